@@ -1,0 +1,1 @@
+"""Where the UAVs are and what the air gives them: ns-3 models, their process, channel traces."""

@@ -1,0 +1,162 @@
+"""Channel traces: the gain of every UAV's channel in every slot, and where it came from."""
+
+import io
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+class TraceError(Exception):
+    """A trace file is not what it should be; the message names the field."""
+
+
+class TraceExhausted(Exception):
+    """More slots are asked for than a trace has."""
+
+    def __init__(self, available: int):
+        self.available = available
+        super().__init__(f"the trace ends after {available} slots")
+
+
+@dataclass(frozen=True)
+class ChannelTrace:
+    """Channel of K UAVs over S slots; slot 0 starts at t = 0."""
+
+    gain: Array
+    """Shape [K, S], linear power gain; 0 is an outage."""
+    slot_s: float
+    position_m: Array | None = None
+    """Shape [K, S, 3]; None where an outside trace brings none."""
+    seed: int | None = None
+    scenario: str | None = None
+    """JSON text of the scenario that made the trace."""
+
+    @property
+    def uavs(self) -> int:
+        """K."""
+        return int(self.gain.shape[0])
+
+    @property
+    def slots(self) -> int:
+        """S."""
+        return int(self.gain.shape[1])
+
+    def save(self, path: Path) -> None:
+        """Write the trace as NPZ: gain, slot_s, and position, seed, scenario where known.
+
+        The file appears whole or not at all.
+        """
+        arrays: dict[str, Any] = {"gain": self.gain, "slot_s": np.float64(self.slot_s)}
+        if self.position_m is not None:
+            arrays["position"] = self.position_m
+        if self.seed is not None:
+            arrays["seed"] = np.int64(self.seed)
+        if self.scenario is not None:
+            arrays["scenario"] = np.str_(self.scenario)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            with partial.open("wb") as file:
+                np.savez(file, **arrays)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> "ChannelTrace":
+        """Read an NPZ trace; `gain` and `slot_s` suffice.
+
+        Raises:
+            TraceError: The file is no such trace; the message names the field.
+        """
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+                fields = {name: file[name] for name in file.files}
+        except FileNotFoundError:
+            raise TraceError(f"{path}: no such file") from None
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise TraceError(f"{path}: not an NPZ trace ({reason})") from None
+
+        def refuse(what: str) -> TraceError:
+            return TraceError(f"{path}: {what}")
+
+        for name in ("gain", "slot_s"):
+            if name not in fields:
+                raise refuse(f"{name} is missing")
+        gain = fields["gain"]
+        if gain.dtype.kind not in "fiu" or gain.ndim != 2 or gain.size == 0:
+            raise refuse(f"gain must be numbers of shape [K, S], not {gain.dtype} {gain.shape}")
+        gain = gain.astype(np.float64)
+        if not np.isfinite(gain).all() or (gain < 0).any():
+            raise refuse("gain must be finite and not negative")
+        slot = fields["slot_s"]
+        if slot.dtype.kind not in "fiu" or slot.size != 1 or not 0 < float(slot) < np.inf:
+            raise refuse("slot_s must be one positive number")
+        position = fields.get("position")
+        if position is not None and (
+            position.dtype.kind not in "fiu"
+            or position.shape != (*gain.shape, 3)
+            or not np.isfinite(position).all()
+        ):
+            raise refuse(f"position must be finite numbers of shape {(*gain.shape, 3)}")
+        seed, scenario = fields.get("seed"), fields.get("scenario")
+        if seed is not None and (seed.dtype.kind not in "iu" or seed.size != 1):
+            raise refuse("seed must be one integer")
+        if scenario is not None and (scenario.dtype.kind != "U" or scenario.size != 1):
+            raise refuse("scenario must be one text")
+        return cls(
+            gain=np.ascontiguousarray(gain),
+            slot_s=float(slot),
+            position_m=None if position is None else position.astype(np.float64),
+            seed=None if seed is None else int(seed),
+            scenario=None if scenario is None else str(scenario),
+        )
+
+
+class ChannelSource(Protocol):
+    """Where channels come from: a file, or ns-3 as it goes."""
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot, in seconds."""
+
+    @property
+    def uavs(self) -> int:
+        """K."""
+
+    def trace(self, slots: int) -> ChannelTrace:
+        """The trace from slot 0 with at least that many slots; earlier slots never change.
+
+        Raises:
+            TraceExhausted: The source has fewer.
+        """
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A `ChannelSource` that replays a given trace."""
+
+    whole: ChannelTrace
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot, in seconds."""
+        return self.whole.slot_s
+
+    @property
+    def uavs(self) -> int:
+        """K."""
+        return self.whole.uavs
+
+    def trace(self, slots: int) -> ChannelTrace:
+        """The given trace, whole."""
+        if slots > self.whole.slots:
+            raise TraceExhausted(self.whole.slots)
+        return self.whole

@@ -1,0 +1,1 @@
+"""Who decides, predicts, compares and repeats: scenario, engine, emulation, report, CLI."""

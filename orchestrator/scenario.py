@@ -1,0 +1,346 @@
+"""Scenario files: validated at the door, plain data inside.
+
+Every key carries its unit in its name. `load` reads a YAML file, applies ``key=value`` overrides
+and answers with a `Scenario` or with one line that names the field.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from testbed.errors import InputError
+from testbed.paradigm import Paradigm, paradigm
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
+
+STAGES = 4
+"""A Swin has four stages; the split point u puts the first u on the client."""
+
+
+def _shares(value: list[float]) -> list[float]:
+    if abs(sum(value) - 1) > 1e-6:
+        raise ValueError(f"must sum to 1, not {sum(value):.6g}")
+    return value
+
+
+Shares = Literal["equal"] | Annotated[list[Positive], AfterValidator(_shares)]
+"""Fractions of a resource, one a client; `equal` is 1/K each."""
+
+
+class Section(BaseModel):
+    """Part of a scenario; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class BaseStation(Section):
+    """The base station: the server of split learning."""
+
+    position_m: tuple[Finite, Finite, Finite] = (0.0, 0.0, 30.0)
+    tx_power_w: Positive = 40.0
+    compute_flops: Positive = 195e12
+    """Computing speed κ_S f_S, in FLOP/s."""
+    device: Device = "cpu"
+    """Where the emulated server really computes."""
+
+
+class Uavs(Section):
+    """The UAVs: K is the number of transmit powers."""
+
+    tx_power_w: list[Positive] = Field(min_length=1)
+    height_m: Annotated[float, Field(gt=10, le=300)] = 20.0
+    """RMa-AV holds for 10 m < h <= 300 m."""
+    rings_m: list[tuple[NotNegative, Positive]] = Field(
+        default=[(100.0, 550.0), (550.0, 820.0), (820.0, 1000.0)], min_length=1
+    )
+    """Inner and outer radius of each ring around the base station."""
+    ring: list[Annotated[int, Field(ge=1)]] | None = None
+    """The ring of each UAV, from 1; left out: spread evenly, inner rings first, the rest outside."""
+    compute_flops: Positive = 2.5e12
+    """Computing speed κ_k f_k, in FLOP/s."""
+    compute_power_w: NotNegative = 16.0
+    """Power while computing, ω f³."""
+    device: Device = "cpu"
+
+    @field_validator("rings_m")
+    @classmethod
+    def _rings_open(cls, rings: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        for inner, outer in rings:
+            if inner >= outer:
+                raise ValueError(f"inner radius {inner:g} must be below the outer one {outer:g}")
+            if outer > 10_000:
+                raise ValueError("RMa-AV holds up to 10000 m")
+        return rings
+
+    @model_validator(mode="after")
+    def _ring_known(self) -> "Uavs":
+        if self.ring is not None:
+            if len(self.ring) != len(self.tx_power_w):
+                raise ValueError(
+                    f"ring: must have one entry a UAV: {len(self.tx_power_w)}, not {len(self.ring)}"
+                )
+            if max(self.ring) > len(self.rings_m):
+                raise ValueError(f"ring: there are only {len(self.rings_m)} rings")
+        return self
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return len(self.tx_power_w)
+
+    @property
+    def ring_m(self) -> list[tuple[float, float]]:
+        """Inner and outer radius for each UAV."""
+        if self.ring is not None:
+            return [self.rings_m[index - 1] for index in self.ring]
+        each, rings = self.count // len(self.rings_m), len(self.rings_m)
+        return [
+            self.rings_m[min(k // each, rings - 1) if each else rings - 1]
+            for k in range(self.count)
+        ]
+
+
+class Mobility(Section):
+    """Gauss–Markov motion inside the ring, mirrored at its edges (SPEC: mobility left open)."""
+
+    speed_m_s: tuple[NotNegative, NotNegative] = (0.1, 4.0)
+    """Lowest and highest speed; the speed is clipped to it."""
+    mean_speed_m_s: NotNegative = 2.0
+    speed_deviation_m_s: NotNegative = 1.0
+    heading_deviation_rad: NotNegative = 0.5
+    memory: Annotated[float, Field(ge=0, le=1)] = 0.85
+    """Gauss–Markov memory level: 1 keeps speed and heading, 0 forgets them at each update."""
+    update_s: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _speed_order(self) -> "Mobility":
+        low, high = self.speed_m_s
+        if not low <= self.mean_speed_m_s <= high:
+            raise ValueError(f"mean_speed_m_s: must lie in speed_m_s, {low:g} to {high:g}")
+        return self
+
+
+class Radio(Section):
+    """The air interface: FDMA up; down shared or dedicated, as the paradigm says."""
+
+    carrier_hz: Annotated[float, Field(ge=0.5e9, le=30e9)] = 2.0e9
+    uplink_bandwidth_hz: Positive = 20e6
+    downlink_bandwidth_hz: Positive = 20e6
+    noise_dbm_per_mhz: Finite = -114.0
+    line_of_sight: Literal["always", "probability", "never"] = "always"
+    """RMa-AV LOS only; by TR 36.777's LOS probability; or NLOS only."""
+    shadow_fading: bool = False
+    """Log-normal shadow fading of TR 36.777."""
+
+
+class Profile(Section):
+    """What a split costs, one entry for each u = 1..4; batch-independent, per sample."""
+
+    client_forward_flops: list[NotNegative] = Field(min_length=STAGES, max_length=STAGES)
+    server_forward_flops: list[NotNegative] = Field(min_length=STAGES, max_length=STAGES)
+    adapter_bytes: list[Annotated[int, Field(gt=0)]] = Field(min_length=STAGES, max_length=STAGES)
+    """Client-side trainable parameters, Γ_M."""
+    smashed_bytes: list[Annotated[int, Field(gt=0)]] = Field(min_length=STAGES, max_length=STAGES)
+    """Smashed data of one sample, Γ_A; its gradient has the same size."""
+
+
+class Workload(Section):
+    """What is trained, and how it is split."""
+
+    model: str = Field(default="swin_large_patch4_window7_224", pattern=r"^[a-z0-9_.]+$")
+    """A Swin of timm."""
+    classes: Annotated[int, Field(ge=2, le=100_000)] = 100
+    split: Annotated[int, Field(ge=1, le=STAGES)] = 2
+    """Stages on the client, u."""
+    local_iterations: Annotated[int, Field(ge=1, le=1000)] = 3
+    batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
+    compute: Literal["real", "none"] = "real"
+    """`none` carries the same bytes without torch."""
+    compute_time: Literal["modelled", "measured"] = "modelled"
+    """`modelled`: a step takes what the device profile says; `measured`: what it takes here."""
+    profile: Literal["auto", "counted"] | Profile = "auto"
+    """FLOPs and bytes of each split. `auto`: the paper's table II for its model, else counted."""
+    backward_ratio: Positive = 2.0
+    """Backward over forward work, ς."""
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] = 8
+    lora_alpha: Positive = 8.0
+    learning_rate: Positive = 1e-3
+    server_adapters: Literal["per-client", "shared"] = "per-client"
+    """One server-side adapter set a client, averaged; or one that all clients' batches train."""
+
+
+class AllocationSection(Section):
+    """Who decides split and shares, and the shares where they are fixed."""
+
+    policy: Literal["fixed", "equal"] = "fixed"
+    """`fixed`: the shares below and workload.split; `equal`: 1/K each."""
+    alpha: Shares = "equal"
+    """Shares of the server's computing speed (parallel computing)."""
+    beta: Shares = "equal"
+    """Shares of the uplink bandwidth, and of the downlink's under parallel transmission."""
+    rho: Shares = "equal"
+    """Shares of the base station's transmit power (parallel transmission)."""
+
+
+class Objective(Section):
+    """latency + energy_weight · largest client energy."""
+
+    energy_weight: NotNegative = 4.0
+    """λ, in s/J."""
+
+
+class Emulation(Section):
+    """How the emulated network is run."""
+
+    runtime: Literal["namespace", "docker"] = "namespace"
+    dilation: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """Real seconds for an emulated one; slows links and modelled computing alike."""
+    congestion_control: str = Field(default="cubic", pattern=r"^[a-z0-9_]+$")
+    mtu: Annotated[int, Field(ge=576, le=9000)] = 1500
+    rate_counts: Literal["frame", "payload"] = "frame"
+    """What the channel's rate carries: Ethernet frames, or payload with the headers on top."""
+    docker_image: str = "host"
+    """`host`: this machine's own system, read-only, no build; else the name of an image."""
+
+
+class Scenario(Section):
+    """One experiment: who flies where, what is trained, how the server serves."""
+
+    name: str = Field(default="scenario", pattern=r"^[\w.-]+$", max_length=80)
+    paradigm: str = "cpsfl"
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    slot_s: Annotated[float, Field(ge=1e-3, le=10)] = 0.1
+    base_station: BaseStation = BaseStation()
+    uavs: Uavs
+    mobility: Mobility = Mobility()
+    radio: Radio = Radio()
+    workload: Workload = Workload()
+    allocation: AllocationSection = AllocationSection()
+    objective: Objective = Objective()
+    emulation: Emulation = Emulation()
+
+    @field_validator("paradigm")
+    @classmethod
+    def _paradigm_known(cls, name: str) -> str:
+        try:
+            paradigm(name)
+        except InputError as error:
+            raise ValueError(str(error).removeprefix("paradigm: ")) from None
+        return name
+
+    @model_validator(mode="after")
+    def _one_share_a_client(self) -> "Scenario":
+        for name in ("alpha", "beta", "rho"):
+            shares = getattr(self.allocation, name)
+            if shares == "equal":
+                continue
+            if self.allocation.policy != "fixed":
+                raise ValueError(
+                    f"allocation.{name}: shares are given, but allocation.policy is "
+                    f"{self.allocation.policy!r}; it would have to be 'fixed'"
+                )
+            if len(shares) != self.uavs.count:
+                raise ValueError(
+                    f"allocation.{name}: must have one share a UAV: {self.uavs.count}, "
+                    f"not {len(shares)}"
+                )
+        return self
+
+    @cached_property
+    def scheme(self) -> Paradigm:
+        """The paradigm as data."""
+        return paradigm(self.paradigm)
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Read a scenario file and apply ``dotted.key=value`` overrides (values are YAML).
+
+    Raises:
+        InputError: One line that names the file or the field and what it may be.
+    """
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such scenario file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"{path}: not YAML: {_one_line(error)}") from None
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}: must be a mapping of keys to values")
+    for override in overrides:
+        _override(tree, override)
+    return validate(tree, str(path))
+
+
+def validate(tree: dict[str, Any], source: str) -> Scenario:
+    """The scenario that a tree of plain values describes.
+
+    Raises:
+        InputError: One line: source, field, what it may be, and what was given.
+    """
+    try:
+        return Scenario.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InputError(f"{source}: {_explain(first)}") from None
+
+
+def _explain(error: Any) -> str:
+    keys = [str(part) for part in error["loc"] if not _is_type_tag(part)]
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if error["type"] == "extra_forbidden":
+        return f"{'.'.join(keys)}: no such key"
+    if error["type"] == "missing":
+        return f"{'.'.join(keys)}: is missing"
+    if error["type"] == "value_error" and ": " in message and "." not in ".".join(keys):
+        return message if not keys else f"{'.'.join(keys)}.{message}"
+    given = error["input"]
+    shown = "" if isinstance(given, (dict, list)) else f", not {str(given)[:60]!r}"
+    return _one_line(f"{'.'.join(keys) or 'scenario'}: {message}{shown}")
+
+
+def _is_type_tag(part: Any) -> bool:
+    """Whether pydantic put this part into a location to name a member of a union."""
+    return isinstance(part, str) and (
+        "[" in part or part in {"Profile", "list", "float", "int", "str"}
+    )
+
+
+def _override(tree: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise InputError(f"--set {override}: must be dotted.key=value")
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"--set {key}: not YAML: {_one_line(error)}") from None
+    *path, last = key.split(".")
+    node = tree
+    for part in path:
+        child = node.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise InputError(f"--set {key}: {part} is a value, not a section")
+        node = child
+    node[last] = value
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())

@@ -1,0 +1,30 @@
+"""How many bytes a message takes on an Ethernet link that carries it over TCP/IPv4."""
+
+from dataclasses import dataclass
+
+ETHERNET_BYTES = 14
+IPV4_BYTES = 20
+TCP_BYTES = 32
+"""TCP header with the timestamp option, as Linux sends it."""
+
+
+@dataclass(frozen=True)
+class Framing:
+    """Bytes that the kernel's shaper charges for a message on a link of that MTU."""
+
+    mtu: int
+
+    @property
+    def segment_bytes(self) -> int:
+        """Message bytes in a full TCP segment: 1448 at MTU 1500."""
+        return self.mtu - IPV4_BYTES - TCP_BYTES
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of a full frame: 1514 at MTU 1500."""
+        return self.mtu + ETHERNET_BYTES
+
+    def on_link(self, message_bytes: int) -> int:
+        """Bytes of all frames that carry a message of that many bytes."""
+        segments = -(-message_bytes // self.segment_bytes)
+        return message_bytes + segments * (ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES)

@@ -1,0 +1,1 @@
+"""The runtimes: who starts the node processes and isolates them."""

@@ -1,0 +1,119 @@
+"""Timelines: what happened when, in emulated seconds.
+
+The engine and the emulated network both yield a `Timeline`; comparing them is a join, and every
+report is a view of timelines.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+STEPS = ("SM", "CF", "CA", "S", "SG", "CB", "CM")
+"""The steps of a round, in their order, by the paper's names.
+
+SM broadcast of the client's adapters, CF client forward, CA smashed data up, S server forward and
+backward, SG gradient down, CB client backward, CM client's adapters up. SM counts to the first
+local iteration, CM to the last.
+"""
+SM, CF, CA, S, SG, CB, CM = range(len(STEPS))
+
+SPAN = np.dtype(
+    [
+        ("client", np.int32),
+        ("iteration", np.int32),
+        ("step", np.int8),
+        ("start_s", np.float64),
+        ("end_s", np.float64),
+        ("bytes", np.int64),
+    ]
+)
+"""One step of one client. Clients and iterations count from 1; `step` indexes `STEPS`; computing
+steps carry 0 bytes."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of one paradigm, predicted or measured."""
+
+    index: int
+    """Counts from 0."""
+    paradigm: str
+    split: int
+    start_s: float
+    latency_s: float
+    """Start of the broadcast to the end of the last adapter upload."""
+    energy_j: npt.NDArray[np.float64]
+    """Shape [K], by client; equation of the total energy consumption of a round."""
+    objective: float
+    """latency + energy weight · largest client energy."""
+    spans: npt.NDArray[np.void]
+    """Structured array of dtype `SPAN`, sorted by client, then start."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The round as the documented JSON object."""
+        columns = [self.spans[name].tolist() for name in SPAN.names or ()]
+        return {
+            "round": self.index,
+            "paradigm": self.paradigm,
+            "split": self.split,
+            "start_s": self.start_s,
+            "latency_s": self.latency_s,
+            "energy_j": self.energy_j.tolist(),
+            "objective": self.objective,
+            "steps": [
+                {
+                    "client": client,
+                    "iteration": iteration,
+                    "step": STEPS[step],
+                    "start_s": start_s,
+                    "end_s": end_s,
+                    "bytes": size,
+                }
+                for client, iteration, step, start_s, end_s, size in zip(*columns, strict=True)
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Rounds that follow each other."""
+
+    rounds: Sequence[Round]
+
+    def __iter__(self) -> Iterator[Round]:
+        return iter(self.rounds)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The rounds as the documented list of JSON objects."""
+        return [round_.to_json() for round_ in self.rounds]
+
+    def frame(self) -> pd.DataFrame:
+        """All spans as one table: round, paradigm, then the columns of `SPAN`, step by name."""
+        spans = np.concatenate([np.asarray(r.spans) for r in self.rounds])
+        lengths = [len(r.spans) for r in self.rounds]
+        table = pd.DataFrame({name: spans[name] for name in SPAN.names or ()})
+        table["step"] = pd.Categorical.from_codes(spans["step"], categories=list(STEPS))
+        table.insert(0, "round", np.repeat([r.index for r in self.rounds], lengths))
+        table.insert(1, "paradigm", np.repeat([r.paradigm for r in self.rounds], lengths))
+        return table
+
+    def summary(self) -> pd.DataFrame:
+        """One row a round: round, paradigm, split, start_s, latency_s, max_energy_j, objective."""
+        return pd.DataFrame(
+            {
+                "round": [r.index for r in self.rounds],
+                "paradigm": [r.paradigm for r in self.rounds],
+                "split": [r.split for r in self.rounds],
+                "start_s": [r.start_s for r in self.rounds],
+                "latency_s": [r.latency_s for r in self.rounds],
+                "max_energy_j": [float(r.energy_j.max()) for r in self.rounds],
+                "objective": [r.objective for r in self.rounds],
+            }
+        )

@@ -1,0 +1,36 @@
+"""What each split of a model costs: FLOPs to compute, bytes to exchange."""
+
+from dataclasses import dataclass
+
+KIB = 1024
+
+PAPER_MODEL = "swin_large_patch4_window7_224"
+"""The model of the paper's table II: Swin-L, 224 x 224."""
+PAPER_RANK = 8
+"""Its LoRA rank."""
+
+
+@dataclass(frozen=True)
+class SplitProfile:
+    """Costs of one sample (FLOPs, smashed bytes) and one client (adapter bytes), for u = 1..4.
+
+    Bytes are those of float32. Entry u - 1 belongs to split point u.
+    """
+
+    client_forward_flops: tuple[float, ...]
+    """Ψ_CF."""
+    server_forward_flops: tuple[float, ...]
+    """Ψ_SF."""
+    adapter_bytes: tuple[int, ...]
+    """Γ_M: trainable parameters on the client."""
+    smashed_bytes: tuple[int, ...]
+    """Γ_A: smashed data; its gradient Γ_G has the same size."""
+
+
+PAPER = SplitProfile(
+    client_forward_flops=(6.18e9, 12.50e9, 64.19e9, 70.28e9),
+    server_forward_flops=(64.10e9, 57.78e9, 6.09e9, 0.001e9),
+    adapter_bytes=(192 * KIB, 612 * KIB, 7596 * KIB, 9276 * KIB),
+    smashed_bytes=(2352 * KIB, 1176 * KIB, 588 * KIB, 294 * KIB),
+)
+"""Table II of the paper, to its printed digits (1 KB = 1024 B)."""
