@@ -70,7 +70,7 @@ class Uavs(Section):
     )
     """Inner and outer radius of each ring around the base station."""
     ring: list[Annotated[int, Field(ge=1)]] | None = None
-    """The ring of each UAV, from 1; left out: spread evenly, inner rings first, the rest outside."""
+    """The ring of each UAV, from 1; left out: spread evenly, the remainder in the last ring."""
     compute_flops: Positive = 2.5e12
     """Computing speed κ_k f_k, in FLOP/s."""
     compute_power_w: NotNegative = 16.0

@@ -1,1 +1,1 @@
-"""The shared vocabulary (paradigm, timeline) and the emulated world (clock, links, wire, runtimes)."""
+"""The shared vocabulary and the emulated world: clock, links, wire, schedule, runtimes."""

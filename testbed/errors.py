@@ -6,4 +6,4 @@ class InputError(Exception):
 
 
 class RunError(Exception):
-    """A run failed although its input was right: one line that says what and where. Exit status 1."""
+    """A run failed although its input was right: one line that says what. Exit status 1."""

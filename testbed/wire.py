@@ -1,0 +1,202 @@
+"""The wire: what base station and UAVs say to each other over the shaped links.
+
+A frame is a fixed header, a few extra bytes (labels), and a payload of raw tensor bytes or
+safetensors. Sizes are agreed beforehand through the control plane; a frame that does not fit is
+refused by name before any memory is taken for it, and payloads are received into place. Nothing is
+ever unpickled.
+
+State of a connection, seen from the UAV::
+
+    HELLO ▶ (per round) ◀ BROADCAST  RECEIPT ▶  ◀ START
+            (per iteration) SMASHED ▶  ◀ GRADIENT  RECEIPT ▶
+            ADAPTERS ▶
+"""
+
+import enum
+import socket
+import struct
+import zlib
+from dataclasses import dataclass
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC = 0x5AF1
+VERSION = 1
+TOKEN_BYTES = 16
+
+_BODY = struct.Struct("<HBBHHIIQdd")
+_CRC = struct.Struct("<I")
+HEADER_BYTES = _BODY.size + _CRC.size
+LABEL_BYTES = 4
+"""A label travels as a little-endian uint32 beside the smashed data."""
+
+
+class Kind(enum.IntEnum):
+    """What a frame is."""
+
+    HELLO = 1
+    """UAV to BS, once a connection; the payload is the run's token."""
+    BROADCAST = 2
+    """SM: the global client adapters."""
+    RECEIPT = 3
+    """UAV to BS: a broadcast or gradient has arrived; carries when."""
+    START = 4
+    """BS to UAV: all clients have the broadcast; carries the emulated time of the common start."""
+    SMASHED = 5
+    """CA: smashed data, with labels."""
+    GRADIENT = 6
+    """SG: gradient of the smashed data."""
+    ADAPTERS = 7
+    """CM: the client's adapters."""
+
+
+class WireError(Exception):
+    """A frame is not what the protocol allows here; the message names the field."""
+
+
+class ConnectionLost(Exception):
+    """The peer closed the connection, or nothing came in time."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """Fixed part of a frame."""
+
+    kind: Kind
+    client: int
+    """From 1."""
+    iteration: int
+    """From 1; 0 where no iteration applies."""
+    round: int
+    extra_bytes: int
+    payload_bytes: int
+    time_s: float
+    """Emulated time: when sending began; of RECEIPT and START, the moment that it reports."""
+    compute_s: float
+    """SMASHED: τ_CB(i-1) + τ_CF(i), the client's part of its lag, in emulated seconds."""
+
+    def pack(self) -> bytes:
+        """The header's bytes, checksum last."""
+        body = _BODY.pack(
+            MAGIC,
+            VERSION,
+            self.kind,
+            self.client,
+            self.iteration,
+            self.round,
+            self.extra_bytes,
+            self.payload_bytes,
+            self.time_s,
+            self.compute_s,
+        )
+        return body + _CRC.pack(zlib.crc32(body))
+
+    @classmethod
+    def unpack(cls, data: Buffer) -> "Header":
+        """Read a header of `HEADER_BYTES` bytes.
+
+        Raises:
+            WireError: It is none of ours.
+        """
+        view = memoryview(data)
+        if len(view) != HEADER_BYTES:
+            raise WireError(f"header: must have {HEADER_BYTES} bytes, not {len(view)}")
+        body = view[: _BODY.size]
+        (checksum,) = _CRC.unpack(view[_BODY.size :])
+        if zlib.crc32(body) != checksum:
+            raise WireError("checksum: the header is corrupted")
+        magic, version, kind, *rest = _BODY.unpack(body)
+        if magic != MAGIC:
+            raise WireError(f"magic: 0x{magic:04x} is not 0x{MAGIC:04x}")
+        if version != VERSION:
+            raise WireError(f"version: {version} is not {VERSION}")
+        try:
+            return cls(Kind(kind), *rest)
+        except ValueError:
+            raise WireError(f"kind: {kind} is unknown") from None
+
+    def expect(self, kind: Kind, round_: int, extra_bytes: int, payload_bytes: int) -> None:
+        """Refuse a frame other than the one that is due.
+
+        Raises:
+            WireError: Names the first field that does not fit.
+        """
+        for field, given, due in (
+            ("kind", self.kind.name, kind.name),
+            ("round", self.round, round_),
+            ("extra_bytes", self.extra_bytes, extra_bytes),
+            ("payload_bytes", self.payload_bytes, payload_bytes),
+        ):
+            if given != due:
+                raise WireError(f"{field}: {given} where {due} is due (client {self.client})")
+
+
+def message_bytes(payload_bytes: int, labels: int = 0) -> int:
+    """Bytes of a frame as TCP sees it."""
+    return HEADER_BYTES + labels * LABEL_BYTES + payload_bytes
+
+
+def configure(sock: socket.socket, congestion_control: str, timeout_s: float) -> None:
+    """Set what every connection of the wire has: no Nagle, its congestion control, deadlines.
+
+    Args:
+        sock: A TCP socket; stays blocking, so that one call receives a whole payload.
+        congestion_control: Kernel name, such as ``cubic``.
+        timeout_s: Real seconds after which a receive or send gives up.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
+    whole = int(timeout_s)
+    limit = struct.pack("ll", whole, int((timeout_s - whole) * 1e6))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+
+def send(sock: socket.socket, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
+    """Send a frame; returns when the kernel has taken all of it.
+
+    Raises:
+        ConnectionLost: The peer is gone, or took nothing in time.
+    """
+    parts = [memoryview(part).cast("B") for part in (header.pack(), extra, payload)]
+    try:
+        sent = sock.sendmsg(parts)
+        for part in parts:
+            if sent < len(part):
+                sock.sendall(part[sent:])
+                sent = 0
+            else:
+                sent -= len(part)
+    except OSError as error:
+        raise ConnectionLost(f"sending {header.kind.name}: {error}") from None
+
+
+def receive_header(sock: socket.socket) -> Header:
+    """Receive the next header.
+
+    Raises:
+        ConnectionLost: The peer is gone, or nothing came in time.
+        WireError: What came is no header.
+    """
+    data = bytearray(HEADER_BYTES)
+    receive_into(sock, memoryview(data))
+    return Header.unpack(data)
+
+
+def receive_into(sock: socket.socket, place: memoryview) -> None:
+    """Fill `place` from the socket, in as few calls as the kernel allows.
+
+    Raises:
+        ConnectionLost: The peer is gone, or nothing came in time.
+    """
+    place = place.cast("B")
+    while len(place):
+        try:
+            count = sock.recv_into(place, len(place), socket.MSG_WAITALL)
+        except BlockingIOError:
+            raise ConnectionLost("nothing came in time") from None
+        except OSError as error:
+            raise ConnectionLost(str(error)) from None
+        if count == 0:
+            raise ConnectionLost("the peer closed the connection")
+        place = place[count:]

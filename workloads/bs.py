@@ -1,0 +1,360 @@
+"""The base station's program: one server for all clients, serving them as the paradigm says.
+
+A thread a client receives into place and posts what arrived; the main thread alone decides, by
+`testbed.schedule`; one worker thread computes, most urgent first; a thread a transfer sends.
+"""
+
+import heapq
+import hmac
+import itertools
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from testbed import wire
+from testbed.clock import EmulatedClock
+from testbed.control import Control, Message
+from testbed.paradigm import Paradigm
+from testbed.schedule import Schedule, Start
+from testbed.wire import Header, Kind
+from workloads.uav import Span
+from workloads.work import BatchResult, RoundSizes, ServerWork
+
+BACKLOG = 1024
+NOTHING = memoryview(b"")
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A frame of a client is in, whole."""
+
+    header: Header
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The real work on a client's batch is done."""
+
+    client: int
+    done_s: float
+    gradient: memoryview
+    result: BatchResult | None
+
+
+Event = Arrived | Computed | BaseException
+
+
+@dataclass(frozen=True, order=True)
+class Task:
+    """Server work that waits: the one due first goes first."""
+
+    due_s: float
+    serial: int
+    client: int = field(compare=False)
+
+
+@dataclass
+class Progress:
+    """How far a client is in its current iteration."""
+
+    iteration: int = 0
+    arrived_s: float = 0.0
+    lag_s: float = 0.0
+    """τ_CB(i-1) + τ_CF(i) + τ_CA(i)."""
+    start_s: float = 0.0
+    due_s: float = 0.0
+    gradient: memoryview | None = None
+    gradient_s: float | None = None
+    """τ_SG of the previous iteration."""
+
+
+class BaseStation:
+    """The base station for the length of a run."""
+
+    def __init__(self, control: Control, setup: Message, work: ServerWork):
+        self.control = control
+        self.clients: int = setup["clients"]
+        self.timeout_s: float = setup["timeout_s"]
+        self.work = work
+        self.paradigm = Paradigm(**setup["paradigm"])
+        listener = socket.create_server(
+            ("0.0.0.0", setup["port"]), family=socket.AF_INET, backlog=BACKLOG
+        )
+        wire.configure(listener, setup["congestion_control"], self.timeout_s)
+        control.send("listening")
+        with listener:
+            self.socks = self._accept(listener, setup)
+
+    def _accept(self, listener: socket.socket, setup: Message) -> dict[int, socket.socket]:
+        """Wait for every client to present itself with the run's token."""
+        token = bytes.fromhex(setup["token"])
+        socks: dict[int, socket.socket] = {}
+        while len(socks) < self.clients:
+            sock, _ = listener.accept()
+            wire.configure(sock, setup["congestion_control"], self.timeout_s)
+            header = wire.receive_header(sock)
+            header.expect(Kind.HELLO, 0, 0, len(token))
+            given = bytearray(len(token))
+            wire.receive_into(sock, memoryview(given))
+            if not hmac.compare_digest(given, token):
+                raise wire.WireError("token: a peer does not know this run's token")
+            if not 1 <= header.client <= self.clients or header.client in socks:
+                raise wire.WireError(f"client: {header.client} is not one that is due")
+            socks[header.client] = sock
+        return socks
+
+    def serve(self) -> None:
+        """Run rounds until the orchestrator says stop."""
+        self.control.send("connected")
+        while (order := self.control.receive())["kind"] != "stop":
+            if order["kind"] == "save":
+                self.work.save(order["path"])
+                self.control.send("saved")
+                continue
+            self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
+            self.control.send("ready")
+            begin = self.control.expect("begin", self.timeout_s)
+            clock = EmulatedClock(begin["start_ns"], begin["start_s"], begin["dilation"])
+            cpu_s = time.process_time()
+            round_ = ServerRound(self, order, clock)
+            round_.run()
+            cpu_s = time.process_time() - cpu_s
+            self.work.aggregate()
+            self.control.send(
+                "report",
+                spans=round_.spans,
+                overruns_s=round_.overruns,
+                results=round_.results,
+                cpu_s=cpu_s,
+            )
+
+
+class ServerRound:
+    """One round at the base station."""
+
+    def __init__(self, station: BaseStation, order: Message, clock: EmulatedClock):
+        self.station = station
+        self.order = order
+        self.clock = clock
+        self.work = station.work
+        self.sizes = RoundSizes(**order["sizes"])
+        self.iterations: int = order["iterations"]
+        self.modelled = order["compute_time"] == "modelled"
+        self.schedule = Schedule(station.paradigm, station.clients)
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.tasks: queue.PriorityQueue[Task] = queue.PriorityQueue()
+        self.clients = {client: Progress() for client in station.socks}
+        self.due: list[Task] = []
+        self.serial = itertools.count()
+        self.spans: list[Span] = []
+        self.overruns: list[float] = []
+        self.results: list[tuple[int, int, float, float]] = []
+
+    def run(self) -> None:
+        """Broadcast, serve every iteration, and collect the clients' adapters."""
+        self._start_threads(self._receive, self.clients)
+        self._start_threads(self._compute, [0])
+        self.clock.wait_until(self.clock.start_s)
+        self._start_threads(self._broadcast, self.clients)
+
+        waiting, started_s = len(self.clients), 0.0
+        while waiting:
+            for event in self._all_that_happened():
+                assert isinstance(event, Arrived)
+                started_s = max(started_s, event.header.time_s)
+                waiting -= 1
+        for client in self.clients:
+            self._send(client, Kind.START, 0, time_s=started_s)
+
+        unfinished = len(self.clients)
+        while unfinished:
+            for event in self._all_that_happened():
+                if isinstance(event, Computed):
+                    self._work_done(event)
+                elif event.header.kind is Kind.SMASHED:
+                    self._smashed(event.header, event.end_s)
+                elif event.header.kind is Kind.RECEIPT:
+                    self._delivered(event.header)
+                else:
+                    self._note(event.header, "CM", event.end_s)
+                    unfinished -= 1
+            self._steps_come_due()
+            for start in self.schedule.start():
+                self._begin(start)
+        self.tasks.put(Task(float("inf"), next(self.serial), 0))
+
+    # What happened.
+
+    def _smashed(self, header: Header, end_s: float) -> None:
+        client = self.clients[header.client]
+        client.iteration = header.iteration
+        client.arrived_s = end_s
+        client.lag_s = header.compute_s + end_s - header.time_s
+        self._note(header, "CA", end_s)
+        if client.gradient_s is None:
+            client.gradient_s = self._first_gradient_s(header.client, end_s)
+        self.schedule.smashed_arrived(
+            header.client, header.iteration, end_s, client.lag_s + client.gradient_s
+        )
+
+    def _first_gradient_s(self, client: int, arrived_s: float) -> float:
+        """τ'_SG(0): the gradient at the rate of the slot in which the smashed data arrived."""
+        slots = self.order["gradient_s"]
+        if slots is None:
+            return 0.0
+        at = int(arrived_s / slots["slot_s"]) - slots["first_slot"]
+        row = slots["seconds"][client - 1]
+        return float(row[min(max(at, 0), len(row) - 1)])
+
+    def _work_done(self, event: Computed) -> None:
+        client = self.clients[event.client]
+        client.gradient = event.gradient
+        if event.result is not None:
+            self.results.append(
+                (event.client, client.iteration, event.result.loss, event.result.accuracy)
+            )
+        if not self.modelled:
+            self._computed(event.client, event.done_s)
+        elif event.done_s > client.due_s:
+            self.overruns.append(event.done_s - client.due_s)
+            self._computed(event.client, event.done_s)
+        else:
+            self.overruns.append(0.0)
+            heapq.heappush(self.due, Task(client.due_s, next(self.serial), event.client))
+
+    def _computed(self, client_id: int, end_s: float) -> None:
+        client = self.clients[client_id]
+        self.spans.append((client_id, client.iteration, "S", client.start_s, end_s, 0))
+        self.schedule.computed(
+            client_id, client.iteration, end_s, client.lag_s + end_s - client.start_s
+        )
+
+    def _delivered(self, header: Header) -> None:
+        client = self.clients[header.client]
+        client.gradient_s = header.time_s - client.start_s
+        self.schedule.delivered(header.time_s)
+
+    def _note(self, header: Header, step: str, end_s: float) -> None:
+        self.spans.append(
+            (header.client, header.iteration, step, header.time_s, end_s, header.payload_bytes)
+        )
+
+    # What begins.
+
+    def _begin(self, start: Start) -> None:
+        client = self.clients[start.client]
+        if start.resource == "compute":
+            client.start_s = start.at_s
+            client.due_s = start.at_s + self.order["s_s"][start.client - 1]
+            self.tasks.put(Task(client.due_s, next(self.serial), start.client))
+        else:
+            self._start_threads(self._transmit, [start.client])
+
+    # Threads.
+
+    def _start_threads(self, target: Callable[[int], None], clients: Iterable[int]) -> None:
+        def guarded(client: int) -> None:
+            try:
+                target(client)
+            except BaseException as error:
+                self.events.put(error)
+
+        for client in clients:
+            threading.Thread(target=guarded, args=(client,), daemon=True).start()
+
+    def _receive(self, client: int) -> None:
+        """All frames of one client in this round, in the only order in which they may come."""
+        self._arrival(client, Kind.RECEIPT)
+        for _ in range(self.iterations):
+            self._arrival(
+                client,
+                Kind.SMASHED,
+                self.work.smashed_buffer(client),
+                self.work.labels_buffer(client),
+            )
+            self._arrival(client, Kind.RECEIPT)
+        self._arrival(client, Kind.ADAPTERS, self.work.adapters_buffer(client))
+
+    def _arrival(
+        self,
+        client: int,
+        kind: Kind,
+        payload: memoryview = NOTHING,
+        extra: memoryview = NOTHING,
+    ) -> None:
+        sock = self.station.socks[client]
+        header = wire.receive_header(sock)
+        header.expect(kind, self.order["round"], len(extra), len(payload))
+        if header.client != client:
+            raise wire.WireError(f"client: {header.client} speaks on the link of {client}")
+        wire.receive_into(sock, extra)
+        wire.receive_into(sock, payload)
+        self.events.put(Arrived(header, self.clock.now()))
+
+    def _compute(self, _: int) -> None:
+        while (task := self.tasks.get()).client:
+            gradient, result = self.work.forward_backward(task.client)
+            self.events.put(Computed(task.client, self.clock.now(), gradient, result))
+
+    def _broadcast(self, client: int) -> None:
+        self._send(client, Kind.BROADCAST, 1, self.work.broadcast())
+
+    def _transmit(self, client: int) -> None:
+        progress = self.clients[client]
+        assert progress.gradient is not None
+        progress.start_s = self.clock.now()
+        self._send(client, Kind.GRADIENT, progress.iteration, progress.gradient, progress.start_s)
+
+    def _send(
+        self,
+        client: int,
+        kind: Kind,
+        iteration: int,
+        payload: memoryview = NOTHING,
+        time_s: float | None = None,
+    ) -> None:
+        if time_s is None:
+            time_s = self.clock.now()
+        header = Header(kind, client, iteration, self.order["round"], 0, len(payload), time_s, 0.0)
+        wire.send(self.station.socks[client], header, b"", payload)
+
+    # Waiting.
+
+    def _next(self, timeout_s: float) -> Arrived | Computed | None:
+        """The next event, or None after that many real seconds. Raises what a thread raised."""
+        try:
+            event = self.events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    def _all_that_happened(self) -> list[Arrived | Computed]:
+        """Wait until something happens, then take all of it, so that ties are seen whole.
+
+        Raises:
+            ConnectionLost: Nothing happened for the whole deadline.
+        """
+        rest_s = self.station.timeout_s
+        if self.due:
+            rest_s = (self.clock.monotonic_ns(self.due[0].due_s) - time.monotonic_ns()) / 1e9
+        event = self._next(max(rest_s, 0.0))
+        if event is None and not self.due:
+            raise wire.ConnectionLost(f"nothing happened for {rest_s:g} s")
+        happened = []
+        while event is not None:
+            happened.append(event)
+            event = self._next(0)
+        return happened
+
+    def _steps_come_due(self) -> None:
+        """Tell the schedule of modelled computing steps whose time is over."""
+        now_s = self.clock.now()
+        while self.due and self.due[0].due_s <= now_s:
+            task = heapq.heappop(self.due)
+            self._computed(task.client, task.due_s)

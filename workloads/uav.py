@@ -1,0 +1,143 @@
+"""The UAV's program: client forward, smashed data up, gradient down, client backward."""
+
+import socket
+import time
+from dataclasses import dataclass
+
+from testbed import wire
+from testbed.clock import EmulatedClock
+from testbed.control import Control, Message
+from testbed.wire import Header, Kind
+from workloads.work import ClientWork, RoundSizes
+
+Span = tuple[int, int, str, float, float, int]
+"""Client, iteration, step, start_s, end_s, bytes: one row of a timeline."""
+
+
+@dataclass
+class Stopwatch:
+    """Runs computing steps in emulated time.
+
+    A modelled step ends at its deadline, or when the real work is done if that is later: an
+    overrun, which is kept. A measured step takes as long as the work takes.
+    """
+
+    clock: EmulatedClock
+    modelled: bool
+    overruns: list[float]
+
+    def end(self, start_s: float, duration_s: float) -> float:
+        """The step's end, once its work has been done; waits for the modelled one."""
+        done_s = self.clock.now()
+        if not self.modelled:
+            return done_s
+        due_s = start_s + duration_s
+        self.clock.wait_until(due_s)
+        self.overruns.append(max(0.0, done_s - due_s))
+        return max(done_s, due_s)
+
+
+class Uav:
+    """One UAV for the length of a run."""
+
+    def __init__(self, control: Control, setup: Message, work: ClientWork):
+        self.control = control
+        self.client: int = setup["client"]
+        self.congestion_control: str = setup["congestion_control"]
+        self.timeout_s: float = setup["timeout_s"]
+        self.work = work
+        self.sock = self._connect(tuple(setup["server"]), bytes.fromhex(setup["token"]))
+
+    def _connect(self, server: tuple[str, int], token: bytes) -> socket.socket:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        wire.configure(sock, self.congestion_control, self.timeout_s)
+        sock.connect(server)
+        wire.send(sock, Header(Kind.HELLO, self.client, 0, 0, 0, len(token), 0.0, 0.0), b"", token)
+        return sock
+
+    def serve(self) -> None:
+        """Take part in rounds until the orchestrator says stop."""
+        self.control.send("connected")
+        while (order := self.control.receive())["kind"] == "round":
+            self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
+            self.control.send("ready")
+            begin = self.control.expect("begin", self.timeout_s)
+            clock = EmulatedClock(begin["start_ns"], begin["start_s"], begin["dilation"])
+            cpu_s = time.process_time()
+            spans, overruns = self.round(order, clock)
+            self.control.send(
+                "report",
+                spans=spans,
+                overruns_s=overruns,
+                cpu_s=time.process_time() - cpu_s,
+            )
+
+    def round(self, order: Message, clock: EmulatedClock) -> tuple[list[Span], list[float]]:
+        """One round; answers with this node's steps and how much each computing step overran."""
+        round_, sizes = order["round"], RoundSizes(**order["sizes"])
+        watch = Stopwatch(clock, order["compute_time"] == "modelled", [])
+        spans: list[Span] = []
+
+        def note(iteration: int, step: str, start_s: float, end_s: float, size: int = 0) -> None:
+            spans.append((self.client, iteration, step, start_s, end_s, size))
+
+        def receive(kind: Kind, iteration: int, step: str, place: memoryview) -> float:
+            header = wire.receive_header(self.sock)
+            header.expect(kind, round_, 0, len(place))
+            wire.receive_into(self.sock, place)
+            end_s = clock.now()
+            self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
+            note(iteration, step, header.time_s, end_s, len(place))
+            return end_s
+
+        receive(Kind.BROADCAST, 1, "SM", self.work.adapters_buffer())
+        self.work.load_adapters()
+        start = wire.receive_header(self.sock)
+        start.expect(Kind.START, round_, 0, 0)
+
+        now_s, backward_s = start.time_s, 0.0
+        for iteration in range(1, order["iterations"] + 1):
+            smashed, labels = self.work.forward(iteration)
+            forward_end_s = watch.end(now_s, order["cf_s"])
+            note(iteration, "CF", now_s, forward_end_s)
+            if iteration == 1:
+                # Nothing went before: the paper lets ς τ_CF(1) stand for τ_CB(0) in the lag.
+                backward_s = order["backward_ratio"] * (forward_end_s - now_s)
+            self._send(
+                Kind.SMASHED,
+                round_,
+                iteration,
+                labels,
+                smashed,
+                time_s=clock.now(),
+                compute_s=forward_end_s - now_s + backward_s,
+            )
+            now_s = receive(Kind.GRADIENT, iteration, "SG", self.work.gradient_buffer())
+            self.work.backward()
+            end_s = watch.end(now_s, order["cb_s"])
+            note(iteration, "CB", now_s, end_s)
+            backward_s, now_s = end_s - now_s, end_s
+        adapters = self.work.adapters()
+        if len(adapters) != sizes.adapters:
+            raise wire.WireError(
+                f"payload_bytes: the adapters take {len(adapters)} bytes, "
+                f"{sizes.adapters} were announced"
+            )
+        self._send(Kind.ADAPTERS, round_, order["iterations"], b"", adapters, time_s=clock.now())
+        return spans, watch.overruns
+
+    def _send(
+        self,
+        kind: Kind,
+        round_: int,
+        iteration: int,
+        extra: wire.Buffer = b"",
+        payload: wire.Buffer = b"",
+        *,
+        time_s: float,
+        compute_s: float = 0.0,
+    ) -> None:
+        header = Header(
+            kind, self.client, iteration, round_, len(extra), len(payload), time_s, compute_s
+        )
+        wire.send(self.sock, header, extra, payload)

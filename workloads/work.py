@@ -1,0 +1,147 @@
+"""What a node program asks of whoever computes: real learning, or the same bytes without it.
+
+`Learning` (torch) lives in `workloads.learning`; `ZeroClient` and `ZeroServer` here carry the sizes
+alone and import no torch, for pure network studies.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class RoundSizes:
+    """Payload bytes of a round's frames."""
+
+    adapters: int
+    smashed: int
+    labels: int
+    """Number of labels beside each smashed batch."""
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What the server learned from one batch."""
+
+    loss: float
+    accuracy: float
+
+
+class ClientWork(Protocol):
+    """Client side of the split model. Buffers are plain bytes, valid until the next call."""
+
+    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
+        """Get ready for a round, outside emulated time."""
+
+    def adapters_buffer(self) -> memoryview:
+        """Where the broadcast is received."""
+
+    def load_adapters(self) -> None:
+        """Take over what the buffer holds."""
+
+    def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
+        """Smashed data and labels of the iteration's batch."""
+
+    def gradient_buffer(self) -> memoryview:
+        """Where the gradient is received."""
+
+    def backward(self) -> None:
+        """Backward pass and optimiser step with what the buffer holds."""
+
+    def adapters(self) -> memoryview:
+        """The trained adapters."""
+
+
+class ServerWork(Protocol):
+    """Server side of the split model for all clients (counted from 1)."""
+
+    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
+        """Get ready for a round, outside emulated time."""
+
+    def broadcast(self) -> memoryview:
+        """The global client adapters."""
+
+    def smashed_buffer(self, client: int) -> memoryview:
+        """Where that client's smashed data are received."""
+
+    def labels_buffer(self, client: int) -> memoryview:
+        """Where that client's labels are received."""
+
+    def forward_backward(self, client: int) -> tuple[memoryview, BatchResult | None]:
+        """Gradient of the client's smashed data, and what was learned."""
+
+    def adapters_buffer(self, client: int) -> memoryview:
+        """Where that client's trained adapters are received."""
+
+    def aggregate(self) -> None:
+        """Average what the clients and their server sides have become, outside emulated time."""
+
+    def save(self, path: str) -> None:
+        """Write the global state as safetensors, under the unsplit model's names."""
+
+
+class ZeroClient:
+    """Sizes without learning: every payload is zeros out of one buffer."""
+
+    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
+        """Take a buffer that is large enough for any frame of the round."""
+        self.sizes = sizes
+        self._bytes = memoryview(bytearray(max(sizes.adapters, sizes.smashed)))
+        self._labels = memoryview(bytearray(4 * sizes.labels))
+
+    def adapters_buffer(self) -> memoryview:
+        """Where the broadcast is received."""
+        return self._bytes[: self.sizes.adapters]
+
+    def load_adapters(self) -> None:
+        """Nothing to load."""
+
+    def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
+        """As many bytes as the smashed data and labels take."""
+        return self._bytes[: self.sizes.smashed], self._labels
+
+    def gradient_buffer(self) -> memoryview:
+        """Where the gradient is received."""
+        return self._bytes[: self.sizes.smashed]
+
+    def backward(self) -> None:
+        """Nothing to learn."""
+
+    def adapters(self) -> memoryview:
+        """As many bytes as the adapters take."""
+        return self._bytes[: self.sizes.adapters]
+
+
+class ZeroServer:
+    """The server's side of `ZeroClient`; all clients share one buffer, whose content is nothing."""
+
+    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
+        """Take a buffer that is large enough for any frame of the round."""
+        self.sizes = sizes
+        self._bytes = memoryview(bytearray(max(sizes.adapters, sizes.smashed)))
+        self._labels = memoryview(bytearray(4 * sizes.labels))
+
+    def broadcast(self) -> memoryview:
+        """As many bytes as the adapters take."""
+        return self._bytes[: self.sizes.adapters]
+
+    def smashed_buffer(self, client: int) -> memoryview:
+        """Where smashed data are received."""
+        return self._bytes[: self.sizes.smashed]
+
+    def labels_buffer(self, client: int) -> memoryview:
+        """Where labels are received."""
+        return self._labels
+
+    def forward_backward(self, client: int) -> tuple[memoryview, BatchResult | None]:
+        """As many bytes as the gradient takes."""
+        return self._bytes[: self.sizes.smashed], None
+
+    def adapters_buffer(self, client: int) -> memoryview:
+        """Where adapters are received."""
+        return self._bytes[: self.sizes.adapters]
+
+    def aggregate(self) -> None:
+        """Nothing to average."""
+
+    def save(self, path: str) -> None:
+        """Nothing to save."""
