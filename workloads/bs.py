@@ -82,7 +82,7 @@ class BaseStation:
         self.work = work
         self.paradigm = Paradigm(**setup["paradigm"])
         listener = socket.create_server(
-            ("0.0.0.0", setup["port"]), family=socket.AF_INET, backlog=BACKLOG
+            (setup["address"], setup["port"]), family=socket.AF_INET, backlog=BACKLOG
         )
         wire.configure(listener, setup["congestion_control"], self.timeout_s)
         control.send("listening")

@@ -1,0 +1,162 @@
+"""The programs of base station and UAV, talking over loopback without any shaping."""
+
+import socket
+import threading
+import time
+from dataclasses import asdict
+
+import pytest
+
+from testbed.control import Control
+from testbed.paradigm import BUILT_IN, Paradigm
+from testbed.timeline import STEPS
+from workloads.bs import BaseStation
+from workloads.uav import Uav
+from workloads.work import RoundSizes, ZeroClient, ZeroServer
+
+CLIENTS, ITERATIONS = 3, 2
+SIZES = RoundSizes(adapters=10_000, smashed=50_000, labels=8)
+TOKEN = "00" * 16
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def play(paradigm: Paradigm, compute_s: float = 0.02, rounds: int = 1) -> list[list]:
+    """Rounds of K clients; answers with all spans of each."""
+    port = free_port()
+    common = {"congestion_control": "cubic", "timeout_s": 10.0, "token": TOKEN}
+    ours: list[Control] = []
+    threads = []
+
+    def start(program) -> None:
+        near, far = socket.socketpair()
+        ours.append(Control(near))
+        thread = threading.Thread(target=program, args=(Control(far),))
+        thread.start()
+        threads.append(thread)
+
+    setup = {"clients": CLIENTS, "address": "127.0.0.1", "port": port, **common}
+    setup["paradigm"] = asdict(paradigm)
+    start(lambda control: BaseStation(control, setup, ZeroServer()).serve())
+    ours[0].expect("listening", 5)
+    for client in range(1, CLIENTS + 1):
+        of_client = {"client": client, "server": ["127.0.0.1", port], **common}
+        start(lambda control, s=of_client: Uav(control, s, ZeroClient()).serve())
+    for control in ours:
+        control.expect("connected", 5)
+    played = []
+    for index in range(rounds):
+        order = {
+            "round": index,
+            "split": 2,
+            "iterations": ITERATIONS,
+            "sizes": asdict(SIZES),
+            "compute_time": "modelled",
+            "backward_ratio": 2.0,
+            "cf_s": compute_s,
+            "cb_s": 2 * compute_s,
+            "s_s": [compute_s] * CLIENTS,
+            "gradient_s": {"first_slot": 0, "slot_s": 0.1, "seconds": [[0.0]] * CLIENTS},
+        }
+        for control in ours:
+            control.send("round", **order)
+        for control in ours:
+            control.expect("ready", 5)
+        begin = time.monotonic_ns() + 20_000_000
+        for control in ours:
+            control.send("begin", start_ns=begin, start_s=100.0 * index, dilation=1.0)
+        played.append([span for c in ours for span in c.expect("report", 10)["spans"]])
+    for control in ours:
+        control.send("stop")
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+    return played
+
+
+@pytest.mark.parametrize("paradigm", BUILT_IN, ids=lambda p: p.name)
+def test_every_step_happens_once_and_in_order(paradigm: Paradigm) -> None:
+    (spans,) = play(paradigm)
+    for client in range(1, CLIENTS + 1):
+        own = sorted((s for s in spans if s[0] == client), key=lambda s: (s[3], s[4]))
+        steps = [(s[2], s[1]) for s in own]
+        iterations = [
+            (step, i) for i in range(1, ITERATIONS + 1) for step in ("CF", "CA", "S", "SG", "CB")
+        ]
+        assert steps == [("SM", 1), *iterations, ("CM", ITERATIONS)]
+        for before, after in zip(own, own[1:], strict=False):
+            assert before[4] <= after[3] + 1e-9, (before, after)
+    assert {s[2] for s in spans} == set(STEPS)
+
+
+def test_modelled_steps_take_what_the_profile_says() -> None:
+    (spans,) = play(BUILT_IN[6], compute_s=0.03)
+    for step, duration in (("CF", 0.03), ("S", 0.03), ("CB", 0.06)):
+        for span in spans:
+            if span[2] == step:
+                assert span[4] - span[3] >= duration - 1e-9
+
+
+def test_clients_start_together_when_the_slowest_has_the_broadcast() -> None:
+    (spans,) = play(BUILT_IN[6])
+    slowest = max(s[4] for s in spans if s[2] == "SM")
+    assert {s[3] for s in spans if s[2] == "CF" and s[1] == 1} == {slowest}
+
+
+def test_sequential_resources_serve_one_client_at_a_time() -> None:
+    for paradigm, step in ((BUILT_IN[6], "SG"), (BUILT_IN[2], "S")):
+        (spans,) = play(paradigm)
+        turns = sorted((s[3], s[4]) for s in spans if s[2] == step)
+        for (_, end), (start, _) in zip(turns, turns[1:], strict=False):
+            assert end <= start + 1e-9
+
+
+def test_gates_hold_until_all_clients_have_come_that_far() -> None:
+    (spans,) = play(BUILT_IN[1])
+    for iteration in range(1, ITERATIONS + 1):
+        of = {
+            step: [s for s in spans if s[1] == iteration and s[2] == step]
+            for step in ("CA", "S", "SG")
+        }
+        assert min(s[3] for s in of["S"]) >= max(s[4] for s in of["CA"])
+        assert min(s[3] for s in of["SG"]) >= max(s[4] for s in of["S"]) - 1e-9
+
+
+def test_rounds_follow_in_emulated_time() -> None:
+    first, second = play(BUILT_IN[0], rounds=2)
+    assert max(s[4] for s in first) < 10
+    assert all(100 <= s[3] < 110 for s in second)
+
+
+def test_a_peer_without_the_token_is_refused() -> None:
+    from testbed.wire import Header, Kind, WireError, send
+
+    port = free_port()
+    near, far = socket.socketpair()
+    setup = {
+        "clients": 1,
+        "address": "127.0.0.1",
+        "port": port,
+        "congestion_control": "cubic",
+        "timeout_s": 5.0,
+        "token": TOKEN,
+        "paradigm": asdict(BUILT_IN[0]),
+    }
+    raised: list[BaseException] = []
+
+    def serve() -> None:
+        try:
+            BaseStation(Control(far), setup, ZeroServer())
+        except WireError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    Control(near).expect("listening", 5)
+    with socket.create_connection(("127.0.0.1", port)) as intruder:
+        send(intruder, Header(Kind.HELLO, 1, 0, 0, 0, 16, 0.0, 0.0), b"", b"\1" * 16)
+        thread.join(5)
+    assert "token" in str(raised[0])
