@@ -1,0 +1,316 @@
+"""The slot-level engine: when every step of a round starts and ends.
+
+A client's round is a loop past two *stations* of the server, computing and downlink:
+
+    SM | CF CA [computing] [downlink] CB | CF CA [computing] [downlink] CB | ... | CM
+
+Between stations a client is on its own: its next arrival follows from durations and from the slot
+integral of its uplink rate. A station is parallel (serves at once, with a share) or sequential
+(serves one at a time with all it has, non-preemptively, from a priority queue), and a gate may hold
+arrivals back until all K clients are there. The paradigm's fields choose; nothing else differs.
+
+Ties. What is simultaneous on paper must not be torn apart by the last bit of a float, so moments
+and lags are compared in whole nanoseconds, while start and end times stay exact. Everything that
+happens in one moment happens before a sequential station picks its next client. Larger lag goes
+first, then earlier arrival at the station, then the lower client number.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ns3_scenarios.trace import TraceExhausted
+from orchestrator.kernel import (
+    EXHAUSTED,
+    Air,
+    Bands,
+    Menu,
+    Rules,
+    Work,
+    fill_energy,
+    links_of,
+    play_round,
+    play_rounds,
+)
+from orchestrator.plan import Allocation, Array, Radio, RoundPlan, plan_round
+from orchestrator.scenario import STAGES, Scenario
+from testbed.paradigm import Paradigm
+from testbed.timeline import CA, CB, CF, CM, SG, SM, SPAN, Round, S
+from workloads.profile import SplitProfile
+
+# --- results -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RoundTimes:
+    """When every step of one round started and ended."""
+
+    spans: npt.NDArray[np.void]
+    """Dtype `SPAN`, shape [K (5 I + 2)], in absolute emulated times, by client, then start."""
+    end_s: float
+    """End of the last adapter upload."""
+    latency_s: float
+    energy_j: Array
+    """Shape [K], eq. (energy)."""
+    objective: float
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """Outcomes of N rounds."""
+
+    start_s: Array
+    """Shape [N]."""
+    latency_s: Array
+    """Shape [N]."""
+    energy_j: Array
+    """Shape [N, K]."""
+    objective: Array
+    """Shape [N]."""
+
+
+@dataclass(frozen=True)
+class SplitCosts:
+    """What rounds of one scenario cost before anything is decided; arrays have shape [u]."""
+
+    paradigm: Paradigm
+    iterations: int
+    cf_s: Array
+    cb_s: Array
+    server_s: Array
+    """Server forward and backward of one batch with the whole server."""
+    smashed_bytes: npt.NDArray[np.int64]
+    adapter_bytes: npt.NDArray[np.int64]
+    backward_ratio: float
+    compute_power_w: float
+    energy_weight: float
+
+
+def split_costs(
+    scenario: Scenario, profile: SplitProfile, on_link: Callable[[int], int] = int
+) -> SplitCosts:
+    """The costs of u = 1..4 as `plan_round` counts them."""
+    whole = np.ones(scenario.uavs.count)
+    plans = [
+        plan_round(scenario, profile, Allocation(u, whole, whole, whole), on_link)
+        for u in range(1, STAGES + 1)
+    ]
+    return SplitCosts(
+        paradigm=scenario.scheme,
+        iterations=scenario.workload.local_iterations,
+        cf_s=np.array([plan.cf_s[0, 0] for plan in plans]),
+        cb_s=np.array([plan.cb_s[0, 0] for plan in plans]),
+        server_s=np.array([plan.s_s[0, 0] for plan in plans]),
+        smashed_bytes=np.array([plan.ca_bytes[0, 0] for plan in plans]),
+        adapter_bytes=np.array([plan.cm_bytes[0] for plan in plans]),
+        backward_ratio=scenario.workload.backward_ratio,
+        compute_power_w=scenario.uavs.compute_power_w,
+        energy_weight=scenario.objective.energy_weight,
+    )
+
+
+# --- one round -----------------------------------------------------------------------------------
+
+
+def simulate(
+    plan: RoundPlan,
+    radio: Radio,
+    gain: Array,
+    slot_s: float,
+    start_s: float = 0.0,
+    *,
+    slot_edges_s: Array | None = None,
+) -> RoundTimes:
+    """Predict one round.
+
+    Args:
+        plan: The round's durations and bytes.
+        radio: What turns a gain into a rate.
+        gain: Shape [K, S], linear; slot s lasts from s slot_s to (s + 1) slot_s. 0 is an outage.
+        slot_s: Length of a slot.
+        start_s: When the round starts.
+        slot_edges_s: Shape [S + 1], increasing: the moments at which the rates really changed, in
+            place of the multiples of `slot_s`.
+
+    Raises:
+        TraceExhausted: The round lasts longer than the trace.
+    """
+    air = _air(gain, slot_s, slot_edges_s)
+    work = Work(
+        plan.cf_s,
+        plan.cb_s,
+        plan.s_s,
+        plan.sm_bytes,
+        plan.ca_bytes,
+        plan.sg_bytes,
+        plan.cm_bytes,
+        float(plan.backward_ratio),
+    )
+    rules, bands = _rules(plan.paradigm), _bands(radio)
+    links = links_of(rules, bands, plan.allocation.beta, plan.allocation.rho)
+    shape = (plan.clients, 5 * plan.iterations + 2)
+    begin, end, energy = np.empty(shape), np.empty(shape), np.empty(plan.clients)
+    latency = play_round(rules, work, links, air, float(start_s), begin, end)
+    if latency == EXHAUSTED:
+        raise TraceExhausted(air.gain.shape[1])
+    fill_energy(work, float(plan.compute_power_w), bands.uplink_power_w, begin, end, energy)
+    return RoundTimes(
+        spans=_spans(plan, begin, end),
+        end_s=start_s + latency,
+        latency_s=latency,
+        energy_j=energy,
+        objective=latency + plan.energy_weight * float(energy.max()),
+    )
+
+
+def round_of(index: int, plan: RoundPlan, times: RoundTimes) -> Round:
+    """The round as an entry of a timeline; rounds count from 0."""
+    return Round(
+        index=index,
+        paradigm=plan.paradigm.name,
+        split=plan.allocation.split,
+        start_s=float(times.spans["start_s"][0]),
+        latency_s=times.latency_s,
+        energy_j=times.energy_j,
+        objective=times.objective,
+        spans=times.spans,
+    )
+
+
+def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
+    iterations = plan.iterations
+    spans = np.zeros(begin.shape, dtype=SPAN)
+    spans["client"] = np.arange(1, plan.clients + 1)[:, None]
+    spans["iteration"] = np.concatenate(
+        ([1], np.repeat(np.arange(1, iterations + 1), 5), [iterations])
+    )
+    spans["step"] = np.concatenate(([SM], np.tile([CF, CA, S, SG, CB], iterations), [CM]))
+    spans["start_s"], spans["end_s"] = begin, end
+    spans["bytes"][:, 0], spans["bytes"][:, -1] = plan.sm_bytes, plan.cm_bytes
+    spans["bytes"][:, CA:-1:5] = plan.ca_bytes
+    spans["bytes"][:, SG:-1:5] = plan.sg_bytes
+    return spans.ravel()
+
+
+# --- many rounds ---------------------------------------------------------------------------------
+
+
+def simulate_batch(
+    costs: SplitCosts,
+    radio: Radio,
+    gain: Array,
+    slot_s: float,
+    start_s: float,
+    split: npt.NDArray[np.int64],
+    alpha: Array,
+    beta: Array,
+    rho: Array,
+) -> BatchTimes:
+    """N allocations tried on one and the same round.
+
+    Args:
+        costs: See `split_costs`.
+        radio: What turns a gain into a rate.
+        gain: Shape [K, S]; slot 0 starts at t = 0.
+        slot_s: Length of a slot.
+        start_s: When all N rounds start.
+        split: Shape [N], u.
+        alpha: Shape [N, K]; likewise `beta` and `rho`.
+        beta: Shares of the bandwidth.
+        rho: Shares of the base station's power.
+
+    Raises:
+        TraceExhausted: A round lasts longer than the trace.
+    """
+    return _many(costs, radio, gain, slot_s, start_s, split, alpha, beta, rho, follow=False)
+
+
+def simulate_chain(
+    costs: SplitCosts,
+    radio: Radio,
+    gain: Array,
+    slot_s: float,
+    start_s: float,
+    split: npt.NDArray[np.int64],
+    alpha: Array,
+    beta: Array,
+    rho: Array,
+) -> BatchTimes:
+    """N rounds that follow each other without a gap, each with its own allocation.
+
+    Arguments and errors as `simulate_batch`; `start_s` is when the first round starts.
+    """
+    return _many(costs, radio, gain, slot_s, start_s, split, alpha, beta, rho, follow=True)
+
+
+def _many(
+    costs: SplitCosts,
+    radio: Radio,
+    gain: Array,
+    slot_s: float,
+    start_s: float,
+    split: npt.NDArray[np.int64],
+    alpha: Array,
+    beta: Array,
+    rho: Array,
+    *,
+    follow: bool,
+) -> BatchTimes:
+    rounds, clients = len(split), gain.shape[0]
+    starts, latency = np.empty(rounds), np.empty(rounds)
+    energy = np.empty((rounds, clients))
+    complete = play_rounds(
+        _rules(costs.paradigm),
+        Menu(
+            costs.cf_s,
+            costs.cb_s,
+            costs.server_s,
+            costs.smashed_bytes,
+            costs.adapter_bytes,
+            float(costs.backward_ratio),
+        ),
+        costs.iterations,
+        float(costs.compute_power_w),
+        _bands(radio),
+        _air(gain, slot_s, None),
+        float(start_s),
+        follow,
+        np.ascontiguousarray(split, np.int64),
+        np.ascontiguousarray(alpha, float),
+        np.ascontiguousarray(beta, float),
+        np.ascontiguousarray(rho, float),
+        starts,
+        latency,
+        energy,
+    )
+    if not complete:
+        raise TraceExhausted(gain.shape[1])
+    return BatchTimes(starts, latency, energy, latency + costs.energy_weight * energy.max(axis=1))
+
+
+def _rules(paradigm: Paradigm) -> Rules:
+    return Rules(
+        parallel=(
+            paradigm.server_compute == "parallel",
+            paradigm.gradient_transmission == "parallel",
+        ),
+        gated=(paradigm.compute_waits_for_all, paradigm.transmission_waits_for_all),
+        by_lag=paradigm.order == "larger-lag",
+    )
+
+
+def _bands(radio: Radio) -> Bands:
+    return Bands(
+        float(radio.uplink_hz),
+        float(radio.downlink_hz),
+        float(radio.noise_w_per_hz),
+        float(radio.downlink_power_w),
+        np.ascontiguousarray(radio.uplink_power_w, float),
+    )
+
+
+def _air(gain: Array, slot_s: float, edges_s: Array | None) -> Air:
+    edges = np.empty(0) if edges_s is None else np.ascontiguousarray(edges_s, float)
+    return Air(np.ascontiguousarray(gain, float), float(slot_s), edges)
