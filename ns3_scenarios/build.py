@@ -1,0 +1,105 @@
+"""Builds the ns-3 models in ``cpp/`` against the installed ``ns3`` wheel, once.
+
+The library lies in the user's cache, under a name that is a hash of all that goes into it: the
+sources, the flags, the compiler, the wheel's version and place.
+"""
+
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ns3_scenarios.trace import ChannelError
+
+_SOURCES = Path(__file__).parent / "cpp"
+_LIBRARIES = ("propagation", "mobility", "network", "core")
+_FLAGS = (
+    *("-std=c++20", "-O2", "-fPIC", "-shared"),
+    # No FMA and no -march: the last bits must not depend on compiler or machine.
+    "-ffp-contract=off",
+    # As the wheel was built.
+    *("-DNS3_LOG_ENABLE", "-DNS3_ASSERT_ENABLE"),
+)
+
+
+def library() -> Path:
+    """Path of the built library; builds it where the cache has none (some seconds).
+
+    Safe to call from several processes at once: one builds, the others wait.
+
+    Raises:
+        ChannelError: No g++, no ns3 wheel, no place for the cache, or the build failed.
+    """
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise ChannelError("g++ is missing (it builds the ns-3 models): apt-get install g++")
+    version, wheel = _wheel()
+    command = _command(compiler, version, wheel)
+    sources = sorted(_SOURCES.glob("*.cc"))
+    key = hashlib.sha256()
+    for part in (*command, version, _identity(compiler)):
+        key.update(part.encode() + b"\0")
+    for path in sorted(_SOURCES.iterdir()):
+        key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    try:
+        cache = _cache()
+        built = cache / f"ns3-channel-{key.hexdigest()[:24]}.so"
+        if built.exists():
+            return built
+        with (cache / "build.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not built.exists():
+                _build(command, sources, built)
+        return built
+    except OSError as error:
+        raise ChannelError(f"the built ns-3 models cannot be kept in a cache: {error}") from None
+
+
+def _wheel() -> tuple[str, Path]:
+    """Version and folder of the installed wheel, found without importing it."""
+    spec = importlib.util.find_spec("ns3")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if (Path(folder) / "include" / "ns3").is_dir():
+            return importlib.metadata.version("ns3"), Path(folder)
+    raise ChannelError("the ns3 package is missing: pip install ns3")
+
+
+def _command(compiler: str, version: str, wheel: Path) -> list[str]:
+    release = ".".join(version.split(".")[:2])
+    return [
+        *(compiler, *_FLAGS, "-isystem", str(wheel / "include"), "-x", "c++", "-"),
+        *("-L", str(wheel / "lib64"), f"-Wl,-rpath,{wheel / 'lib64'}"),
+        *(f"-l:libns3.{release.removeprefix('3.')}-{name}.so" for name in _LIBRARIES),
+    ]
+
+
+def _identity(compiler: str) -> str:
+    command = [compiler, "-dumpfullversion", "-dumpmachine"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = Path(home) / "uav-sfl-testbed"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return cache
+
+
+def _build(command: list[str], sources: list[Path], target: Path) -> None:
+    """Compile the sources as one unit: ns-3's headers are parsed once. The target appears whole."""
+    unit = "".join(f'#include "{path}"\n' for path in sources)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        fresh = Path(folder) / target.name
+        made = subprocess.run(
+            [*command, "-o", str(fresh)], input=unit, capture_output=True, text=True, check=False
+        )
+        if made.returncode:
+            errors = [line for line in made.stderr.splitlines() if "error" in line]
+            reason = (errors or made.stderr.splitlines() or ["no message"])[0]
+            raise ChannelError(f"g++ cannot build the ns-3 models: {reason}")
+        fresh.replace(target)

@@ -1,0 +1,191 @@
+"""The channel of a scenario from ns-3, slot by slot: a `ChannelSource` that grows on demand."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import IO, Literal, Self
+
+import numpy as np
+
+from ns3_scenarios import build
+from ns3_scenarios.trace import Array, ChannelError, ChannelTrace
+
+_CHUNK_BYTES = 1 << 20
+_GROWTH = 1.5
+
+
+@dataclass(frozen=True)
+class ChannelSettings:
+    """What decides a channel: equal settings give equal traces. Defaults: SPEC's open mobility.
+
+    RMa-AV holds for UAVs above 10 m and up to 300 m, and for NLOS up to 40 m.
+    """
+
+    ring_m: Sequence[tuple[float, float]]
+    """Inner and outer radius around the base station, one pair a UAV: their number is K."""
+    seed: int
+    """ns-3's run number: traces of different seeds are independent."""
+    bs_position_m: tuple[float, float, float] = (0.0, 0.0, 30.0)
+    height_m: float = 20.0
+    speed_m_s: tuple[float, float] = (0.1, 4.0)
+    """Lowest and highest speed; the speed is clipped to it."""
+    mean_speed_m_s: float = 2.0
+    speed_deviation_m_s: float = 1.0
+    heading_deviation_rad: float = 0.5
+    """Standard deviation of the heading from the UAV's mean heading."""
+    memory: float = 0.85
+    """Gauss–Markov memory level, 0 to 1."""
+    update_s: float = 1.0
+    """Time between two Gauss–Markov steps."""
+    carrier_hz: float = 2.0e9
+    line_of_sight: Literal["always", "probability", "never"] = "always"
+    """LOS only; the LOS state of TR 36.777's probability, held over tens of metres; NLOS only."""
+    shadow_fading: bool = False
+    """Log-normal shadow fading of TR 36.777, correlated along the UAV's path."""
+    slot_s: float = 0.1
+
+
+class Ns3Channel:
+    """A `ChannelSource` whose slots an ns-3 simulation makes, in a process of its own.
+
+    Position and gain are those at the start of a slot, t = s · slot_s. Neither the number of UAVs
+    nor the sizes of the calls change a UAV's trace. Use as a context manager, or `close` it.
+
+    Raises:
+        ChannelError: The ns-3 models cannot be built.
+    """
+
+    def __init__(self, settings: ChannelSettings):
+        self.settings = settings
+        self._trace = ChannelTrace(
+            gain=np.empty((self.uavs, 0)),
+            slot_s=settings.slot_s,
+            position_m=np.empty((self.uavs, 0, 3)),
+            seed=settings.seed,
+        )
+        library = build.library()
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ns3_scenarios.process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            process_group=0,  # Ctrl-C is the parent's to handle.
+        )
+        self._finalizer = weakref.finalize(self, _end, self._process, self._stderr, os.getpid())
+        start = {"library": str(library), "parent": os.getpid(), "settings": asdict(settings)}
+        self._send(json.dumps(start))
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot, in seconds."""
+        return self.settings.slot_s
+
+    @property
+    def uavs(self) -> int:
+        """K."""
+        return len(self.settings.ring_m)
+
+    def trace(self, slots: int) -> ChannelTrace:
+        """The trace from slot 0 with at least that many slots; earlier slots never change.
+
+        The arrays are C-contiguous and read-only. The first call makes as many slots as it is
+        asked for; later ones add at least half of what there is, so that many small steps cost
+        no more than a few large ones. Until more is needed, the same object comes back.
+
+        Raises:
+            ChannelError: ns-3 ended; the message says how and what it said.
+        """
+        have = self._trace.slots
+        if slots > have:
+            self._trace = self._grown(max(slots, int(have * _GROWTH)))
+        return self._trace
+
+    def close(self) -> None:
+        """End ns-3's process. Traces that were handed out stay valid."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _grown(self, slots: int) -> ChannelTrace:
+        old = self._trace
+        assert old.position_m is not None
+        gain, position = np.empty((self.uavs, slots)), np.empty((self.uavs, slots, 3))
+        gain[:, : old.slots], position[:, : old.slots] = old.gain, old.position_m
+        try:
+            self._fill(gain[:, old.slots :], position[:, old.slots :])
+        except BaseException:
+            # The stream stands in the middle of a chunk: nothing after it could be trusted.
+            self.close()
+            raise
+        gain.flags.writeable = position.flags.writeable = False
+        return ChannelTrace(gain, old.slot_s, position, old.seed)
+
+    def _fill(self, gain: Array, position: Array) -> None:
+        """Fill [K, n] and [K, n, 3] with the next n slots.
+
+        One chunk is always asked for ahead: ns-3 makes it while the one before is read.
+        """
+        uavs, slots = gain.shape
+        longest = max(1, _CHUNK_BYTES // (32 * uavs))
+        chunks = [range(at, min(at + longest, slots)) for at in range(0, slots, longest)]
+        self._ask(chunks[0])
+        for chunk, following in zip(chunks, [*chunks[1:], None], strict=True):
+            if following is not None:
+                self._ask(following)
+            values = self._receive(4 * uavs * len(chunk))
+            here, cut = slice(chunk.start, chunk.stop), uavs * len(chunk)
+            gain[:, here] = values[:cut].reshape(uavs, -1)
+            position[:, here] = values[cut:].reshape(uavs, -1, 3)
+
+    def _ask(self, chunk: range) -> None:
+        self._send(str(len(chunk)))
+
+    def _send(self, line: str) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        if stdin.closed:
+            raise ChannelError("ns-3's process was closed; this channel grows no more")
+        try:
+            stdin.write(line.encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def _receive(self, count: int) -> Array:
+        stdout = self._process.stdout
+        assert isinstance(stdout, io.BufferedReader)
+        values = np.empty(count)
+        if stdout.readinto(values.data.cast("B")) != values.nbytes:
+            raise self._died()
+        return values
+
+    def _died(self) -> ChannelError:
+        status = self._process.wait()
+        self._stderr.seek(0)
+        said = " ".join(self._stderr.read().decode(errors="replace").split())[-1000:]
+        how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+        return ChannelError(f"ns-3's process died ({how}): {said or 'it left no message'}")
+
+
+def _end(process: "subprocess.Popen[bytes]", stderr: IO[bytes], owner: int) -> None:
+    if os.getpid() != owner:  # A fork of the owner's process has a copy of this finalizer.
+        return
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, stderr):
+        # stdin may hold a request that the process did not live to read.
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()  # type: ignore[union-attr]

@@ -1,0 +1,214 @@
+/*
+ * The channel of a scenario, slot by slot: a BS, K UAVs, and ns-3's simulator, behind a C
+ * interface for ctypes. One channel per process, since ns-3 has one simulator per process.
+ * ns-3 ends the process where something is wrong (NS_ABORT), so it lives in a process of its own.
+ */
+#include "ring-gauss-markov-mobility-model.h"
+#include "rma-av-propagation-loss-model.h"
+
+#include "ns3/abort.h"
+#include "ns3/boolean.h"
+#include "ns3/constant-position-mobility-model.h"
+#include "ns3/double.h"
+#include "ns3/enum.h"
+#include "ns3/object-factory.h"
+#include "ns3/pointer.h"
+#include "ns3/rng-seed-manager.h"
+#include "ns3/simulator.h"
+#include "ns3/vector.h"
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+using namespace ns3;
+
+extern "C" struct Settings
+{
+    double bsPosition[3];      // m
+    double height;             // of the UAVs, m
+    double minSpeed;           // m/s
+    double maxSpeed;           // m/s
+    double meanSpeed;          // m/s
+    double speedDeviation;     // m/s
+    double headingDeviation;   // rad
+    double memory;             // Gauss–Markov
+    double updateInterval;     // s
+    double frequency;          // Hz
+    double slot;               // s
+    uint64_t run;              // ns-3's run number: the seed of the scenario
+    uint64_t uavs;             // K
+    const double* innerRadius; // K, m
+    const double* outerRadius; // K, m
+    int32_t lineOfSight;       // RmaAvPropagationLossModel::LineOfSight
+    int32_t shadowFading;      // 0 or 1
+};
+
+namespace
+{
+
+/// Random streams set aside for each UAV, so that a UAV's draws do not depend on how many there are.
+constexpr int64_t STREAMS_PER_UAV = 8;
+static_assert(RingGaussMarkovMobilityModel::STREAMS + RmaAvPropagationLossModel::STREAMS_PER_LINK <=
+              STREAMS_PER_UAV);
+
+Ptr<RmaAvPropagationLossModel>
+MakeLoss(double frequency, int32_t lineOfSight, bool shadowFading, Ptr<MobilityModel> baseStation)
+{
+    using Model = RmaAvPropagationLossModel;
+    return CreateObjectWithAttributes<Model>(
+        "Frequency",
+        DoubleValue(frequency),
+        "LineOfSight",
+        EnumValue(static_cast<Model::LineOfSight>(lineOfSight)),
+        "ShadowFading",
+        BooleanValue(shadowFading),
+        "BaseStation",
+        PointerValue(baseStation));
+}
+
+Ptr<MobilityModel>
+MakeFixed(const double* position)
+{
+    auto model = CreateObject<ConstantPositionMobilityModel>();
+    model->SetPosition(Vector(position[0], position[1], position[2]));
+    return model;
+}
+
+/// ns-3's time of a slot's start. Slots are counted, not added up: no error grows.
+Time
+SlotStart(uint64_t index, double slot)
+{
+    return NanoSeconds(std::llround(static_cast<double>(index) * slot * 1e9));
+}
+
+class Channel
+{
+  public:
+    explicit Channel(const Settings& settings)
+        : m_slot(settings.slot),
+          m_baseStation(MakeFixed(settings.bsPosition)),
+          m_loss(MakeLoss(settings.frequency,
+                          settings.lineOfSight,
+                          settings.shadowFading != 0,
+                          m_baseStation))
+    {
+        ObjectFactory factory("ns3::RingGaussMarkovMobilityModel",
+                              "Center",
+                              VectorValue(m_baseStation->GetPosition()),
+                              "Height",
+                              DoubleValue(settings.height),
+                              "MinSpeed",
+                              DoubleValue(settings.minSpeed),
+                              "MaxSpeed",
+                              DoubleValue(settings.maxSpeed),
+                              "MeanSpeed",
+                              DoubleValue(settings.meanSpeed),
+                              "SpeedDeviation",
+                              DoubleValue(settings.speedDeviation),
+                              "HeadingDeviation",
+                              DoubleValue(settings.headingDeviation),
+                              "Memory",
+                              DoubleValue(settings.memory),
+                              "UpdateInterval",
+                              TimeValue(Seconds(settings.updateInterval)));
+        for (uint64_t k = 0; k < settings.uavs; ++k)
+        {
+            factory.Set("InnerRadius", DoubleValue(settings.innerRadius[k]));
+            factory.Set("OuterRadius", DoubleValue(settings.outerRadius[k]));
+            auto uav = factory.Create<MobilityModel>();
+            const auto stream = static_cast<int64_t>(k) * STREAMS_PER_UAV;
+            const int64_t used = uav->AssignStreams(stream);
+            m_loss->AddLink(uav, stream + used);
+            uav->Initialize();
+            m_uavs.push_back(uav);
+        }
+        Simulator::Schedule(SlotStart(0, m_slot), &Channel::Sample, this);
+    }
+
+    void Advance(uint64_t slots, double* gain, double* position)
+    {
+        m_gain = gain;
+        m_position = position;
+        m_first = m_index;
+        m_slots = slots;
+        Simulator::Run();
+    }
+
+  private:
+    /// Sample every UAV's position and gain at the start of a slot.
+    void Sample()
+    {
+        const uint64_t s = m_index - m_first;
+        for (uint64_t k = 0; k < m_uavs.size(); ++k)
+        {
+            const Vector at = m_uavs[k]->GetPosition();
+            double* const position = m_position + (k * m_slots + s) * 3;
+            position[0] = at.x;
+            position[1] = at.y;
+            position[2] = at.z;
+            const double gainDb = m_loss->CalcRxPower(0, m_uavs[k], m_baseStation);
+            m_gain[k * m_slots + s] = std::pow(10, gainDb / 10);
+        }
+        ++m_index;
+        Simulator::Schedule(SlotStart(m_index, m_slot) - Simulator::Now(), &Channel::Sample, this);
+        if (s + 1 == m_slots)
+        {
+            Simulator::Stop(); // Run() returns; the next one goes on from here.
+        }
+    }
+
+    double m_slot;                             // s
+    Ptr<MobilityModel> m_baseStation;
+    Ptr<RmaAvPropagationLossModel> m_loss;
+    std::vector<Ptr<MobilityModel>> m_uavs;
+    uint64_t m_index{0};                       // of the next slot
+    uint64_t m_first{0};                       // slot of the current chunk
+    uint64_t m_slots{0};                       // in the current chunk
+    double* m_gain{nullptr};                   // of the current chunk, [K][slots]
+    double* m_position{nullptr};               // of the current chunk, [K][slots][3]
+};
+
+std::unique_ptr<Channel> g_channel;
+
+} // namespace
+
+extern "C"
+{
+
+/// Place the UAVs at t = 0.
+void
+channel_open(const Settings* settings)
+{
+    NS_ABORT_MSG_IF(g_channel, "a process has one channel");
+    RngSeedManager::SetSeed(1);
+    // ns-3's advice: independent replications differ in the run number, not in the seed.
+    RngSeedManager::SetRun(settings->run);
+    g_channel = std::make_unique<Channel>(*settings);
+}
+
+/// The next slots: linear gain [K][slots], position [K][slots][3] in m.
+void
+channel_advance(uint64_t slots, double* gain, double* position)
+{
+    g_channel->Advance(slots, gain, position);
+}
+
+/// Loss in dB [count] between a BS and UAVs at [count][3] m, without shadow fading.
+void
+path_loss_db(double frequency,
+             int32_t lineOfSight,
+             const double* bsPosition,
+             const double* uavPosition,
+             uint64_t count,
+             double* loss)
+{
+    const auto baseStation = MakeFixed(bsPosition);
+    const auto model = MakeLoss(frequency, lineOfSight, false, baseStation);
+    for (uint64_t i = 0; i < count; ++i)
+    {
+        loss[i] = -model->CalcRxPower(0, MakeFixed(uavPosition + 3 * i), baseStation);
+    }
+}
+}

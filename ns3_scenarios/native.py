@@ -1,0 +1,72 @@
+"""The C interface of the ns-3 models (``cpp/channel.cc``), for ctypes.
+
+ns-3 ends the process that it lives in where something is wrong, and a process has one simulator:
+only `ns3_scenarios.process` opens channels. `path_loss_db` has no simulator and no state.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+LINE_OF_SIGHT = {"always": 0, "probability": 1, "never": 2}
+"""Numbers of RmaAvPropagationLossModel::LineOfSight."""
+
+_Doubles = ctypes.POINTER(ctypes.c_double)
+
+
+class Settings(ctypes.Structure):
+    """Mirror of `struct Settings`."""
+
+    _fields_ = (
+        ("bs_position", ctypes.c_double * 3),
+        ("height", ctypes.c_double),
+        ("min_speed", ctypes.c_double),
+        ("max_speed", ctypes.c_double),
+        ("mean_speed", ctypes.c_double),
+        ("speed_deviation", ctypes.c_double),
+        ("heading_deviation", ctypes.c_double),
+        ("memory", ctypes.c_double),
+        ("update_interval", ctypes.c_double),
+        ("frequency", ctypes.c_double),
+        ("slot", ctypes.c_double),
+        ("run", ctypes.c_uint64),
+        ("uavs", ctypes.c_uint64),
+        ("inner_radius", _Doubles),
+        ("outer_radius", _Doubles),
+        ("line_of_sight", ctypes.c_int32),
+        ("shadow_fading", ctypes.c_int32),
+    )
+
+
+def load(library: Path) -> ctypes.CDLL:
+    """The library with its functions' types declared."""
+    native = ctypes.CDLL(str(library))
+    native.channel_open.argtypes = [ctypes.POINTER(Settings)]
+    native.channel_advance.argtypes = [ctypes.c_uint64, _Doubles, _Doubles]
+    native.path_loss_db.argtypes = [
+        *(ctypes.c_double, ctypes.c_int32, _Doubles, _Doubles, ctypes.c_uint64, _Doubles)
+    ]
+    for function in (native.channel_open, native.channel_advance, native.path_loss_db):
+        function.restype = None
+    return native
+
+
+def doubles(values: Sequence[float]) -> "ctypes.Array[ctypes.c_double]":
+    """A C array of doubles."""
+    return (ctypes.c_double * len(values))(*values)
+
+
+def path_loss_db(
+    native: ctypes.CDLL,
+    carrier_hz: float,
+    line_of_sight: str,
+    bs_position_m: Sequence[float],
+    uav_positions_m: Sequence[Sequence[float]],
+) -> list[float]:
+    """Path loss in dB, by the ns-3 model, between the BS and each UAV; no shadow fading."""
+    count = len(uav_positions_m)
+    loss = (ctypes.c_double * count)()
+    flat = doubles([value for position in uav_positions_m for value in position])
+    bs = doubles(bs_position_m)
+    native.path_loss_db(carrier_hz, LINE_OF_SIGHT[line_of_sight], bs, flat, count, loss)
+    return list(loss)

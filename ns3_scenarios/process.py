@@ -1,0 +1,81 @@
+"""The process that ns-3 lives in: ``python -m ns3_scenarios.process``, started by `Ns3Channel`.
+
+On stdin: one line of JSON (``{"library", "parent", "settings"}``), then one line for each chunk
+that is wanted, its number of slots. On stdout, for each: gain [K, slots], then position
+[K, slots, 3], as float64 in the machine's byte order. The process ends with its stdin, and when
+its parent ends. Imports are few, so that it starts in some tens of milliseconds.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import select
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from ns3_scenarios import native
+
+
+def main() -> None:
+    """Serve chunks of the channel until stdin ends."""
+    start = json.loads(sys.stdin.buffer.readline())
+    _end_with(start["parent"])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # ns-3 aborts where it refuses something.
+    library = native.load(Path(start["library"]))
+    uavs = len(start["settings"]["ring_m"])
+    library.channel_open(_settings(start["settings"]))
+    for line in sys.stdin.buffer:
+        slots = int(line)
+        chunk = (ctypes.c_double * (slots * uavs * 4))()
+        position = (ctypes.c_double * (slots * uavs * 3)).from_buffer(chunk, slots * uavs * 8)
+        library.channel_advance(slots, chunk, position)
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent ends.
+
+    The end of stdin does not tell: a process forked from the parent may hold the pipe open. The
+    kernel's parent-death signal does not either: it comes when the parent's *thread* ends.
+    """
+    handle = os.pidfd_open(parent)
+    if os.getppid() != parent:
+        os._exit(1)
+
+    def watch() -> None:
+        select.select([handle], [], [])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _settings(plain: dict[str, Any]) -> native.Settings:
+    low, high = plain["speed_m_s"]
+    inner, outer = zip(*plain["ring_m"], strict=True)
+    return native.Settings(
+        bs_position=tuple(plain["bs_position_m"]),
+        height=plain["height_m"],
+        min_speed=low,
+        max_speed=high,
+        mean_speed=plain["mean_speed_m_s"],
+        speed_deviation=plain["speed_deviation_m_s"],
+        heading_deviation=plain["heading_deviation_rad"],
+        memory=plain["memory"],
+        update_interval=plain["update_s"],
+        frequency=plain["carrier_hz"],
+        slot=plain["slot_s"],
+        run=plain["seed"],
+        uavs=len(inner),
+        inner_radius=native.doubles(inner),
+        outer_radius=native.doubles(outer),
+        line_of_sight=native.LINE_OF_SIGHT[plain["line_of_sight"]],
+        shadow_fading=plain["shadow_fading"],
+    )
+
+
+if __name__ == "__main__":
+    main()
