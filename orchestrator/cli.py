@@ -1,0 +1,141 @@
+"""The console script `testbed`.
+
+Progress and tables of a run in progress go to stderr; results to stdout or the named files. Wrong
+input exits with status 2 and one line, a failed run with status 1.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+from rich.console import Console
+
+from testbed.errors import InputError, RunError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Emulate split federated learning over a UAV network, and predict the same rounds.",
+)
+
+ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. workload.split=3."),
+]
+TraceFile = Annotated[
+    Path | None, typer.Option("--trace", metavar="T.npz", help="Replay this channel trace.")
+]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write what was computed as JSON.")
+]
+
+out = Console()
+err = Console(stderr=True)
+
+
+@app.command()
+def trace(
+    scenario: ScenarioFile,
+    slots: Annotated[int, typer.Option(min=1, help="Slots to generate.")],
+    output: Annotated[Path, typer.Option("--out", metavar="T.npz", help="The file to write.")],
+    overrides: Overrides = None,
+) -> None:
+    """Let ns-3 move the UAVs and write gains and positions of every slot."""
+    from dataclasses import replace
+
+    from orchestrator.channel import ns3_source
+    from orchestrator.files import check_writable
+    from orchestrator.scenario import load
+
+    parsed = load(scenario, overrides or [])
+    check_writable("--out", output)
+    with ns3_source(parsed) as source, progress("ns-3", slots) as advance:
+        step, have = max(slots // 100, 1000), 0
+        while have < slots:
+            made = source.trace(min(have + step, slots))
+            advance(min(made.slots, slots) - have)
+            have = min(made.slots, slots)
+        assert made.position_m is not None
+        replace(
+            made,
+            gain=made.gain[:, :slots],
+            position_m=made.position_m[:, :slots],
+            seed=parsed.seed,
+            scenario=parsed.model_dump_json(),
+        ).save(output)
+    out.print(f"{output}: {parsed.uavs.count} UAVs, {slots} slots of {parsed.slot_s:g} s")
+
+
+@app.command()
+def predict(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="In place of the scenario's.")] = None,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Predict rounds with the slot-level engine."""
+    from orchestrator.channel import open_source
+    from orchestrator.files import check_writable, write_json
+    from orchestrator.predict import predict as predict_rounds
+    from orchestrator.profiles import profile_of
+    from orchestrator.scenario import load
+    from orchestrator.tables import rounds_table
+
+    parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
+    check_writable("--json", json_file)
+    with open_source(parsed, trace_file) as source, progress("rounds", parsed.rounds) as advance:
+        timeline = predict_rounds(parsed, source, profile_of(parsed), progress=advance)
+    if json_file is not None:
+        write_json(
+            json_file,
+            {"scenario": parsed.model_dump(mode="json"), "rounds": timeline.to_json()},
+        )
+    out.print(rounds_table(timeline))
+
+
+def _rounds(rounds: int | None) -> list[str]:
+    return [] if rounds is None else [f"rounds={rounds}"]
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator["Advance"]:
+    """A progress bar on stderr; yields a function that advances it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    with Progress(
+        "{task.description}",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count=1: bar.advance(task, count)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app(standalone_mode=False)
+    except click.UsageError as error:
+        _leave(2, error.format_message())
+    except InputError as error:
+        _leave(2, str(error))
+    except RunError as error:
+        _leave(1, str(error))
+    except (KeyboardInterrupt, click.Abort):
+        _leave(130, "interrupted")
+
+
+def _leave(status: int, message: str) -> None:
+    print(f"testbed: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,55 @@
+"""Channels for a scenario: from ns-3, or replayed from a file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ns3_scenarios.channel import ChannelSettings, Ns3Channel
+from ns3_scenarios.trace import ChannelSource, ChannelTrace, Replay, TraceError
+from orchestrator.scenario import Scenario
+from testbed.errors import InputError
+
+
+def ns3_source(scenario: Scenario) -> Ns3Channel:
+    """A channel that ns-3 makes as it is asked for; close it after use."""
+    return Ns3Channel(
+        ChannelSettings(
+            bs_position_m=scenario.base_station.position_m,
+            height_m=scenario.uavs.height_m,
+            ring_m=tuple(scenario.uavs.ring_m),
+            speed_m_s=scenario.mobility.speed_m_s,
+            mean_speed_m_s=scenario.mobility.mean_speed_m_s,
+            speed_deviation_m_s=scenario.mobility.speed_deviation_m_s,
+            heading_deviation_rad=scenario.mobility.heading_deviation_rad,
+            memory=scenario.mobility.memory,
+            update_s=scenario.mobility.update_s,
+            carrier_hz=scenario.radio.carrier_hz,
+            line_of_sight=scenario.radio.line_of_sight,
+            shadow_fading=scenario.radio.shadow_fading,
+            slot_s=scenario.slot_s,
+            seed=scenario.seed,
+        )
+    )
+
+
+@contextmanager
+def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[ChannelSource]:
+    """The scenario's channel: the given trace, or ns-3 for as long as the context lasts.
+
+    Raises:
+        InputError: The trace does not fit the scenario.
+    """
+    if trace_file is None:
+        with ns3_source(scenario) as source:
+            yield source
+        return
+    try:
+        trace = ChannelTrace.load(trace_file)
+    except TraceError as error:
+        raise InputError(f"--trace: {error}") from None
+    if trace.uavs != scenario.uavs.count:
+        raise InputError(
+            f"--trace: {trace_file}: gain has {trace.uavs} rows, one a UAV; "
+            f"uavs.tx_power_w has {scenario.uavs.count}"
+        )
+    yield Replay(trace)

@@ -1,0 +1,125 @@
+"""Predicted against measured: the join of two timelines, and what each cause contributes."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from orchestrator.engine import RoundTimes, simulate
+from orchestrator.plan import Array, Radio, RoundPlan
+from testbed.timeline import CB, CF, STEPS, Round, S, Timeline
+
+PARTS = ("start", "framing", "compute", "injection", "rest")
+"""What separates a measured round from the predicted one, in the order in which it is put in.
+
+start: the round began at another moment, so in other slots, than predicted. framing: headers, labels
+and frames around the payload. compute: computing steps took other than modelled. injection: rates
+changed late. rest: what nothing above explains.
+"""
+
+KEYS = ["round", "client", "iteration", "step"]
+
+
+def join(predicted: Timeline, measured: Timeline) -> pd.DataFrame:
+    """Both timelines side by side: `KEYS`, then start_s, end_s, duration_s of each kind."""
+    tables = [
+        timeline.frame().assign(duration_s=lambda t: t["end_s"] - t["start_s"]).set_index(KEYS)
+        for timeline in (predicted, measured)
+    ]
+    columns = ["start_s", "end_s", "duration_s", "bytes"]
+    return (
+        tables[0][columns]
+        .join(tables[1][columns], lsuffix="_predicted", rsuffix="_measured")
+        .reset_index()
+    )
+
+
+def step_table(predicted: Timeline, measured: Timeline) -> pd.DataFrame:
+    """Mean duration of each kind of step in each round: round, step, predicted_s, measured_s."""
+    both = join(predicted, measured)
+    means = both.groupby(["round", "step"], observed=True)[
+        ["duration_s_predicted", "duration_s_measured"]
+    ].mean()
+    means.columns = pd.Index(["predicted_s", "measured_s"])
+    return means.reset_index()
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What each cause adds to a round's latency; the parts add up to the difference exactly."""
+
+    round: int
+    predicted_s: float
+    measured_s: float
+    seconds: dict[str, float]
+    """By part, see `PARTS`."""
+    steps: pd.DataFrame
+    """The same for the duration of every step: `KEYS`, then one column a part, in seconds."""
+
+
+def error_budget(
+    predicted: Round,
+    measured: Round,
+    payload_plan: RoundPlan,
+    link_plan: RoundPlan,
+    radio: Radio,
+    gain: Array,
+    slot_s: float,
+    slot_edges_s: Array | None,
+) -> Budget:
+    """Split a round's difference by running the engine again with one measured thing after another.
+
+    Args:
+        predicted: The round as predicted from payload alone.
+        measured: The round as it went.
+        payload_plan: Plan with payload bytes.
+        link_plan: Plan with the bytes of the frames on the link.
+        radio: What turns a gain into a rate.
+        gain: Shape [K, S], the whole trace.
+        slot_s: Length of a slot.
+        slot_edges_s: Shape [S + 1], when the rates really changed; None if that is not known.
+    """
+    computed = replace(
+        link_plan,
+        cf_s=_durations(measured, CF, link_plan),
+        s_s=_durations(measured, S, link_plan),
+        cb_s=_durations(measured, CB, link_plan),
+    )
+    start_s = measured.start_s
+    stages: list[RoundTimes] = [
+        simulate(payload_plan, radio, gain, slot_s, start_s),
+        simulate(link_plan, radio, gain, slot_s, start_s),
+        simulate(computed, radio, gain, slot_s, start_s),
+        simulate(computed, radio, gain, slot_s, start_s, slot_edges_s=slot_edges_s),
+    ]
+    latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
+    spans = [predicted.spans, *(s.spans for s in stages), measured.spans]
+    durations = [_by_step(s) for s in spans]
+    steps = durations[0][["client", "iteration", "step"]].copy()
+    steps.insert(0, "round", measured.index)
+    for part, before, after in zip(PARTS, durations, durations[1:], strict=False):
+        steps[part] = after["duration_s"].to_numpy() - before["duration_s"].to_numpy()
+    return Budget(
+        round=measured.index,
+        predicted_s=predicted.latency_s,
+        measured_s=measured.latency_s,
+        seconds=dict(zip(PARTS, np.diff(latencies).tolist(), strict=True)),
+        steps=steps,
+    )
+
+
+def _by_step(spans: npt.NDArray[np.void]) -> pd.DataFrame:
+    table = pd.DataFrame({name: spans[name] for name in ("client", "iteration", "step")})
+    table["duration_s"] = spans["end_s"] - spans["start_s"]
+    table = table.sort_values(["client", "iteration", "step"], ignore_index=True)
+    table["step"] = pd.Categorical(np.array(STEPS)[table["step"]], categories=list(STEPS))
+    return table
+
+
+def _durations(round_: Round, step: int, plan: RoundPlan) -> Array:
+    """Measured durations of a computing step, shape [K, I]."""
+    spans = round_.spans[round_.spans["step"] == step]
+    durations = np.empty((plan.clients, plan.iterations))
+    durations[spans["client"] - 1, spans["iteration"] - 1] = spans["end_s"] - spans["start_s"]
+    return durations
