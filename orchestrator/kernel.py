@@ -184,16 +184,16 @@ def _lag(
     with the rate of the slot in which the smashed data arrived.
     """
     column = 5 * i
-    backward_s = work.cb_s[k, i - 1] if i else work.backward_ratio * work.cf_s[k, 0]
+    backward_s: float = work.cb_s[k, i - 1] if i else work.backward_ratio * work.cf_s[k, 0]
     lag_s: float = backward_s + work.cf_s[k, i] + (end[k, column + CA] - begin[k, column + CA])
     if station == DOWNLINK:
-        return lag_s + work.s_s[k, i]
-    if i:
-        return lag_s + (end[k, column - 5 + SG] - begin[k, column - 5 + SG])
-    rate = 0.0
-    if slot < air.gain.shape[1]:
+        lag_s += work.s_s[k, i]
+    elif i:
+        lag_s += end[k, column - 5 + SG] - begin[k, column - 5 + SG]
+    elif slot < air.gain.shape[1]:
         rate = _rate(links.gradient_hz[k], links.gradient_snr[k] * air.gain[k, slot])
-    return lag_s + 8.0 * work.sg_bytes[k, 0] / rate if rate > 0.0 else math.inf
+        lag_s += 8.0 * work.sg_bytes[k, 0] / rate if rate > 0.0 else math.inf
+    return lag_s
 
 
 @_compiled
