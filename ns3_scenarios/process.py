@@ -27,9 +27,11 @@ def main() -> None:
     library = native.load(Path(start["library"]))
     uavs = len(start["settings"]["ring_m"])
     library.channel_open(_settings(start["settings"]))
+    chunk = native.doubles([])
     for line in sys.stdin.buffer:
         slots = int(line)
-        chunk = (ctypes.c_double * (slots * uavs * 4))()
+        if len(chunk) != slots * uavs * 4:
+            chunk = (ctypes.c_double * (slots * uavs * 4))()
         position = (ctypes.c_double * (slots * uavs * 3)).from_buffer(chunk, slots * uavs * 8)
         library.channel_advance(slots, chunk, position)
         sys.stdout.buffer.write(chunk)

@@ -1,0 +1,115 @@
+"""The library of ns-3 models: built once, whole or not at all."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ns3_scenarios import build
+from ns3_scenarios.trace import ChannelError
+
+FAKE_COMPILER = """#!/bin/sh
+case "$*" in *-dumpfullversion*) echo "${FAKE_VERSION:-1.0}"; exit 0;; esac
+echo built >> "$FAKE_LOG"
+cat > /dev/null
+sleep 0.3
+if [ -n "$FAKE_FAILS" ]; then echo 'x.cc:1: error: no such thing' >&2; exit 1; fi
+for last; do :; done
+echo library > "$last"
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that only counts its calls, and an empty cache."""
+    compiler = tmp_path / "bin" / "g++"
+    compiler.parent.mkdir()
+    compiler.write_text(FAKE_COMPILER)
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{compiler.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    return tmp_path / "log"
+
+
+def builds(log: Path) -> int:
+    return log.read_text().count("built") if log.exists() else 0
+
+
+def cached(tmp_path: Path) -> list[str]:
+    return sorted(path.suffix for path in (tmp_path / "cache" / "uav-sfl-testbed").iterdir())
+
+
+def test_builds_once(log: Path, tmp_path: Path) -> None:
+    first = build.library()
+    assert first.read_text() == "library\n"
+    assert build.library() == first
+    assert builds(log) == 1
+    assert cached(tmp_path) == [".lock", ".so"]
+
+
+def test_what_goes_in_decides_the_name(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {build.library()}
+    monkeypatch.setenv("FAKE_VERSION", "2.0")
+    names.add(build.library())
+    sources = tmp_path / "cpp"
+    shutil.copytree(build._SOURCES, sources)
+    monkeypatch.setattr(build, "_SOURCES", sources)
+    assert build.library() in names  # Same contents, another folder.
+    header = sources / "rma-av-propagation-loss-model.h"
+    header.write_text(header.read_text() + "\n")
+    names.add(build.library())
+    assert len(names) == 3
+    assert builds(log) == 3
+
+
+def test_concurrent_builds_build_once(log: Path) -> None:
+    code = "from ns3_scenarios import build; print(build.library())"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    answers = {process.communicate()[0] for process in started}
+    assert [process.returncode for process in started] == [0] * 4
+    assert len(answers) == 1
+    assert builds(log) == 1
+
+
+def test_failed_build_leaves_nothing(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FAILS", "1")
+    with pytest.raises(ChannelError, match=r"cannot build the ns-3 models: x\.cc:1: error"):
+        build.library()
+    assert cached(tmp_path) == [".lock"]
+    monkeypatch.delenv("FAKE_FAILS")
+    assert build.library().exists()
+
+
+def test_missing_compiler_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(ChannelError, match=r"apt-get install g\+\+"):
+        build.library()
+
+
+def test_unusable_cache_is_named(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ChannelError, match="cache"):
+        build.library()
+    assert builds(log) == 0
+
+
+def test_missing_wheel_is_named(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ChannelError, match="pip install ns3"):
+        build.library()
+    assert builds(log) == 0

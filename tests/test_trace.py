@@ -1,0 +1,102 @@
+"""Trace files: what is saved comes back; what is no trace is refused by name."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ns3_scenarios.trace import ChannelTrace, Replay, TraceError, TraceExhausted
+
+GAIN = np.array([[1e-9, 2e-9, 0.0], [3e-10, 1 / 3, 5e-12]])
+
+
+def test_a_saved_trace_comes_back_to_the_byte(tmp_path: Path) -> None:
+    position = np.random.default_rng(0).normal(size=(2, 3, 3))
+    trace = ChannelTrace(GAIN, 0.1, position, seed=2**31 - 1, scenario='{"name": "é"}')
+    trace.save(tmp_path / "t.npz")
+    back = ChannelTrace.load(tmp_path / "t.npz")
+    assert back.position_m is not None
+    assert back.gain.tobytes() == GAIN.tobytes()
+    assert back.position_m.tobytes() == position.tobytes()
+    assert (back.slot_s, back.seed, back.scenario) == (0.1, 2**31 - 1, '{"name": "é"}')
+    assert [path.name for path in tmp_path.iterdir()] == ["t.npz"]
+
+
+def test_the_file_has_the_documented_fields(tmp_path: Path) -> None:
+    ChannelTrace(GAIN, 0.1, np.zeros((2, 3, 3)), 1, "{}").save(tmp_path / "t.npz")
+    with np.load(tmp_path / "t.npz") as file:
+        assert set(file.files) == {"gain", "position", "slot_s", "seed", "scenario"}
+        assert file["gain"].dtype == np.float64
+
+
+def test_gain_and_slot_suffice(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", gain=GAIN.T.astype(np.float32).T, slot_s=1)
+    trace = ChannelTrace.load(tmp_path / "t.npz")
+    assert trace.gain.dtype == np.float64
+    assert trace.gain.flags.c_contiguous
+    assert (trace.slot_s, trace.uavs, trace.slots) == (1.0, 2, 3)
+    assert (trace.position_m, trace.seed, trace.scenario) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("gain", None),
+        ("gain", np.zeros(3)),
+        ("gain", np.zeros((0, 3))),
+        ("gain", [["a"]]),
+        ("gain", [[1.0, np.nan]]),
+        ("gain", [[1.0, -1e-9]]),
+        ("gain", [[1j]]),
+        ("gain", [[True]]),
+        ("slot_s", None),
+        ("slot_s", 0.0),
+        ("slot_s", -0.1),
+        ("slot_s", np.inf),
+        ("slot_s", np.nan),
+        ("slot_s", [0.1, 0.1]),
+        ("slot_s", "0.1"),
+        ("position", np.zeros((2, 3))),
+        ("position", np.full((2, 3, 3), np.nan)),
+        ("seed", 1.5),
+        ("seed", [1, 2]),
+        ("scenario", 1),
+    ],
+)
+def test_a_wrong_field_is_named(tmp_path: Path, field: str, value: object) -> None:
+    fields: dict[str, object] = {"gain": GAIN, "slot_s": 0.1} | {field: value}
+    given = {name: np.asarray(value) for name, value in fields.items() if value is not None}
+    np.savez(tmp_path / "t.npz", **given)
+    with pytest.raises(TraceError, match=rf"t\.npz: {field} ") as caught:
+        ChannelTrace.load(tmp_path / "t.npz")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no such file"):
+        ChannelTrace.load(tmp_path / "none.npz")
+    whole = tmp_path / "whole.npz"
+    ChannelTrace(GAIN, 0.1).save(whole)
+    half = whole.read_bytes()[: whole.stat().st_size // 2]
+    for content in (b"", b"gain: 1\n", b"PK\x03\x04", half):
+        (tmp_path / "t.npz").write_bytes(content)
+        with pytest.raises(TraceError, match="not an NPZ trace"):
+            ChannelTrace.load(tmp_path / "t.npz")
+    np.save(tmp_path / "t.npy", GAIN)
+    with pytest.raises(TraceError, match="not an NPZ trace"):
+        ChannelTrace.load(tmp_path / "t.npy")
+
+
+def test_pickled_objects_are_not_loaded(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", gain=np.array([[object()]]), slot_s=0.1)
+    with pytest.raises(TraceError, match="not an NPZ trace"):
+        ChannelTrace.load(tmp_path / "t.npz")
+
+
+def test_replay_gives_the_whole_trace_and_no_more() -> None:
+    whole = ChannelTrace(GAIN, 0.1)
+    replay = Replay(whole)
+    assert replay.trace(1) is replay.trace(3) is whole
+    assert (replay.uavs, replay.slot_s) == (2, 0.1)
+    with pytest.raises(TraceExhausted, match="after 3 slots"):
+        replay.trace(4)
