@@ -183,6 +183,19 @@ def receive_header(sock: socket.socket) -> Header:
     return Header.unpack(data)
 
 
+def receive_adapters_header(sock: socket.socket, due: bytes) -> None:
+    """Receive the safetensors header before adapters, which must be the one that is due.
+
+    Raises:
+        ConnectionLost: The peer is gone, or nothing came in time.
+        WireError: The peer's adapters have other names or shapes.
+    """
+    given = bytearray(len(due))
+    receive_into(sock, memoryview(given))
+    if given != due:
+        raise WireError("adapters: the safetensors header names other tensors than are due")
+
+
 def receive_into(sock: socket.socket, place: memoryview) -> None:
     """Fill `place` from the socket, in as few calls as the kernel allows.
 

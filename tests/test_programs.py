@@ -1,5 +1,6 @@
 """The programs of base station and UAV, talking over loopback without any shaping."""
 
+import itertools
 import socket
 import threading
 import time
@@ -7,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from testbed.control import Control
+from testbed.node_control import NodeControl
 from testbed.paradigm import BUILT_IN, Paradigm
 from testbed.timeline import STEPS
 from workloads.bs import BaseStation
@@ -15,7 +16,7 @@ from workloads.uav import Uav
 from workloads.work import RoundSizes, ZeroClient, ZeroServer
 
 CLIENTS, ITERATIONS = 3, 2
-SIZES = RoundSizes(adapters=10_000, smashed=50_000, labels=8)
+SIZES = RoundSizes(adapters=10_000, adapters_header=64, smashed=50_000, labels=8)
 TOKEN = "00" * 16
 
 
@@ -28,13 +29,13 @@ def play(paradigm: Paradigm, compute_s: float = 0.02, rounds: int = 1) -> list[l
     """Rounds of K clients; answers with all spans of each."""
     port = free_port()
     common = {"congestion_control": "cubic", "timeout_s": 10.0, "token": TOKEN}
-    ours: list[Control] = []
+    ours: list[NodeControl] = []
     threads = []
 
     def start(program) -> None:
         near, far = socket.socketpair()
-        ours.append(Control(near))
-        thread = threading.Thread(target=program, args=(Control(far),))
+        ours.append(NodeControl(near))
+        thread = threading.Thread(target=program, args=(NodeControl(far),))
         thread.start()
         threads.append(thread)
 
@@ -87,7 +88,7 @@ def test_every_step_happens_once_and_in_order(paradigm: Paradigm) -> None:
             (step, i) for i in range(1, ITERATIONS + 1) for step in ("CF", "CA", "S", "SG", "CB")
         ]
         assert steps == [("SM", 1), *iterations, ("CM", ITERATIONS)]
-        for before, after in zip(own, own[1:], strict=False):
+        for before, after in itertools.pairwise(own):
             assert before[4] <= after[3] + 1e-9, (before, after)
     assert {s[2] for s in spans} == set(STEPS)
 
@@ -110,7 +111,7 @@ def test_sequential_resources_serve_one_client_at_a_time() -> None:
     for paradigm, step in ((BUILT_IN[6], "SG"), (BUILT_IN[2], "S")):
         (spans,) = play(paradigm)
         turns = sorted((s[3], s[4]) for s in spans if s[2] == step)
-        for (_, end), (start, _) in zip(turns, turns[1:], strict=False):
+        for (_, end), (start, _) in itertools.pairwise(turns):
             assert end <= start + 1e-9
 
 
@@ -149,13 +150,13 @@ def test_a_peer_without_the_token_is_refused() -> None:
 
     def serve() -> None:
         try:
-            BaseStation(Control(far), setup, ZeroServer())
+            BaseStation(NodeControl(far), setup, ZeroServer())
         except WireError as error:
             raised.append(error)
 
     thread = threading.Thread(target=serve)
     thread.start()
-    Control(near).expect("listening", 5)
+    NodeControl(near).expect("listening", 5)
     with socket.create_connection(("127.0.0.1", port)) as intruder:
         send(intruder, Header(Kind.HELLO, 1, 0, 0, 0, 16, 0.0, 0.0), b"", b"\1" * 16)
         thread.join(5)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from testbed import wire
 from testbed.clock import EmulatedClock
-from testbed.control import Control, Message
+from testbed.node_control import Message, NodeControl
 from testbed.paradigm import Paradigm
 from testbed.schedule import Schedule, Start
 from testbed.wire import Header, Kind
@@ -75,7 +75,7 @@ class Progress:
 class BaseStation:
     """The base station for the length of a run."""
 
-    def __init__(self, control: Control, setup: Message, work: ServerWork):
+    def __init__(self, control: NodeControl, setup: Message, work: ServerWork):
         self.control = control
         self.clients: int = setup["clients"]
         self.timeout_s: float = setup["timeout_s"]
@@ -277,7 +277,10 @@ class ServerRound:
                 self.work.labels_buffer(client),
             )
             self._arrival(client, Kind.RECEIPT)
-        self._arrival(client, Kind.ADAPTERS, self.work.adapters_buffer(client))
+        given = bytearray(self.sizes.adapters_header)
+        self._arrival(client, Kind.ADAPTERS, self.work.adapters_buffer(client), memoryview(given))
+        if given != self.work.adapters_header():
+            raise wire.WireError(f"adapters: client {client} sent other tensors than are due")
 
     def _arrival(
         self,
@@ -301,7 +304,8 @@ class ServerRound:
             self.events.put(Computed(task.client, self.clock.now(), gradient, result))
 
     def _broadcast(self, client: int) -> None:
-        self._send(client, Kind.BROADCAST, 1, self.work.broadcast())
+        header = self.work.adapters_header()
+        self._send(client, Kind.BROADCAST, 1, self.work.broadcast(), extra=header)
 
     def _transmit(self, client: int) -> None:
         progress = self.clients[client]
@@ -316,11 +320,14 @@ class ServerRound:
         iteration: int,
         payload: memoryview = NOTHING,
         time_s: float | None = None,
+        extra: bytes = b"",
     ) -> None:
         if time_s is None:
             time_s = self.clock.now()
-        header = Header(kind, client, iteration, self.order["round"], 0, len(payload), time_s, 0.0)
-        wire.send(self.station.socks[client], header, b"", payload)
+        header = Header(
+            kind, client, iteration, self.order["round"], len(extra), len(payload), time_s, 0.0
+        )
+        wire.send(self.station.socks[client], header, extra, payload)
 
     # Waiting.
 

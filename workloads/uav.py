@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from testbed import wire
 from testbed.clock import EmulatedClock
-from testbed.control import Control, Message
+from testbed.node_control import Message, NodeControl
 from testbed.wire import Header, Kind
 from workloads.work import ClientWork, RoundSizes
 
@@ -40,7 +40,7 @@ class Stopwatch:
 class Uav:
     """One UAV for the length of a run."""
 
-    def __init__(self, control: Control, setup: Message, work: ClientWork):
+    def __init__(self, control: NodeControl, setup: Message, work: ClientWork):
         self.control = control
         self.client: int = setup["client"]
         self.congestion_control: str = setup["congestion_control"]
@@ -74,23 +74,27 @@ class Uav:
 
     def round(self, order: Message, clock: EmulatedClock) -> tuple[list[Span], list[float]]:
         """One round; answers with this node's steps and how much each computing step overran."""
-        round_, sizes = order["round"], RoundSizes(**order["sizes"])
+        round_ = order["round"]
         watch = Stopwatch(clock, order["compute_time"] == "modelled", [])
         spans: list[Span] = []
 
         def note(iteration: int, step: str, start_s: float, end_s: float, size: int = 0) -> None:
             spans.append((self.client, iteration, step, start_s, end_s, size))
 
-        def receive(kind: Kind, iteration: int, step: str, place: memoryview) -> float:
+        def receive(
+            kind: Kind, iteration: int, step: str, place: memoryview, extra: bytes = b""
+        ) -> float:
             header = wire.receive_header(self.sock)
-            header.expect(kind, round_, 0, len(place))
+            header.expect(kind, round_, len(extra), len(place))
+            wire.receive_adapters_header(self.sock, extra)
             wire.receive_into(self.sock, place)
             end_s = clock.now()
             self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
             note(iteration, step, header.time_s, end_s, len(place))
             return end_s
 
-        receive(Kind.BROADCAST, 1, "SM", self.work.adapters_buffer())
+        names = self.work.adapters_header()
+        receive(Kind.BROADCAST, 1, "SM", self.work.adapters_buffer(), names)
         self.work.load_adapters()
         start = wire.receive_header(self.sock)
         start.expect(Kind.START, round_, 0, 0)
@@ -117,13 +121,14 @@ class Uav:
             end_s = watch.end(now_s, order["cb_s"])
             note(iteration, "CB", now_s, end_s)
             backward_s, now_s = end_s - now_s, end_s
-        adapters = self.work.adapters()
-        if len(adapters) != sizes.adapters:
-            raise wire.WireError(
-                f"payload_bytes: the adapters take {len(adapters)} bytes, "
-                f"{sizes.adapters} were announced"
-            )
-        self._send(Kind.ADAPTERS, round_, order["iterations"], b"", adapters, time_s=clock.now())
+        self._send(
+            Kind.ADAPTERS,
+            round_,
+            order["iterations"],
+            names,
+            self.work.adapters(),
+            time_s=clock.now(),
+        )
         return spans, watch.overruns
 
     def _send(

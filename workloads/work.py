@@ -1,7 +1,7 @@
 """What a node program asks of whoever computes: real learning, or the same bytes without it.
 
-`Learning` (torch) lives in `workloads.learning`; `ZeroClient` and `ZeroServer` here carry the sizes
-alone and import no torch, for pure network studies.
+`workloads.real` learns with torch; `ZeroClient` and `ZeroServer` here carry the sizes alone and
+import no torch, for pure network studies.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ class RoundSizes:
     """Payload bytes of a round's frames."""
 
     adapters: int
+    adapters_header: int
+    """Bytes of the safetensors header that goes before the adapters."""
     smashed: int
     labels: int
     """Number of labels beside each smashed batch."""
@@ -34,6 +36,9 @@ class ClientWork(Protocol):
 
     def adapters_buffer(self) -> memoryview:
         """Where the broadcast is received."""
+
+    def adapters_header(self) -> bytes:
+        """The safetensors header of the adapters; both sides must agree on it."""
 
     def load_adapters(self) -> None:
         """Take over what the buffer holds."""
@@ -57,6 +62,9 @@ class ServerWork(Protocol):
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Get ready for a round, outside emulated time."""
 
+    def adapters_header(self) -> bytes:
+        """The safetensors header of the adapters; both sides must agree on it."""
+
     def broadcast(self) -> memoryview:
         """The global client adapters."""
 
@@ -79,54 +87,62 @@ class ServerWork(Protocol):
         """Write the global state as safetensors, under the unsplit model's names."""
 
 
-class ZeroClient:
-    """Sizes without learning: every payload is zeros out of one buffer."""
+class _Zeros:
+    """One buffer that is large enough for any frame of the round."""
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
-        """Take a buffer that is large enough for any frame of the round."""
+        """Take the buffer."""
         self.sizes = sizes
         self._bytes = memoryview(bytearray(max(sizes.adapters, sizes.smashed)))
         self._labels = memoryview(bytearray(4 * sizes.labels))
 
+    def adapters_header(self) -> bytes:
+        """As many bytes as the header takes."""
+        return bytes(self.sizes.adapters_header)
+
+    def _adapters(self) -> memoryview:
+        return self._bytes[: self.sizes.adapters]
+
+    def _smashed(self) -> memoryview:
+        return self._bytes[: self.sizes.smashed]
+
+
+class ZeroClient(_Zeros):
+    """Sizes without learning: every payload is zeros."""
+
     def adapters_buffer(self) -> memoryview:
         """Where the broadcast is received."""
-        return self._bytes[: self.sizes.adapters]
+        return self._adapters()
 
     def load_adapters(self) -> None:
         """Nothing to load."""
 
     def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
         """As many bytes as the smashed data and labels take."""
-        return self._bytes[: self.sizes.smashed], self._labels
+        return self._smashed(), self._labels
 
     def gradient_buffer(self) -> memoryview:
         """Where the gradient is received."""
-        return self._bytes[: self.sizes.smashed]
+        return self._smashed()
 
     def backward(self) -> None:
         """Nothing to learn."""
 
     def adapters(self) -> memoryview:
         """As many bytes as the adapters take."""
-        return self._bytes[: self.sizes.adapters]
+        return self._adapters()
 
 
-class ZeroServer:
+class ZeroServer(_Zeros):
     """The server's side of `ZeroClient`; all clients share one buffer, whose content is nothing."""
-
-    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
-        """Take a buffer that is large enough for any frame of the round."""
-        self.sizes = sizes
-        self._bytes = memoryview(bytearray(max(sizes.adapters, sizes.smashed)))
-        self._labels = memoryview(bytearray(4 * sizes.labels))
 
     def broadcast(self) -> memoryview:
         """As many bytes as the adapters take."""
-        return self._bytes[: self.sizes.adapters]
+        return self._adapters()
 
     def smashed_buffer(self, client: int) -> memoryview:
         """Where smashed data are received."""
-        return self._bytes[: self.sizes.smashed]
+        return self._smashed()
 
     def labels_buffer(self, client: int) -> memoryview:
         """Where labels are received."""
@@ -134,11 +150,11 @@ class ZeroServer:
 
     def forward_backward(self, client: int) -> tuple[memoryview, BatchResult | None]:
         """As many bytes as the gradient takes."""
-        return self._bytes[: self.sizes.smashed], None
+        return self._smashed(), None
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Where adapters are received."""
-        return self._bytes[: self.sizes.adapters]
+        return self._adapters()
 
     def aggregate(self) -> None:
         """Nothing to average."""

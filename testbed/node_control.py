@@ -1,0 +1,67 @@
+"""Orders to a node and its reports, over the control plane and never over the shaped links."""
+
+import socket
+from typing import Any
+
+from testbed.control import ControlSocket
+from testbed.errors import RunError
+
+Message = dict[str, Any]
+
+
+class ControlLost(RunError):
+    """The other side is gone, silent for too long, or reports a failure."""
+
+
+class NodeControl:
+    """One end of the connection between the orchestrator and one node."""
+
+    def __init__(self, sock: socket.socket):
+        self._control = ControlSocket(sock)
+
+    def fileno(self) -> int:
+        """For `select`."""
+        return self._control.fileno()
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Send one message.
+
+        Raises:
+            ControlLost: Nobody listens any more.
+        """
+        try:
+            self._control.send({"kind": kind, **fields})
+        except RunError as error:
+            raise ControlLost(f"sending {kind!r}: {error}") from None
+
+    def receive(self, timeout_s: float | None = None) -> Message:
+        """Wait for the next message.
+
+        Raises:
+            ControlLost: Nothing came within `timeout_s`, or the other side is gone or has failed.
+        """
+        try:
+            received = self._control.receive(timeout_s)
+        except RunError as error:
+            raise ControlLost(str(error)) from None
+        if received is None:
+            raise ControlLost(f"no answer within {timeout_s:g} s")
+        message, _ = received
+        if message["kind"] == "failed":
+            raise ControlLost(message["reason"])
+        return message
+
+    def expect(self, kind: str, timeout_s: float | None = None) -> Message:
+        """Wait for a message of that kind.
+
+        Raises:
+            ControlLost: As `receive`, or another kind came.
+        """
+        message = self.receive(timeout_s)
+        if message["kind"] != kind:
+            raise ControlLost(f"{message['kind']!r} came where {kind!r} was due")
+        return message
+
+    def close(self) -> None:
+        """Close this end."""
+        self._control.close()

@@ -1,0 +1,50 @@
+"""A node's program: learns from the control plane who it is, then is base station or UAV."""
+
+import sys
+
+from testbed.node_control import ControlLost, Message, NodeControl
+from testbed.wire import ConnectionLost, WireError
+from workloads.bs import BaseStation
+from workloads.uav import Uav
+from workloads.work import ClientWork, ServerWork, ZeroClient, ZeroServer
+
+
+def main(control: NodeControl) -> int:
+    """Serve the run that the control plane describes; the exit status.
+
+    What goes wrong is reported as a `failed` message with one line of reason.
+    """
+    try:
+        setup = control.expect("setup")
+        if setup["role"] == "bs":
+            BaseStation(control, setup, server_work(setup)).serve()
+        else:
+            Uav(control, setup, client_work(setup)).serve()
+    except ControlLost as error:
+        print(f"the orchestrator is gone: {error}", file=sys.stderr)
+        return 1
+    except (WireError, ConnectionLost) as error:
+        control.send("failed", reason=f"{type(error).__name__}: {error}")
+        return 1
+    except Exception as error:
+        control.send("failed", reason=f"{type(error).__name__}: {' '.join(str(error).split())}")
+        raise
+    return 0
+
+
+def client_work(setup: Message) -> ClientWork:
+    """What a UAV computes: nothing, or the client side of the model."""
+    if setup["learning"] is None:
+        return ZeroClient()
+    from workloads.real import RealClient, Settings
+
+    return RealClient(Settings.from_json(setup["learning"]), setup["client"])
+
+
+def server_work(setup: Message) -> ServerWork:
+    """What the base station computes: nothing, or the server side of the model."""
+    if setup["learning"] is None:
+        return ZeroServer()
+    from workloads.real import RealServer, Settings
+
+    return RealServer(Settings.from_json(setup["learning"]))
