@@ -8,7 +8,6 @@ nanoseconds. Clients and iterations count from 0 in here.
 
 import math
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Any, NamedTuple, TypeVar
 
 import numba
@@ -31,8 +30,15 @@ def _compiled(function: Function) -> Function:
     return compiled  # type: ignore[no-any-return]
 
 
+def _inlined(function: Function) -> Function:
+    """Compile into its callers; a call would count references to every array it passes."""
+    return numba.njit(forceinline=True)(function)  # type: ignore[no-any-return]
+
+
 COMPUTING, DOWNLINK, CLIENT = 0, 1, 2
 """Where a client's next event puts it: into one of the stations, or back on its own."""
+EVENTS = 2
+"""The heap of events, beside the queues of the two stations."""
 HALF_NS = 0.5e-9
 EXHAUSTED = math.inf
 
@@ -113,13 +119,13 @@ def links_of(rules: Rules, bands: Bands, beta: Array, rho: Array) -> Links:
     return Links(uplink_hz, uplink_snr, bands.downlink_hz, broadcast_snr, gradient_hz, gradient_snr)
 
 
-@_compiled
+@_inlined
 def _ns(time_s: float) -> int:
     """The nanosecond in which a moment lies: for comparing, never for reckoning."""
     return math.floor(min(time_s, 9e9) * 1e9 + 0.5)
 
 
-@_compiled
+@_inlined
 def _rate(bandwidth_hz: float, snr: float) -> float:
     """Shannon's rate in bit/s, eqs. (rate_uplink), (rate_downlink_broadcast), (rate_downlink)."""
     if snr > 1e-3:
@@ -127,12 +133,12 @@ def _rate(bandwidth_hz: float, snr: float) -> float:
     return bandwidth_hz * (math.log1p(snr) / math.log(2.0))  # 1 + snr would lose the digits of snr
 
 
-@_compiled
+@_inlined
 def _edge(air: Air, slot: int) -> float:
     return air.edges_s[slot] if air.edges_s.size else slot * air.slot_s
 
 
-@_compiled
+@_inlined
 def _slot_at(air: Air, time_s: float, slot: int) -> int:
     """The slot of a moment, searched from an earlier slot on; an edge belongs to the new slot."""
     slots = air.gain.shape[1]
@@ -141,7 +147,7 @@ def _slot_at(air: Air, time_s: float, slot: int) -> int:
     return slot
 
 
-@_compiled
+@_inlined
 def _transfer(
     air: Air, k: int, size: int, time_s: float, slot: int, bandwidth_hz: float, snr_at_1: float
 ) -> tuple[float, int]:
@@ -166,7 +172,7 @@ def _transfer(
     return EXHAUSTED, slot
 
 
-@_compiled
+@_inlined
 def _lag(
     work: Work,
     links: Links,
@@ -196,6 +202,46 @@ def _lag(
     return lag_s
 
 
+# Heaps of (first, second, client), the smallest on top: three of them in one array of shape
+# [3, K + 1, 3], the two stations' queues and the events. Entry 0 holds the size, 1 is the top, and
+# the children of n are 2 n and 2 n + 1. Numba's heapq on lists of tuples takes three times as long.
+
+
+@_inlined
+def _entry(heaps: Ints, row: int, at: int) -> tuple[int, int, int]:
+    return heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2]
+
+
+@_inlined
+def _push(heaps: Ints, row: int, first: int, second: int, client: int) -> None:
+    heaps[row, 0, 0] += 1
+    at = heaps[row, 0, 0]
+    while at > 1 and (first, second, client) < _entry(heaps, row, at // 2):
+        for i in range(3):
+            heaps[row, at, i] = heaps[row, at // 2, i]
+        at //= 2
+    heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2] = first, second, client
+
+
+@_inlined
+def _pop(heaps: Ints, row: int) -> int:
+    top, size = heaps[row, 1, 2], heaps[row, 0, 0]
+    last = _entry(heaps, row, size)
+    size -= 1
+    at, child = 1, 2
+    while child <= size:
+        if child < size and _entry(heaps, row, child + 1) < _entry(heaps, row, child):
+            child += 1
+        if last < _entry(heaps, row, child):
+            break
+        for i in range(3):
+            heaps[row, at, i] = heaps[row, child, i]
+        at, child = child, 2 * child
+    heaps[row, 0, 0] = size
+    heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2] = last
+    return int(top)
+
+
 @_compiled
 def play_round(
     rules: Rules, work: Work, links: Links, air: Air, start_s: float, begin: Array, end: Array
@@ -204,7 +250,9 @@ def play_round(
 
     A client's steps stand in their order: step x of iteration i, from 0, in column 5 i + x.
     """
-    clients, iterations = work.cf_s.shape
+    cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
+    uplink_hz, uplink_snr, broadcast_hz, broadcast_snr, gradient_hz, gradient_snr = links
+    clients, iterations = cf_s.shape
     if air.edges_s.size:
         first = int(np.searchsorted(air.edges_s, start_s, side="right")) - 1
     else:
@@ -215,7 +263,7 @@ def play_round(
     for k in range(clients):
         begin[k, SM] = start_s
         end[k, SM], slot[k] = _transfer(
-            air, k, work.sm_bytes[k], start_s, slot[k], links.broadcast_hz, links.broadcast_snr
+            air, k, sm_bytes[k], start_s, slot[k], broadcast_hz, broadcast_snr
         )
         together_s = max(together_s, end[k, SM])
     if together_s == EXHAUSTED:
@@ -223,21 +271,19 @@ def play_round(
 
     iteration = np.full(clients, -1)
     place = np.full(clients, CLIENT)  # where the client's next event puts it
-    events = [(_ns(together_s), k) for k in range(clients)]  # one a client: (moment, client)
-    held = ([0 for _ in range(0)], [0 for _ in range(0)])  # at each station's gate
-    queue = (  # at each station: (-lag, moment of arrival, client)
-        [(_ns(0.0), _ns(0.0), 0) for _ in range(0)],
-        [(_ns(0.0), _ns(0.0), 0) for _ in range(0)],
-    )
+    heaps = np.zeros((3, clients + 1, 3), np.int64)
+    for k in range(clients):
+        _push(heaps, EVENTS, _ns(together_s), 0, k)
+    held, holds = np.empty((2, clients), np.int64), np.zeros(2, np.int64)  # at each station's gate
     busy = np.zeros(2, np.bool_)
     arrived_s, ready_s = np.empty((2, clients)), np.empty((2, clients))  # before, past the gate
     free_s = np.full(2, start_s)
     last_s = start_s
 
-    while events:
-        moment = events[0][0]
-        while events and events[0][0] == moment:
-            _, k = heappop(events)
+    while heaps[EVENTS, 0, 0] > 0:
+        moment = heaps[EVENTS, 1, 0]
+        while heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
+            k = _pop(heaps, EVENTS)
             station, i = place[k], iteration[k]
             column = 5 * i
             if station == CLIENT:
@@ -245,20 +291,20 @@ def play_round(
                 if i >= 0:  # the gradient is there
                     busy[DOWNLINK] = False
                     begin[k, column + CB] = end[k, column + SG]
-                    now_s = begin[k, column + CB] + work.cb_s[k, i]
+                    now_s = begin[k, column + CB] + cb_s[k, i]
                     end[k, column + CB] = now_s
                 iteration[k] = i = i + 1
                 column += 5
                 if i == iterations:
-                    begin[k, column + 1], upload, size = now_s, column + 1, work.cm_bytes[k]
+                    begin[k, column + 1], upload, size = now_s, column + 1, cm_bytes[k]
                 else:
                     begin[k, column + CF] = now_s
-                    now_s += work.cf_s[k, i]
+                    now_s += cf_s[k, i]
                     end[k, column + CF] = now_s
-                    upload, size = column + CA, work.ca_bytes[k, i]
+                    upload, size = column + CA, ca_bytes[k, i]
                 begin[k, upload] = now_s
                 now_s, slot[k] = _transfer(
-                    air, k, size, now_s, slot[k], links.uplink_hz[k], links.uplink_snr[k]
+                    air, k, size, now_s, slot[k], uplink_hz[k], uplink_snr[k]
                 )
                 if now_s == EXHAUSTED:
                     return EXHAUSTED
@@ -267,32 +313,34 @@ def play_round(
                     last_s = max(last_s, now_s)
                 else:
                     place[k] = COMPUTING
-                    heappush(events, (_ns(now_s), k))
+                    _push(heaps, EVENTS, _ns(now_s), 0, k)
                 continue
 
             now_s = end[k, column + (CA if station == COMPUTING else S)]
             if station == DOWNLINK:
                 busy[COMPUTING] = False
             arrived_s[station, k] = now_s
-            held[station].append(k)
-            if rules.gated[station] and len(held[station]) < clients:
+            held[station, holds[station]] = k
+            holds[station] += 1
+            if rules.gated[station] and holds[station] < clients:
                 continue
-            for j in held[station]:
-                now_s = max(now_s, arrived_s[station, j])
-            for j in held[station]:
+            for place_held in range(holds[station]):
+                now_s = max(now_s, arrived_s[station, held[station, place_held]])
+            for place_held in range(holds[station]):
+                j = held[station, place_held]
                 ready_s[station, j] = now_s
                 lag_s = 0.0
                 if rules.by_lag and not rules.parallel[station]:
                     slot[j] = _slot_at(air, arrived_s[station, j], slot[j])
                     lag_s = _lag(work, links, air, station, j, i, slot[j], begin, end)
-                heappush(queue[station], (-_ns(lag_s), _ns(arrived_s[station, j]), j))
-            held[station].clear()
+                _push(heaps, station, -_ns(lag_s), _ns(arrived_s[station, j]), j)
+            holds[station] = 0
 
         for station in (COMPUTING, DOWNLINK):
-            if events and events[0][0] == moment:
+            if heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
                 break  # computing took no time: there is more to this moment
-            while queue[station] and not busy[station]:
-                _, _, k = heappop(queue[station])
+            while heaps[station, 0, 0] > 0 and not busy[station]:
+                k = _pop(heaps, station)
                 column = 5 * iteration[k]
                 now_s = ready_s[station, k]
                 if not rules.parallel[station]:
@@ -300,7 +348,7 @@ def play_round(
                     now_s = max(now_s, free_s[station])
                 if station == COMPUTING:
                     begin[k, column + S] = now_s
-                    now_s += work.s_s[k, iteration[k]]
+                    now_s += s_s[k, iteration[k]]
                     end[k, column + S] = now_s
                     place[k] = DOWNLINK
                 else:
@@ -308,18 +356,18 @@ def play_round(
                     now_s, slot[k] = _transfer(
                         air,
                         k,
-                        work.sg_bytes[k, iteration[k]],
+                        sg_bytes[k, iteration[k]],
                         now_s,
                         slot[k],
-                        links.gradient_hz[k],
-                        links.gradient_snr[k],
+                        gradient_hz[k],
+                        gradient_snr[k],
                     )
                     if now_s == EXHAUSTED:
                         return EXHAUSTED
                     end[k, column + SG] = now_s
                     place[k] = CLIENT
                 free_s[station] = now_s
-                heappush(events, (_ns(now_s), k))
+                _push(heaps, EVENTS, _ns(now_s), 0, k)
     return last_s - start_s
 
 
