@@ -15,7 +15,6 @@ happens in one moment happens before a sequential station picks its next client.
 first, then earlier arrival at the station, then the lower client number.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +33,15 @@ from orchestrator.kernel import (
     play_round,
     play_rounds,
 )
-from orchestrator.plan import Allocation, Array, Radio, RoundPlan, plan_round
+from orchestrator.plan import (
+    Allocation,
+    Array,
+    Radio,
+    RoundPlan,
+    Sizing,
+    payload_bytes,
+    plan_round,
+)
 from orchestrator.scenario import STAGES, Scenario
 from testbed.paradigm import Paradigm
 from testbed.timeline import CA, CB, CF, CM, SG, SM, SPAN, Round, S
@@ -89,12 +96,12 @@ class SplitCosts:
 
 
 def split_costs(
-    scenario: Scenario, profile: SplitProfile, on_link: Callable[[int], int] = int
+    scenario: Scenario, profile: SplitProfile, sizing: Sizing = payload_bytes
 ) -> SplitCosts:
     """The costs of u = 1..4 as `plan_round` counts them."""
     whole = np.ones(scenario.uavs.count)
     plans = [
-        plan_round(scenario, profile, Allocation(u, whole, whole, whole), on_link)
+        plan_round(scenario, profile, Allocation(u, whole, whole, whole), sizing)
         for u in range(1, STAGES + 1)
     ]
     return SplitCosts(

@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.scenario import Scenario
+from testbed import wire
+from testbed.framing import Framing
 from testbed.paradigm import Paradigm
 from workloads.profile import SplitProfile
 
@@ -108,11 +110,49 @@ def fixed_allocation(scenario: Scenario) -> Allocation:
     )
 
 
+@dataclass(frozen=True)
+class Transfers:
+    """Bytes of one client's transfers: its adapters, and the smashed data of one batch."""
+
+    adapters: int
+    smashed: int
+    gradient: int
+
+
+Sizing = Callable[[Scenario, SplitProfile, int], Transfers]
+"""How the bytes of a round at a split point are counted."""
+
+
+def payload_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
+    """Tensors alone, as the paper counts."""
+    smashed = scenario.workload.batch_size * profile.smashed_bytes[split - 1]
+    return Transfers(profile.adapter_bytes[split - 1], smashed, smashed)
+
+
+def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
+    """What the links are charged: headers, labels, and the frames around all of it.
+
+    Where `emulation.rate_counts` is `payload`, frames cost nothing and only the messages count.
+    """
+    payload = payload_bytes(scenario, profile, split)
+    header = profile.adapter_header_bytes[split - 1]
+    on_link = (
+        Framing(scenario.emulation.mtu).on_link
+        if scenario.emulation.rate_counts == "frame"
+        else int
+    )
+    return Transfers(
+        adapters=on_link(wire.message_bytes(header + payload.adapters)),
+        smashed=on_link(wire.message_bytes(payload.smashed, scenario.workload.batch_size)),
+        gradient=on_link(wire.message_bytes(payload.gradient)),
+    )
+
+
 def plan_round(
     scenario: Scenario,
     profile: SplitProfile,
     allocation: Allocation,
-    on_link: Callable[[int], int] = int,
+    sizing: Sizing = payload_bytes,
 ) -> RoundPlan:
     """The plan of one round (durations by the paper's eqs. of steps 2, 4, 5 and 7).
 
@@ -120,7 +160,7 @@ def plan_round(
         scenario: Where speeds, batch size and iterations come from.
         profile: Costs of each split.
         allocation: The round's decision.
-        on_link: Bytes that a payload takes on the link; the identity counts as the paper does.
+        sizing: How bytes are counted.
     """
     clients, iterations = scenario.uavs.count, scenario.workload.local_iterations
     batch, ratio = scenario.workload.batch_size, scenario.workload.backward_ratio
@@ -130,10 +170,7 @@ def plan_round(
         batch * (1 + ratio) * profile.server_forward_flops[at] / scenario.base_station.compute_flops
     )
     share = allocation.alpha if scenario.scheme.server_compute == "parallel" else np.ones(clients)
-    smashed, adapters = (
-        on_link(batch * profile.smashed_bytes[at]),
-        on_link(profile.adapter_bytes[at]),
-    )
+    transfers = sizing(scenario, profile, allocation.split)
     shape = (clients, iterations)
     return RoundPlan(
         paradigm=scenario.scheme,
@@ -141,10 +178,10 @@ def plan_round(
         cf_s=np.full(shape, forward_s),
         cb_s=np.full(shape, ratio * forward_s),
         s_s=np.repeat((server_s / share)[:, None], iterations, axis=1),
-        sm_bytes=np.full(clients, adapters, dtype=np.int64),
-        ca_bytes=np.full(shape, smashed, dtype=np.int64),
-        sg_bytes=np.full(shape, smashed, dtype=np.int64),
-        cm_bytes=np.full(clients, adapters, dtype=np.int64),
+        sm_bytes=np.full(clients, transfers.adapters, dtype=np.int64),
+        ca_bytes=np.full(shape, transfers.smashed, dtype=np.int64),
+        sg_bytes=np.full(shape, transfers.gradient, dtype=np.int64),
+        cm_bytes=np.full(clients, transfers.adapters, dtype=np.int64),
         backward_ratio=ratio,
         compute_power_w=scenario.uavs.compute_power_w,
         energy_weight=scenario.objective.energy_weight,

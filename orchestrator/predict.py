@@ -9,7 +9,9 @@ from orchestrator.plan import (
     Allocation,
     Radio,
     RoundPlan,
+    Sizing,
     fixed_allocation,
+    payload_bytes,
     plan_round,
     radio_of,
 )
@@ -46,7 +48,7 @@ def predict(
     source: ChannelSource,
     profile: SplitProfile,
     *,
-    on_link: Callable[[int], int] = int,
+    sizing: Sizing = payload_bytes,
     rounds: int | None = None,
     decide: Decide | None = None,
     progress: Callable[[int], None] | None = None,
@@ -57,7 +59,7 @@ def predict(
         scenario: What happens in a round.
         source: Channels; asked for more slots as the rounds go on.
         profile: Costs of each split.
-        on_link: Bytes that a payload takes on the link; the identity counts as the paper does.
+        sizing: How bytes are counted.
         rounds: How many; left out: the scenario's.
         decide: Who allocates; left out: the scenario's own split and shares.
         progress: Called after each round with the number of rounds done.
@@ -73,7 +75,7 @@ def predict(
     radio = radio_of(scenario)
     channel = _longer(source, FIRST_SLOTS)
     allocation = fixed_allocation(scenario)
-    plan = plan_round(scenario, profile, allocation, on_link)
+    plan = plan_round(scenario, profile, allocation, sizing)
     done: list[Round] = []
     allocations: list[Allocation] = []
     start_s = 0.0
@@ -82,7 +84,7 @@ def predict(
             if decide is not None:
                 known, channel = _until(start_s, source, channel)
                 allocation = decide(Situation(index, start_s, done, allocations, known))
-                plan = plan_round(scenario, profile, allocation, on_link)
+                plan = plan_round(scenario, profile, allocation, sizing)
             times, channel = _simulate(plan, radio, source, channel, start_s)
         except TraceExhausted as end:
             raise InputError(_too_short(end, source.slot_s, index, count, start_s)) from None
