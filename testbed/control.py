@@ -1,81 +1,124 @@
-"""The control plane: orders to the nodes and their reports, over a unix socket.
+"""Control messages between processes of one machine: a JSON object and raw bytes, over a socket.
 
-Messages are JSON objects behind a four-byte length. They never cross the shaped links.
+They never travel over an emulated link.
 """
 
+import array
 import json
+import os
+import select
 import socket
 import struct
+import time
+from collections.abc import Sequence
 from typing import Any
 
-_LENGTH = struct.Struct("<I")
-LARGEST_BYTES = 256 << 20
+from testbed.errors import RunError
 
-Message = dict[str, Any]
+_LENGTHS = struct.Struct("!II")
+_CHUNK = 1 << 16
+_DESCRIPTORS_AT_ONCE = 200
+"""The kernel passes at most 253 a message."""
+
+Message = tuple[dict[str, Any], bytes]
 
 
-class ControlLost(Exception):
-    """The other side of the control plane is gone, silent for too long, or talks nonsense."""
+class ControlSocket:
+    """A stream socket that carries messages; for use by one thread."""
 
+    def __init__(self, stream: socket.socket) -> None:
+        self._socket = stream
+        self._buffer = bytearray()
+        self._closed = False
+        stream.setblocking(True)
 
-class Control:
-    """One end of a control connection."""
-
-    def __init__(self, sock: socket.socket):
-        self.sock = sock
-
-    def send(self, kind: str, **fields: Any) -> None:
-        """Send one message.
-
-        Raises:
-            ControlLost: Nobody listens any more.
-        """
-        body = json.dumps({"kind": kind, **fields}).encode()
-        try:
-            self.sock.sendall(_LENGTH.pack(len(body)) + body)
-        except OSError as error:
-            raise ControlLost(f"sending {kind!r}: {error}") from None
-
-    def receive(self, timeout_s: float | None = None) -> Message:
-        """Wait for the next message.
-
-        Raises:
-            ControlLost: Nothing came within `timeout_s`, or the other side is gone.
-        """
-        self.sock.settimeout(timeout_s)
-        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
-        if length > LARGEST_BYTES:
-            raise ControlLost(f"a message of {length} bytes is larger than any of ours")
-        message: Message = json.loads(self._exactly(length))
-        return message
-
-    def expect(self, kind: str, timeout_s: float | None = None) -> Message:
-        """Wait for a message of that kind.
-
-        Raises:
-            ControlLost: As `receive`, or another kind came; a report of failure is quoted.
-        """
-        message = self.receive(timeout_s)
-        if message["kind"] == "failed":
-            raise ControlLost(message["reason"])
-        if message["kind"] != kind:
-            raise ControlLost(f"{message['kind']!r} came where {kind!r} was due")
-        return message
+    def fileno(self) -> int:
+        """For `select`."""
+        return self._socket.fileno()
 
     def close(self) -> None:
-        """Close this end."""
-        self.sock.close()
+        """Close the socket."""
+        self._socket.close()
 
-    def _exactly(self, count: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
-            try:
-                part = self.sock.recv(min(count - len(parts), 1 << 20))
-            except TimeoutError:
-                raise ControlLost("no answer in time") from None
-            except OSError as error:
-                raise ControlLost(str(error)) from None
-            if not part:
-                raise ControlLost("the other side closed the connection")
-            parts += part
-        return bytes(parts)
+    def send(self, header: dict[str, Any], blob: bytes | memoryview = b"") -> None:
+        """Send one message; waits while the other side does not read.
+
+        Raises:
+            RunError: The other side is gone.
+        """
+        text = json.dumps(header).encode()
+        try:
+            self._socket.sendall(_LENGTHS.pack(len(text), len(blob)) + text)
+            if blob:
+                self._socket.sendall(blob)
+        except OSError as error:
+            raise RunError(f"control socket: {error.strerror}") from None
+
+    def read_available(self) -> bool:
+        """Take in what has arrived, without waiting; False when the other side has closed."""
+        try:
+            data = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            data = b""
+        self._buffer += data
+        self._closed = not data
+        return bool(data)
+
+    def next(self) -> Message | None:
+        """The next message that is complete, if any."""
+        if len(self._buffer) < _LENGTHS.size:
+            return None
+        text, blob = _LENGTHS.unpack_from(self._buffer)
+        start, end = _LENGTHS.size + text, _LENGTHS.size + text + blob
+        if len(self._buffer) < end:
+            return None
+        message = json.loads(self._buffer[_LENGTHS.size : start]), bytes(self._buffer[start:end])
+        del self._buffer[:end]
+        return message
+
+    def receive(self, timeout_s: float | None = None) -> Message | None:
+        """The next message; None when none came in time.
+
+        Raises:
+            RunError: The other side is gone.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (message := self.next()) is None:
+            if self._closed:
+                raise RunError("control socket: the other side is gone")
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not readable(self._socket, left):
+                return None
+            self.read_available()
+        return message
+
+    def send_descriptors(self, descriptors: Sequence[int]) -> None:
+        """Pass open files on. The other side must expect them, and all messages must be read."""
+        for start in range(0, len(descriptors), _DESCRIPTORS_AT_ONCE):
+            part = array.array("i", descriptors[start : start + _DESCRIPTORS_AT_ONCE])
+            self._socket.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, part)])
+
+    def receive_descriptors(self, count: int) -> list[int]:
+        """Take over open files.
+
+        Raises:
+            RunError: The other side is gone.
+        """
+        found: list[int] = []
+        while len(found) < count:
+            data, part, _, _ = socket.recv_fds(self._socket, 1, _DESCRIPTORS_AT_ONCE)
+            found += part
+            if not data:
+                for descriptor in found:
+                    os.close(descriptor)
+                raise RunError("control socket: the other side is gone")
+        return found
+
+
+def readable(stream: socket.socket, timeout_s: float | None) -> bool:
+    """Whether a socket has something to read, or its other side closed, within that time."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))

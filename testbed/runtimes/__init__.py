@@ -1,1 +1,155 @@
-"""The runtimes: who starts the node processes and isolates them."""
+"""The runtimes: who starts the node programs, isolates them, and makes sure none is left.
+
+A runtime's `start` makes a `World`: one network namespace a node, wired by the fabric, and the
+node programs running in them. Node programs reach the orchestrator through `connect_control`.
+"""
+
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol
+
+from testbed.errors import RunError
+from testbed.injector import Injector
+from testbed.shaping import Shape
+
+CONTROL_ADDRESS = "\0testbed/control"
+"""An abstract unix address belongs to a network namespace: each node finds its own orchestrator
+socket under this one name, no other process can reach it, and no file is left behind."""
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """A program to run as a node."""
+
+    name: str
+    argv: Sequence[str]
+    log: Path
+    """Takes its standard output and standard error."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """On top of what the runtime passes on."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A node program that has ended."""
+
+    name: str
+    status: int
+    """Its exit status; the negative signal number where a signal ended it."""
+
+    def __str__(self) -> str:
+        if self.status >= 0:
+            return f"{self.name} exited with status {self.status}"
+        return f"{self.name} was ended by {signal.Signals(-self.status).name}"
+
+
+class World(Protocol):
+    """Running nodes, wired. Leaving the context ends them all and removes what was made."""
+
+    injector: Injector
+
+    def connect(self, timeout_s: float = 120) -> dict[str, socket.socket]:
+        """Wait until every node has called `connect_control`.
+
+        Raises:
+            RunError: A node ended first, or the time is up.
+        """
+
+    def exits(self) -> list[Exit]:
+        """The nodes that ended since the last call.
+
+        Raises:
+            RunError: The world itself is gone.
+        """
+
+    def fileno(self) -> int:
+        """For `select`: readable when `exits` has something to tell."""
+
+    def close(self) -> None:
+        """End all nodes and remove all that was made; may be called twice."""
+
+    def __enter__(self) -> "World": ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def start(
+    runtime: Literal["namespace", "docker"],
+    nodes: Sequence[NodeSpec],
+    shape: Shape,
+    **options: Any,
+) -> World:
+    """Start a world: the first node is the base station, the others are the UAVs in their order.
+
+    Raises:
+        RunError: This machine does not allow it, or a step failed; the message says which.
+    """
+    world: World = import_module(f"testbed.runtimes.{runtime}").start(nodes, shape, **options)
+    return world
+
+
+def listen_control() -> socket.socket:
+    """The orchestrator's end in the network namespace of the moment, before anyone connects."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(CONTROL_ADDRESS)
+    listener.listen(1)
+    return listener
+
+
+def connect_control(timeout_s: float = 30) -> socket.socket:
+    """A node program's stream to the orchestrator.
+
+    Raises:
+        RunError: Nobody listens: the program does not run as a node.
+    """
+    deadline = time.monotonic() + timeout_s
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    while True:
+        try:
+            stream.connect(CONTROL_ADDRESS)
+        except OSError as error:
+            # A container may be up before the fabric has been inside.
+            if time.monotonic() > deadline:
+                raise RunError(f"no orchestrator: {error.strerror}") from None
+            time.sleep(0.02)
+        else:
+            return stream
+
+
+def accept_all(
+    world: World, listeners: Mapping[str, socket.socket], timeout_s: float
+) -> dict[str, socket.socket]:
+    """Take one connection from each listener and close it; watches over the world meanwhile."""
+    streams: dict[str, socket.socket] = {}
+    deadline = time.monotonic() + timeout_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(world, selectors.EVENT_READ)
+        for name, listener in listeners.items():
+            selector.register(listener, selectors.EVENT_READ, name)
+        while len(streams) < len(listeners):
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                missing = ", ".join(listeners.keys() - streams.keys())
+                raise RunError(f"not connected after {timeout_s:g} s: {missing}")
+            for key, _ in ready:
+                if key.data is None:
+                    if ended := world.exits():
+                        raise RunError(f"{ended[0]} before it connected")
+                    continue
+                listener = listeners[key.data]
+                streams[key.data], _ = listener.accept()
+                selector.unregister(listener)
+                listener.close()
+    return streams

@@ -1,0 +1,299 @@
+"""Nodes as processes in namespaces of their own; needs neither root nor Docker.
+
+Theory of operation. `start` runs this module as a program, the *keeper*. It leaves the shared
+user, PID, mount and network namespaces and forks the *world*, which is PID 1 of the new PID
+namespace: when it dies, by whatever cause, the kernel kills every process of that namespace, and
+with the last process of a network namespace go its links. The world dies with the keeper, and the
+keeper with the orchestrator. Nothing has a name on the host, so nothing can be left there.
+
+The world makes a network namespace for each node, forks the fabric process, which wires them, and
+then the nodes. A node enters its namespace, gives up all capabilities and executes its program.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from testbed import injector, linux
+from testbed.control import ControlSocket
+from testbed.errors import RunError
+from testbed.runtimes import Exit, NodeSpec, accept_all, listen_control
+from testbed.shaping import Shape
+
+START_TIMEOUT_S = 60
+
+
+class NamespaceWorld:
+    """See `testbed.runtimes.World`."""
+
+    def __init__(
+        self,
+        keeper: subprocess.Popen[bytes],
+        control: ControlSocket,
+        handle: injector.Injector,
+        listeners: dict[str, socket.socket],
+    ) -> None:
+        self.injector = handle
+        self._keeper = keeper
+        self._control = control
+        self._listeners = listeners
+
+    def connect(self, timeout_s: float = 120) -> dict[str, socket.socket]:
+        """See `testbed.runtimes.World`."""
+        return accept_all(self, self._listeners, timeout_s)
+
+    def exits(self) -> list[Exit]:
+        """See `testbed.runtimes.World`."""
+        found = []
+        while message := self._control.receive(0):
+            found.append(Exit(**message[0]["exit"]))
+        return found
+
+    def fileno(self) -> int:
+        """See `testbed.runtimes.World`."""
+        return self._control.fileno()
+
+    def close(self) -> None:
+        """See `testbed.runtimes.World`."""
+        self._control.close()
+        for listener in self._listeners.values():
+            listener.close()
+        _end(self._keeper)
+
+    def __enter__(self) -> "NamespaceWorld":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def start(nodes: Sequence[NodeSpec], shape: Shape) -> NamespaceWorld:
+    """Start a world: the first node is the base station, the others are the UAVs in their order.
+
+    Raises:
+        RunError: This machine does not allow user namespaces, or a step failed.
+    """
+    linux.raise_open_files()
+    ours, theirs = socket.socketpair()
+    injector_ours, injector_theirs = socket.socketpair()
+    with theirs, injector_theirs:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(theirs.fileno()), str(injector_theirs.fileno())],
+            pass_fds=[theirs.fileno(), injector_theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            # Ctrl-C in a terminal goes to the orchestrator alone, which ends the world in order.
+            start_new_session=True,
+        )
+    control, handle = ControlSocket(ours), injector.Injector(injector_ours)
+    try:
+        control.send(
+            {
+                "nodes": [
+                    {
+                        "name": node.name,
+                        "argv": list(node.argv),
+                        "log": str(node.log),
+                        "env": {**os.environ, **node.env},
+                    }
+                    for node in nodes
+                ],
+                "shape": vars(shape),
+            }
+        )
+        _expect(control, "ready")
+        control.send({"descriptors": len(nodes)})
+        listeners = {
+            node.name: socket.socket(fileno=descriptor)
+            for node, descriptor in zip(nodes, control.receive_descriptors(len(nodes)), strict=True)
+        }
+        handle.await_wired()
+    except BaseException:
+        control.close()
+        injector_ours.close()
+        _end(keeper)
+        raise
+    return NamespaceWorld(keeper, control, handle, listeners)
+
+
+def _expect(control: ControlSocket, what: str) -> None:
+    message = control.receive(START_TIMEOUT_S)
+    if message is None:
+        raise RunError(f"namespace runtime: not {what} after {START_TIMEOUT_S} s")
+    if error := message[0].get("error"):
+        raise RunError(f"namespace runtime: {error}")
+
+
+def _end(keeper: subprocess.Popen[bytes]) -> None:
+    """Wait for the keeper: it ends with the world, and the world when its control socket closes."""
+    try:
+        keeper.wait(10)
+    except subprocess.TimeoutExpired:
+        keeper.kill()
+        keeper.wait()
+
+
+# What follows runs in the keeper and in the world.
+
+
+def _keep(control_fd: int, injector_fd: int) -> int:
+    """The keeper: make the world, and live as long as it and the orchestrator both do."""
+    orchestrator = os.pidfd_open(os.getppid())
+    for descriptor in (control_fd, injector_fd):
+        os.set_inheritable(descriptor, False)
+    control = ControlSocket(socket.socket(fileno=control_fd))
+    # For the fabric; everyone else steps back. Inside, nobody could ask for it any more.
+    linux.prefer_scheduling()
+    try:
+        _leave_host()
+    except OSError as error:
+        control.send({"error": str(error)})
+        return 1
+    world = os.fork()
+    if world == 0:
+        _run_and_exit(lambda: _World(control, socket.socket(fileno=injector_fd)).run())
+    linux.ordinary_scheduling()
+    control.close()
+    os.close(injector_fd)
+    ended = os.pidfd_open(world)
+    poll = select.poll()
+    poll.register(orchestrator, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    if ended not in dict(poll.poll()):
+        os.kill(world, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(world, 0)[1])
+
+
+def _leave_host() -> None:
+    """Leave the user namespace, and with the rights that this gives, the others."""
+    user, group = os.geteuid(), os.getegid()
+    others = linux.CLONE_NEWPID | linux.CLONE_NEWNS | linux.CLONE_NEWNET
+    try:
+        linux.unshare(linux.CLONE_NEWUSER | others)
+    except OSError:
+        if user != 0:
+            raise OSError(
+                "an ordinary user may not make user namespaces here; "
+                "`testbed doctor` says how to allow them, or run as root"
+            ) from None
+        linux.unshare(others)
+        return
+    # Everyone keeps their own number, so that files look the same inside.
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+
+
+def _run_and_exit(body: Callable[[], object]) -> NoReturn:
+    """The rest of a forked process, which must never return into its parent's code."""
+    try:
+        linux.signal_at_parents_death(signal.SIGKILL)
+        body()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+class _World:
+    """PID 1: makes namespaces, fabric and nodes, then tells who ends."""
+
+    def __init__(self, control: ControlSocket, injector_control: socket.socket) -> None:
+        self._control = control
+        self._injector_control = injector_control
+        self._names: dict[int, str] = {}
+
+    def run(self) -> None:
+        # A handler makes SIGCHLD reach the wake-up descriptor.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(waker)
+        try:
+            self._create()
+        except OSError as error:
+            self._control.send({"error": str(error)})
+            return
+        while True:
+            ready, _, _ = select.select([self._control.fileno(), wake], [], [])
+            if self._control.fileno() in ready:
+                return  # The orchestrator has closed it, or is gone.
+            os.read(wake, 4096)
+            self._reap()
+
+    def _create(self) -> None:
+        # A /proc of one's own is good to have, but not to be had inside most containers.
+        with contextlib.suppress(OSError):
+            linux.mount_own_proc()
+        linux.raise_open_files()
+        order = self._next_order()
+        namespaces, listeners = [], []
+        for _ in order["nodes"]:
+            namespaces.append(linux.new_network_namespace())
+            listeners.append(listen_control())
+        self._control.send({"ready": True})
+        self._next_order()
+        self._control.send_descriptors([listener.fileno() for listener in listeners])
+        for listener in listeners:
+            listener.close()
+        shape = Shape(**order["shape"])
+        self._fork("fabric", lambda: self._be_fabric(namespaces, shape))
+        self._injector_control.close()
+        linux.ordinary_scheduling()
+        for node, namespace in zip(order["nodes"], namespaces, strict=True):
+            self._fork(node["name"], lambda n=node, ns=namespace: _be_node(n, ns))  # type: ignore[misc]
+        for namespace in namespaces:
+            os.close(namespace)
+
+    def _next_order(self) -> dict[str, Any]:
+        message = self._control.receive()
+        assert message is not None
+        return message[0]
+
+    def _fork(self, name: str, body: Callable[[], object]) -> None:
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _run_and_exit(body)
+        self._names[pid] = name
+
+    def _be_fabric(self, namespaces: Sequence[int], shape: Shape) -> None:
+        self._control.close()
+        injector.serve(self._injector_control, namespaces[0], namespaces[1:], shape)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                # Orphans of nodes are ours, too, and none of the orchestrator's business.
+                if name := self._names.pop(pid, None):
+                    code = os.waitstatus_to_exitcode(status)
+                    self._control.send({"exit": {"name": name, "status": code}})
+
+
+def _be_node(node: dict[str, Any], namespace: int) -> None:
+    log = os.open(node["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    linux.enter(namespace)
+    linux.drop_privileges()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.execvpe(node["argv"][0], node["argv"], node["env"])
+
+
+if __name__ == "__main__":
+    sys.exit(_keep(int(sys.argv[1]), int(sys.argv[2])))

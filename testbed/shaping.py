@@ -1,0 +1,215 @@
+"""How one end of a link is shaped: the qdiscs, and the messages that change its rate in place.
+
+Each end carries, from the device inwards, a *gate* (TBF), a *shaper* (HTB with one class) and a
+*queue* (bfifo). The reasons:
+
+- HTB keeps its token account when its rate changes. TBF refills its bucket, so that every change
+  would let a burst through.
+- A frame is let go when the account is not negative and is charged afterwards. At a tiny rate the
+  debt of a single frame lasts for seconds, and no later change forgives it. An outage is therefore
+  no rate but a closed gate: the queue holds its frames, none leaves, nothing is charged, and they
+  go on at once when the gate opens.
+- The gate closes by a trick of accounting. Each frame is charged as `_CLOSED_FRAME_BYTES` (the
+  rate's minimum packet unit), more than the bucket ever holds, so none passes, whereas the limit
+  on a frame's size, which does not know that unit, still lets all of them queue. The gate tries
+  again every `POLL_S`, which bounds the delay at opening.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from testbed import netlink
+from testbed.framing import ETHERNET_BYTES, Framing
+from testbed.netlink import attribute, message, nested, text, u32
+
+POLL_S = 0.5e-3
+"""How often a closed gate with frames behind it tries again."""
+
+_TICK_S = 64e-9
+"""The unit of the kernel's packet scheduler (/proc/net/psched)."""
+_ETHERNET = 1
+"""Link layer; any but 0 makes the kernel use rates instead of outdated rate tables."""
+_CLOSED_FRAME_BYTES = 65_535
+_OPEN_BYTES_S = 4_000_000_000
+_ROOT = 0xFFFF_FFFF
+GATE, SHAPER, QUEUE = 0x1_0000, 0x2_0000, 0x3_0000
+"""Handles of the three qdiscs of an end."""
+
+_KIND, _OPTIONS, _STATS2, _STAB = 1, 2, 7, 8
+_TCMSG = struct.Struct("=BxxxiIII")
+_RATE = struct.Struct("=BBHhHI")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How every link of a run treats its frames."""
+
+    mtu: int = 1500
+    queue_frames: int = 100
+    """Full frames that an end's queue holds; more are dropped, and TCP is told at once."""
+    charges_headers: bool = True
+    """Whether the rate carries Ethernet frames, or only the payload of TCP segments."""
+    burst_s: float = 0.5e-3
+    """Lateness of a timer that a busy link makes up for."""
+    burst_frames: float = 4.0
+    """Upper bound of the same in full frames: what an idle link lets go without waiting."""
+    congestion_control: str = "cubic"
+    """Of all TCP connections over the links."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """What a full frame is charged."""
+        framing = Framing(self.mtu)
+        return framing.frame_bytes if self.charges_headers else framing.segment_bytes
+
+    def burst_at(self, rate_bps: float) -> float:
+        """Seconds of credit an end saves up while idle, at a rate in bit/s."""
+        return min(self.burst_s, self.burst_frames * self.frame_bytes * 8 / rate_bps)
+
+    def lowest_rate(self, slot_s: float) -> float:
+        """The rate in bit/s below which a link counts as out: one full frame a slot.
+
+        Below it, the debt of a frame would outlast the slot.
+        """
+        return self.frame_bytes * 8 / slot_s
+
+
+def _object(kind: int, flags: int, index: int, handle: int, parent: int, *options: bytes) -> bytes:
+    return message(kind, flags, _TCMSG.pack(0, index, handle, parent, 0) + b"".join(options))
+
+
+def _ticks(seconds: float) -> int:
+    return max(1, round(seconds / _TICK_S))
+
+
+def _rate(bytes_s: int, least_bytes: int = 0) -> bytes:
+    return _RATE.pack(0, _ETHERNET, 0, 0, least_bytes, bytes_s)
+
+
+def _gate(index: int, flags: int, is_open: bool, *extra: bytes) -> bytes:
+    if is_open:
+        rate, buffer_s = _rate(_OPEN_BYTES_S), 1e-3
+    else:
+        bytes_s = round(_CLOSED_FRAME_BYTES / POLL_S)
+        rate = _rate(bytes_s, least_bytes=_CLOSED_FRAME_BYTES)
+        buffer_s = _CLOSED_FRAME_BYTES / 4 / bytes_s
+    options = rate + bytes(12) + struct.pack("=III", 1 << 20, _ticks(buffer_s), 0)
+    return _object(
+        netlink.NEWQDISC,
+        flags,
+        index,
+        GATE,
+        _ROOT,
+        attribute(_KIND, text("tbf")),
+        nested(_OPTIONS, attribute(1, options)),
+        *extra,
+    )
+
+
+def _shaper(index: int, flags: int, shape: Shape, rate_bps: float) -> bytes:
+    rate = _rate(max(1, round(rate_bps / 8)))
+    buffer = _ticks(shape.burst_at(rate_bps))
+    options = rate + rate + struct.pack("=IIIII", buffer, buffer, shape.frame_bytes, 0, 0)
+    return _object(
+        netlink.NEWTCLASS,
+        flags,
+        index,
+        SHAPER | 1,
+        SHAPER,
+        attribute(_KIND, text("htb")),
+        nested(_OPTIONS, attribute(1, options)),
+    )
+
+
+class End:
+    """One end of a link: the device of that index, and the messages that set its rate.
+
+    It starts closed.
+    """
+
+    def __init__(self, index: int, shape: Shape) -> None:
+        self.index = index
+        self.rate_bps = 0.0
+        """In force, as far as this object was told; 0 is an outage."""
+        self._shape = shape
+        self._shaped_bps = shape.lowest_rate(1.0)
+        self._open = _gate(index, 0, True)
+        self._close = _gate(index, 0, False)
+
+    def install(self) -> list[bytes]:
+        """The messages that put gate, shaper and queue in place."""
+        create = netlink.CREATE | netlink.REPLACE
+        stab: tuple[bytes, ...] = ()
+        if not self._shape.charges_headers:
+            # A size table without entries: it only subtracts the headers of a TCP segment.
+            framing = Framing(self._shape.mtu)
+            headers = framing.frame_bytes - framing.segment_bytes
+            table = struct.pack("=BBhiIIII", 0, 0, 0, -headers, _ETHERNET, 0, 0, 0)
+            stab = (nested(_STAB, attribute(1, table)),)
+        queue_bytes = self._shape.queue_frames * (self._shape.mtu + ETHERNET_BYTES)
+        return [
+            _gate(self.index, create, False, *stab),
+            _object(
+                netlink.NEWQDISC,
+                create,
+                self.index,
+                SHAPER,
+                GATE | 1,
+                attribute(_KIND, text("htb")),
+                nested(_OPTIONS, attribute(2, struct.pack("=IIIII", 3, 10, 1, 0, 0))),
+            ),
+            _shaper(self.index, create, self._shape, self._shaped_bps),
+            _object(
+                netlink.NEWQDISC,
+                create,
+                self.index,
+                QUEUE,
+                SHAPER | 1,
+                attribute(_KIND, text("bfifo")),
+                attribute(_OPTIONS, u32(queue_bytes)),
+            ),
+        ]
+
+    def change(self, rate_bps: float) -> list[bytes]:
+        """The messages from the rate in force to another; none where they are the same."""
+        if rate_bps == self.rate_bps:
+            return []
+        if rate_bps == 0:
+            return [self._close]
+        messages = []
+        if rate_bps != self._shaped_bps:
+            messages.append(_shaper(self.index, 0, self._shape, rate_bps))
+        if self.rate_bps == 0:
+            messages.append(self._open)
+        return messages
+
+    def changed(self, rate_bps: float) -> None:
+        """Take note that the messages of `change` were sent."""
+        self.rate_bps = rate_bps
+        if rate_bps:
+            self._shaped_bps = rate_bps
+
+
+@dataclass(frozen=True)
+class QueueCount:
+    """What an end's queue has seen since it was made."""
+
+    sent_bytes: int
+    """As charged: with headers or without."""
+    sent_frames: int
+    dropped_frames: int
+    backlog_bytes: int
+
+
+def queue_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
+    """The counters of all ends in a socket's namespace, by device index."""
+    counts = {}
+    for body in socket.dump(netlink.GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
+        _, index, handle, _, _ = _TCMSG.unpack_from(body)
+        if handle != QUEUE:
+            continue
+        stats = netlink.attributes(netlink.attributes(body[_TCMSG.size :])[_STATS2])
+        sent_bytes, sent_frames = struct.unpack_from("=QI", stats[1])
+        _, backlog, dropped = struct.unpack_from("=III", stats[3])
+        counts[index] = QueueCount(sent_bytes, sent_frames, dropped, backlog)
+    return counts
