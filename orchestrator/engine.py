@@ -89,6 +89,7 @@ class SplitCosts:
     server_s: Array
     """Server forward and backward of one batch with the whole server."""
     smashed_bytes: npt.NDArray[np.int64]
+    gradient_bytes: npt.NDArray[np.int64]
     adapter_bytes: npt.NDArray[np.int64]
     backward_ratio: float
     compute_power_w: float
@@ -111,6 +112,7 @@ def split_costs(
         cb_s=np.array([plan.cb_s[0, 0] for plan in plans]),
         server_s=np.array([plan.s_s[0, 0] for plan in plans]),
         smashed_bytes=np.array([plan.ca_bytes[0, 0] for plan in plans]),
+        gradient_bytes=np.array([plan.sg_bytes[0, 0] for plan in plans]),
         adapter_bytes=np.array([plan.cm_bytes[0] for plan in plans]),
         backward_ratio=scenario.workload.backward_ratio,
         compute_power_w=scenario.uavs.compute_power_w,
@@ -275,6 +277,7 @@ def _many(
             costs.cb_s,
             costs.server_s,
             costs.smashed_bytes,
+            costs.gradient_bytes,
             costs.adapter_bytes,
             float(costs.backward_ratio),
         ),
@@ -319,5 +322,12 @@ def _bands(radio: Radio) -> Bands:
 
 
 def _air(gain: Array, slot_s: float, edges_s: Array | None) -> Air:
-    edges = np.empty(0) if edges_s is None else np.ascontiguousarray(edges_s, float)
-    return Air(np.ascontiguousarray(gain, float), float(slot_s), edges)
+    edges = np.empty(0) if edges_s is None else edges_s
+    return Air(_read_only(gain), float(slot_s), _read_only(edges))
+
+
+def _read_only(array: Array) -> Array:
+    """A read-only view: numba would compile everything anew for arrays that are not."""
+    view = np.ascontiguousarray(array, float).view()
+    view.flags.writeable = False
+    return view

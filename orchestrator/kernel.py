@@ -71,6 +71,7 @@ class Menu(NamedTuple):
     cb_s: Array
     server_s: Array
     smashed_bytes: Ints
+    gradient_bytes: Ints
     adapter_bytes: Ints
     backward_ratio: float
 
@@ -424,7 +425,7 @@ def play_rounds(
         u = split[n] - 1
         work.cf_s[:], work.cb_s[:] = menu.cf_s[u], menu.cb_s[u]
         work.sm_bytes[:], work.cm_bytes[:] = menu.adapter_bytes[u], menu.adapter_bytes[u]
-        work.ca_bytes[:], work.sg_bytes[:] = menu.smashed_bytes[u], menu.smashed_bytes[u]
+        work.ca_bytes[:], work.sg_bytes[:] = menu.smashed_bytes[u], menu.gradient_bytes[u]
         for k in range(clients):
             work.s_s[k] = menu.server_s[u] / (alpha[n, k] if rules.parallel[COMPUTING] else 1.0)
         links = links_of(rules, bands, beta[n], rho[n])
