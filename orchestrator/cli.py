@@ -5,12 +5,11 @@ input exits with status 2 and one line, a failed run with status 1.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 from rich.console import Console
 
@@ -35,6 +34,9 @@ TraceFile = Annotated[
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write what was computed as JSON.")
 ]
+
+Advance = Callable[[int], None]
+Show = Callable[[str, float, float], None]
 
 out = Console()
 err = Console(stderr=True)
@@ -92,7 +94,9 @@ def predict(
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
     with open_source(parsed, trace_file) as source, progress("rounds", parsed.rounds) as advance:
-        timeline = predict_rounds(parsed, source, profile_of(parsed), progress=advance)
+        timeline = predict_rounds(
+            parsed, source, profile_of(parsed), progress=lambda done: advance(1)
+        )
     if json_file is not None:
         write_json(
             json_file,
@@ -101,12 +105,73 @@ def predict(
     out.print(rounds_table(timeline))
 
 
+@app.command()
+def run(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="In place of the scenario's.")] = None,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Keep timelines, trace, manifest and report."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier run in DIR.")
+    ] = False,
+) -> None:
+    """Emulate rounds on real links and hold them against the prediction."""
+    from orchestrator.channel import open_source
+    from orchestrator.files import check_writable, write_json
+    from orchestrator.run import run as run_scenario
+    from orchestrator.run import run_folder
+    from orchestrator.scenario import load
+    from orchestrator.tables import budget_table, comparison_table, step_comparison_table
+
+    parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
+    check_writable("--json", json_file)
+    with run_folder(output, overwrite) as folder:
+        with open_source(parsed, trace_file) as source, emulated_progress() as show:
+            done = run_scenario(parsed, source, folder, progress=show)
+        if output is not None:
+            from orchestrator.report import write_report
+
+            write_report(folder)
+    if json_file is not None:
+        write_json(json_file, done.to_json(parsed))
+    for table in (comparison_table(done), step_comparison_table(done), budget_table(done)):
+        out.print(table)
+        out.print()
+    if output is not None:
+        out.print(f"report: {output / 'report.html'}")
+
+
+@contextmanager
+def emulated_progress() -> Iterator[Show]:
+    """A progress bar of emulated seconds on stderr."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    with Progress(
+        "{task.description}",
+        BarColumn(),
+        TextColumn("{task.completed:.1f} of about {task.total:.1f} s"),
+        console=err,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=1)
+
+        def show(text: str, done: float, total: float) -> None:
+            bar.update(task, description=text, completed=max(0.0, done), total=total)
+
+        yield show
+
+
 def _rounds(rounds: int | None) -> list[str]:
     return [] if rounds is None else [f"rounds={rounds}"]
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator["Advance"]:
+def progress(what: str, total: int) -> Iterator[Advance]:
     """A progress bar on stderr; yields a function that advances it."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
@@ -119,20 +184,20 @@ def progress(what: str, total: int) -> Iterator["Advance"]:
         transient=True,
     ) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda count=1: bar.advance(task, count)
+        yield lambda count: bar.advance(task, count)
 
 
 def main() -> None:
     """Entry point of the console script."""
     try:
         app(standalone_mode=False)
-    except click.UsageError as error:
+    except typer.TyperException as error:
         _leave(2, error.format_message())
     except InputError as error:
         _leave(2, str(error))
     except RunError as error:
         _leave(1, str(error))
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         _leave(130, "interrupted")
 
 

@@ -73,7 +73,7 @@ def predict(
         )
     count = scenario.rounds if rounds is None else rounds
     radio = radio_of(scenario)
-    channel = _longer(source, FIRST_SLOTS)
+    channel = longer(source, FIRST_SLOTS)
     allocation = fixed_allocation(scenario)
     plan = plan_round(scenario, profile, allocation, sizing)
     done: list[Round] = []
@@ -82,10 +82,10 @@ def predict(
     for index in range(count):
         try:
             if decide is not None:
-                known, channel = _until(start_s, source, channel)
+                known, channel = known_at(start_s, source, channel)
                 allocation = decide(Situation(index, start_s, done, allocations, known))
                 plan = plan_round(scenario, profile, allocation, sizing)
-            times, channel = _simulate(plan, radio, source, channel, start_s)
+            times, channel = simulate_on(plan, radio, source, channel, start_s)
         except TraceExhausted as end:
             raise InputError(_too_short(end, source.slot_s, index, count, start_s)) from None
         done.append(round_of(index, plan, times))
@@ -96,7 +96,7 @@ def predict(
     return Timeline(done)
 
 
-def _simulate(
+def simulate_on(
     plan: RoundPlan, radio: Radio, source: ChannelSource, channel: ChannelTrace, start_s: float
 ) -> tuple[RoundTimes, ChannelTrace]:
     """The round's times, and the trace, grown as far as the round needs it."""
@@ -104,16 +104,16 @@ def _simulate(
         try:
             return simulate(plan, radio, channel.gain, channel.slot_s, start_s), channel
         except TraceExhausted:
-            channel = _longer(source, 2 * channel.slots, than=channel.slots)
+            channel = longer(source, 2 * channel.slots, than=channel.slots)
 
 
-def _until(
+def known_at(
     start_s: float, source: ChannelSource, channel: ChannelTrace
 ) -> tuple[ChannelTrace, ChannelTrace]:
     """The trace up to the slot in which a round starts, and the trace, grown as far as that."""
     slots = int(start_s / channel.slot_s + 1e-6) + 1
     while channel.slots < slots:
-        channel = _longer(source, 2 * channel.slots, than=channel.slots)
+        channel = longer(source, 2 * channel.slots, than=channel.slots)
     position = channel.position_m
     known = replace(
         channel,
@@ -123,7 +123,7 @@ def _until(
     return known, channel
 
 
-def _longer(source: ChannelSource, slots: int, than: int = 0) -> ChannelTrace:
+def longer(source: ChannelSource, slots: int, than: int = 0) -> ChannelTrace:
     """A trace of so many slots, or of all that the source has."""
     try:
         trace = source.trace(slots)

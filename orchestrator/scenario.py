@@ -157,6 +157,10 @@ class Profile(Section):
     """Client-side trainable parameters, Γ_M."""
     smashed_bytes: list[Annotated[int, Field(gt=0)]] = Field(min_length=STAGES, max_length=STAGES)
     """Smashed data of one sample, Γ_A; its gradient has the same size."""
+    adapter_header_bytes: list[Annotated[int, Field(ge=0)]] = Field(
+        default=[0] * STAGES, min_length=STAGES, max_length=STAGES
+    )
+    """The safetensors header that travels before the adapters."""
 
 
 class Workload(Section):

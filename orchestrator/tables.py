@@ -2,6 +2,8 @@
 
 from rich.table import Table
 
+from orchestrator.comparison import PARTS, step_table
+from orchestrator.emulate import Emulation
 from testbed.timeline import Timeline
 
 MOST_ROWS = 20
@@ -36,4 +38,52 @@ def rounds_table(timeline: Timeline) -> Table:
             f"{summary['max_energy_j'].mean():.3f}",
             f"{summary['objective'].mean():.3f}",
         )
+    return table
+
+
+def comparison_table(done: Emulation) -> Table:
+    """One row a round: latencies predicted and measured, and the error against the wire's."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("round", "u", "predicted s", "predicted wire s", "measured s", "error %"):
+        table.add_column(column, justify="right")
+    for payload, on_wire, measured in zip(
+        done.predicted, done.predicted_wire, done.measured, strict=False
+    ):
+        table.add_row(
+            str(measured.index),
+            str(measured.split),
+            f"{payload.latency_s:.4f}",
+            f"{on_wire.latency_s:.4f}",
+            f"{measured.latency_s:.4f}",
+            f"{100 * (measured.latency_s / on_wire.latency_s - 1):+.3f}",
+        )
+    return table
+
+
+def step_comparison_table(done: Emulation) -> Table:
+    """One row a kind of step: mean durations over all rounds, predicted (wire) and measured."""
+    measured = Timeline(done.measured)
+    predicted = Timeline(done.predicted_wire.rounds[: len(measured)])
+    means = step_table(predicted, measured).groupby("step", observed=True).mean()
+    table = Table(box=None, pad_edge=False)
+    for column in ("step", "predicted wire s", "measured s", "difference ms"):
+        table.add_column(column, justify="left" if column == "step" else "right")
+    for row in means.itertuples():
+        table.add_row(
+            str(row.Index),
+            f"{row.predicted_s:.4f}",
+            f"{row.measured_s:.4f}",
+            f"{1e3 * (row.measured_s - row.predicted_s):+.3f}",
+        )
+    return table
+
+
+def budget_table(done: Emulation) -> Table:
+    """One row a round: what each cause adds to the predicted latency."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("round", justify="right")
+    for part in PARTS:
+        table.add_column(f"{part} ms", justify="right")
+    for budget in done.budgets:
+        table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+.2f}" for p in PARTS))
     return table

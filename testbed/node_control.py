@@ -10,7 +10,11 @@ Message = dict[str, Any]
 
 
 class ControlLost(RunError):
-    """The other side is gone, silent for too long, or reports a failure."""
+    """The other side is gone, or silent for too long."""
+
+
+class NodeFailed(ControlLost):
+    """The other side reports a failure; the message is its reason."""
 
 
 class NodeControl:
@@ -48,7 +52,7 @@ class NodeControl:
             raise ControlLost(f"no answer within {timeout_s:g} s")
         message, _ = received
         if message["kind"] == "failed":
-            raise ControlLost(message["reason"])
+            raise NodeFailed(message["reason"])
         return message
 
     def expect(self, kind: str, timeout_s: float | None = None) -> Message:

@@ -46,6 +46,7 @@ def play(paradigm: Paradigm, compute_s: float = 0.02, rounds: int = 1) -> list[l
     for client in range(1, CLIENTS + 1):
         of_client = {"client": client, "server": ["127.0.0.1", port], **common}
         start(lambda control, s=of_client: Uav(control, s, ZeroClient()).serve())
+        ours[-1].send("connect")
     for control in ours:
         control.expect("connected", 5)
     played = []
@@ -69,6 +70,7 @@ def play(paradigm: Paradigm, compute_s: float = 0.02, rounds: int = 1) -> list[l
         begin = time.monotonic_ns() + 20_000_000
         for control in ours:
             control.send("begin", start_ns=begin, start_s=100.0 * index, dilation=1.0)
+        ours[0].expect("started", 10)
         played.append([span for c in ours for span in c.expect("report", 10)["spans"]])
     for control in ours:
         control.send("stop")

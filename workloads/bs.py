@@ -167,6 +167,7 @@ class ServerRound:
                 assert isinstance(event, Arrived)
                 started_s = max(started_s, event.header.time_s)
                 waiting -= 1
+        self.station.control.send("started")
         for client in self.clients:
             self._send(client, Kind.START, 0, time_s=started_s)
 

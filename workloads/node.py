@@ -3,6 +3,7 @@
 import sys
 
 from testbed.node_control import ControlLost, Message, NodeControl
+from testbed.runtimes import connect_control
 from testbed.wire import ConnectionLost, WireError
 from workloads.bs import BaseStation
 from workloads.uav import Uav
@@ -48,3 +49,7 @@ def server_work(setup: Message) -> ServerWork:
     from workloads.real import RealServer, Settings
 
     return RealServer(Settings.from_json(setup["learning"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(NodeControl(connect_control())))

@@ -1,7 +1,5 @@
 """Real learning behind the node programs: torch on one side, plain bytes on the other."""
 
-import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from torch import Tensor
 from workloads.backbone import load_model
 from workloads.data import client_data, open_data
 from workloads.learning import ClientLearner, ServerLearner
-from workloads.model import Layout, SplitSwin
+from workloads.model import SplitSwin
 from workloads.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.work import BatchResult, RoundSizes
 
@@ -53,22 +51,6 @@ class Settings:
         return load_model(self.model, Path(self.backbone), self.device)
 
 
-def adapters_header(layout: Layout, split: int) -> bytes:
-    """The safetensors header of the client's adapters; with the vector behind it, a whole file."""
-    header = {
-        entry.name: {
-            "dtype": "F32",
-            "shape": entry.shape,
-            "data_offsets": [4 * entry.start, 4 * entry.stop],
-        }
-        for entry in layout.entries
-        if entry.stop <= layout.cuts[split]
-    }
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
-
-
 def as_bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous CPU tensor, not copied."""
     return _view(tensor.numpy())
@@ -97,7 +79,7 @@ class RealClient:
 
     def adapters_header(self) -> bytes:
         """The safetensors header of the adapters."""
-        return adapters_header(self._layout, self._split)
+        return self._layout.header(self._split)
 
     def adapters_buffer(self) -> memoryview:
         """Where the broadcast is received."""
@@ -155,7 +137,7 @@ class RealServer:
 
     def adapters_header(self) -> bytes:
         """The safetensors header of the adapters."""
-        return adapters_header(self._layout, self._split)
+        return self._layout.header(self._split)
 
     def broadcast(self) -> memoryview:
         """The global client adapters."""

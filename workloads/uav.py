@@ -46,6 +46,7 @@ class Uav:
         self.congestion_control: str = setup["congestion_control"]
         self.timeout_s: float = setup["timeout_s"]
         self.work = work
+        control.expect("connect")
         self.sock = self._connect(tuple(setup["server"]), bytes.fromhex(setup["token"]))
 
     def _connect(self, server: tuple[str, int], token: bytes) -> socket.socket:

@@ -1,0 +1,506 @@
+"""A scenario emulated: real links, real processes, measured times, beside their predictions."""
+
+import contextlib
+import math
+import secrets
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelSource, ChannelTrace
+from orchestrator.comparison import Budget, error_budget
+from orchestrator.learning import learning_settings
+from orchestrator.plan import (
+    Allocation,
+    Array,
+    Radio,
+    RoundPlan,
+    fixed_allocation,
+    link_bytes,
+    payload_bytes,
+    plan_round,
+    radio_of,
+)
+from orchestrator.predict import Decide, Situation, known_at, longer, predict, simulate_on
+from orchestrator.rates import broadcast_bps, dedicated_bps, uplink_bps
+from orchestrator.scenario import Scenario
+from testbed import runtimes
+from testbed.clock import EmulatedClock
+from testbed.errors import RunError
+from testbed.fabric import link_addresses
+from testbed.injector import Injector, Report
+from testbed.node_control import ControlLost, Message, NodeControl, NodeFailed
+from testbed.runtimes import Exit, NodeSpec, World
+from testbed.shaping import Shape
+from testbed.timeline import CA, CB, CF, CM, SPAN, STEPS, Round, Timeline
+from workloads.profile import SplitProfile
+from workloads.work import RoundSizes
+
+PORT = 5201
+BS = "bs"
+LEAD_S = 0.1
+"""Real seconds between the order to begin a round and its beginning."""
+STARTUP_TIMEOUT_S = 600.0
+"""Real seconds that nodes may take to load their models, many on few cores."""
+SPARE_SLOTS = 100
+"""How many slots more than a round is predicted to last the injector is given at first."""
+POLL_S = 0.2
+
+Progress = Callable[[str, float, float], None]
+"""Called with a line of text, emulated seconds done and emulated seconds expected."""
+
+
+@dataclass
+class Emulation:
+    """What was predicted and measured; grows by the round, so that a failed run keeps its part."""
+
+    predicted: Timeline
+    """Payload bits only, as the paper counts."""
+    predicted_wire: Timeline
+    """The engine again, with the bytes that the frames on the link really take."""
+    channel: ChannelTrace
+    measured: list[Round] = field(default_factory=list)
+    budgets: list[Budget] = field(default_factory=list)
+    rates: list[pd.DataFrame] = field(default_factory=list)
+    injector: list[pd.DataFrame] = field(default_factory=list)
+    learning: list[pd.DataFrame] = field(default_factory=list)
+    overruns_s: list[float] = field(default_factory=list)
+    """Emulated seconds by which each modelled computing step overran."""
+    links: Report | None = None
+    """The links' counters at the end."""
+
+    def to_json(self, scenario: Scenario) -> dict[str, Any]:
+        """The documented JSON object."""
+        return {
+            "scenario": scenario.model_dump(mode="json"),
+            "predicted": self.predicted.to_json(),
+            "predicted_wire": self.predicted_wire.to_json(),
+            "measured": Timeline(self.measured).to_json(),
+            "error_budget": [
+                {
+                    "round": budget.round,
+                    "predicted_s": budget.predicted_s,
+                    "measured_s": budget.measured_s,
+                    "parts": budget.seconds,
+                }
+                for budget in self.budgets
+            ],
+        }
+
+
+def emulate(
+    scenario: Scenario,
+    source: ChannelSource,
+    profile: SplitProfile,
+    folder: Path,
+    *,
+    decide: Decide | None = None,
+    progress: Progress = lambda text, done, total: None,
+) -> Iterator[Emulation]:
+    """Emulate the scenario's rounds; yields what there is after each round.
+
+    Close the generator (`contextlib.closing`) to end the nodes before the last round.
+
+    Args:
+        scenario: What to emulate.
+        source: Channels.
+        profile: Costs of each split.
+        folder: Existing folder that takes the nodes' logs and `adapters.safetensors`.
+        decide: Who allocates; left out: the scenario's own split and shares.
+        progress: Told how far the run is.
+
+    Raises:
+        RunError: A node or link failed, or something took too long; nothing is left running.
+    """
+    predicted, predicted_wire = (
+        predict(scenario, source, profile, decide=decide, sizing=sizing)
+        for sizing in (payload_bytes, link_bytes)
+    )
+    done = Emulation(predicted, predicted_wire, source.trace(1))
+    learning = learning_settings(scenario)
+    progress("starting nodes", 0, 1)
+    with _start(scenario, folder) as world, contextlib.ExitStack() as stack:
+        crew = _Crew(world, scenario, predicted_wire, stack)
+        crew.set_up(learning)
+        radio = radio_of(scenario)
+        start_s = 0.0
+        allocations: list[Allocation] = []
+        for index in range(scenario.rounds):
+            if decide is None:
+                allocation = fixed_allocation(scenario)
+            else:
+                known, done.channel = known_at(start_s, source, done.channel)
+                allocation = decide(Situation(index, start_s, done.measured, allocations, known))
+            allocations.append(allocation)
+            plans = [
+                plan_round(scenario, profile, allocation, sizing)
+                for sizing in (payload_bytes, link_bytes)
+            ]
+            sizes = payload_bytes(scenario, profile, allocation.split)
+            crew.play(
+                _Round(index, start_s, plans[0], plans[1], radio),
+                RoundSizes(
+                    adapters=sizes.adapters,
+                    adapters_header=profile.adapter_header_bytes[allocation.split - 1],
+                    smashed=sizes.smashed,
+                    labels=scenario.workload.batch_size,
+                ),
+                source,
+                done,
+                progress,
+            )
+            start_s = done.measured[-1].start_s + done.measured[-1].latency_s
+            yield done
+        if learning is not None:
+            crew.save(folder / "adapters.safetensors")
+            yield done
+
+
+@dataclass(frozen=True)
+class _Round:
+    index: int
+    start_s: float
+    payload_plan: RoundPlan
+    link_plan: RoundPlan
+    radio: Radio
+
+
+def _start(scenario: Scenario, folder: Path) -> World:
+    names = [BS, *(f"uav{k}" for k in range(1, scenario.uavs.count + 1))]
+    logs = folder / "logs"
+    logs.mkdir(exist_ok=True)
+    nodes = [
+        NodeSpec(
+            name,
+            [sys.executable, "-m", "workloads.node"],
+            logs / f"{name}.log",
+            {"OMP_NUM_THREADS": "1"},
+        )
+        for name in names
+    ]
+    shape = Shape(
+        mtu=scenario.emulation.mtu,
+        charges_headers=scenario.emulation.rate_counts == "frame",
+    )
+    return runtimes.start(scenario.emulation.runtime, nodes, shape)
+
+
+class _Crew:
+    """All nodes of a run, as the orchestrator talks to them."""
+
+    def __init__(
+        self,
+        world: World,
+        scenario: Scenario,
+        predicted: Timeline,
+        stack: contextlib.ExitStack,
+    ):
+        self.world = world
+        self.scenario = scenario
+        longest_s = max(round_.latency_s for round_ in predicted)
+        self.limit_s = 60 + 3 * longest_s * scenario.emulation.dilation
+        """Real seconds that a round may take before the run is given up."""
+        self.nodes: dict[str, NodeControl] = {}
+        for name, sock in world.connect(STARTUP_TIMEOUT_S).items():
+            self.nodes[name] = NodeControl(sock)
+            stack.callback(self.nodes[name].close)
+
+    def set_up(self, learning: dict[str, Any] | None) -> None:
+        """Tell every node who it is, and wait until all are connected over the links."""
+        clients = self.scenario.uavs.count
+        common = {
+            "token": secrets.token_hex(16),
+            "congestion_control": self.scenario.emulation.congestion_control,
+            "timeout_s": max(self.limit_s, STARTUP_TIMEOUT_S),
+        }
+        radio, open_sky = radio_of(self.scenario), np.full((clients, 1), 1e-9)
+        equal = np.full(clients, 1 / clients)
+        uplink = uplink_bps(radio, equal, open_sky)
+        self.world.injector.rates(0, uplink, uplink)
+        self.world.injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1e6)
+        self.nodes[BS].send(
+            "setup",
+            role=BS,
+            clients=clients,
+            address="0.0.0.0",
+            port=PORT,
+            paradigm=asdict(self.scenario.scheme),
+            learning=learning and learning | {"device": self.scenario.base_station.device},
+            **common,
+        )
+        uavs = [f"uav{client}" for client in range(1, clients + 1)]
+        for client, name in enumerate(uavs, 1):
+            self.nodes[name].send(
+                "setup",
+                role="uav",
+                client=client,
+                server=[link_addresses(client)[0], PORT],
+                learning=learning and learning | {"device": self.scenario.uavs.device},
+                **common,
+            )
+        self.collect("listening", [BS], STARTUP_TIMEOUT_S)
+        for name in uavs:
+            self.nodes[name].send("connect")
+        self.collect("connected", list(self.nodes), STARTUP_TIMEOUT_S)
+        self.world.injector.pause()
+
+    def play(
+        self,
+        round_: _Round,
+        sizes: RoundSizes,
+        source: ChannelSource,
+        done: Emulation,
+        progress: Progress,
+    ) -> None:
+        """One round: orders, links, reports; what was measured is added to `done`."""
+        scenario, plan, injector = self.scenario, round_.link_plan, self.world.injector
+        expected, done.channel = simulate_on(
+            plan, round_.radio, source, done.channel, round_.start_s
+        )
+        slot_s, dilation = done.channel.slot_s, scenario.emulation.dilation
+        first = math.floor(round_.start_s / slot_s + 1e-9)
+        table = _RateTable(round_, source, slot_s, first)
+        table.grow(math.ceil(expected.end_s / slot_s) + SPARE_SLOTS)
+        self._order(round_, sizes, table)
+        table.give(injector, dilation)
+        injector.phase(0)
+        clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), round_.start_s, dilation)
+        injector.epoch(clock, slot_s)
+        for node in self.nodes.values():
+            node.send("begin", **asdict(clock))
+
+        text = f"round {round_.index + 1} of {scenario.rounds}"
+
+        def watch() -> None:
+            progress(text, clock.now() - round_.start_s, expected.latency_s)
+            for event in injector.events():
+                if event["event"] == "low":
+                    table.grow(table.end + SPARE_SLOTS)
+                    table.give(injector, dilation)
+
+        self.collect("started", [BS], self.limit_s, watch)
+        injector.phase(1)
+        reports = self.collect("report", list(self.nodes), self.limit_s, watch)
+        injector.pause()
+        self._take(round_, reports, injector.report(), clock, table, done)
+
+    def _order(self, round_: _Round, sizes: RoundSizes, table: "_RateTable") -> None:
+        plan, paradigm = round_.link_plan, self.scenario.scheme
+        common = {
+            "round": round_.index,
+            "split": plan.allocation.split,
+            "iterations": plan.iterations,
+            "sizes": asdict(sizes),
+            "compute_time": self.scenario.workload.compute_time,
+        }
+        estimate = None
+        if paradigm.server_compute == "sequential" and paradigm.order == "larger-lag":
+            # τ'_SG(0) of the first lag: the gradient at the rate of a slot.
+            with np.errstate(divide="ignore"):
+                seconds = 8 * plan.sg_bytes[:, :1] / table.gradient_bps
+            estimate = {
+                "first_slot": table.first,
+                "slot_s": table.slot_s,
+                "seconds": seconds.clip(max=1e9).tolist(),
+            }
+        self.nodes[BS].send("round", s_s=plan.s_s[:, 0].tolist(), gradient_s=estimate, **common)
+        for client in range(plan.clients):
+            self.nodes[f"uav{client + 1}"].send(
+                "round",
+                cf_s=float(plan.cf_s[client, 0]),
+                cb_s=float(plan.cb_s[client, 0]),
+                backward_ratio=plan.backward_ratio,
+                **common,
+            )
+        self.collect("ready", list(self.nodes), STARTUP_TIMEOUT_S)
+
+    def _take(
+        self,
+        round_: _Round,
+        reports: dict[str, Message],
+        slots: Report,
+        clock: EmulatedClock,
+        table: "_RateTable",
+        done: Emulation,
+    ) -> None:
+        measured = _measured(round_, reports)
+        boundaries_s = np.array([clock.at(int(ns)) for ns in slots.done_ns], dtype=np.float64)
+        later = slots.slot > table.first
+        edges_s = np.arange(table.channel.slots + 1) * table.slot_s
+        edges_s[slots.slot[later]] = boundaries_s[later]
+        done.channel = table.channel
+        done.measured.append(measured)
+        done.budgets.append(
+            error_budget(
+                done.predicted.rounds[round_.index],
+                measured,
+                round_.payload_plan,
+                round_.link_plan,
+                round_.radio,
+                table.channel.gain,
+                table.slot_s,
+                edges_s,
+            )
+        )
+        done.rates.append(table.frame(measured))
+        done.injector.append(
+            pd.DataFrame(
+                {
+                    "slot": slots.slot,
+                    "boundary_s": slots.slot * table.slot_s,
+                    "lateness_s": slots.lateness_s,
+                }
+            )
+        )
+        done.learning.append(_learning(round_.index, reports[BS]))
+        for report in reports.values():
+            done.overruns_s += report["overruns_s"]
+        done.links = slots
+
+    def save(self, path: Path) -> None:
+        """Have the base station write the global state."""
+        self.nodes[BS].send("save", path=str(path))
+        self.collect("saved", [BS], STARTUP_TIMEOUT_S)
+
+    def collect(
+        self,
+        kind: str,
+        names: Sequence[str],
+        limit_s: float,
+        watch: Callable[[], None] = lambda: None,
+    ) -> dict[str, Message]:
+        """Wait for one message of that kind from each named node, watching over everything.
+
+        Raises:
+            RunError: A node failed or ended, or the time is up: the message says who.
+        """
+        deadline = time.monotonic() + limit_s
+        waiting = {self.nodes[name].fileno(): name for name in names}
+        received: dict[str, Message] = {}
+        while waiting:
+            ready, _, _ = select.select([*waiting, self.world.fileno()], [], [], POLL_S)
+            for item in ready:
+                if item == self.world.fileno():
+                    if ended := self.world.exits():
+                        raise RunError(self._last_words(ended[0]))
+                    continue
+                name = waiting.pop(item)
+                try:
+                    received[name] = self.nodes[name].expect(kind, limit_s)
+                except ControlLost as error:
+                    raise RunError(f"{name}: {error}") from None
+            if time.monotonic() > deadline:
+                late = ", ".join(sorted(waiting.values()))
+                raise RunError(f"no {kind!r} from {late} within {limit_s:.0f} s")
+            watch()
+        return received
+
+    def _last_words(self, ended: Exit) -> str:
+        """How a node ended, with the reason it gave if it could still give one."""
+        node = self.nodes.get(ended.name)
+        while node is not None:
+            try:
+                node.receive(0.1)
+            except NodeFailed as failure:
+                return f"{ended}: {failure}"
+            except ControlLost:
+                break
+        return str(ended)
+
+
+class _RateTable:
+    """Link rates of a round's slots, in emulated bit/s; grows while the round lasts."""
+
+    def __init__(self, round_: _Round, source: ChannelSource, slot_s: float, first: int):
+        self.round = round_
+        self.source = source
+        self.slot_s = slot_s
+        self.first = first
+        self.end = first
+
+    def grow(self, end: int) -> None:
+        """Have rates up to slot `end`, or as far as the channel goes."""
+        allocation, radio = self.round.link_plan.allocation, self.round.radio
+        self.channel = longer(self.source, end)
+        self.end = min(end, self.channel.slots)
+        gain = self.channel.gain[:, self.first : self.end]
+        self.uplink_bps = uplink_bps(radio, allocation.beta, gain)
+        self.broadcast_bps = broadcast_bps(radio, gain)
+        self.gradient_bps = (
+            self.broadcast_bps
+            if self.round.link_plan.paradigm.gradient_transmission == "sequential"
+            else dedicated_bps(radio, allocation.beta, allocation.rho, gain)
+        )
+
+    def give(self, injector: Injector, dilation: float) -> None:
+        """Hand the table to the injector, in real bit/s: first broadcast, then gradient rates."""
+        injector.rates(
+            self.first,
+            self.uplink_bps / dilation,
+            self.broadcast_bps / dilation,
+            self.gradient_bps / dilation,
+        )
+
+    def frame(self, measured: Round) -> pd.DataFrame:
+        """The rates of the slots that the round took: slot, time_s, client, uplink, downlink."""
+        end = math.ceil((measured.start_s + measured.latency_s) / self.slot_s)
+        count = max(0, min(end, self.end) - self.first)
+        clients = self.uplink_bps.shape[0]
+        slots = np.arange(self.first, self.first + count)
+        return pd.DataFrame(
+            {
+                "slot": np.tile(slots, clients),
+                "time_s": np.tile(slots * self.slot_s, clients),
+                "client": np.repeat(np.arange(1, clients + 1), count),
+                "uplink_bps": self.uplink_bps[:, :count].ravel(),
+                "downlink_bps": self.gradient_bps[:, :count].ravel(),
+            }
+        )
+
+
+def _measured(round_: _Round, reports: dict[str, Message]) -> Round:
+    """The round out of what its nodes noted."""
+    plan, radio = round_.link_plan, round_.radio
+    rows = [tuple(span) for report in reports.values() for span in report["spans"]]
+    spans = np.array(
+        [(client, i, STEPS.index(step), *rest) for client, i, step, *rest in rows], dtype=SPAN
+    )
+    spans.sort(order=["client", "start_s", "end_s"])
+    duration = spans["end_s"] - spans["start_s"]
+
+    def total(*steps: int) -> Array:
+        chosen = np.isin(spans["step"], steps)
+        return np.bincount(
+            spans["client"][chosen] - 1, duration[chosen], minlength=plan.clients
+        ).astype(float)
+
+    energy_j = plan.compute_power_w * total(CF, CB) + radio.uplink_power_w * total(CA, CM)
+    latency_s = float(spans["end_s"].max() - round_.start_s)
+    return Round(
+        index=round_.index,
+        paradigm=plan.paradigm.name,
+        split=plan.allocation.split,
+        start_s=round_.start_s,
+        latency_s=latency_s,
+        energy_j=energy_j,
+        objective=latency_s + plan.energy_weight * float(energy_j.max()),
+        spans=spans,
+    )
+
+
+def _learning(index: int, report: Message) -> pd.DataFrame:
+    ends = {(span[0], span[1]): span[4] for span in report["spans"] if span[2] == "S"}
+    return pd.DataFrame(
+        [
+            (index, client, iteration, ends[client, iteration], loss, accuracy)
+            for client, iteration, loss, accuracy in report["results"]
+        ],
+        columns=["round", "client", "iteration", "time_s", "loss", "accuracy"],
+    )

@@ -1,0 +1,127 @@
+"""`testbed run`: emulate, compare, and keep it all in a run directory."""
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.comparison import KEYS, PARTS
+from orchestrator.emulate import Emulation, Progress, emulate
+from orchestrator.files import write_json, write_whole
+from orchestrator.manifest import manifest, now
+from orchestrator.predict import Decide
+from orchestrator.profiles import profile_of
+from orchestrator.scenario import Scenario
+from testbed.errors import InputError, RunError
+from testbed.timeline import Timeline
+
+MANIFEST = "manifest.json"
+
+
+@contextlib.contextmanager
+def run_folder(out: Path | None, overwrite: bool) -> Iterator[Path]:
+    """A folder to fill: becomes `out` when the context ends, whole; gone where none is wanted.
+
+    Raises:
+        InputError: `out` is taken.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="testbed-run-") as folder:
+            yield Path(folder)
+        return
+    if out.exists() and not (overwrite and (out / MANIFEST).is_file()):
+        remedy = "or pass --overwrite" if (out / MANIFEST).is_file() else "it holds no run"
+        raise InputError(f"--out: {out} exists already; choose another name, {remedy}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    except OSError as error:
+        raise InputError(f"--out: {out.parent} cannot be written ({error.strerror})") from None
+    try:
+        folder.chmod(0o755)
+        yield folder
+    finally:
+        if (folder / MANIFEST).is_file():
+            if out.exists():
+                shutil.rmtree(out)
+            folder.rename(out)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(
+    scenario: Scenario,
+    source: ChannelSource,
+    folder: Path,
+    *,
+    decide: Decide | None = None,
+    progress: Progress = lambda text, done, total: None,
+) -> Emulation:
+    """Emulate the scenario and write its run directory into `folder`.
+
+    A run that fails keeps what it measured until then; its manifest says so.
+
+    Raises:
+        RunError: The run failed; nothing of it is left running.
+    """
+    learned = scenario.workload.compute == "real"
+    about = manifest(
+        scenario,
+        f"synthetic images, seed {scenario.seed}" if learned else "none: zeros of the same size",
+    )
+    profile = profile_of(scenario)
+    done: Emulation | None = None
+    try:
+        rounds = emulate(scenario, source, profile, folder, decide=decide, progress=progress)
+        with contextlib.closing(rounds):
+            for state in rounds:
+                done = state
+        about["status"] = "complete"
+    except (RunError, KeyboardInterrupt) as error:
+        about["failure"] = str(error) or "interrupted"
+        raise
+    finally:
+        about["finished"] = now()
+        if done is not None:
+            write_run(scenario, done, folder)
+            write_json(folder / MANIFEST, about)
+    assert done is not None
+    return done
+
+
+def write_run(scenario: Scenario, done: Emulation, folder: Path) -> None:
+    """Write everything but the manifest of a run directory."""
+    measured = Timeline(done.measured)
+    timelines = {
+        "predicted": done.predicted,
+        "predicted_wire": done.predicted_wire,
+        "measured": measured,
+    }
+    tables = {name: timeline.frame() for name, timeline in timelines.items()}
+    tables["rounds"] = pd.concat(
+        [timeline.summary().assign(kind=name) for name, timeline in timelines.items()]
+    )
+    tables["rates"] = pd.concat(done.rates)
+    tables["injector"] = pd.concat(done.injector)
+    tables["learning"] = pd.concat(done.learning)
+    tables["budget"] = pd.DataFrame(
+        [
+            (budget.round, part, seconds)
+            for budget in done.budgets
+            for part, seconds in budget.seconds.items()
+        ],
+        columns=["round", "part", "seconds"],
+    )
+    tables["budget_steps"] = pd.concat(
+        budget.steps.melt(KEYS, list(PARTS), "part", "seconds") for budget in done.budgets
+    )
+    for name, table in tables.items():
+        write_whole(folder / f"{name}.parquet", lambda p, t=table: t.to_parquet(p, index=False))
+    done.channel.save(folder / "trace.npz")
+    text = json.dumps(scenario.model_dump(mode="json"), indent=1)
+    write_whole(folder / "scenario.json", lambda p: p.write_text(text + "\n", encoding="utf-8"))
