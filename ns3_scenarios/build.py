@@ -96,7 +96,12 @@ def _build(command: list[str], sources: list[Path], target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         fresh = Path(folder) / target.name
         made = subprocess.run(
-            [*command, "-o", str(fresh)], input=unit, capture_output=True, text=True, check=False
+            [*command, "-o", str(fresh)],
+            input=unit,
+            env=os.environ | {"LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if made.returncode:
             errors = [line for line in made.stderr.splitlines() if "error" in line]

@@ -57,7 +57,9 @@ class Ns3Channel:
     """A `ChannelSource` whose slots an ns-3 simulation makes, in a process of its own.
 
     Position and gain are those at the start of a slot, t = s · slot_s. Neither the number of UAVs
-    nor the sizes of the calls change a UAV's trace. Use as a context manager, or `close` it.
+    nor the sizes of the calls change a UAV's trace. On one machine, equal settings give equal
+    bytes; on another kind of processor the last bits of logarithms and powers may differ.
+    Use as a context manager, or `close` it.
 
     Raises:
         ChannelError: The ns-3 models cannot be built.

@@ -111,27 +111,31 @@ def test_los_state_has_the_probability_of_the_table() -> None:
         assert abs(surplus) < 4 * np.sqrt((probability * (1 - probability)).sum())
 
 
+def both_below(a: np.ndarray, b: np.ndarray, correlation: np.ndarray) -> np.ndarray:
+    """Probability that two correlated standard normals lie below a and b (Drezner's integral)."""
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    half = np.arcsin(correlation)[:, None] / 2
+    t = half * (nodes + 1)
+    a, b = a[:, None], b[:, None]
+    density = np.exp(-(a**2 + b**2 - 2 * a * b * np.sin(t)) / (2 * np.cos(t) ** 2)) / (2 * np.pi)
+    return (stats.norm.cdf(a) * stats.norm.cdf(b))[:, 0] + (half * density) @ weights
+
+
 def test_los_state_persists_over_its_correlation_distance() -> None:
-    # Two NLOS states d apart: two standard normals, correlated exp(-d / 60 m), above a threshold.
+    # The states of two places d apart: two standard normals, correlated exp(-d / 60 m), each in
+    # LOS below its own threshold.
     trace = channel(
-        21, ring_m=[(3000.0, 4000.0)] * 1500, line_of_sight="probability", slot_s=1.0, seed=3
+        21, ring_m=[(3000.0, 4000.0)] * 6000, line_of_sight="probability", slot_s=1.0, seed=3
     )
-    nlos = ~los_state(trace)
-    threshold = stats.norm.ppf(rma_av.los_probability(20, radius_m(trace)))
-    for last in (5, 20):
+    los = los_state(trace)
+    probability = rma_av.los_probability(20, radius_m(trace))
+    threshold = stats.norm.ppf(probability)
+    for last in (2, 5, 20):
         moved = np.linalg.norm(positions(trace)[:, last] - positions(trace)[:, 0], axis=1)
-        both = np.array(
-            [
-                stats.multivariate_normal.cdf([-a, -b], cov=[[1, r], [r, 1]])
-                for a, b, r in zip(
-                    threshold[:, 0], threshold[:, last], np.exp(-moved / 60), strict=True
-                )
-            ]
-        )
-        independent = stats.norm.sf(threshold[:, 0]) * stats.norm.sf(threshold[:, last])
-        margin = 4 * np.sqrt((both * (1 - both)).sum())
-        assert abs((nlos[:, 0] & nlos[:, last]).sum() - both.sum()) < margin
-        assert both.sum() - independent.sum() > margin  # The test can tell the two apart.
+        both = both_below(threshold[:, 0], threshold[:, last], np.exp(-moved / 60))
+        changed = probability[:, 0] + probability[:, last] - 2 * both
+        surplus = (los[:, 0] ^ los[:, last]).sum() - changed.sum()
+        assert abs(surplus) < 4 * np.sqrt((changed * (1 - changed)).sum())
 
 
 def test_high_uavs_are_always_in_sight() -> None:
@@ -181,6 +185,18 @@ def test_shadow_fading_decorrelates_along_the_path(
         # The difference of near values tells short distances better than their product.
         step = (shadow[:, metres] - shadow[:, 0]).var()
         assert step == pytest.approx(2 * (1 - expected), rel=4 * np.sqrt(2 / uavs))
+
+
+def test_shadow_fading_does_not_follow_the_los_state() -> None:
+    trace = channel(
+        1, ring_m=[(3000.0, 4000.0)] * 2000, line_of_sight="probability", shadow_fading=True
+    )
+    plain = channel(1, ring_m=[(3000.0, 4000.0)] * 2000, line_of_sight="probability")
+    los = los_state(plain)[:, 0]
+    shadow = (loss_db(trace) - loss_db(plain))[:, 0] / rma_av.shadow_deviation_db(20, los)
+    for group in (shadow[los], shadow[~los]):
+        assert group.size > 500
+        assert stats.kstest(group, "norm").pvalue > 1e-3
 
 
 def test_options_leave_the_motion_and_the_rest_of_the_channel_alone() -> None:

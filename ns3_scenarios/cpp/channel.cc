@@ -76,11 +76,18 @@ MakeFixed(const double* position)
     return model;
 }
 
-/// ns-3's time of a slot's start. Slots are counted, not added up: no error grows.
+/// ns-3's time: whole nanoseconds, rounded.
+Time
+RoundedTime(double seconds)
+{
+    return NanoSeconds(std::llround(seconds * 1e9));
+}
+
+/// When a slot starts. Slots are counted, not added up: no error grows.
 Time
 SlotStart(uint64_t index, double slot)
 {
-    return NanoSeconds(std::llround(static_cast<double>(index) * slot * 1e9));
+    return RoundedTime(static_cast<double>(index) * slot);
 }
 
 class Channel
@@ -112,7 +119,7 @@ class Channel
                               "Memory",
                               DoubleValue(settings.memory),
                               "UpdateInterval",
-                              TimeValue(Seconds(settings.updateInterval)));
+                              TimeValue(RoundedTime(settings.updateInterval)));
         for (uint64_t k = 0; k < settings.uavs; ++k)
         {
             factory.Set("InnerRadius", DoubleValue(settings.innerRadius[k]));
