@@ -19,7 +19,7 @@ from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 
 from testbed.errors import InputError
-from workloads.model import LoraLinear, SplitSwin, architecture, generator
+from workloads.model import LoraLinear, SplitSwin, generator
 from workloads.settings import ModelConfig
 
 ALIGNMENT = 64
@@ -35,8 +35,8 @@ def backbone_file(config: ModelConfig, cache: Path) -> Path:
     path = cache / f"backbone-{config.model}-{_key(config)}.safetensors"
     if not path.exists():
         model = SplitSwin(config)
-        shapes = {name: parameter for name, parameter in model.net.named_parameters()}
-        dtypes = {name: torch.float32 for name in shapes}
+        shapes = dict(model.net.named_parameters())
+        dtypes = dict.fromkeys(shapes, torch.float32)
         if config.dtype == "bfloat16":
             # Held as the products need it; autocast would cast frozen weights in every pass.
             for name, module in model.net.named_modules():
@@ -139,7 +139,9 @@ def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     that add next to nothing, and LoRA nothing to turn.
     """
     if len(shape) == 1:
-        return torch.ones(shape) if "norm" in name and name.endswith("weight") else torch.zeros(shape)
+        return (
+            torch.ones(shape) if "norm" in name and name.endswith("weight") else torch.zeros(shape)
+        )
     deviation = 0.02
     if name.endswith("weight"):
         deviation = torch.Size(shape[1:]).numel() ** -0.5
@@ -181,7 +183,9 @@ def _write(
     safetensors' own writer wants all tensors in memory and aligns to 8 bytes only.
     """
     header: dict[str, object] = {}
-    size = {name: torch.Size(shape).numel() * dtypes[name].itemsize for name, shape in shapes.items()}
+    size = {
+        name: torch.Size(shape).numel() * dtypes[name].itemsize for name, shape in shapes.items()
+    }
     # Those whose size breaks the alignment go last, where they break nobody else's.
     order = sorted(shapes, key=lambda name: size[name] % ALIGNMENT != 0)
     end = 0
@@ -196,7 +200,7 @@ def _write(
             file.write(struct.pack("<Q", len(text)) + text)
             for name in order:
                 tensor = source(name, shapes[name]).to(dtypes[name]).contiguous()
-                file.write(memoryview(tensor.flatten().view(torch.uint8).numpy()))
+                file.write(tensor.flatten().view(torch.uint8).numpy().data)
             file.flush()
             os.fsync(file.fileno())
             Path(file.name).chmod(0o444)

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from testbed.errors import InputError
 from workloads.model import generator
@@ -64,8 +64,8 @@ class Synthetic:
         # A border of one cell from the other side keeps the enlarged pattern cyclic.
         cell = size / 8
         margin = round(cell)
-        enlarged = F.interpolate(
-            F.pad(grid, (1, 1, 1, 1), mode="circular"),
+        enlarged = functional.interpolate(
+            functional.pad(grid, (1, 1, 1, 1), mode="circular"),
             size=(size + 2 * margin, size + 2 * margin),
             mode="bilinear",
         )
@@ -144,7 +144,7 @@ def _resized(images: Tensor, size: int) -> Tensor:
     height, width = images.shape[2:]
     scale = size / min(height, width)
     shape = (max(size, round(height * scale)), max(size, round(width * scale)))
-    images = F.interpolate(images, shape, mode="bicubic", antialias=True).clamp_(0, 1)
+    images = functional.interpolate(images, shape, mode="bicubic", antialias=True).clamp_(0, 1)
     top, left = (shape[0] - size) // 2, (shape[1] - size) // 2
     return images[:, :, top : top + size, left : left + size]
 
@@ -193,7 +193,9 @@ def open_data(config: DataConfig, classes: int, size: int, train: bool = True) -
     return data
 
 
-def partition(labels: Indices, clients: int, config: DataConfig, at_least: int = 1) -> list[Indices]:
+def partition(
+    labels: Indices, clients: int, config: DataConfig, at_least: int = 1
+) -> list[Indices]:
     """Which samples each client has; every sample has one client.
 
     `iid` deals shuffled samples out evenly. `dirichlet` cuts each class by proportions drawn from

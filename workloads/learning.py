@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from workloads.model import Layout, SplitSwin, initial_trainables
 from workloads.settings import TrainingConfig
@@ -86,10 +86,11 @@ class ClientLearner:
 
     def backward(self, gradient: Tensor) -> None:
         """CB: take the gradient of the smashed data and move the adapters by one step."""
-        assert self._trainees is not None and self._smashed is not None, "forward first"
+        assert self._trainees is not None, "begin_round first"
+        assert self._smashed is not None, "forward first"
         # Recomputation reads the adapters again; another learner may have used the model since.
         self._model.attach(self._trainees.tensors)
-        self._smashed.backward(gradient.to(self._model.device, torch.float32))
+        torch.autograd.backward(self._smashed, gradient.to(self._model.device, torch.float32))
         self._smashed = None
         self._trainees.step()
 
@@ -117,9 +118,7 @@ class ServerLearner:
     in flight is one batch, whatever the paradigm pretends to run in parallel.
     """
 
-    def __init__(
-        self, model: SplitSwin, clients: Sequence[int], training: TrainingConfig
-    ) -> None:
+    def __init__(self, model: SplitSwin, clients: Sequence[int], training: TrainingConfig) -> None:
         self._model = model
         self._training = training
         self._clients = tuple(clients)
@@ -163,8 +162,8 @@ class ServerLearner:
             leaf = smashed.detach().to(self._model.device, torch.float32).requires_grad_()
             labels = labels.to(self._model.device)
             logits = self._model.server(leaf, self._split)
-            loss = F.cross_entropy(logits, labels)
-            loss.backward()
+            loss = functional.cross_entropy(logits, labels)
+            torch.autograd.backward(loss)
             trainees.step()
             assert leaf.grad is not None
             accuracy = (logits.detach().argmax(1) == labels).float().mean()
@@ -186,8 +185,9 @@ class ServerLearner:
         cut = self._model.layout.cuts[self._split]
         for client in taking_part:
             weight = samples[client] / total
-            mean[:cut].add_(adapters[client].cpu(), alpha=weight)
-            mean[cut:].add_(self._trainees[client].values.cpu(), alpha=weight)
+            server_side = self._trainees[client].values.detach()
+            mean[:cut] += weight * adapters[client].detach().cpu().double()
+            mean[cut:] += weight * server_side.cpu().double()
         self._vector = mean.float()
 
     def state(self) -> dict[str, Tensor]:
@@ -214,5 +214,5 @@ class ServerLearner:
             smashed = self._model.client(images.to(self._model.device), self._split)
             logits = self._model.server(smashed, self._split)
             labels = labels.to(self._model.device)
-            loss = F.cross_entropy(logits, labels)
+            loss = functional.cross_entropy(logits, labels)
             return float(loss), float((logits.argmax(1) == labels).float().mean())

@@ -6,6 +6,8 @@ and the server's part its end, and when u changes nothing moves but the cut.
 """
 
 import hashlib
+import json
+import struct
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,9 +16,9 @@ from typing import Any, cast
 
 import timm
 import torch
-import torch.nn.functional as F
 from timm.models.swin_transformer import SwinTransformer
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from testbed.errors import InputError
@@ -101,6 +103,21 @@ class Layout:
             if start <= entry.start and entry.stop <= stop
         }
 
+    def header(self, split: int) -> bytes:
+        """The safetensors header of the client's part; with the part behind it, a whole file."""
+        described = {
+            entry.name: {
+                "dtype": "F32",
+                "shape": entry.shape,
+                "data_offsets": [4 * entry.start, 4 * entry.stop],
+            }
+            for entry in self.entries
+            if entry.stop <= self.cuts[split]
+        }
+        text = json.dumps(described, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        return struct.pack("<Q", len(text)) + text
+
     def vector(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The vector made from tensors by name; shape [size].
 
@@ -137,7 +154,9 @@ class LoraLinear(nn.Module):
         """Apply to x [..., in]; answers [..., out]."""
         # The weights' type is the one to multiply in; casts of what trains take gradients back.
         x, a, b = (tensor.to(self.weight.dtype) for tensor in (x, *self.adapter))
-        out: Tensor = _LoraProduct.apply(x, self.weight, self.bias, a, b, self.scale)
+        out: Tensor = _LoraProduct.apply(  # type: ignore[no-untyped-call]
+            x, self.weight, self.bias, a, b, self.scale
+        )
         return out
 
 
@@ -152,7 +171,7 @@ class _LoraProduct(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
     ) -> Tensor:
         hidden = (_rows(x, a) @ a.mT).mul_(scale)
-        y = F.linear(x, weight, bias)
+        y = functional.linear(x, weight, bias)
         _add_product(_rows(y, a), hidden, b.mT)
         ctx.save_for_backward(x, weight, a, b, hidden)
         ctx.scale = scale
@@ -248,7 +267,7 @@ class SplitSwin(nn.Module):
             x = self.net.norm(self._stages(smashed.float(), split, STAGES))
             pooled = self.net.head(x)
             if weight.ndim == 2:
-                logits = F.linear(pooled, weight, bias)
+                logits = functional.linear(pooled, weight, bias)
             else:
                 logits = (_rows(pooled, weight) @ weight.mT + bias.unsqueeze(-2)).flatten(0, 1)
         return logits.float()

@@ -33,7 +33,7 @@ class SplitProfile:
     smashed_bytes: tuple[int, ...]
     """Γ_A: smashed data; its gradient Γ_G has the same size."""
     client_backward_flops: tuple[float, ...] = ()
-    """Counted with frozen weights; empty where nobody counted. The paper takes ς = 2 times forward."""
+    """Counted with frozen weights, empty where nobody counted; the paper takes ς = 2 × forward."""
     server_backward_flops: tuple[float, ...] = ()
     adapter_header_bytes: tuple[int, ...] = (0, 0, 0, 0)
     """The safetensors header that travels before the adapters: overhead, not Γ_M."""
@@ -44,9 +44,9 @@ PAPER = SplitProfile(
     server_forward_flops=(64.10e9, 57.78e9, 6.09e9, 0.001e9),
     adapter_bytes=(192 * KIB, 612 * KIB, 7596 * KIB, 9276 * KIB),
     smashed_bytes=(2352 * KIB, 1176 * KIB, 588 * KIB, 294 * KIB),
-    adapter_header_bytes=(0, 0, 0, 0),
+    adapter_header_bytes=(1568, 3360, 18176, 20016),
 )
-"""Table II of the paper, to its printed digits (1 KB = 1024 B); the headers are ours."""
+"""Table II of the paper, to its printed digits (1 KB = 1024 B); headers: counted here."""
 
 WireDtype = Literal["float32", "float16", "bfloat16", "int8"]
 """What smashed data and their gradients travel as; adapters are always float32."""
@@ -64,9 +64,7 @@ def payload_bytes(values: int, wire: WireDtype) -> int:
     return values * {"float32": 4, "bfloat16": 2}[wire]
 
 
-def profile_for(
-    model: str, classes: int, rank: int, image_size: int | None = None
-) -> SplitProfile:
+def profile_for(model: str, classes: int, rank: int, image_size: int | None = None) -> SplitProfile:
     """The paper's table for the paper's model, classes and rank; else counted.
 
     Raises:
@@ -106,7 +104,7 @@ def counted(model: str, classes: int, rank: int, image_size: int | None = None) 
 
 
 def cache_folder() -> Path:
-    """Where costly things are kept between runs: `$XDG_CACHE_HOME` or `~/.cache`, our own folder."""
+    """Our own folder in `$XDG_CACHE_HOME` or `~/.cache`: what is costly to make again."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "uav-sfl-testbed"
 

@@ -1,0 +1,324 @@
+"""Split training is the same mathematics as training in one piece."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from timm.models.swin_transformer import SwinTransformer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from workloads.backbone import backbone_file, load_model
+from workloads.data import ClientData, client_data, open_data
+from workloads.learning import ClientLearner, ServerLearner
+from workloads.model import OWN_MODELS, LoraLinear, SplitSwin, initial_trainables
+from workloads.settings import DataConfig, ModelConfig, TrainingConfig
+
+CONFIG = ModelConfig("swin_nano_patch4_window4_64", classes=10, rank=4, alpha=8.0)
+DATA = DataConfig(samples=120, partition="dirichlet", concentration=2.0)
+BATCH, ITERATIONS, ROUNDS = 4, 3, 2
+TRAINING = TrainingConfig(learning_rate=3e-3)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return backbone_file(CONFIG, tmp_path_factory.mktemp("backbone"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def model(file: Path) -> SplitSwin:
+    return load_model(CONFIG, file)
+
+
+def shares(clients: int, data: DataConfig = DATA) -> list[ClientData]:
+    return client_data(open_data(data, CONFIG.classes, 64), data, clients, BATCH)
+
+
+def train_split(
+    model: SplitSwin,
+    data: Sequence[ClientData],
+    splits: Sequence[int],
+    training: TrainingConfig = TRAINING,
+    backwards_on: Sequence[int] = (),
+) -> dict[str, Tensor]:
+    """Rounds of split training; the server serves clients in reverse in those iterations."""
+    clients = {share.client: ClientLearner(model, training) for share in data}
+    server = ServerLearner(model, list(clients), training)
+    for index, split in enumerate(splits):
+        broadcast = server.begin_round(split)
+        for client in clients.values():
+            client.begin_round(split, broadcast)
+        for iteration in range(1, ITERATIONS + 1):
+            order = list(reversed(data)) if iteration in backwards_on else list(data)
+            smashed, labels = {}, {}
+            for share in data:
+                images, labels[share.client] = share.batch(index, iteration)
+                smashed[share.client] = clients[share.client].forward(images)
+            for share in order:
+                k = share.client
+                gradient = server.forward_backward(k, smashed[k], labels[k]).gradient
+                clients[k].backward(gradient)
+        server.aggregate(
+            {k: client.adapters() for k, client in clients.items()},
+            {share.client: len(share.indices) for share in data},
+        )
+    return server.state()
+
+
+class PlainLora(nn.Module):
+    """LoRA as its paper writes it, with autograd's own gradients."""
+
+    def __init__(self, linear: nn.Linear, scale: float) -> None:
+        super().__init__()
+        self.linear, self.scale = linear, scale
+        self.lora_A = nn.Parameter(torch.zeros(CONFIG.rank, linear.in_features))
+        self.lora_B = nn.Parameter(torch.zeros(linear.out_features, CONFIG.rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) + self.scale * functional.linear(
+            functional.linear(x, self.lora_A), self.lora_B
+        )
+
+
+class OurLora(PlainLora):
+    """The same parameters through the layer that the split model uses."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer = LoraLinear(self.linear, self.scale)
+        layer.adapter = (self.lora_A, self.lora_B)
+        return layer(x)
+
+
+def monolith(file: Path, lora: type[PlainLora]) -> SwinTransformer:
+    """timm's unsplit network with LoRA on every linear layer but the head, and the same start."""
+    net = SwinTransformer(
+        **OWN_MODELS[CONFIG.model], num_classes=CONFIG.classes, drop_path_rate=0.0
+    ).eval()
+    net.load_state_dict(safetensors.torch.load_file(file), strict=False)
+    net.requires_grad_(False)
+    for name, module in list(net.named_modules()):
+        if isinstance(module, nn.Linear) and name != "head.fc":
+            net.set_submodule(name, lora(module, CONFIG.alpha / CONFIG.rank))
+    net.head.fc.requires_grad_(True)
+    layout = SplitSwin(CONFIG).layout
+    start = layout.views(initial_trainables(layout, CONFIG.seed))
+    load_trainables(net, start)
+    return net
+
+
+def load_trainables(net: SwinTransformer, state: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if parameter.requires_grad:
+                parameter.copy_(state[name])
+
+
+def trainables(net: SwinTransformer) -> dict[str, Tensor]:
+    return {n: p.detach().clone() for n, p in net.named_parameters() if p.requires_grad}
+
+
+def train_monolith(
+    net: SwinTransformer, share: ClientData, index: int, training: TrainingConfig
+) -> None:
+    """One round of plain training by one client."""
+    parameters = [p for p in net.parameters() if p.requires_grad]
+    if training.optimiser == "adamw":
+        optimiser: torch.optim.Optimizer = torch.optim.AdamW(
+            parameters, lr=training.learning_rate, weight_decay=0
+        )
+    else:
+        optimiser = torch.optim.SGD(parameters, lr=training.learning_rate, momentum=0.9)
+    for iteration in range(1, ITERATIONS + 1):
+        images, labels = share.batch(index, iteration)
+        optimiser.zero_grad()
+        functional.cross_entropy(net(images), labels).backward()
+        optimiser.step()
+
+
+def federated_reference(file: Path, data: Sequence[ClientData], rounds: int) -> dict[str, Tensor]:
+    """Federated averaging in one process with one whole model, no split anywhere."""
+    net = monolith(file, OurLora)
+    total = sum(len(share.indices) for share in data)
+    for index in range(rounds):
+        start, ends = trainables(net), []
+        for share in data:
+            load_trainables(net, start)
+            train_monolith(net, share, index, TRAINING)
+            ends.append(trainables(net))
+        load_trainables(
+            net,
+            {
+                name: sum(
+                    end[name].double() * (len(share.indices) / total)
+                    for end, share in zip(ends, data, strict=True)
+                ).float()
+                for name in start
+            },
+        )
+    return trainables(net)
+
+
+def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for name in left:
+        assert torch.equal(left[name], right[name]), name
+
+
+@pytest.mark.parametrize("split", [1, 2, 3, 4])
+def test_split_equals_monolithic_bit_for_bit(file: Path, model: SplitSwin, split: int) -> None:
+    [share] = shares(1)
+    net = monolith(file, OurLora)
+    start = trainables(net)
+    for index in range(ROUNDS):
+        train_monolith(net, share, index, TRAINING)
+    state = train_split(model, [share], [split] * ROUNDS)
+    assert_same(state, trainables(net))
+    assert all(not torch.equal(state[name], start[name]) for name in state if "lora" in name)
+
+
+def test_equals_lora_as_its_paper_writes_it(file: Path, model: SplitSwin) -> None:
+    [share] = shares(1)
+    training = TrainingConfig(learning_rate=0.05, optimiser="sgd")
+    net = monolith(file, PlainLora)
+    start = trainables(net)
+    for index in range(ROUNDS):
+        train_monolith(net, share, index, training)
+    state = train_split(model, [share], [2, 2], training)
+    for name, end in trainables(net).items():
+        moved = (end - start[name]).norm()
+        assert moved > 0
+        assert (state[name] - end).norm() < 1e-4 * moved, name
+
+
+def test_four_clients_equal_a_federated_reference(file: Path, model: SplitSwin) -> None:
+    data = shares(4)
+    assert len({len(share.indices) for share in data}) > 1, "weights must matter"
+    assert_same(train_split(model, data, [2, 2]), federated_reference(file, data, 2))
+
+
+def test_the_order_of_service_changes_nothing(model: SplitSwin) -> None:
+    data = shares(3)
+    assert_same(
+        train_split(model, data, [1, 3]), train_split(model, data, [1, 3], backwards_on=(1, 3))
+    )
+
+
+def test_changing_the_split_changes_sides_and_nothing_else(file: Path, model: SplitSwin) -> None:
+    data = shares(2)
+    assert_same(train_split(model, data, [3, 1]), train_split(model, data, [2, 4]))
+
+
+def test_client_part_is_the_first_stages_by_name(model: SplitSwin) -> None:
+    server = ServerLearner(model, [1], TRAINING)
+    state = server.state()
+    for split in (1, 2, 3, 4):
+        part = model.layout.views(server.begin_round(split))
+        assert all(torch.equal(part[name], state[name]) for name in part)
+        assert set(part) == {
+            n for n in state if n.startswith(tuple(f"layers.{s}." for s in range(split)))
+        }
+
+
+def test_recomputing_gives_the_same_numbers(model: SplitSwin) -> None:
+    data = shares(2)
+    recompute = TrainingConfig(learning_rate=3e-3, recompute=True)
+    assert_same(train_split(model, data, [3]), train_split(model, data, [3], recompute))
+
+
+def test_recomputing_keeps_less(model: SplitSwin) -> None:
+    kept = {}
+    images, _ = shares(1)[0].batch(0, 1)
+    for recompute in (False, True):
+        client = ClientLearner(model, TrainingConfig(recompute=recompute))
+        client.begin_round(4, initial_trainables(model.layout, 1)[: model.layout.cuts[4]])
+        memory: dict[int, int] = {}
+
+        def pack(tensor: Tensor, memory: dict[int, int] = memory) -> Tensor:
+            memory[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        frozen = sum(p.untyped_storage().nbytes() for p in model.parameters())
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            client.forward(images)
+        kept[recompute] = sum(memory.values())
+        assert frozen > 0
+    assert kept[True] < 0.5 * kept[False]
+
+
+def test_shared_server_adapters_are_one_set(model: SplitSwin) -> None:
+    data = shares(2)
+    training = TrainingConfig(server_adapters="shared")
+    shared = train_split(model, data, [2], training)
+    reverse = train_split(model, data, [2], training, backwards_on=(1, 2, 3))
+    assert any(not torch.equal(shared[name], reverse[name]) for name in shared)
+
+
+def test_smashed_data_are_used_where_they_lie(model: SplitSwin) -> None:
+    [share] = shares(1)
+    client, server = ClientLearner(model, TRAINING), ServerLearner(model, [1], TRAINING)
+    client.begin_round(2, server.begin_round(2))
+    images, labels = share.batch(0, 1)
+    smashed = client.forward(images)
+    assert smashed.is_contiguous()
+    assert smashed.shape == (BATCH, 8, 8, 64)
+    buffer = bytearray(smashed.numpy().tobytes())
+    before = bytes(buffer)
+    received = torch.frombuffer(buffer, dtype=torch.float32).view(smashed.shape)
+    step = server.forward_backward(1, received, labels)
+    assert bytes(buffer) == before
+    assert step.gradient.is_contiguous()
+    assert step.gradient.shape == smashed.shape
+    assert step.gradient.abs().sum() > 0
+
+
+def test_state_goes_on_where_it_was_left(model: SplitSwin) -> None:
+    server = ServerLearner(model, [1], TRAINING)
+    state = {name: tensor + 1 for name, tensor in server.state().items()}
+    again = ServerLearner(model, [1], TRAINING)
+    again.load_state(state)
+    assert_same(again.state(), state)
+
+
+def test_loss_falls_and_accuracy_rises(file: Path, model: SplitSwin) -> None:
+    """On held-out images; and adapters, not the head alone, bring it."""
+    data = DataConfig(samples=2000)
+    test = open_data(data, CONFIG.classes, 64, train=False)
+    held_out = test.images(range(100)), torch.from_numpy(test.labels[:100])
+    clients = [
+        ClientData(share.dataset, share.indices, share.client, 8, share.seed)
+        for share in shares(2, data)
+    ]
+    server = ServerLearner(model, [1, 2], TRAINING)
+    learners = {share.client: ClientLearner(model, TRAINING) for share in clients}
+    curve = [server.evaluate(*held_out)]
+    for index in range(10):
+        broadcast = server.begin_round(2)
+        for share in clients:
+            learner = learners[share.client]
+            learner.begin_round(2, broadcast)
+            for iteration in range(1, 4):
+                images, labels = share.batch(index, iteration)
+                smashed = learner.forward(images)
+                step = server.forward_backward(share.client, smashed, labels)
+                learner.backward(step.gradient)
+        server.aggregate(
+            {k: learner.adapters() for k, learner in learners.items()},
+            {share.client: len(share.indices) for share in clients},
+        )
+        curve.append(server.evaluate(*held_out))
+    losses, accuracies = zip(*curve, strict=True)
+    assert losses[-1] < 0.65 * losses[0], curve
+    assert accuracies[-1] > accuracies[0] + 0.3, curve
+    trained = server.state()
+    start = model.layout.views(initial_trainables(model.layout, CONFIG.seed))
+    server.load_state(
+        {name: trained[name] if name.startswith("head") else start[name] for name in trained}
+    )
+    assert server.evaluate(*held_out)[0] > losses[-1] + 0.3
