@@ -60,7 +60,7 @@ class RoundTimes:
     """End of the last adapter upload."""
     latency_s: float
     energy_j: Array
-    """Shape [K], eq. (energy)."""
+    """Shape [K], eq. (11)."""
     objective: float
 
 

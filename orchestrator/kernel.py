@@ -21,13 +21,13 @@ Ints = npt.NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _compiled(function: Function) -> Function:
+def compiled(function: Function) -> Function:
     """Compile to machine code, cached on disk where any cache folder can be written."""
     try:
-        compiled = numba.njit(cache=True)(function)
+        machine_code = numba.njit(cache=True)(function)
     except RuntimeError:
-        compiled = numba.njit(function)
-    return compiled  # type: ignore[no-any-return]
+        machine_code = numba.njit(function)
+    return machine_code  # type: ignore[no-any-return]
 
 
 def _inlined(function: Function) -> Function:
@@ -105,7 +105,7 @@ class Air(NamedTuple):
     edges_s: Array
 
 
-@_compiled
+@compiled
 def links_of(rules: Rules, bands: Bands, beta: Array, rho: Array) -> Links:
     """The links of a round under its shares."""
     uplink_hz = beta * bands.uplink_hz
@@ -128,7 +128,7 @@ def _ns(time_s: float) -> int:
 
 @_inlined
 def _rate(bandwidth_hz: float, snr: float) -> float:
-    """Shannon's rate in bit/s, eqs. (rate_uplink), (rate_downlink_broadcast), (rate_downlink)."""
+    """Shannon's rate in bit/s, eqs. (1), (2), (19)."""
     if snr > 1e-3:
         return bandwidth_hz * math.log2(1.0 + snr)
     return bandwidth_hz * (math.log1p(snr) / math.log(2.0))  # 1 + snr would lose the digits of snr
@@ -154,7 +154,7 @@ def _transfer(
 ) -> tuple[float, int]:
     """When a transfer of `size` bytes ends, and in which slot.
 
-    It ends when the integral of its slots' rates reaches its bits, eq. (rate_average). In an outage
+    It ends when the integral of its slots' rates reaches its bits, eq. (3). In an outage
     the rate is 0 and it waits.
     """
     slot = _slot_at(air, time_s, slot)
@@ -187,7 +187,7 @@ def _lag(
 ) -> float:
     """A client's lag as it arrives at a station; infinite where no gradient can be sent.
 
-    Before the downlink eq. (lag_client_k); before computing eq. (lag_client_k_PipeSFL), for i = 1
+    Before the downlink eq. (12); before computing eq. (22), for i = 1
     with the rate of the slot in which the smashed data arrived.
     """
     column = 5 * i
@@ -243,7 +243,7 @@ def _pop(heaps: Ints, row: int) -> int:
     return int(top)
 
 
-@_compiled
+@compiled
 def play_round(
     rules: Rules, work: Work, links: Links, air: Air, start_s: float, begin: Array, end: Array
 ) -> float:
@@ -372,11 +372,11 @@ def play_round(
     return last_s - start_s
 
 
-@_compiled
+@compiled
 def fill_energy(
     work: Work, compute_w: float, uplink_w: Array, begin: Array, end: Array, energy: Array
 ) -> None:
-    """Fill energy [K], in J: eq. (energy)."""
+    """Fill energy [K], in J: eq. (11)."""
     clients, iterations = work.cf_s.shape
     for k in range(clients):
         compute_s, send_s = 0.0, end[k, 5 * iterations + 1] - begin[k, 5 * iterations + 1]
@@ -386,7 +386,7 @@ def fill_energy(
         energy[k] = compute_w * compute_s + uplink_w[k] * send_s
 
 
-@_compiled
+@compiled
 def play_rounds(
     rules: Rules,
     menu: Menu,
