@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import linux, netlink
-from testbed.netlink import Netlink, attribute, message, nested, text, u32
+from testbed.errors import RunError
+from testbed.netlink import Netlink, NetlinkError, attribute, message, nested, text, u32
 from testbed.shaping import End, Shape
 
 MOST_LINKS = 10_000
@@ -80,6 +81,7 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
 
     Raises:
         OSError: The kernel refused a step.
+        RunError: The congestion control is not available.
     """
     linux.enter(base_station)
     bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, len(uavs) + 1)])
@@ -89,7 +91,7 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
     for link, end in enumerate(bs.ends, 1):
         here, there = link_addresses(link)
         ours += _configure(end, here, there, _mac(link, at_uav=True), shape.congestion_control)
-    bs.netlink.transact(ours)
+    _transact(bs.netlink, ours, shape)
     sites = []
     for link, uav in enumerate(uavs, 1):
         linux.enter(uav)
@@ -98,7 +100,7 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
         setup = _configure(
             site.ends[0], here, there, _mac(link, at_uav=False), shape.congestion_control
         )
-        site.netlink.transact([_up(_LO), *setup])
+        _transact(site.netlink, [_up(_LO), *setup], shape)
         sites.append(site)
     return Fabric(bs, sites)
 
@@ -112,6 +114,16 @@ def device_counts(socket: Netlink) -> dict[int, DeviceCount]:
         _, sent_frames, _, sent_bytes = struct.unpack_from("=QQQQ", stats)
         counts[index] = DeviceCount(sent_bytes, sent_frames)
     return counts
+
+
+def _transact(socket: Netlink, messages: Sequence[bytes], shape: Shape) -> None:
+    try:
+        socket.transact(messages)
+    except NetlinkError as error:
+        if netlink.kind_of(messages[error.index]) == netlink.NEWROUTE:
+            name = shape.congestion_control
+            raise RunError(f"congestion control {name!r} is not available here") from None
+        raise
 
 
 def _mac(link: int, at_uav: bool) -> bytes:

@@ -6,6 +6,7 @@ control socket with an `Injector`.
 """
 
 import array
+import contextlib
 import gc
 import math
 import select
@@ -245,11 +246,9 @@ def serve(control: socket.socket, base_station: int, uavs: Sequence[int], shape:
         fabric = wire(base_station, uavs, shape)
         channel.send({"event": "wired"})
         _Service(channel, fabric, shape).run()
-    except RunError:
-        return
-    except Exception as error:
-        channel.send({"event": "error", "message": f"{type(error).__name__}: {error}"})
-        raise
+    except (OSError, RunError) as error:
+        with contextlib.suppress(RunError):
+            channel.send({"event": "error", "message": str(error)})
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,11 @@ def message(kind: int, flags: int, body: bytes) -> bytes:
     return _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, 0, 0) + body
 
 
+def kind_of(message: bytes) -> int:
+    """The type of a message."""
+    return int(_HEADER.unpack_from(message)[1])
+
+
 def attribute(kind: int, value: bytes) -> bytes:
     """One attribute, padded to four bytes."""
     return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
@@ -99,8 +104,10 @@ class Netlink:
         self._socket.bind((0, 0))
         self._sent = 0
 
-    def close(self) -> None:
-        """Close the socket."""
+    def __enter__(self) -> "Netlink":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def send(self, batch: Batch) -> None:

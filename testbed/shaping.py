@@ -16,6 +16,7 @@ Each end carries, from the device inwards, a *gate* (TBF), a *shaper* (HTB with 
 """
 
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from testbed import netlink
@@ -74,6 +75,46 @@ class Shape:
         return self.frame_bytes * 8 / slot_s
 
 
+def transfer_end_s(
+    shape: Shape,
+    rates_bps: Sequence[float],
+    slot_s: float,
+    start_s: float,
+    frame_bytes: Iterable[int],
+) -> float:
+    """When the shaper lets go of the last frame of a transfer that begins on an idle link.
+
+    This is the kernel's accounting frame by frame, in contrast to the integral of the rates: a
+    frame is charged at the rate of the moment it leaves, its charge is not rescaled when the rate
+    changes, an idle link has saved up `Shape.burst_at`, and the last frame has left when its turn
+    comes. The two differ by some frames at most, unless rates jump at few frames a slot.
+
+    Args:
+        shape: How the link treats frames.
+        rates_bps: Rate of each slot in bit/s from time 0, 0 for an outage; the last one stays.
+        slot_s: Length of a slot.
+        start_s: When the first frame is queued.
+        frame_bytes: What each frame is charged.
+    """
+    last = len(rates_bps) - 1
+    now_s = start_s
+    rate = next(
+        (r for r in reversed(rates_bps[: min(last, int(start_s / slot_s)) + 1]) if r),
+        next(r for r in rates_bps if r),
+    )
+    free_s = start_s - shape.burst_at(rate)
+    for size in frame_bytes:
+        now_s = max(now_s, free_s)
+        slot = min(last, int(now_s / slot_s))
+        if rates_bps[slot]:
+            rate = rates_bps[slot]
+        free_s = max(free_s, now_s - shape.burst_at(rate)) + size * 8 / rate
+        while not rates_bps[slot]:
+            slot += 1
+            now_s = slot * slot_s
+    return now_s
+
+
 def _object(kind: int, flags: int, index: int, handle: int, parent: int, *options: bytes) -> bytes:
     return message(kind, flags, _TCMSG.pack(0, index, handle, parent, 0) + b"".join(options))
 
@@ -86,7 +127,17 @@ def _rate(bytes_s: int, least_bytes: int = 0) -> bytes:
     return _RATE.pack(0, _ETHERNET, 0, 0, least_bytes, bytes_s)
 
 
-def _gate(index: int, flags: int, is_open: bool, *extra: bytes) -> bytes:
+def _size_table(shape: Shape) -> list[bytes]:
+    if shape.charges_headers:
+        return []
+    # Without entries it only subtracts, from each frame, the headers of a TCP segment.
+    framing = Framing(shape.mtu)
+    headers = framing.frame_bytes - framing.segment_bytes
+    table = struct.pack("=BBhiIIII", 0, 0, 0, -headers, _ETHERNET, 0, 0, 0)
+    return [nested(_STAB, attribute(1, table))]
+
+
+def _gate(index: int, flags: int, shape: Shape, is_open: bool) -> bytes:
     if is_open:
         rate, buffer_s = _rate(_OPEN_BYTES_S), 1e-3
     else:
@@ -102,7 +153,8 @@ def _gate(index: int, flags: int, is_open: bool, *extra: bytes) -> bytes:
         _ROOT,
         attribute(_KIND, text("tbf")),
         nested(_OPTIONS, attribute(1, options)),
-        *extra,
+        # A change without the size table would remove it.
+        *_size_table(shape),
     )
 
 
@@ -133,22 +185,15 @@ class End:
         """In force, as far as this object was told; 0 is an outage."""
         self._shape = shape
         self._shaped_bps = shape.lowest_rate(1.0)
-        self._open = _gate(index, 0, True)
-        self._close = _gate(index, 0, False)
+        self._open = _gate(index, 0, shape, True)
+        self._close = _gate(index, 0, shape, False)
 
     def install(self) -> list[bytes]:
         """The messages that put gate, shaper and queue in place."""
         create = netlink.CREATE | netlink.REPLACE
-        stab: tuple[bytes, ...] = ()
-        if not self._shape.charges_headers:
-            # A size table without entries: it only subtracts the headers of a TCP segment.
-            framing = Framing(self._shape.mtu)
-            headers = framing.frame_bytes - framing.segment_bytes
-            table = struct.pack("=BBhiIIII", 0, 0, 0, -headers, _ETHERNET, 0, 0, 0)
-            stab = (nested(_STAB, attribute(1, table)),)
         queue_bytes = self._shape.queue_frames * (self._shape.mtu + ETHERNET_BYTES)
         return [
-            _gate(self.index, create, False, *stab),
+            _gate(self.index, create, self._shape, False),
             _object(
                 netlink.NEWQDISC,
                 create,

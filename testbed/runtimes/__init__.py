@@ -89,14 +89,20 @@ def start(
     runtime: Literal["namespace", "docker"],
     nodes: Sequence[NodeSpec],
     shape: Shape,
+    congestion_control: str | None = None,
     **options: Any,
 ) -> World:
     """Start a world: the first node is the base station, the others are the UAVs in their order.
 
+    With a congestion control named, every node is handed a TCP socket that has it, as the first
+    thing on its control stream.
+
     Raises:
         RunError: This machine does not allow it, or a step failed; the message says which.
     """
-    world: World = import_module(f"testbed.runtimes.{runtime}").start(nodes, shape, **options)
+    world: World = import_module(f"testbed.runtimes.{runtime}").start(
+        nodes, shape, congestion_control, **options
+    )
     return world
 
 
@@ -106,6 +112,27 @@ def listen_control() -> socket.socket:
     listener.bind(CONTROL_ADDRESS)
     listener.listen(1)
     return listener
+
+
+def open_tcp(congestion_control: str) -> socket.socket:
+    """A TCP socket in the network namespace of the moment, for its node.
+
+    The kernel lets ordinary processes choose only among few congestion controls; whoever
+    administers the namespace may choose any, so the choice is made here and handed over.
+
+    Raises:
+        OSError: The kernel does not have it.
+    """
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
+    return sock
+
+
+def hand_over(streams: Mapping[str, socket.socket], tcp: Mapping[str, socket.socket]) -> None:
+    """Give each node the socket that `open_tcp` made for it; the node takes it off its stream."""
+    for name, sock in tcp.items():
+        ControlSocket(streams[name]).send_descriptors([sock.fileno()])
+        sock.close()
 
 
 def connect_control(timeout_s: float = 30) -> socket.socket:

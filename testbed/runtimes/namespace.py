@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from testbed import injector, linux
 from testbed.control import ControlSocket
 from testbed.errors import RunError
-from testbed.runtimes import Exit, NodeSpec, accept_all, listen_control
+from testbed.runtimes import Exit, NodeSpec, accept_all, hand_over, listen_control, open_tcp
 from testbed.shaping import Shape
 
 START_TIMEOUT_S = 60
@@ -41,15 +41,19 @@ class NamespaceWorld:
         control: ControlSocket,
         handle: injector.Injector,
         listeners: dict[str, socket.socket],
+        tcp: dict[str, socket.socket],
     ) -> None:
         self.injector = handle
         self._keeper = keeper
         self._control = control
         self._listeners = listeners
+        self._tcp = tcp
 
     def connect(self, timeout_s: float = 120) -> dict[str, socket.socket]:
         """See `testbed.runtimes.World`."""
-        return accept_all(self, self._listeners, timeout_s)
+        streams = accept_all(self, self._listeners, timeout_s)
+        hand_over(streams, self._tcp)
+        return streams
 
     def exits(self) -> list[Exit]:
         """See `testbed.runtimes.World`."""
@@ -65,8 +69,8 @@ class NamespaceWorld:
     def close(self) -> None:
         """See `testbed.runtimes.World`."""
         self._control.close()
-        for listener in self._listeners.values():
-            listener.close()
+        for sock in (*self._listeners.values(), *self._tcp.values()):
+            sock.close()
         _end(self._keeper)
 
     def __enter__(self) -> "NamespaceWorld":
@@ -81,7 +85,9 @@ class NamespaceWorld:
         self.close()
 
 
-def start(nodes: Sequence[NodeSpec], shape: Shape) -> NamespaceWorld:
+def start(
+    nodes: Sequence[NodeSpec], shape: Shape, congestion_control: str | None = None
+) -> NamespaceWorld:
     """Start a world: the first node is the base station, the others are the UAVs in their order.
 
     Raises:
@@ -113,21 +119,26 @@ def start(nodes: Sequence[NodeSpec], shape: Shape) -> NamespaceWorld:
                     for node in nodes
                 ],
                 "shape": vars(shape),
+                "congestion_control": congestion_control,
             }
         )
         _expect(control, "ready")
-        control.send({"descriptors": len(nodes)})
-        listeners = {
-            node.name: socket.socket(fileno=descriptor)
-            for node, descriptor in zip(nodes, control.receive_descriptors(len(nodes)), strict=True)
-        }
+        control.send({"descriptors": True})
+        kinds = 1 if congestion_control is None else 2
+        passed = [
+            socket.socket(fileno=descriptor)
+            for descriptor in control.receive_descriptors(kinds * len(nodes))
+        ]
+        names = [node.name for node in nodes]
+        listeners = dict(zip(names, passed[: len(nodes)], strict=True))
+        tcp = dict(zip(names, passed[len(nodes) :], strict=False))
         handle.await_wired()
     except BaseException:
         control.close()
         injector_ours.close()
         _end(keeper)
         raise
-    return NamespaceWorld(keeper, control, handle, listeners)
+    return NamespaceWorld(keeper, control, handle, listeners, tcp)
 
 
 def _expect(control: ControlSocket, what: str) -> None:
@@ -240,15 +251,17 @@ class _World:
             linux.mount_own_proc()
         linux.raise_open_files()
         order = self._next_order()
-        namespaces, listeners = [], []
+        namespaces, listeners, tcp = [], [], []
         for _ in order["nodes"]:
             namespaces.append(linux.new_network_namespace())
             listeners.append(listen_control())
+            if order["congestion_control"] is not None:
+                tcp.append(open_tcp(order["congestion_control"]))
         self._control.send({"ready": True})
         self._next_order()
-        self._control.send_descriptors([listener.fileno() for listener in listeners])
-        for listener in listeners:
-            listener.close()
+        self._control.send_descriptors([sock.fileno() for sock in (*listeners, *tcp)])
+        for sock in (*listeners, *tcp):
+            sock.close()
         shape = Shape(**order["shape"])
         self._fork("fabric", lambda: self._be_fabric(namespaces, shape))
         self._injector_control.close()

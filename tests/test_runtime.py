@@ -1,0 +1,178 @@
+"""The runtimes: isolation, reports of exits, and that nothing is left whatever ends a run."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from small_world import SmallWorld
+
+from testbed import runtimes
+from testbed.errors import RunError
+from testbed.runtimes import Exit, NodeSpec
+from testbed.shaping import Shape
+
+SMALL_WORLD = Path(__file__).with_name("small_world.py")
+NOBODY = 65_534
+
+
+def until(condition, timeout_s=10):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def spawn(runtime, folder, python=sys.executable, **options):
+    return subprocess.Popen(
+        [python, SMALL_WORLD, runtime, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def python_for(user):
+    """An interpreter that an ordinary user can run, and the environment it needs.
+
+    Root's own may lie in root's home. Then the system's takes its place, with the same packages.
+    """
+    paths = os.pathsep.join([str(SMALL_WORLD.parents[1]), *(p for p in sys.path if "site-" in p)])
+    probe = "import sys, numpy, testbed; sys.exit(sys.version_info[:2] != (%d, %d))"
+    for python, env in ((sys.executable, {}), ("/usr/bin/python3", {"PYTHONPATH": paths})):
+        with contextlib.suppress(OSError):
+            test = subprocess.run(
+                [python, "-c", probe % sys.version_info[:2]],
+                env={**os.environ, **env},
+                stderr=subprocess.DEVNULL,
+                **user,
+            )
+            if test.returncode == 0:
+                return {"python": python, "env": {**os.environ, **env}, **user}
+    return None
+
+
+def family(process):
+    """The processes of a world: the orchestrator's children, and theirs."""
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def gone(processes):
+    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+
+
+def check_result(process):
+    result = json.loads(process.stdout.readline())
+    assert -0.001 < result["late_s"] < 0.1
+    assert result["facts"]["capabilities"] == 0
+    return result["facts"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can become someone else")
+def test_an_ordinary_user_may_run_a_world():
+    user = python_for({"user": NOBODY, "group": NOBODY, "extra_groups": []})
+    if user is None:
+        pytest.skip("no interpreter with the packages that an ordinary user may run")
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.chown(folder, NOBODY, NOBODY)
+        process = spawn("namespace", folder, **user)
+        facts = check_result(process)
+        assert facts["uid"] == NOBODY
+        processes = family(process)
+        process.communicate("")
+        assert process.returncode == 0
+        until(lambda: gone(processes))
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_is_left_when_the_orchestrator_is_killed(tmp_path, end):
+    process = spawn("namespace", tmp_path)
+    check_result(process)
+    processes = family(process)
+    assert len(processes) == 5  # keeper, world, fabric, base station, UAV
+    process.send_signal(end)
+    process.wait(10)
+    until(lambda: gone(processes))
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_nothing_is_left_when_keeper_or_world_is_killed(tmp_path, victim):
+    with SmallWorld(tmp_path) as small:
+        me = psutil.Process()
+        (keeper,) = [p for p in me.children() if "testbed.runtimes.namespace" in p.cmdline()]
+        processes = [keeper, *keeper.children(recursive=True)]
+        processes[victim].kill()
+        until(lambda: gone(processes))
+        with pytest.raises(RunError, match="gone"):
+            small.world.exits()
+        with pytest.raises(RunError, match="gone"):
+            small.injector.report()
+
+
+def test_exits_are_told_at_once(tmp_path):
+    with SmallWorld(tmp_path) as small:
+        assert small.world.exits() == []
+        small.order("uav1", "exit", status=3)
+        until(lambda: (found := small.world.exits()) == [Exit("uav1", 3)] or found)
+        assert str(Exit("bs", -9)) == "bs was ended by SIGKILL"
+        (keeper,) = [
+            p for p in psutil.Process().children() if "testbed.runtimes.namespace" in p.cmdline()
+        ]
+        nodes = [
+            p for p in keeper.children(recursive=True) if "link_program" in " ".join(p.cmdline())
+        ]
+        assert len(nodes) == 1
+        nodes[0].kill()
+        exits = []
+        until(lambda: exits.extend(small.world.exits()) or exits)
+        assert exits == [Exit("bs", -signal.SIGKILL)]
+
+
+def test_a_node_that_ends_before_it_connects_is_named(tmp_path):
+    log = tmp_path / "bs.log"
+    nodes = [
+        NodeSpec("bs", ["sh", "-c", "echo $WHY; exit 7"], log, {"WHY": "no reason"}),
+        NodeSpec("uav1", ["sleep", "100"], tmp_path / "uav1.log"),
+    ]
+    with runtimes.start("namespace", nodes, Shape()) as world:
+        with pytest.raises(RunError, match="bs exited with status 7 before it connected"):
+            world.connect(20)
+        assert log.read_text() == "no reason\n"
+
+
+def test_a_program_that_is_missing_is_named_in_its_log(tmp_path):
+    nodes = [NodeSpec("bs", [str(tmp_path / "nothing")], tmp_path / "bs.log")]
+    with runtimes.start("namespace", nodes, Shape()) as world:
+        with pytest.raises(RunError, match="bs exited with status 1"):
+            world.connect(20)
+        assert "FileNotFoundError" in (tmp_path / "bs.log").read_text()
+
+
+def test_nodes_that_never_connect_are_named(tmp_path):
+    nodes = [NodeSpec(name, ["sleep", "100"], tmp_path / name) for name in ("bs", "uav1")]
+    with (
+        runtimes.start("namespace", nodes, Shape()) as world,
+        pytest.raises(RunError, match=r"not connected after 0.3 s: bs, uav1"),
+    ):
+        world.connect(0.3)
+
+
+def test_processes_of_nodes_end_with_the_world(tmp_path):
+    """Even those that nodes have left behind, and that changed their session."""
+    mark = f"9{os.getpid()}"
+    nodes = [NodeSpec("bs", ["sh", "-c", f"setsid sleep {mark} & sleep 100"], tmp_path / "log")]
+    with runtimes.start("namespace", nodes, Shape()):
+        found = []
+        until(
+            lambda: found.extend(p for p in psutil.process_iter() if mark in p.cmdline()) or found
+        )
+    until(lambda: gone(found))
