@@ -90,7 +90,7 @@ TABLES = {
 MAX_SPANS = 60_000
 """Steps of each kind: 100 UAVs, 20 rounds of 3 iterations, and room."""
 MAX_RATE_POINTS = 240_000
-MAX_RATE_POINTS_EACH = 2_000
+"""Of all UAVs, both directions."""
 MAX_PATH_POINTS_EACH = 600
 MAX_ROUND_ROWS = 500
 
@@ -151,8 +151,8 @@ def read_run(run_dir: Path) -> Run:
     for name, columns in TABLES.items():
         try:
             tables[name] = _table(run_dir / f"{name}.parquet", columns)
-        except _Absent as reason:
-            absent[name] = f"{name}.parquet {reason}"
+        except _Absent as why:
+            absent[name] = f"{name}.parquet {why}"
     trace = None
     try:
         trace = ChannelTrace.load(run_dir / "trace.npz")
@@ -312,11 +312,11 @@ def step_comparison(run: Run) -> pd.DataFrame:
     columns = ["step", "count", "predicted_s", "measured_s", "difference_s", "p95_s"]
     if run.prediction is None or "measured" not in run.tables:
         return pd.DataFrame(columns=columns)
-    durations = [
-        run.tables[kind].assign(duration_s=lambda table: table["end_s"] - table["start_s"])
-        for kind in (run.prediction, "measured")
-    ]
-    both = pd.merge(*(table[[*KEYS, "duration_s"]] for table in durations), on=KEYS)
+    predicted, measured = (
+        table[KEYS].assign(duration_s=table["end_s"] - table["start_s"])
+        for table in (run.tables[run.prediction], run.tables["measured"])
+    )
+    both = predicted.merge(measured, on=KEYS)
     both["difference_s"] = both["duration_s_y"] - both["duration_s_x"]
     both["apart_s"] = both["difference_s"].abs()
     by_step = both.groupby("step").agg(
@@ -386,7 +386,7 @@ def _chart_data(run: Run) -> dict[str, Any]:
 _KINDS = ("predicted", "predicted_wire", "measured")
 
 
-def _number(value: float, digits: int) -> float | None:
+def _number(value: Any, digits: int) -> float | None:
     return round(float(value), digits) if np.isfinite(value) else None
 
 
@@ -435,7 +435,7 @@ def _rates(run: Run) -> dict[str, Any] | None:
         for name in ("uplink", "downlink")
     }
     time_s = table.drop_duplicates("slot").set_index("slot").sort_index()["time_s"].to_numpy(float)
-    limit = max(2, min(MAX_RATE_POINTS_EACH, MAX_RATE_POINTS // (2 * len(clients))))
+    limit = max(2, MAX_RATE_POINTS // (2 * len(clients)))
     merged = -(-len(time_s) // limit)
     edges = np.arange(0, len(time_s), merged)
 
@@ -485,19 +485,24 @@ def _budget(run: Run) -> list[dict[str, Any]] | None:
     wide = run.tables["budget"].pivot_table(
         index="round", columns="part", values="seconds", aggfunc="sum"
     )
-    rows = run.rounds.set_index("round")
+    wide = wide.reindex(columns=list(PARTS), fill_value=0.0)
+    columns = ["round", "predicted_latency_s", "measured_latency_s"]
     return [
         {
-            "round": int(index),
-            "predicted_s": _number(rows.at[index, "predicted_latency_s"], 9),
-            "measured_s": _number(rows.at[index, "measured_latency_s"], 9),
+            "round": index,
+            "predicted_s": _number(predicted_s, 9),
+            "measured_s": _number(measured_s, 9),
             "parts": [
-                {"name": PART_TITLES[part], "seconds": _number(parts.get(part, 0.0), 9)}
+                {
+                    "key": part,
+                    "name": PART_TITLES[part],
+                    "seconds": _number(wide.at[index, part], 9),
+                }
                 for part in PARTS
             ],
         }
-        for index, parts in wide.iterrows()
-        if index in rows.index
+        for index, predicted_s, measured_s in run.rounds[columns].itertuples(index=False)
+        if index in wide.index
     ]
 
 
@@ -520,17 +525,17 @@ def _learning(run: Run) -> list[dict[str, Any]] | None:
     table = run.tables["learning"]
     if "paradigm" not in table:
         table = table.assign(paradigm=run.scenario.paradigm)
-    curves = []
+    curves: list[dict[str, Any]] = []
     for name, part in table.groupby("paradigm", sort=False):
         mean = part.groupby(["round", "iteration"])[["time_s", "loss", "accuracy"]].mean()
         mean = mean.sort_values("time_s")
         curves.append(
             {
                 "label": paradigm_title(str(name)),
-                **{column: _numbers(mean[column], 6) for column in mean},
+                **{str(column): _numbers(mean[column], 6) for column in mean},
                 "clients": [
                     {
-                        "client": int(client),
+                        "client": int(str(client)),
                         **{
                             column: _numbers(own[column], 6)
                             for column in ("time_s", "loss", "accuracy")
@@ -575,7 +580,7 @@ def percent(value: float | None, sign: bool = True) -> str:
     """A fraction as per cent: `+0.12 %`, with a true minus."""
     if value is None or not _known(value):
         return NOTHING
-    digits = 3 if abs(value) < 0.001 else 2
+    digits = 3 if abs(value) < 0.01 else 2
     return _signed(f"{value * 100:{'+' if sign else ''}.{digits}f} %")
 
 
@@ -594,6 +599,8 @@ def plain(value: Any) -> str:
     """A value of the manifest, in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return NOTHING if value is None else str(value)
 
 
@@ -682,7 +689,7 @@ def _round_rows(rounds: pd.DataFrame) -> list[dict[str, Any]]:
     for kind in ("predicted", "predicted_wire"):
         table[f"{kind}_difference_s"] = table["measured_latency_s"] - table[f"{kind}_latency_s"]
         table[f"{kind}_error"] = table["measured_latency_s"] / table[f"{kind}_latency_s"] - 1
-    return [dict(row) for row in table.to_dict("records")]
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _budget_rows(run: Run) -> list[dict[str, Any]]:
