@@ -160,7 +160,7 @@ def emulate(
             yield done
         if learning is not None:
             crew.save(folder / "adapters.safetensors")
-            yield done
+        crew.stop()
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,9 @@ def _start(scenario: Scenario, folder: Path) -> World:
         mtu=scenario.emulation.mtu,
         charges_headers=scenario.emulation.rate_counts == "frame",
     )
-    return runtimes.start(scenario.emulation.runtime, nodes, shape)
+    return runtimes.start(
+        scenario.emulation.runtime, nodes, shape, scenario.emulation.congestion_control
+    )
 
 
 class _Crew:
@@ -217,7 +219,6 @@ class _Crew:
         clients = self.scenario.uavs.count
         common = {
             "token": secrets.token_hex(16),
-            "congestion_control": self.scenario.emulation.congestion_control,
             "timeout_s": max(self.limit_s, STARTUP_TIMEOUT_S),
         }
         radio, open_sky = radio_of(self.scenario), np.full((clients, 1), 1e-9)
@@ -368,6 +369,11 @@ class _Crew:
         """Have the base station write the global state."""
         self.nodes[BS].send("save", path=str(path))
         self.collect("saved", [BS], STARTUP_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Let every node end by itself."""
+        for node in self.nodes.values():
+            node.send("stop")
 
     def collect(
         self,

@@ -1,7 +1,5 @@
 """What the splits of a scenario's workload cost."""
 
-from dataclasses import fields
-
 from orchestrator.scenario import Profile, Scenario
 from workloads.profile import SplitProfile, counted, profile_for
 
@@ -14,8 +12,6 @@ def profile_of(scenario: Scenario) -> SplitProfile:
     """
     workload = scenario.workload
     if isinstance(workload.profile, Profile):
-        return SplitProfile(
-            **{f.name: tuple(getattr(workload.profile, f.name)) for f in fields(SplitProfile)}
-        )
+        return SplitProfile(**{k: tuple(v) for k, v in workload.profile.model_dump().items()})
     count = counted if workload.profile == "counted" else profile_for
     return count(workload.model, workload.classes, workload.lora_rank)

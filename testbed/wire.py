@@ -13,6 +13,7 @@ State of a connection, seen from the UAV::
 """
 
 import enum
+import select
 import socket
 import struct
 import zlib
@@ -27,6 +28,8 @@ TOKEN_BYTES = 16
 _BODY = struct.Struct("<HBBHHIIQdd")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _BODY.size + _CRC.size
+PIECE_BYTES = 1 << 14
+"""Bytes that a receiver sleeps through; more would leave the sender waiting for its window."""
 LABEL_BYTES = 4
 """A label travels as a little-endian uint32 beside the smashed data."""
 
@@ -136,20 +139,15 @@ def message_bytes(payload_bytes: int, labels: int = 0) -> int:
     return HEADER_BYTES + labels * LABEL_BYTES + payload_bytes
 
 
-def configure(sock: socket.socket, congestion_control: str, timeout_s: float) -> None:
-    """Set what every connection of the wire has: no Nagle, its congestion control, deadlines.
+def configure(sock: socket.socket, timeout_s: float) -> None:
+    """Set what every connection of the wire has: no Nagle, and a deadline.
 
     Args:
-        sock: A TCP socket; stays blocking, so that one call receives a whole payload.
-        congestion_control: Kernel name, such as ``cubic``.
-        timeout_s: Real seconds after which a receive or send gives up.
+        sock: A TCP socket.
+        timeout_s: Real seconds after which waiting for the peer gives up.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
-    whole = int(timeout_s)
-    limit = struct.pack("ll", whole, int((timeout_s - whole) * 1e6))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    sock.settimeout(timeout_s)
 
 
 def send(sock: socket.socket, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
@@ -197,17 +195,27 @@ def receive_adapters_header(sock: socket.socket, due: bytes) -> None:
 
 
 def receive_into(sock: socket.socket, place: memoryview) -> None:
-    """Fill `place` from the socket, in as few calls as the kernel allows.
+    """Fill `place` from the socket.
+
+    The kernel wakes us once a piece, not once a packet: at hundreds of Mb/s on few cores the
+    wake-ups of many receivers would disturb what is being measured. The last piece ends where the
+    frame ends, so that its arrival is seen at once.
 
     Raises:
         ConnectionLost: The peer is gone, or nothing came in time.
     """
     place = place.cast("B")
+    ready = select.poll()
+    ready.register(sock, select.POLLIN)
+    timeout_s = sock.gettimeout()
     while len(place):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(len(place), PIECE_BYTES))
+        if not ready.poll(None if timeout_s is None else 1000 * timeout_s):
+            raise ConnectionLost("nothing came in time")
         try:
-            count = sock.recv_into(place, len(place), socket.MSG_WAITALL)
+            count = sock.recv_into(place, len(place), socket.MSG_DONTWAIT)
         except BlockingIOError:
-            raise ConnectionLost("nothing came in time") from None
+            continue
         except OSError as error:
             raise ConnectionLost(str(error)) from None
         if count == 0:

@@ -28,7 +28,7 @@ def free_port() -> int:
 def play(paradigm: Paradigm, compute_s: float = 0.02, rounds: int = 1) -> list[list]:
     """Rounds of K clients; answers with all spans of each."""
     port = free_port()
-    common = {"congestion_control": "cubic", "timeout_s": 10.0, "token": TOKEN}
+    common = {"timeout_s": 10.0, "token": TOKEN}
     ours: list[NodeControl] = []
     threads = []
 
@@ -41,11 +41,11 @@ def play(paradigm: Paradigm, compute_s: float = 0.02, rounds: int = 1) -> list[l
 
     setup = {"clients": CLIENTS, "address": "127.0.0.1", "port": port, **common}
     setup["paradigm"] = asdict(paradigm)
-    start(lambda control: BaseStation(control, setup, ZeroServer()).serve())
+    start(lambda control: BaseStation(control, setup, ZeroServer(), socket.socket()).serve())
     ours[0].expect("listening", 5)
     for client in range(1, CLIENTS + 1):
         of_client = {"client": client, "server": ["127.0.0.1", port], **common}
-        start(lambda control, s=of_client: Uav(control, s, ZeroClient()).serve())
+        start(lambda control, s=of_client: Uav(control, s, ZeroClient(), socket.socket()).serve())
         ours[-1].send("connect")
     for control in ours:
         control.expect("connected", 5)
@@ -143,7 +143,6 @@ def test_a_peer_without_the_token_is_refused() -> None:
         "clients": 1,
         "address": "127.0.0.1",
         "port": port,
-        "congestion_control": "cubic",
         "timeout_s": 5.0,
         "token": TOKEN,
         "paradigm": asdict(BUILT_IN[0]),
@@ -152,7 +151,7 @@ def test_a_peer_without_the_token_is_refused() -> None:
 
     def serve() -> None:
         try:
-            BaseStation(NodeControl(far), setup, ZeroServer())
+            BaseStation(NodeControl(far), setup, ZeroServer(), socket.socket())
         except WireError as error:
             raised.append(error)
 

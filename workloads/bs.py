@@ -75,16 +75,17 @@ class Progress:
 class BaseStation:
     """The base station for the length of a run."""
 
-    def __init__(self, control: NodeControl, setup: Message, work: ServerWork):
+    def __init__(
+        self, control: NodeControl, setup: Message, work: ServerWork, listener: socket.socket
+    ):
         self.control = control
         self.clients: int = setup["clients"]
         self.timeout_s: float = setup["timeout_s"]
         self.work = work
         self.paradigm = Paradigm(**setup["paradigm"])
-        listener = socket.create_server(
-            (setup["address"], setup["port"]), family=socket.AF_INET, backlog=BACKLOG
-        )
-        wire.configure(listener, setup["congestion_control"], self.timeout_s)
+        listener.settimeout(self.timeout_s)
+        listener.bind((setup["address"], setup["port"]))
+        listener.listen(BACKLOG)
         control.send("listening")
         with listener:
             self.socks = self._accept(listener, setup)
@@ -95,7 +96,7 @@ class BaseStation:
         socks: dict[int, socket.socket] = {}
         while len(socks) < self.clients:
             sock, _ = listener.accept()
-            wire.configure(sock, setup["congestion_control"], self.timeout_s)
+            wire.configure(sock, self.timeout_s)
             header = wire.receive_header(sock)
             header.expect(Kind.HELLO, 0, 0, len(token))
             given = bytearray(len(token))

@@ -16,11 +16,12 @@ def main(control: NodeControl) -> int:
     What goes wrong is reported as a `failed` message with one line of reason.
     """
     try:
+        sock = control.receive_tcp()
         setup = control.expect("setup")
         if setup["role"] == "bs":
-            BaseStation(control, setup, server_work(setup)).serve()
+            BaseStation(control, setup, server_work(setup), sock).serve()
         else:
-            Uav(control, setup, client_work(setup)).serve()
+            Uav(control, setup, client_work(setup), sock).serve()
     except ControlLost as error:
         print(f"the orchestrator is gone: {error}", file=sys.stderr)
         return 1

@@ -70,6 +70,13 @@ class RealClient:
         dataset = open_data(settings.data, settings.model.classes, model.image_size)
         shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
         self._data = shares[client - 1]
+        self._warm_up(model.image_size)
+
+    def _warm_up(self, size: int) -> None:
+        """One pass over one image: what torch sets up at first use is no part of a step."""
+        self._learner.begin_round(1, torch.zeros(self._layout.cuts[1]))
+        smashed = self._learner.forward(torch.zeros(1, 3, size, size))
+        self._learner.backward(torch.zeros_like(smashed))
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Make room for what the round brings."""
@@ -123,6 +130,15 @@ class RealServer:
         shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
         self._samples = {share.client: len(share.indices) for share in shares}
         self._feature_shapes = feature_shapes(model)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """One pass over one sample of the last stages, on a copy: see `RealClient`."""
+        state = self._learner.state()
+        self._learner.begin_round(3)
+        smashed = torch.zeros(1, *self._feature_shapes[2])
+        self._learner.forward_backward(1, smashed, torch.zeros(1, dtype=torch.int64))
+        self._learner.load_state(state)
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Cut the global state and make room for every client's frames."""

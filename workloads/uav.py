@@ -40,21 +40,17 @@ class Stopwatch:
 class Uav:
     """One UAV for the length of a run."""
 
-    def __init__(self, control: NodeControl, setup: Message, work: ClientWork):
+    def __init__(self, control: NodeControl, setup: Message, work: ClientWork, sock: socket.socket):
         self.control = control
         self.client: int = setup["client"]
-        self.congestion_control: str = setup["congestion_control"]
         self.timeout_s: float = setup["timeout_s"]
         self.work = work
+        self.sock = sock
         control.expect("connect")
-        self.sock = self._connect(tuple(setup["server"]), bytes.fromhex(setup["token"]))
-
-    def _connect(self, server: tuple[str, int], token: bytes) -> socket.socket:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        wire.configure(sock, self.congestion_control, self.timeout_s)
-        sock.connect(server)
+        wire.configure(sock, self.timeout_s)
+        sock.connect(tuple(setup["server"]))
+        token = bytes.fromhex(setup["token"])
         wire.send(sock, Header(Kind.HELLO, self.client, 0, 0, 0, len(token), 0.0, 0.0), b"", token)
-        return sock
 
     def serve(self) -> None:
         """Take part in rounds until the orchestrator says stop."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
+from testbed.control import ControlSocket
 from testbed.errors import RunError
 from testbed.injector import Injector
 from testbed.shaping import Shape
