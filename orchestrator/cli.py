@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ns3_scenarios.trace import ChannelError
 from testbed.errors import InputError, RunError
 
 app = typer.Typer(
@@ -195,7 +196,7 @@ def main() -> None:
         _leave(2, error.format_message())
     except InputError as error:
         _leave(2, str(error))
-    except RunError as error:
+    except (RunError, ChannelError) as error:
         _leave(1, str(error))
     except (KeyboardInterrupt, typer.Abort):
         _leave(130, "interrupted")

@@ -83,6 +83,8 @@ class Uavs(Section):
         for inner, outer in rings:
             if inner >= outer:
                 raise ValueError(f"inner radius {inner:g} must be below the outer one {outer:g}")
+            if outer - inner < 1:
+                raise ValueError(f"a ring must be 1 m wide or more, not {outer - inner:g} m")
             if outer > 10_000:
                 raise ValueError("RMa-AV holds up to 10000 m")
         return rings
@@ -125,7 +127,7 @@ class Mobility(Section):
     heading_deviation_rad: NotNegative = 0.5
     memory: Annotated[float, Field(ge=0, le=1)] = 0.85
     """Gauss–Markov memory level: 1 keeps speed and heading, 0 forgets them at each update."""
-    update_s: Positive = 1.0
+    update_s: Annotated[float, Field(ge=1e-3, allow_inf_nan=False)] = 1.0
 
     @model_validator(mode="after")
     def _speed_order(self) -> "Mobility":
@@ -249,6 +251,15 @@ class Scenario(Section):
         return name
 
     @model_validator(mode="after")
+    def _nlos_has_a_model(self) -> "Scenario":
+        if self.radio.line_of_sight == "never" and self.uavs.height_m > 40:
+            raise ValueError(
+                f"radio.line_of_sight: 'never' holds for uavs.height_m up to 40, "
+                f"not {self.uavs.height_m:g}; TR 36.777 knows no NLOS above"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_share_a_client(self) -> "Scenario":
         for name in ("alpha", "beta", "rho"):
             shares = getattr(self.allocation, name)
@@ -302,14 +313,25 @@ def validate(tree: dict[str, Any], source: str) -> Scenario:
     try:
         return Scenario.model_validate(tree)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InputError(f"{source}: {_explain(first)}") from None
+        raise InputError(f"{source}: {_explain(error.errors(include_url=False))}") from None
 
 
-def _explain(error: Any) -> str:
+def _explain(errors: Sequence[Any]) -> str:
+    """The first wrong field and what it may be."""
+    # Where a field may be one of several things, each of them complains; the one that the value
+    # came closest to says more than that it is not a fixed word, or not of a type.
+    field = tuple(part for part in errors[0]["loc"] if not _is_type_tag(part))
+    same = [
+        e
+        for e in errors
+        if tuple(p for p in e["loc"] if not _is_type_tag(p))[: len(field)] == field
+    ]
+    closer = [e for e in same if e["type"] != "literal_error" and not e["type"].endswith("_type")]
+    error = (closer or same)[0]
+    may_be_list = error["type"] == "literal_error" and any(e["type"] == "list_type" for e in same)
     keys = [str(part) for part in error["loc"] if not _is_type_tag(part)]
     message = error["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
+    message = message[:1].lower() + message[1:] + (" or a list" if may_be_list else "")
     if error["type"] == "extra_forbidden":
         return f"{'.'.join(keys)}: no such key"
     if error["type"] == "missing":
