@@ -1,7 +1,10 @@
 """Split training is the same mathematics as training in one piece."""
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -11,10 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workloads.backbone import backbone_file, load_model
+from workloads.codec import decode, encode
 from workloads.data import ClientData, client_data, open_data
-from workloads.learning import ClientLearner, ServerLearner
+from workloads.export import export_peft
+from workloads.learning import ClientLearner, ServerLearner, ServerStep, Trainees
 from workloads.model import OWN_MODELS, LoraLinear, SplitSwin, initial_trainables
+from workloads.profile import WireDtype
 from workloads.settings import DataConfig, ModelConfig, TrainingConfig
+from workloads.stopwatch import Stopwatch
 
 CONFIG = ModelConfig("swin_nano_patch4_window4_64", classes=10, rank=4, alpha=8.0)
 DATA = DataConfig(samples=120, partition="dirichlet", concentration=2.0)
@@ -260,6 +267,64 @@ def test_shared_server_adapters_are_one_set(model: SplitSwin) -> None:
     assert any(not torch.equal(shared[name], reverse[name]) for name in shared)
 
 
+def test_many_clients_in_one_pass_equal_one_by_one(model: SplitSwin) -> None:
+    data = shares(3)
+    training = TrainingConfig(learning_rate=0.05, optimiser="sgd")
+    servers = [ServerLearner(model, [1, 2, 3], training) for _ in range(2)]
+    client = ClientLearner(model, training)
+    for server in servers:
+        client.begin_round(2, server.begin_round(2))
+    start = servers[0].state()["head.fc.weight"].clone()
+    for iteration in (1, 2):
+        waiting = {}
+        for share in data:
+            images, labels = share.batch(0, iteration)
+            waiting[share.client] = client.forward(images), labels
+        together = servers[0].forward_backward_together(waiting)
+        for k, (smashed, labels) in waiting.items():
+            alone = servers[1].forward_backward(k, smashed, labels)
+            difference = (together[k].gradient - alone.gradient).norm()
+            assert difference < 1e-5 * alone.gradient.norm()
+            assert together[k].loss == pytest.approx(alone.loss, rel=1e-5)
+            assert together[k].accuracy == alone.accuracy
+            assert together[k].gradient.is_contiguous()
+    for server in servers:
+        server.aggregate({k: client.adapters() for k in (1, 2, 3)}, {1: 5, 2: 2, 3: 1})
+    left, right = (server.state() for server in servers)
+    assert (left["head.fc.weight"] - start).norm() > 0
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], rtol=1e-4, atol=1e-6)
+
+
+def test_whether_one_pass_pays_is_measured(
+    model: SplitSwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ServerLearner(model, [1, 2], TRAINING)
+    server.begin_round(3)
+    alone = server.forward_backward
+    assert isinstance(server.together_pays(2, 2, (4, 4, 128)), bool)
+
+    def slow(*arguments: Any) -> ServerStep:
+        time.sleep(0.2)
+        return alone(*arguments)
+
+    monkeypatch.setattr(server, "forward_backward", slow)
+    assert server.together_pays(2, 2, (4, 4, 128))
+
+
+def test_stopwatch_times_the_body() -> None:
+    with Stopwatch(torch.device("cpu")) as watch:
+        time.sleep(0.05)
+    assert 0.05 <= watch.seconds < 1
+
+
+def test_a_shared_set_refuses_one_pass_for_many(model: SplitSwin) -> None:
+    server = ServerLearner(model, [1, 2], TrainingConfig(server_adapters="shared"))
+    server.begin_round(2)
+    with pytest.raises(ValueError, match="one batch after the other"):
+        server.forward_backward_together({})
+
+
 def test_smashed_data_are_used_where_they_lie(model: SplitSwin) -> None:
     [share] = shares(1)
     client, server = ClientLearner(model, TRAINING), ServerLearner(model, [1], TRAINING)
@@ -322,3 +387,66 @@ def test_loss_falls_and_accuracy_rises(file: Path, model: SplitSwin) -> None:
         {name: trained[name] if name.startswith("head") else start[name] for name in trained}
     )
     assert server.evaluate(*held_out)[0] > losses[-1] + 0.3
+
+
+@pytest.mark.parametrize("split", [1, 4])
+def test_bfloat16_split_equals_bfloat16_unsplit(tmp_path: Path, split: int) -> None:
+    """Values are float32 wherever a cut may be, so a cut changes nothing in bfloat16 either."""
+    config = replace(CONFIG, dtype="bfloat16")
+    model = load_model(config, backbone_file(config, tmp_path))
+    assert model.net.layers[0].blocks[0].mlp.fc1.weight.dtype == torch.bfloat16
+    [share] = shares(1)
+    client, server = ClientLearner(model, TRAINING), ServerLearner(model, [1], TRAINING)
+    client.begin_round(split, server.begin_round(split))
+    images, labels = share.batch(0, 1)
+    step = server.forward_backward(1, client.forward(images), labels)
+    client.backward(step.gradient)
+    server.aggregate({1: client.adapters()}, {1: 1})
+
+    vector = initial_trainables(model.layout, CONFIG.seed)
+    whole = Trainees(model.layout, 0, vector, TRAINING)
+    model.attach(whole.tensors)
+    loss = functional.cross_entropy(model.server(model.client(images, 2), 2), labels)
+    loss.backward()
+    whole.step()
+    assert_same(server.state(), model.layout.views(vector))
+    exact = load_model(CONFIG, backbone_file(CONFIG, tmp_path))
+    reference = ServerLearner(exact, [1], TRAINING)
+    other = ClientLearner(exact, TRAINING)
+    other.begin_round(split, reference.begin_round(split))
+    full = reference.forward_backward(1, other.forward(images), labels)
+    assert step.loss == pytest.approx(full.loss, rel=0.02)
+    assert step.loss != full.loss
+
+
+@pytest.mark.parametrize(("wire", "error"), [("bfloat16", 0.01), ("float16", 2e-3), ("int8", 0.05)])
+def test_wire_types_carry_smashed_data_and_gradients(
+    model: SplitSwin, wire: WireDtype, error: float
+) -> None:
+    """Also gradients, which are far below float16's smallest number when the loss is a mean."""
+    [share] = shares(1)
+    client, server = ClientLearner(model, TRAINING), ServerLearner(model, [1], TRAINING)
+    client.begin_round(1, server.begin_round(1))
+    images, labels = share.batch(0, 1)
+    smashed = client.forward(images)
+    gradient = server.forward_backward(1, smashed, labels).gradient * 1e-6
+    for tensor in (smashed, gradient):
+        received = decode(bytearray(encode(tensor, wire)), tensor.shape, wire)
+        assert received.shape == tensor.shape
+        assert (received - tensor).norm() < error * tensor.norm()
+
+
+def test_peft_loads_what_was_trained(model: SplitSwin, file: Path, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    state = train_split(model, shares(1), [2])
+    export_peft(state, tmp_path / "peft", CONFIG)
+    net = SwinTransformer(**OWN_MODELS[CONFIG.model], num_classes=CONFIG.classes).eval()
+    net.load_state_dict(safetensors.torch.load_file(file), strict=False)
+    images, _ = shares(1)[0].batch(1, 1)
+    adapted = peft.PeftModel.from_pretrained(net, tmp_path / "peft").eval()
+    model.attach(state)
+    with torch.no_grad():
+        ours = model.server(model.client(images, 2), 2)
+        assert (adapted(images) - ours).abs().max() < 1e-5
+        with adapted.disable_adapter():
+            assert (adapted(images) - ours).abs().max() > 1e-3
