@@ -17,9 +17,10 @@ TIMESTAMPS = (1 << 3) | (1 << 4)
 
 
 def main() -> None:
+    # Listens before it answers the orchestrator, so that nobody comes too early.
+    listener = socket.create_server(("0.0.0.0", PORT), backlog=1000)
     control = ControlSocket(connect_control())
     peers: dict[str, socket.socket] = {}
-    listener = socket.create_server(("0.0.0.0", PORT), backlog=1000)
     lock = threading.Lock()
 
     def obey(do, about, **arguments):

@@ -66,6 +66,13 @@ def family(process):
     return psutil.Process(process.pid).children(recursive=True)
 
 
+def arguments(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
 def gone(processes):
     return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
 
@@ -108,7 +115,7 @@ def test_nothing_is_left_when_the_orchestrator_is_killed(tmp_path, end):
 def test_nothing_is_left_when_keeper_or_world_is_killed(tmp_path, victim):
     with SmallWorld(tmp_path) as small:
         me = psutil.Process()
-        (keeper,) = [p for p in me.children() if "testbed.runtimes.namespace" in p.cmdline()]
+        (keeper,) = [p for p in me.children() if "testbed.runtimes.namespace" in arguments(p)]
         processes = [keeper, *keeper.children(recursive=True)]
         processes[victim].kill()
         until(lambda: gone(processes))
@@ -125,10 +132,10 @@ def test_exits_are_told_at_once(tmp_path):
         until(lambda: (found := small.world.exits()) == [Exit("uav1", 3)] or found)
         assert str(Exit("bs", -9)) == "bs was ended by SIGKILL"
         (keeper,) = [
-            p for p in psutil.Process().children() if "testbed.runtimes.namespace" in p.cmdline()
+            p for p in psutil.Process().children() if "testbed.runtimes.namespace" in arguments(p)
         ]
         nodes = [
-            p for p in keeper.children(recursive=True) if "link_program" in " ".join(p.cmdline())
+            p for p in keeper.children(recursive=True) if "link_program" in " ".join(arguments(p))
         ]
         assert len(nodes) == 1
         nodes[0].kill()
@@ -173,6 +180,6 @@ def test_processes_of_nodes_end_with_the_world(tmp_path):
     with runtimes.start("namespace", nodes, Shape()):
         found = []
         until(
-            lambda: found.extend(p for p in psutil.process_iter() if mark in p.cmdline()) or found
+            lambda: found.extend(p for p in psutil.process_iter() if mark in arguments(p)) or found
         )
     until(lambda: gone(found))

@@ -9,11 +9,12 @@ import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from testbed.control import ControlSocket
 from testbed.errors import RunError
@@ -51,17 +52,53 @@ class Exit:
         return f"{self.name} was ended by {signal.Signals(-self.status).name}"
 
 
-class World(Protocol):
+class World:
     """Running nodes, wired. Leaving the context ends them all and removes what was made."""
 
-    injector: Injector
+    def __init__(
+        self,
+        injector: Injector,
+        listeners: Mapping[str, socket.socket],
+        tcp: Mapping[str, socket.socket],
+        news: ControlSocket,
+        cleanup: ExitStack,
+    ) -> None:
+        self.injector = injector
+        """Sets the links' rates."""
+        self._listeners = dict(listeners)
+        self._tcp = dict(tcp)
+        self._news = news
+        self._cleanup = cleanup
 
     def connect(self, timeout_s: float = 120) -> dict[str, socket.socket]:
-        """Wait until every node has called `connect_control`.
+        """Wait until every node has called `connect_control`; a stream to each, by name.
 
         Raises:
             RunError: A node ended first, or the time is up.
         """
+        streams: dict[str, socket.socket] = {}
+        deadline = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self, selectors.EVENT_READ)
+            for name, listener in self._listeners.items():
+                selector.register(listener, selectors.EVENT_READ, name)
+            while len(streams) < len(self._listeners):
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    missing = ", ".join(name for name in self._listeners if name not in streams)
+                    raise RunError(f"not connected after {timeout_s:g} s: {missing}")
+                for key, _ in ready:
+                    if key.data:
+                        streams[key.data], _ = self._listeners[key.data].accept()
+                        selector.unregister(key.fileobj)
+                    elif ended := self.exits():
+                        raise RunError(f"{ended[0]} before it connected")
+        for listener in self._listeners.values():
+            listener.close()
+        for name, sock in self._tcp.items():
+            ControlSocket(streams[name]).send_descriptors([sock.fileno()])
+            sock.close()
+        return streams
 
     def exits(self) -> list[Exit]:
         """The nodes that ended since the last call.
@@ -69,21 +106,31 @@ class World(Protocol):
         Raises:
             RunError: The world itself is gone.
         """
+        found = []
+        while message := self._news.receive(0):
+            found.append(Exit(**message[0]["exit"]))
+        return found
 
     def fileno(self) -> int:
         """For `select`: readable when `exits` has something to tell."""
+        return self._news.fileno()
 
     def close(self) -> None:
         """End all nodes and remove all that was made; may be called twice."""
+        for sock in (*self._listeners.values(), *self._tcp.values()):
+            sock.close()
+        self._cleanup.close()
 
-    def __enter__(self) -> "World": ...
+    def __enter__(self) -> "World":
+        return self
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        self.close()
 
 
 def start(
@@ -129,13 +176,6 @@ def open_tcp(congestion_control: str) -> socket.socket:
     return sock
 
 
-def hand_over(streams: Mapping[str, socket.socket], tcp: Mapping[str, socket.socket]) -> None:
-    """Give each node the socket that `open_tcp` made for it; the node takes it off its stream."""
-    for name, sock in tcp.items():
-        ControlSocket(streams[name]).send_descriptors([sock.fileno()])
-        sock.close()
-
-
 def connect_control(timeout_s: float = 30) -> socket.socket:
     """A node program's stream to the orchestrator.
 
@@ -154,30 +194,3 @@ def connect_control(timeout_s: float = 30) -> socket.socket:
             time.sleep(0.02)
         else:
             return stream
-
-
-def accept_all(
-    world: World, listeners: Mapping[str, socket.socket], timeout_s: float
-) -> dict[str, socket.socket]:
-    """Take one connection from each listener and close it; watches over the world meanwhile."""
-    streams: dict[str, socket.socket] = {}
-    deadline = time.monotonic() + timeout_s
-    with selectors.DefaultSelector() as selector:
-        selector.register(world, selectors.EVENT_READ)
-        for name, listener in listeners.items():
-            selector.register(listener, selectors.EVENT_READ, name)
-        while len(streams) < len(listeners):
-            ready = selector.select(max(0.0, deadline - time.monotonic()))
-            if not ready:
-                missing = ", ".join(listeners.keys() - streams.keys())
-                raise RunError(f"not connected after {timeout_s:g} s: {missing}")
-            for key, _ in ready:
-                if key.data is None:
-                    if ended := world.exits():
-                        raise RunError(f"{ended[0]} before it connected")
-                    continue
-                listener = listeners[key.data]
-                streams[key.data], _ = listener.accept()
-                selector.unregister(listener)
-                listener.close()
-    return streams

@@ -19,138 +19,74 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 
-from testbed import injector, linux
+from testbed import linux
 from testbed.control import ControlSocket
 from testbed.errors import RunError
-from testbed.runtimes import Exit, NodeSpec, accept_all, hand_over, listen_control, open_tcp
+from testbed.injector import Injector, serve
+from testbed.runtimes import NodeSpec, World, listen_control, open_tcp
 from testbed.shaping import Shape
 
 START_TIMEOUT_S = 60
 
 
-class NamespaceWorld:
-    """See `testbed.runtimes.World`."""
-
-    def __init__(
-        self,
-        keeper: subprocess.Popen[bytes],
-        control: ControlSocket,
-        handle: injector.Injector,
-        listeners: dict[str, socket.socket],
-        tcp: dict[str, socket.socket],
-    ) -> None:
-        self.injector = handle
-        self._keeper = keeper
-        self._control = control
-        self._listeners = listeners
-        self._tcp = tcp
-
-    def connect(self, timeout_s: float = 120) -> dict[str, socket.socket]:
-        """See `testbed.runtimes.World`."""
-        streams = accept_all(self, self._listeners, timeout_s)
-        hand_over(streams, self._tcp)
-        return streams
-
-    def exits(self) -> list[Exit]:
-        """See `testbed.runtimes.World`."""
-        found = []
-        while message := self._control.receive(0):
-            found.append(Exit(**message[0]["exit"]))
-        return found
-
-    def fileno(self) -> int:
-        """See `testbed.runtimes.World`."""
-        return self._control.fileno()
-
-    def close(self) -> None:
-        """See `testbed.runtimes.World`."""
-        self._control.close()
-        for sock in (*self._listeners.values(), *self._tcp.values()):
-            sock.close()
-        _end(self._keeper)
-
-    def __enter__(self) -> "NamespaceWorld":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def start(
-    nodes: Sequence[NodeSpec], shape: Shape, congestion_control: str | None = None
-) -> NamespaceWorld:
+def start(nodes: Sequence[NodeSpec], shape: Shape, congestion_control: str | None = None) -> World:
     """Start a world: the first node is the base station, the others are the UAVs in their order.
 
     Raises:
         RunError: This machine does not allow user namespaces, or a step failed.
     """
     linux.raise_open_files()
-    ours, theirs = socket.socketpair()
+    news_ours, news_theirs = socket.socketpair()
     injector_ours, injector_theirs = socket.socketpair()
-    with theirs, injector_theirs:
+    with news_theirs, injector_theirs:
+        ends = [news_theirs.fileno(), injector_theirs.fileno()]
         keeper = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(theirs.fileno()), str(injector_theirs.fileno())],
-            pass_fds=[theirs.fileno(), injector_theirs.fileno()],
+            [sys.executable, "-m", __name__, *map(str, ends)],
+            pass_fds=ends,
             stdin=subprocess.DEVNULL,
             stdout=2,
             # Ctrl-C in a terminal goes to the orchestrator alone, which ends the world in order.
             start_new_session=True,
         )
-    control, handle = ControlSocket(ours), injector.Injector(injector_ours)
-    try:
-        control.send(
+    news, injector = ControlSocket(news_ours), Injector(injector_ours)
+    with ExitStack() as cleanup:
+        cleanup.callback(_end, keeper)
+        cleanup.callback(injector_ours.close)
+        cleanup.callback(news.close)  # Happens first: the sign for the world to end.
+        specs = [
             {
-                "nodes": [
-                    {
-                        "name": node.name,
-                        "argv": list(node.argv),
-                        "log": str(node.log),
-                        "env": {**os.environ, **node.env},
-                    }
-                    for node in nodes
-                ],
-                "shape": vars(shape),
-                "congestion_control": congestion_control,
+                "name": node.name,
+                "argv": list(node.argv),
+                "log": str(node.log),
+                "env": {**os.environ, **node.env},
             }
-        )
-        _expect(control, "ready")
-        control.send({"descriptors": True})
+            for node in nodes
+        ]
+        news.send({"nodes": specs, "shape": vars(shape), "congestion_control": congestion_control})
+        answer = news.receive(START_TIMEOUT_S)
+        if answer is None:
+            raise RunError(f"namespace runtime: not ready after {START_TIMEOUT_S} s")
+        if error := answer[0].get("error"):
+            raise RunError(f"namespace runtime: {error}")
         kinds = 1 if congestion_control is None else 2
+        news.send({"descriptors": kinds * len(nodes)})
         passed = [
             socket.socket(fileno=descriptor)
-            for descriptor in control.receive_descriptors(kinds * len(nodes))
+            for descriptor in news.receive_descriptors(kinds * len(nodes))
         ]
         names = [node.name for node in nodes]
         listeners = dict(zip(names, passed[: len(nodes)], strict=True))
         tcp = dict(zip(names, passed[len(nodes) :], strict=False))
-        handle.await_wired()
-    except BaseException:
-        control.close()
-        injector_ours.close()
-        _end(keeper)
-        raise
-    return NamespaceWorld(keeper, control, handle, listeners, tcp)
-
-
-def _expect(control: ControlSocket, what: str) -> None:
-    message = control.receive(START_TIMEOUT_S)
-    if message is None:
-        raise RunError(f"namespace runtime: not {what} after {START_TIMEOUT_S} s")
-    if error := message[0].get("error"):
-        raise RunError(f"namespace runtime: {error}")
+        injector.await_wired()
+        return World(injector, listeners, tcp, news, cleanup.pop_all())
 
 
 def _end(keeper: subprocess.Popen[bytes]) -> None:
-    """Wait for the keeper: it ends with the world, and the world when its control socket closes."""
+    """Wait for the keeper: it ends with the world, and the world when its socket closes."""
     try:
         keeper.wait(10)
     except subprocess.TimeoutExpired:
@@ -286,7 +222,7 @@ class _World:
 
     def _be_fabric(self, namespaces: Sequence[int], shape: Shape) -> None:
         self._control.close()
-        injector.serve(self._injector_control, namespaces[0], namespaces[1:], shape)
+        serve(self._injector_control, namespaces[0], namespaces[1:], shape)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
