@@ -4,6 +4,7 @@ Progress and tables of a run in progress go to stderr; results to stdout or the 
 input exits with status 2 and one line, a failed run with status 1.
 """
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ from testbed.errors import InputError, RunError
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Emulate split federated learning over a UAV network, and predict the same rounds.",
@@ -188,10 +188,19 @@ def progress(what: str, total: int) -> Iterator[Advance]:
         yield lambda count: bar.advance(task, count)
 
 
+class _Terminated(BaseException):
+    """SIGTERM: leave as after Ctrl-C, so that everything that was made is removed."""
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated
+
+
 def main() -> None:
     """Entry point of the console script."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
-        app(standalone_mode=False)
+        app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except typer.TyperException as error:
         _leave(2, error.format_message())
     except InputError as error:
@@ -200,6 +209,8 @@ def main() -> None:
         _leave(1, str(error))
     except (KeyboardInterrupt, typer.Abort):
         _leave(130, "interrupted")
+    except _Terminated:
+        _leave(143, "terminated")
 
 
 def _leave(status: int, message: str) -> None:

@@ -45,24 +45,29 @@ Shares = Literal["equal"] | Annotated[list[Positive], AfterValidator(_shares)]
 class Section(BaseModel):
     """Part of a scenario; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class BaseStation(Section):
     """The base station: the server of split learning."""
 
     position_m: tuple[Finite, Finite, Finite] = (0.0, 0.0, 30.0)
+    """x, y, z; the rings lie around x, y."""
     tx_power_w: Positive = 40.0
+    """All of the transmit power, P_S."""
     compute_flops: Positive = 195e12
     """Computing speed κ_S f_S, in FLOP/s."""
     device: Device = "cpu"
-    """Where the emulated server really computes."""
+    """Where the emulated server really computes: `cpu`, `cuda` or `cuda:N`."""
 
 
 class Uavs(Section):
     """The UAVs: K is the number of transmit powers."""
 
     tx_power_w: list[Positive] = Field(min_length=1)
+    """Transmit power of each UAV, p_k; their number is K."""
     height_m: Annotated[float, Field(gt=10, le=300)] = 20.0
     """RMa-AV holds for 10 m < h <= 300 m."""
     rings_m: list[tuple[NotNegative, Positive]] = Field(
@@ -76,6 +81,7 @@ class Uavs(Section):
     compute_power_w: NotNegative = 16.0
     """Power while computing, ω f³."""
     device: Device = "cpu"
+    """Where the emulated UAVs really compute: `cpu`, `cuda` or `cuda:N`."""
 
     @field_validator("rings_m")
     @classmethod
@@ -123,11 +129,15 @@ class Mobility(Section):
     speed_m_s: tuple[NotNegative, NotNegative] = (0.1, 4.0)
     """Lowest and highest speed; the speed is clipped to it."""
     mean_speed_m_s: NotNegative = 2.0
+    """Speed to which the process returns."""
     speed_deviation_m_s: NotNegative = 1.0
+    """Standard deviation of the speed before it is clipped."""
     heading_deviation_rad: NotNegative = 0.5
+    """Standard deviation of the heading around its mean."""
     memory: Annotated[float, Field(ge=0, le=1)] = 0.85
     """Gauss–Markov memory level: 1 keeps speed and heading, 0 forgets them at each update."""
     update_s: Annotated[float, Field(ge=1e-3, allow_inf_nan=False)] = 1.0
+    """Time between two updates of speed and heading."""
 
     @model_validator(mode="after")
     def _speed_order(self) -> "Mobility":
@@ -141,9 +151,13 @@ class Radio(Section):
     """The air interface: FDMA up; down shared or dedicated, as the paradigm says."""
 
     carrier_hz: Annotated[float, Field(ge=0.5e9, le=30e9)] = 2.0e9
+    """Carrier frequency, f_c."""
     uplink_bandwidth_hz: Positive = 20e6
+    """W_U, cut among the UAVs by `allocation.beta`."""
     downlink_bandwidth_hz: Positive = 20e6
+    """W_D."""
     noise_dbm_per_mhz: Finite = -114.0
+    """Noise power spectral density, N0."""
     line_of_sight: Literal["always", "probability", "never"] = "always"
     """RMa-AV LOS only; by TR 36.777's LOS probability; or NLOS only."""
     shadow_fading: bool = False
@@ -154,7 +168,9 @@ class Profile(Section):
     """What a split costs, one entry for each u = 1..4; batch-independent, per sample."""
 
     client_forward_flops: list[NotNegative] = Field(min_length=STAGES, max_length=STAGES)
+    """Forward work of the client on one sample, Ψ_CF."""
     server_forward_flops: list[NotNegative] = Field(min_length=STAGES, max_length=STAGES)
+    """Forward work of the server on one sample, Ψ_SF."""
     adapter_bytes: list[Annotated[int, Field(gt=0)]] = Field(min_length=STAGES, max_length=STAGES)
     """Client-side trainable parameters, Γ_M."""
     smashed_bytes: list[Annotated[int, Field(gt=0)]] = Field(min_length=STAGES, max_length=STAGES)
@@ -171,10 +187,13 @@ class Workload(Section):
     model: str = Field(default="swin_large_patch4_window7_224", pattern=r"^[a-z0-9_.]+$")
     """A Swin of timm."""
     classes: Annotated[int, Field(ge=2, le=100_000)] = 100
+    """Classes of the task."""
     split: Annotated[int, Field(ge=1, le=STAGES)] = 2
     """Stages on the client, u."""
     local_iterations: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Iterations of a round, I."""
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
+    """Samples of a batch, B."""
     compute: Literal["real", "none"] = "real"
     """`none` carries the same bytes without torch."""
     compute_time: Literal["modelled", "measured"] = "modelled"
@@ -184,8 +203,11 @@ class Workload(Section):
     backward_ratio: Positive = 2.0
     """Backward over forward work, ς."""
     lora_rank: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Rank of the adapters."""
     lora_alpha: Positive = 8.0
+    """LoRA adds lora_alpha / lora_rank · B A x."""
     learning_rate: Positive = 1e-3
+    """Of AdamW, which restarts each round."""
     server_adapters: Literal["per-client", "shared"] = "per-client"
     """One server-side adapter set a client, averaged; or one that all clients' batches train."""
 
@@ -214,10 +236,13 @@ class Emulation(Section):
     """How the emulated network is run."""
 
     runtime: Literal["namespace", "docker"] = "namespace"
+    """`namespace`: processes, no root needed; `docker`: containers, needs root."""
     dilation: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """Real seconds for an emulated one; slows links and modelled computing alike."""
     congestion_control: str = Field(default="cubic", pattern=r"^[a-z0-9_]+$")
+    """Of every TCP connection; `testbed doctor` lists what the kernel has."""
     mtu: Annotated[int, Field(ge=576, le=9000)] = 1500
+    """Largest IP packet on the links, in bytes."""
     rate_counts: Literal["frame", "payload"] = "frame"
     """What the channel's rate carries: Ethernet frames, or payload with the headers on top."""
     docker_image: str = "host"
@@ -228,10 +253,15 @@ class Scenario(Section):
     """One experiment: who flies where, what is trained, how the server serves."""
 
     name: str = Field(default="scenario", pattern=r"^[\w.-]+$", max_length=80)
+    """Shown in reports."""
     paradigm: str = "cpsfl"
+    """How the server serves its clients: see `testbed.paradigm`."""
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Rounds to predict or emulate."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    """Of everything random: mobility, fading, weights, data."""
     slot_s: Annotated[float, Field(ge=1e-3, le=10)] = 0.1
+    """Length of a slot, τ0; the channel is constant within."""
     base_station: BaseStation = BaseStation()
     uavs: Uavs
     mobility: Mobility = Mobility()
