@@ -76,6 +76,8 @@ class BatchTimes:
     """Shape [N, K]."""
     objective: Array
     """Shape [N]."""
+    finish_s: Array
+    """Shape [N, K], from the start of the round to the end of each client's last upload."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ def _many(
 ) -> BatchTimes:
     rounds, clients = len(split), gain.shape[0]
     starts, latency = np.empty(rounds), np.empty(rounds)
-    energy = np.empty((rounds, clients))
+    energy, finish = np.empty((rounds, clients)), np.empty((rounds, clients))
     complete = play_rounds(
         _rules(costs.paradigm),
         Menu(
@@ -294,10 +296,12 @@ def _many(
         starts,
         latency,
         energy,
+        finish,
     )
     if not complete:
         raise TraceExhausted(gain.shape[1])
-    return BatchTimes(starts, latency, energy, latency + costs.energy_weight * energy.max(axis=1))
+    objective = latency + costs.energy_weight * energy.max(axis=1)
+    return BatchTimes(starts, latency, energy, objective, finish)
 
 
 def _rules(paradigm: Paradigm) -> Rules:

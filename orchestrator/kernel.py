@@ -403,8 +403,9 @@ def play_rounds(
     starts_s: Array,
     latency_s: Array,
     energy_j: Array,
+    finish_s: Array,
 ) -> bool:
-    """Fill starts and latencies [N], energies [N, K]; whether the trace was long enough.
+    """Fill starts and latencies [N], energies and finishes [N, K]; was the trace long enough?
 
     With `follow` each round starts where the one before ended, else all start together.
     """
@@ -434,6 +435,7 @@ def play_rounds(
         if latency_s[n] == EXHAUSTED:
             return False
         fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy_j[n])
+        finish_s[n] = end[:, steps[1] - 1] - start_s
         if follow:
             start_s += latency_s[n]
     return True
