@@ -8,9 +8,11 @@ control socket with an `Injector`.
 import array
 import contextlib
 import gc
+import json
 import math
 import select
 import socket
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -432,3 +434,14 @@ class Injector:
                 raise RunError(f"injector: {header['message']}")
             self._events.append({**header, "blob": blob} if blob else header)
             message = self._control.receive(0)
+
+
+def main(shape: str, control: str, base_station: str, *uavs: str) -> None:
+    """The fabric process as a program: a `Shape` in JSON, then open files by their number."""
+    linux.prefer_scheduling()
+    stream = socket.socket(fileno=int(control))
+    serve(stream, int(base_station), [int(uav) for uav in uavs], Shape(**json.loads(shape)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -47,14 +47,19 @@ class SmallWorld:
     """Nodes that run `link_program`, connected to each other."""
 
     def __init__(
-        self, folder: Path, uavs: int = 1, shape: Shape | None = None, runtime: Any = "namespace"
+        self,
+        folder: Path,
+        uavs: int = 1,
+        shape: Shape | None = None,
+        runtime: Any = "namespace",
+        **options: Any,
     ) -> None:
         self.shape = shape or Shape()
         names = ["bs", *(f"uav{k}" for k in range(1, uavs + 1))]
         nodes = [
             NodeSpec(name, [sys.executable, str(PROGRAM)], folder / f"{name}.log") for name in names
         ]
-        self.world = runtimes.start(runtime, nodes, self.shape)
+        self.world = runtimes.start(runtime, nodes, self.shape, **options)
         try:
             streams = self.world.connect(30)
         except BaseException:
