@@ -54,14 +54,14 @@ STEP_COLOURS = {
 }
 """Okabe and Ito's seven colours, told apart under every kind of colour blindness."""
 
-PART_TITLES = {
-    "start": "start of the round",
-    "framing": "framing",
-    "compute": "computing",
-    "injection": "rate injection",
-    "rest": "rest",
-}
-"""What the page calls the parts of the error budget."""
+KINDS = ("predicted", "predicted_wire", "measured")
+
+PART_TITLES = dict(
+    zip(
+        PARTS, ("start of the round", "framing", "computing", "rate injection", "rest"), strict=True
+    )
+)
+"""What the page calls the parts of the error budget, in their order."""
 
 SPAN_COLUMNS = ("round", "paradigm", "client", "iteration", "step", "start_s", "end_s", "bytes")
 TABLES = {
@@ -81,10 +81,17 @@ TABLES = {
     "rates": ("slot", "time_s", "client", "uplink_bps", "downlink_bps"),
     "injector": ("slot", "boundary_s", "lateness_s"),
     "budget": ("round", "part", "seconds"),
-    "budget_steps": (*KEYS, *PARTS),
+    "budget_steps": (*KEYS, "part", "seconds"),
     "learning": ("round", "client", "iteration", "time_s", "loss", "accuracy"),
 }
 """The Parquet files of a run directory and the columns that the report reads."""
+
+MANIFEST = (
+    *("testbed_version", "revision", "dirty", "command", "started", "finished", "seed", "python"),
+    *("packages", "kernel", "cpu", "cores", "memory_bytes", "runtime", "congestion_control"),
+    *("mtu", "dilation", "valid", "validity", "status", "failure", "data"),
+)
+"""The manifest's entries that the page shows; one that is missing shows as a dash."""
 
 # What the page carries at most, so that a long run opens as readily as a short one.
 MAX_SPANS = 60_000
@@ -123,16 +130,12 @@ class Run:
         """One row a round: latency, objective and energy of each kind; NaN where there is none."""
         columns = ["round", "paradigm", "split"]
         values = ["start_s", "latency_s", "max_energy_j", "objective"]
-        wide = pd.DataFrame(columns=columns)
-        if "rounds" in self.tables:
-            table = self.tables["rounds"]
-            first = table.drop_duplicates("round")[columns].sort_values("round")
-            wide = first.reset_index(drop=True)
-        for kind in ("predicted", "predicted_wire", "measured"):
-            if "rounds" in self.tables:
-                part = self.tables["rounds"].query("kind == @kind")[["round", *values]]
-            else:
-                part = pd.DataFrame(columns=["round", *values], dtype=float)
+        table = self.tables.get("rounds")
+        if table is None:
+            table = pd.DataFrame(columns=TABLES["rounds"]).astype({"round": int})
+        wide = table.drop_duplicates("round")[columns].sort_values("round")
+        for kind in KINDS:
+            part = table[table["kind"] == kind][["round", *values]]
             wide = wide.merge(part.rename(columns={v: f"{kind}_{v}" for v in values}), how="left")
         return wide
 
@@ -208,6 +211,8 @@ def _table(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
         raise _Absent("is empty")
     if "step" in table:
         table["step"] = table["step"].astype(str)
+    if path.stem == "rates":  # two rounds share the slot in which one ends and the next begins
+        table = table.drop_duplicates(["slot", "client"], keep="last")
     return table
 
 
@@ -334,8 +339,11 @@ def budget_by_step(run: Run) -> pd.DataFrame | None:
     """Mean change of a step's duration, in s, that each part brings: index step, columns part."""
     if "budget_steps" not in run.tables:
         return None
-    means = run.tables["budget_steps"].groupby("step")[list(PARTS)].mean()
-    return means.loc[[step for step in STEPS if step in means.index]]
+    means = run.tables["budget_steps"].pivot_table(
+        index="step", columns="part", values="seconds", aggfunc="mean"
+    )
+    present = [step for step in STEPS if step in means.index]
+    return means.reindex(index=present, columns=list(PARTS))
 
 
 def lateness(run: Run) -> dict[str, float] | None:
@@ -369,21 +377,18 @@ def _chart_data(run: Run) -> dict[str, Any]:
         "rounds": [
             {
                 "round": int(row["round"]),
-                "start_s": {kind: _number(row[f"{kind}_start_s"], 9) for kind in _KINDS},
-                "latency_s": {kind: _number(row[f"{kind}_latency_s"], 9) for kind in _KINDS},
+                "start_s": {kind: _number(row[f"{kind}_start_s"], 9) for kind in KINDS},
+                "latency_s": {kind: _number(row[f"{kind}_latency_s"], 9) for kind in KINDS},
             }
             for row in run.rounds.to_dict("records")
         ],
-        "spans": {kind: _spans(run.tables[kind]) for kind in _KINDS if kind in run.tables},
+        "spans": {kind: _spans(run.tables[kind]) for kind in KINDS if kind in run.tables},
         "rates": _rates(run),
         "paths": _paths(run),
         "budget": _budget(run),
         "injector": _histogram(run),
         "learning": _learning(run),
     }
-
-
-_KINDS = ("predicted", "predicted_wire", "measured")
 
 
 def _number(value: Any, digits: int) -> float | None:
@@ -458,7 +463,7 @@ def _rates(run: Run) -> dict[str, Any] | None:
 def _end_s(run: Run) -> float:
     """When the run ends, by whatever kind of timeline goes on longest."""
     return max(
-        (float(run.tables[kind]["end_s"].max()) for kind in _KINDS if kind in run.tables),
+        (float(run.tables[kind]["end_s"].max()) for kind in KINDS if kind in run.tables),
         default=0.0,
     )
 
@@ -479,13 +484,16 @@ def _paths(run: Run) -> dict[str, Any] | None:
 
 
 def _budget(run: Run) -> list[dict[str, Any]] | None:
-    """By round: the prediction for the payload, the parts, and the measured latency."""
+    """By round: the prediction for the payload, the parts, and the measured latency.
+
+    Rounds that lack either latency are left out; None if none is left.
+    """
     if "budget" not in run.tables:
         return None
     wide = run.tables["budget"].pivot_table(
         index="round", columns="part", values="seconds", aggfunc="sum"
     )
-    wide = wide.reindex(columns=list(PARTS), fill_value=0.0)
+    wide = wide.reindex(columns=list(PARTS)).fillna(0.0)
     columns = ["round", "predicted_latency_s", "measured_latency_s"]
     return [
         {
@@ -493,17 +501,13 @@ def _budget(run: Run) -> list[dict[str, Any]] | None:
             "predicted_s": _number(predicted_s, 9),
             "measured_s": _number(measured_s, 9),
             "parts": [
-                {
-                    "key": part,
-                    "name": PART_TITLES[part],
-                    "seconds": _number(wide.at[index, part], 9),
-                }
-                for part in PARTS
+                {"key": part, "name": title, "seconds": _number(wide.at[index, part], 9)}
+                for part, title in PART_TITLES.items()
             ],
         }
-        for index, predicted_s, measured_s in run.rounds[columns].itertuples(index=False)
+        for index, predicted_s, measured_s in run.rounds[columns].dropna().itertuples(index=False)
         if index in wide.index
-    ]
+    ] or None
 
 
 def _histogram(run: Run) -> dict[str, Any] | None:
@@ -541,7 +545,9 @@ def _learning(run: Run) -> list[dict[str, Any]] | None:
                             for column in ("time_s", "loss", "accuracy")
                         },
                     }
-                    for client, own in part.sort_values("time_s").groupby("client")
+                    for client, own in part.sort_values("time_s").groupby(
+                        part["client"].astype(int)
+                    )
                 ],
             }
         )
@@ -636,7 +642,7 @@ def render(run: Run) -> str:
     }
     script = "".join(_source(name) for name in ("charts.js", "report.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    manifest, rounds = run.manifest, run.rounds
+    manifest, rounds = dict.fromkeys(MANIFEST) | run.manifest, run.rounds
     by_step = budget_by_step(run)
     return environment.from_string(_source("report.html")).render(
         run=run,
@@ -696,11 +702,9 @@ def _budget_rows(run: Run) -> list[dict[str, Any]]:
     """The budget by round, with what the parts leave unexplained (nothing, if all is well)."""
     rows = []
     for row in (_budget(run) or [])[:MAX_ROUND_ROWS]:
-        if row["predicted_s"] is None or row["measured_s"] is None:
-            continue
-        parts = [part["seconds"] or 0.0 for part in row["parts"]]
         gap_s = row["measured_s"] - row["predicted_s"]
-        rows.append(row | {"gap_s": gap_s, "unexplained_s": gap_s - sum(parts)})
+        explained_s = sum(part["seconds"] for part in row["parts"])
+        rows.append(row | {"gap_s": gap_s, "unexplained_s": gap_s - explained_s})
     return rows
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelTrace
-from orchestrator.comparison import Budget, error_budget
+from orchestrator.comparison import KEYS, PARTS, Budget, error_budget
 from orchestrator.engine import round_of, simulate
 from orchestrator.plan import RoundPlan, fixed_allocation, link_bytes, plan_round, radio_of
 from orchestrator.scenario import Scenario, validate
@@ -51,7 +51,9 @@ def make_run(
             for part, value in budget.seconds.items()
         ]
     ).to_parquet(run_dir / "budget.parquet")
-    pd.concat([budget.steps for budget in budgets]).to_parquet(run_dir / "budget_steps.parquet")
+    pd.concat(
+        [budget.steps.melt(KEYS, list(PARTS), "part", "seconds") for budget in budgets]
+    ).to_parquet(run_dir / "budget_steps.parquet")
 
     last = kinds["measured"].rounds[-1]
     slots = int(np.ceil((last.start_s + last.latency_s) / scenario.slot_s))

@@ -107,7 +107,16 @@ function extent(round) {
       to = Math.max(to, start + entry.latency_s[kind]);
     }
   }
-  return from < to ? [from, to] : [0, 1];
+  return from < to ? [from, to] : [0, data.rates?.end_s ?? lastEnd()];
+}
+
+/* When the last of all steps ended: for runs whose rounds were not recorded. */
+function lastEnd() {
+  let last = 0;
+  for (const columns of Object.values(data.spans)) {
+    for (const end of columns.end_s) last = Math.max(last, end);
+  }
+  return last || 1;
 }
 
 /* The clients that the timeline shows, by the controls' choice. */
