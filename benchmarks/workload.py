@@ -1,0 +1,430 @@
+"""What the learning costs: steps, codec, loopback, memory, and many clients in one pass.
+
+    python benchmarks/workload.py [PART]... [--model NAME] [--split U] [--repeats N] [--json FILE]
+
+Parts are steps, codec, loopback, memory and together; all by default. Each figure has its baseline
+in the same run, and ways that are compared take turns, so that a noisy machine disturbs them alike:
+a ratio is the median of the ratios of turns that followed each other.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import timm
+import torch
+from rich.console import Console
+from rich.table import Table
+from timm.models.swin_transformer import SwinTransformer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from testbed import wire
+from workloads.backbone import backbone_file, load_model
+from workloads.codec import decode, encode
+from workloads.learning import ClientLearner, ServerLearner, Trainees
+from workloads.model import OWN_MODELS, SplitSwin, initial_trainables
+from workloads.profile import cache_folder, profile_for
+from workloads.settings import ModelConfig, TrainingConfig
+
+MIB = 2**20
+PARTS = ("steps", "codec", "loopback", "memory", "together")
+TRAINING = TrainingConfig()
+Result = dict[str, Any]
+
+log = Console(stderr=True)
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def in_turns(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each way, by turn; the first turn warms up and does not count."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(repeats + 1):
+        for name, work in ways.items():
+            seconds = timed(work)
+            if turn:
+                times[name].append(seconds)
+            log.print(f"{'turn ' + str(turn) if turn else 'warm-up'}: {name} {seconds:.4g} s")
+    return times
+
+
+def ratio(times: dict[str, list[float]], over: str, under: str) -> float:
+    return statistics.median(a / b for a, b in zip(times[over], times[under], strict=True))
+
+
+def a_batch(model: SplitSwin, batch: int) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(0)
+    side = model.image_size
+    return torch.randn(batch, 3, side, side, generator=random), torch.arange(batch) % 100
+
+
+def shape_of(model: SplitSwin, split: int) -> tuple[int, int, int]:
+    info = model.net.feature_info[split - 1]
+    side = model.image_size // info["reduction"]
+    return side, side, info["num_chs"]
+
+
+def split_step(model: SplitSwin, split: int, batch: int) -> dict[str, Callable[[], object]]:
+    """A whole split step, and its three computing steps apart."""
+    images, labels = a_batch(model, batch)
+    client, server = ClientLearner(model, TRAINING), ServerLearner(model, [1], TRAINING)
+    client.begin_round(split, server.begin_round(split))
+    held: dict[str, Tensor] = {}
+
+    def forward() -> None:
+        held["smashed"] = client.forward(images)
+
+    def serve() -> None:
+        held["gradient"] = server.forward_backward(1, held["smashed"], labels).gradient
+
+    def backward() -> None:
+        client.backward(held["gradient"])
+
+    return {"CF": forward, "S": serve, "CB": backward}
+
+
+def monolithic_step(model: SplitSwin, batch: int) -> Callable[[], None]:
+    images, labels = a_batch(model, batch)
+    whole = Trainees(model.layout, 0, initial_trainables(model.layout, 1), TRAINING)
+
+    def step() -> None:
+        model.attach(whole.tensors)
+        loss = functional.cross_entropy(model.server(model.client(images, 4), 4), labels)
+        torch.autograd.backward(loss)
+        whole.step()
+
+    return step
+
+
+def peft_step(config: ModelConfig, file: Path, batch: int) -> Callable[[], None]:
+    import peft
+
+    images, labels = a_batch(SplitSwin(config), batch)
+    options: dict[str, Any] = {"num_classes": config.classes, "drop_path_rate": 0.0}
+    if config.model in OWN_MODELS:
+        net: nn.Module = SwinTransformer(**OWN_MODELS[config.model] | options)
+    else:
+        net = timm.create_model(config.model, **options)
+    net.load_state_dict(safetensors.torch.load_file(file), strict=False)
+    layers = [
+        name
+        for name, module in net.named_modules()
+        if isinstance(module, nn.Linear) and name != "head.fc"
+    ]
+    adapted = peft.get_peft_model(
+        net,
+        peft.LoraConfig(
+            r=config.rank,
+            lora_alpha=int(config.alpha),
+            target_modules=layers,
+            modules_to_save=["head.fc"],
+        ),
+    ).eval()
+    parameters = [p for p in adapted.parameters() if p.requires_grad]
+    optimiser = torch.optim.AdamW(parameters, lr=TRAINING.learning_rate, weight_decay=0)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        functional.cross_entropy(adapted(images), labels).backward()
+        optimiser.step()
+
+    return step
+
+
+def steps(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
+    """Split step over our monolithic step and over peft's; the parts of the split step."""
+    file = backbone_file(config, cache_folder())
+    model = load_model(config, file)
+    parts = split_step(model, split, batch)
+    seconds: dict[str, list[float]] = {name: [] for name in parts}
+
+    def split_() -> None:
+        for name, work in parts.items():
+            seconds[name].append(timed(work))
+
+    ways: dict[str, Callable[[], object]] = {
+        "peft monolithic": peft_step(config, file, batch),
+        "monolithic": monolithic_step(model, batch),
+        "split": split_,
+    }
+    low = replace(config, dtype="bfloat16")
+    if has_bfloat16():
+        low_parts = split_step(load_model(low, backbone_file(low, cache_folder())), split, batch)
+        ways["split bfloat16"] = lambda: [work() for work in low_parts.values()]
+    times = in_turns(ways, repeats)
+    profile = profile_for(config.model, config.classes, config.rank)
+    cf, s, cb = (min(seconds[name][1:]) for name in ("CF", "S", "CB"))
+    result: Result = {
+        "seconds": times,
+        "CF_s": cf,
+        "S_s": s,
+        "CB_s": cb,
+        "CF_gflops_per_s": batch * profile.client_forward_flops[split - 1] / cf / 1e9,
+        "split over monolithic": ratio(times, "split", "monolithic"),
+        "split over peft monolithic": ratio(times, "split", "peft monolithic"),
+        "client backward over forward (paper: 2)": statistics.median(
+            b / f for b, f in zip(seconds["CB"][1:], seconds["CF"][1:], strict=True)
+        ),
+    }
+    if has_bfloat16():
+        result["bfloat16 over float32"] = ratio(times, "split bfloat16", "split")
+    else:
+        result["bfloat16 over float32"] = "this CPU multiplies no bfloat16"
+    return result
+
+
+def has_bfloat16() -> bool:
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def codec(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
+    """Encoding and decoding one batch of smashed data; milliseconds."""
+    shape = (batch, *shape_of(SplitSwin(config), split))
+    tensor = torch.randn(shape)
+    size = tensor.numel() * 4
+    result: Result = {
+        "tensor_mib": size / MIB,
+        "framing over payload": wire.HEADER_BYTES / size,
+    }
+    for name in ("float32", "bfloat16", "float16", "int8"):
+        buffer = bytearray(encode(tensor, name))
+        ways: dict[str, Callable[[], object]] = {
+            "encode": lambda name=name: encode(tensor, name),
+            "decode": lambda name=name, buffer=buffer: decode(buffer, shape, name),
+        }
+        for way, work in ways.items():
+            work()
+            result[f"{name} {way}_ms"] = 1e3 * min(timed(work) for _ in range(10 * repeats))
+        result[f"{name} bytes"] = len(buffer)
+    return result
+
+
+def loopback(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
+    """Throughput of one connection with frames of one batch's smashed data: MiB/s."""
+    shape = (batch, *shape_of(SplitSwin(config), split))
+    payload = memoryview(bytearray(encode(torch.randn(shape), "float32")))
+    place = memoryview(bytearray(len(payload)))
+    header = wire.Header(wire.Kind.SMASHED, 1, 1, 0, 0, len(payload), 0.0, 0.0)
+
+    def plain_receive(sock: socket.socket) -> None:
+        left = place
+        while len(left):
+            left = left[sock.recv_into(left) :]
+
+    def wire_receive(sock: socket.socket) -> None:
+        wire.receive_header(sock)
+        wire.receive_into(sock, place)
+
+    with (
+        exchange(lambda sock: sock.sendall(payload), plain_receive) as plain,
+        exchange(lambda sock: wire.send(sock, header, payload=payload), wire_receive) as ours,
+        grpc_exchange(bytes(payload)) as theirs,
+    ):
+        times = in_turns({"gRPC": theirs, "plain sendall": plain, "wire": ours}, 5 * repeats)
+    return {
+        f"{name}_mib_per_s": len(payload) / MIB / statistics.median(seconds)
+        for name, seconds in times.items()
+    }
+
+
+@contextmanager
+def exchange(
+    send: Callable[[socket.socket], object], receive: Callable[[socket.socket], None]
+) -> Iterator[Callable[[], None]]:
+    """One message over a TCP connection of the loopback interface, received whole."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        receiver, _ = listener.accept()
+    wire.configure(sender, 60)
+    wire.configure(receiver, 60)
+    with sender, receiver, ThreadPoolExecutor(1) as pool:
+
+        def once() -> None:
+            arrived = pool.submit(receive, receiver)
+            send(sender)
+            arrived.result()
+
+        yield once
+
+
+@contextmanager
+def grpc_exchange(payload: bytes) -> Iterator[Callable[[], None]]:
+    """One unary gRPC call that carries the message, with no serialisation of its own."""
+    import grpc
+
+    arrived = threading.Event()
+
+    def take(_: bytes, __: object) -> bytes:
+        arrived.set()
+        return b""
+
+    handler = grpc.method_handlers_generic_handler(
+        "Bench", {"Send": grpc.unary_unary_rpc_method_handler(take)}
+    )
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    server = grpc.server(ThreadPoolExecutor(1), handlers=(handler,), options=options)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+        call = channel.unary_unary("/Bench/Send")
+        yield lambda: call(payload)
+    server.stop(None)
+
+
+def memory(config: ModelConfig, split: int, clients: int) -> Result:
+    """Proportional set size of a BS that serves K clients: ours, and beside it K models."""
+    file = backbone_file(config, cache_folder())
+    spawn = multiprocessing.get_context("spawn")
+    result: Result = {"backbone_mib": file.stat().st_size / MIB}
+    for name, way in (("one backbone", server_memory), ("K copies", copies_memory)):
+        with ProcessPoolExecutor(1, spawn) as fresh:
+            result[name] = fresh.submit(way, config, file, split, clients).result()
+            log.print(f"{name}: {result[name]}")
+    return result
+
+
+def server_memory(config: ModelConfig, file: Path, split: int, clients: int) -> Result:
+    torch.set_num_threads(1)
+    bare = pss_mib()
+    model = load_model(config, file)
+    server = ServerLearner(model, range(1, clients + 1), TRAINING)
+    server.begin_round(split)
+    smashed = torch.zeros(1, *shape_of(model, split))
+    for client in range(1, clients + 1):
+        # One sample touches all weights and makes all optimiser states.
+        server.forward_backward(client, smashed, torch.zeros(1, dtype=torch.int64))
+    return {"total_mib": pss_mib(), "python_and_torch_mib": bare}
+
+
+def copies_memory(config: ModelConfig, file: Path, split: int, clients: int) -> Result:
+    torch.set_num_threads(1)
+    bare = pss_mib()
+    learners = []
+    for _ in range(clients):
+        model = load_model(config, file)
+        for module in model.net.modules():
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                setattr(module, name, nn.Parameter(parameter.clone(), requires_grad=False))
+        server = ServerLearner(model, [1], TRAINING)
+        server.begin_round(split)
+        smashed = torch.zeros(1, *shape_of(model, split))
+        server.forward_backward(1, smashed, torch.zeros(1, dtype=torch.int64))
+        learners.append(server)
+    return {"total_mib": pss_mib(), "python_and_torch_mib": bare}
+
+
+def pss_mib() -> float:
+    rollup = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8")
+    [line] = [line for line in rollup.splitlines() if line.startswith("Pss:")]
+    return int(line.split()[1]) / 1024
+
+
+def together(config: ModelConfig, split: int, batch: int, repeats: int, waiting: int) -> Result:
+    """The server's pass for clients that wait: all in one, over one after the other."""
+    model = load_model(config, backbone_file(config, cache_folder()))
+    clients = range(1, waiting + 1)
+    server = ServerLearner(model, clients, TRAINING)
+    server.begin_round(split)
+    smashed = torch.randn(batch, *shape_of(model, split))
+    labels = torch.zeros(batch, dtype=torch.int64)
+    batches = dict.fromkeys(clients, (smashed, labels))
+    times = in_turns(
+        {
+            "one by one": lambda: [server.forward_backward(k, smashed, labels) for k in clients],
+            "together": lambda: server.forward_backward_together(batches),
+        },
+        repeats,
+    )
+    return {
+        "split": split,
+        "waiting": waiting,
+        "seconds": times,
+        "together over one by one": ratio(times, "together", "one by one"),
+    }
+
+
+def show(part: str, result: Result) -> None:
+    table = Table("figure", "value", title=part, title_justify="left")
+
+    def rows(values: Result, before: str = "") -> None:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                rows(value, f"{before}{name}, ")
+            elif isinstance(value, list):
+                spread = f"{min(value):.4g}–{max(value):.4g}"
+                table.add_row(f"{before}{name}", f"{statistics.median(value):.4g} ({spread})")
+            else:
+                shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+                table.add_row(f"{before}{name}", shown)
+
+    rows(result)
+    Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Costs of the learning, with their baselines.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--model", default="swin_large_patch4_window7_224")
+    parser.add_argument("--split", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--clients", type=int, default=10, help="K of the memory part")
+    parser.add_argument("--waiting", type=int, default=10, help="clients of the together part")
+    parser.add_argument("--together-split", type=int, help="split of the together part")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+
+    torch.set_num_threads(options.threads)
+    config = ModelConfig(options.model, classes=100)
+    split, batch, repeats = options.split, options.batch, options.repeats
+    measures: dict[str, Callable[[], Result]] = {
+        "steps": lambda: steps(config, split, batch, repeats),
+        "codec": lambda: codec(config, split, batch, repeats),
+        "loopback": lambda: loopback(config, split, batch, repeats),
+        "memory": lambda: memory(config, split, options.clients),
+        "together": lambda: together(
+            config, options.together_split or split, batch, repeats, options.waiting
+        ),
+    }
+    results: dict[str, Any] = {
+        "model": options.model,
+        "split": split,
+        "batch": batch,
+        "threads": options.threads,
+        "torch": torch.__version__,
+    }
+    for part in options.parts or PARTS:
+        results[part] = measures[part]()
+        show(part, results[part])
+    if {"steps", "codec"} <= results.keys():
+        once_ms = results["codec"]["float32 encode_ms"] + results["codec"]["float32 decode_ms"]
+        share = 2e-3 * once_ms / min(results["steps"]["seconds"]["split"])
+        results["codec over step"] = share
+        print(f"encoding and decoding, up and down, over the split step: {share:.2e}")
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
