@@ -81,10 +81,15 @@ def do_facts(listener, peers):
         "capabilities": int(status["CapPrm"], 16) | int(status["CapBnd"], 16),
         "no_new_privileges": status["NoNewPrivs"].strip(),
         "uid": os.getuid(),
+        "root_is_writable": os.access("/", os.W_OK),
         "interfaces": sorted(name for _, name in socket.if_nameindex()),
         "congestion_control": algorithms,
         "scheduling": [os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)],
     }
+
+
+def do_may_write(listener, peers, folders):
+    return [os.access(folder, os.W_OK) for folder in folders]
 
 
 def do_exit(listener, peers, status):

@@ -35,7 +35,7 @@ from testbed import linux
 from testbed.control import ControlSocket
 from testbed.errors import RunError
 from testbed.injector import Injector
-from testbed.runtimes import NodeSpec, World, listen_control, open_tcp
+from testbed.runtimes import Exit, NodeSpec, World, listen_control, open_tcp
 from testbed.shaping import Shape
 
 LABEL = "uav-sfl-testbed.run"
@@ -127,11 +127,11 @@ def start(
         with ThreadPoolExecutor(8) as pool:
             containers = list(pool.map(create, nodes))
             list(pool.map(lambda container: container.start(), containers))
-            pids = list(pool.map(_pid, containers))
         with ExitStack() as opened, ThreadPoolExecutor(1) as pool:
-            namespaces = [linux.open_network_namespace(pid) for pid in pids]
-            for namespace in namespaces:
-                opened.callback(os.close, namespace)
+            namespaces = []
+            for container in containers:
+                namespaces.append(_namespace(container))
+                opened.callback(os.close, namespaces[-1])
             # Entering a namespace moves one thread only, which then ends.
             sockets = pool.submit(_sockets, namespaces, congestion_control).result()
             injector = _fabric(namespaces, shape, cleanup)
@@ -183,9 +183,20 @@ def _environment(image: str) -> dict[str, str]:
     return {"HOME": "/tmp", "PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": sources}
 
 
-def _pid(container: Any) -> int:
+def _namespace(container: Any) -> int:
     container.reload()
-    return int(container.attrs["State"]["Pid"])
+    state = container.attrs["State"]
+    with suppress(FileNotFoundError):
+        if state["Running"]:
+            return linux.open_network_namespace(state["Pid"])
+    container.reload()
+    ended = _exit(container.labels[NODE_LABEL], container.attrs["State"]["ExitCode"])
+    raise RunError(f"docker runtime: {ended} before it connected")
+
+
+def _exit(name: str, code: int) -> Exit:
+    """Docker adds 128 to the number of a signal."""
+    return Exit(name, 128 - code if code - 128 in set(signal.Signals) else code)
 
 
 def _sockets(namespaces: Sequence[int], congestion_control: str | None) -> list[socket.socket]:
@@ -231,10 +242,7 @@ def _news(client: docker.DockerClient, run: str, cleanup: ExitStack) -> ControlS
             news = ControlSocket(theirs)
             for event in events:
                 facts = event["Actor"]["Attributes"]
-                status = int(facts["exitCode"])
-                if status - 128 in set(signal.Signals):
-                    status = 128 - status
-                news.send({"exit": {"name": facts[NODE_LABEL], "status": status}})
+                news.send({"exit": vars(_exit(facts[NODE_LABEL], int(facts["exitCode"])))})
 
     threading.Thread(target=follow, daemon=True).start()
     cleanup.callback(ours.close)

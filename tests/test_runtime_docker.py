@@ -1,0 +1,130 @@
+"""The Docker runtime: the same worlds in containers, and that none is left."""
+
+import os
+import signal
+import sys
+
+import pytest
+from small_world import SmallWorld
+from test_runtime import check_result, family, gone, spawn, until
+
+from testbed import runtimes
+from testbed.errors import RunError
+from testbed.runtimes import Exit, NodeSpec
+from testbed.runtimes import docker as runtime
+from testbed.shaping import Shape
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.skipif(os.geteuid() != 0, reason="plugging links into containers needs root"),
+]
+
+
+@pytest.fixture(scope="module")
+def client():
+    docker = pytest.importorskip("docker")
+    try:
+        client = docker.from_env()
+        client.ping()
+    except docker.errors.DockerException as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no Docker daemon answers, and CI must have one: {error}")
+        pytest.skip(f"no Docker daemon answers: {error}")
+    yield client
+    client.close()
+
+
+def containers(client):
+    return client.containers.list(all=True, filters={"label": runtime.LABEL}, ignore_removed=True)
+
+
+def test_a_world_of_containers(client, tmp_path):
+    limits = {"cpus": 0.5, "memory_bytes": 256 << 20}
+    shown, given = tmp_path / "shown", tmp_path / "given"
+    shown.mkdir()
+    given.mkdir()
+    options = {"readable": [shown], "writable": [given], **limits}
+    with SmallWorld(tmp_path, uavs=2, runtime="docker", **options) as small:
+        small.connect()
+        facts = small.ask("uav2", "facts")
+        assert facts["capabilities"] == 0
+        assert facts["no_new_privileges"] == "1"
+        assert facts["interfaces"] == ["bs", "lo"]
+        assert not facts["root_is_writable"]
+        assert small.ask("uav1", "may_write", folders=[str(shown), str(given), "/tmp"]) == [
+            False,
+            True,
+            True,
+        ]
+        found = {c.labels[runtime.NODE_LABEL]: c.attrs["HostConfig"] for c in containers(client)}
+        assert set(found) == {"bs", "uav1", "uav2"}
+        for config in found.values():
+            assert config["NetworkMode"] == "none"
+            assert config["ReadonlyRootfs"]
+            assert config["CapDrop"] == ["ALL"]
+            assert config["Memory"] == limits["memory_bytes"]
+            assert config["NanoCpus"] == 500_000_000
+    assert containers(client) == []
+
+
+def test_transfers_are_those_of_the_other_runtime(client, tmp_path):
+    process = spawn("docker", tmp_path)
+    check_result(process)
+    process.communicate("")
+    assert process.returncode == 0
+    assert containers(client) == []
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_when_the_orchestrator_is_killed(client, tmp_path, end):
+    process = spawn("docker", tmp_path)
+    check_result(process)
+    processes = family(process)
+    assert len(containers(client)) == 2
+    process.send_signal(end)
+    process.wait(30)
+    until(lambda: containers(client) == [], 30)
+    until(lambda: gone(processes), 30)
+
+
+def test_exits_are_told_and_logs_are_kept(client, tmp_path):
+    with SmallWorld(tmp_path, runtime="docker") as small:
+        small.order("uav1", "exit", status=3)
+        found = []
+        until(lambda: found.extend(small.world.exits()) or found, 30)
+        assert found == [Exit("uav1", 3)]
+        (bs,) = [c for c in containers(client) if c.labels[runtime.NODE_LABEL] == "bs"]
+        bs.kill()
+        until(lambda: found.extend(small.world.exits()) or len(found) > 1, 30)
+        assert found[1] == Exit("bs", -signal.SIGKILL)
+
+
+def test_a_node_that_ends_at_once_is_named(client, tmp_path):
+    nodes = [NodeSpec("bs", ["sh", "-c", "echo $WHY; exit 7"], tmp_path / "log", {"WHY": "so"})]
+    with (
+        pytest.raises(RunError, match="bs exited with status 7"),
+        runtimes.start("docker", nodes, Shape()) as world,
+    ):
+        world.connect(30)
+    assert (tmp_path / "log").read_text() == "so\n"
+    assert containers(client) == []
+
+
+def test_an_unknown_image_is_named(client, tmp_path):
+    nodes = [NodeSpec("bs", ["true"], tmp_path / "log")]
+    with pytest.raises(RunError, match="no image 'nonesuch'; make it: docker build"):
+        runtimes.start("docker", nodes, Shape(), image="nonesuch")
+
+
+def test_an_ordinary_user_is_told_to_use_the_other_runtime(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(RunError, match="needs root"):
+        runtimes.start("docker", [], Shape())
+
+
+def test_no_daemon_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
+    nodes = [NodeSpec("bs", [sys.executable], tmp_path / "log")]
+    with pytest.raises(RunError, match=r"^docker runtime: ") as refused:
+        runtimes.start("docker", nodes, Shape())
+    assert "\n" not in str(refused.value)
