@@ -188,29 +188,32 @@ def progress(what: str, total: int) -> Iterator[Advance]:
         yield lambda count: bar.advance(task, count)
 
 
-class _Terminated(BaseException):
-    """SIGTERM: leave as after Ctrl-C, so that everything that was made is removed."""
+class _Stopped(BaseException):
+    """A signal asks us to end: every context is left, so that all that was made is removed."""
+
+    def __init__(self, number: int):
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.status = 128 + number
 
 
-def _terminate(*_: object) -> None:
-    raise _Terminated
+def _stop(number: int, _: object) -> None:
+    raise _Stopped(number)
 
 
 def main() -> None:
     """Entry point of the console script."""
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     try:
-        app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except typer.TyperException as error:
         _leave(2, error.format_message())
     except InputError as error:
         _leave(2, str(error))
     except (RunError, ChannelError) as error:
         _leave(1, str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        _leave(130, "interrupted")
-    except _Terminated:
-        _leave(143, "terminated")
+    except _Stopped as error:
+        _leave(error.status, str(error))
 
 
 def _leave(status: int, message: str) -> None:

@@ -388,36 +388,63 @@ class _Crew:
             RunError: A node failed or ended, or the time is up: the message says who.
         """
         deadline = time.monotonic() + limit_s
-        waiting = {self.nodes[name].fileno(): name for name in names}
         received: dict[str, Message] = {}
-        while waiting:
-            ready, _, _ = select.select([*waiting, self.world.fileno()], [], [], POLL_S)
-            for item in ready:
-                if item == self.world.fileno():
-                    if ended := self.world.exits():
-                        raise RunError(self._last_words(ended[0]))
-                    continue
-                name = waiting.pop(item)
-                try:
-                    received[name] = self.nodes[name].expect(kind, limit_s)
-                except ControlLost as error:
-                    raise RunError(f"{name}: {error}") from None
+        waiting = {self.nodes[name].fileno(): name for name in names}
+        poll = select.poll()
+        for descriptor in (*waiting, self.world.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        # A message may have come together with an earlier one, and then lies here already.
+        ready = list(waiting)
+        while True:
+            for descriptor in ready:
+                if name := waiting.get(descriptor):
+                    message = self._take_from(name)
+                    if message is None:
+                        continue
+                    if message["kind"] != kind:
+                        raise RunError(f"{name}: {message['kind']!r} came where {kind!r} was due")
+                    received[name] = message
+                    poll.unregister(descriptor)
+                    del waiting[descriptor]
+                elif ended := self.world.exits():
+                    raise RunError(self._last_words(ended[0]))
+            if not waiting:
+                return received
             if time.monotonic() > deadline:
                 late = ", ".join(sorted(waiting.values()))
                 raise RunError(f"no {kind!r} from {late} within {limit_s:.0f} s")
             watch()
-        return received
+            ready = [descriptor for descriptor, _ in poll.poll(1000 * POLL_S)]
+
+    def _take_from(self, name: str) -> Message | None:
+        """The next message of a node, if it is there.
+
+        Raises:
+            RunError: The node failed or ended; the message says how.
+        """
+        try:
+            return self.nodes[name].take()
+        except NodeFailed as failure:
+            raise RunError(f"{name}: {failure}") from None
+        except ControlLost as lost:
+            # The world tells how it ended; let it come to that.
+            deadline = time.monotonic() + 1
+            while time.monotonic() < deadline:
+                for ended in self.world.exits():
+                    if ended.name == name:
+                        raise RunError(str(ended)) from None
+                time.sleep(0.02)
+            raise RunError(f"{name}: {lost}") from None
 
     def _last_words(self, ended: Exit) -> str:
         """How a node ended, with the reason it gave if it could still give one."""
-        node = self.nodes.get(ended.name)
-        while node is not None:
+        if node := self.nodes.get(ended.name):
             try:
-                node.receive(0.1)
+                node.take()
             except NodeFailed as failure:
                 return f"{ended}: {failure}"
             except ControlLost:
-                break
+                pass
         return str(ended)
 
 

@@ -45,7 +45,7 @@ def _default(field: FieldInfo) -> str:
     if field.default is PydanticUndefined:
         return "(required)"
     value = field.default
-    return f"`{json.dumps(value)}`" if value is not None else ""
+    return "none" if value is None else f"`{json.dumps(value)}`"
 
 
 def _what(field: FieldInfo) -> str:

@@ -17,7 +17,7 @@ from orchestrator.manifest import manifest, now
 from orchestrator.predict import Decide
 from orchestrator.profiles import profile_of
 from orchestrator.scenario import Scenario
-from testbed.errors import InputError, RunError
+from testbed.errors import InputError
 from testbed.timeline import Timeline
 
 MANIFEST = "manifest.json"
@@ -82,8 +82,8 @@ def run(
             for state in rounds:
                 done = state
         about["status"] = "complete"
-    except (RunError, KeyboardInterrupt) as error:
-        about["failure"] = str(error) or "interrupted"
+    except BaseException as error:
+        about["failure"] = str(error) or type(error).__name__
         raise
     finally:
         about["finished"] = now()

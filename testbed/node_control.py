@@ -38,21 +38,33 @@ class NodeControl:
         except RunError as error:
             raise ControlLost(f"sending {kind!r}: {error}") from None
 
-    def receive(self, timeout_s: float | None = None) -> Message:
-        """Wait for the next message.
+    def take(self, timeout_s: float | None = 0) -> Message | None:
+        """The next message, or None if none came within `timeout_s` (None waits for ever).
 
         Raises:
-            ControlLost: Nothing came within `timeout_s`, or the other side is gone or has failed.
+            NodeFailed: The other side reports that it failed.
+            ControlLost: The other side is gone.
         """
         try:
             received = self._control.receive(timeout_s)
         except RunError as error:
             raise ControlLost(str(error)) from None
         if received is None:
-            raise ControlLost(f"no answer within {timeout_s:g} s")
+            return None
         message, _ = received
         if message["kind"] == "failed":
             raise NodeFailed(message["reason"])
+        return message
+
+    def receive(self, timeout_s: float | None = None) -> Message:
+        """Wait for the next message.
+
+        Raises:
+            ControlLost: Nothing came within `timeout_s`, or the other side is gone or has failed.
+        """
+        message = self.take(timeout_s)
+        if message is None:
+            raise ControlLost(f"no answer within {timeout_s:g} s")
         return message
 
     def expect(self, kind: str, timeout_s: float | None = None) -> Message:
