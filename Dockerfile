@@ -1,0 +1,34 @@
+# An image that runs the testbed's programs: nodes of the docker runtime, or the orchestrator.
+#
+#   docker build -t uav-sfl-testbed .
+#   testbed run SCENARIO --set emulation.runtime=docker --set emulation.docker_image=uav-sfl-testbed
+#
+# BASE may be any Debian with Python 3.11 or newer and its venv module.
+ARG BASE=python:3.11-slim
+FROM ${BASE}
+
+# ns-3's models are compiled on first use.
+RUN command -v g++ >/dev/null || { \
+        apt-get update && apt-get install -y --no-install-recommends g++ \
+        && rm -rf /var/lib/apt/lists/*; \
+    }
+
+ENV PATH=/opt/testbed/bin:${PATH} PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python3 -m venv /opt/testbed
+
+# Dependencies first: they change less often than the sources, and take minutes.
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md ./
+RUN mkdir -p testbed/runtimes ns3_scenarios workloads orchestrator \
+    && pip install --no-cache-dir -c constraints.txt . \
+    && pip uninstall --yes uav-sfl-testbed
+
+COPY testbed testbed
+COPY ns3_scenarios ns3_scenarios
+COPY workloads workloads
+COPY orchestrator orchestrator
+RUN pip install --no-cache-dir --no-deps -c constraints.txt .
+
+COPY scenarios scenarios
+WORKDIR /work
+CMD ["testbed", "--help"]
