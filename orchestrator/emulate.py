@@ -16,6 +16,7 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
 from orchestrator.comparison import Budget, error_budget
+from orchestrator.files import write_whole
 from orchestrator.learning import learning_settings
 from orchestrator.plan import (
     Allocation,
@@ -126,7 +127,7 @@ def emulate(
     done = Emulation(predicted, predicted_wire, source.trace(1))
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
-    with _start(scenario, folder) as world, contextlib.ExitStack() as stack:
+    with _start(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
         crew = _Crew(world, scenario, predicted_wire, stack)
         crew.set_up(learning)
         radio = radio_of(scenario)
@@ -159,7 +160,8 @@ def emulate(
             start_s = done.measured[-1].start_s + done.measured[-1].latency_s
             yield done
         if learning is not None:
-            crew.save(folder / "adapters.safetensors")
+            state = crew.state()
+            write_whole(folder / "adapters.safetensors", lambda path: path.write_bytes(state))
         crew.stop()
 
 
@@ -172,7 +174,7 @@ class _Round:
     radio: Radio
 
 
-def _start(scenario: Scenario, folder: Path) -> World:
+def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) -> World:
     names = [BS, *(f"uav{k}" for k in range(1, scenario.uavs.count + 1))]
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
@@ -189,8 +191,17 @@ def _start(scenario: Scenario, folder: Path) -> World:
         mtu=scenario.emulation.mtu,
         charges_headers=scenario.emulation.rate_counts == "frame",
     )
+    options: dict[str, Any] = {}
+    if scenario.emulation.runtime == "docker":
+        options["image"] = scenario.emulation.docker_image
+        if learning is not None:
+            options["readable"] = [Path(learning["backbone"])]
     return runtimes.start(
-        scenario.emulation.runtime, nodes, shape, scenario.emulation.congestion_control
+        scenario.emulation.runtime,
+        nodes,
+        shape,
+        scenario.emulation.congestion_control,
+        **options,
     )
 
 
@@ -365,10 +376,11 @@ class _Crew:
             done.overruns_s += report["overruns_s"]
         done.links = slots
 
-    def save(self, path: Path) -> None:
-        """Have the base station write the global state."""
-        self.nodes[BS].send("save", path=str(path))
-        self.collect("saved", [BS], STARTUP_TIMEOUT_S)
+    def state(self) -> bytes:
+        """The global state, from the base station, as a safetensors file."""
+        self.nodes[BS].send("save")
+        saved = self.collect("saved", [BS], STARTUP_TIMEOUT_S)
+        return bytes(saved[BS]["blob"])
 
     def stop(self) -> None:
         """Let every node end by itself."""

@@ -27,14 +27,14 @@ class NodeControl:
         """For `select`."""
         return self._control.fileno()
 
-    def send(self, kind: str, **fields: Any) -> None:
-        """Send one message.
+    def send(self, kind: str, blob: bytes = b"", **fields: Any) -> None:
+        """Send one message; raw bytes arrive as its field `blob`.
 
         Raises:
             ControlLost: Nobody listens any more.
         """
         try:
-            self._control.send({"kind": kind, **fields})
+            self._control.send({"kind": kind, **fields}, blob)
         except RunError as error:
             raise ControlLost(f"sending {kind!r}: {error}") from None
 
@@ -51,7 +51,9 @@ class NodeControl:
             raise ControlLost(str(error)) from None
         if received is None:
             return None
-        message, _ = received
+        message, blob = received
+        if blob:
+            message["blob"] = blob
         if message["kind"] == "failed":
             raise NodeFailed(message["reason"])
         return message

@@ -113,8 +113,7 @@ class BaseStation:
         self.control.send("connected")
         while (order := self.control.receive())["kind"] != "stop":
             if order["kind"] == "save":
-                self.work.save(order["path"])
-                self.control.send("saved")
+                self.control.send("saved", self.work.state())
                 continue
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
             self.control.send("ready")

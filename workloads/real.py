@@ -181,9 +181,9 @@ class RealServer:
         """Average over the clients, weighted by their samples."""
         self._learner.aggregate(self._adapters, self._samples)
 
-    def save(self, path: str) -> None:
-        """Write adapters of both sides and the head, under the unsplit model's names."""
-        safetensors.torch.save_file(self._learner.state(), path)
+    def state(self) -> bytes:
+        """Adapters of both sides and the head as a safetensors file, by the unsplit names."""
+        return safetensors.torch.save(self._learner.state())
 
 
 def feature_shapes(model: SplitSwin) -> list[tuple[int, int, int]]:

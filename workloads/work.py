@@ -83,8 +83,8 @@ class ServerWork(Protocol):
     def aggregate(self) -> None:
         """Average what the clients and their server sides have become, outside emulated time."""
 
-    def save(self, path: str) -> None:
-        """Write the global state as safetensors, under the unsplit model's names."""
+    def state(self) -> bytes:
+        """The global state as a safetensors file, under the unsplit model's names."""
 
 
 class _Zeros:
@@ -159,5 +159,6 @@ class ZeroServer(_Zeros):
     def aggregate(self) -> None:
         """Nothing to average."""
 
-    def save(self, path: str) -> None:
-        """Nothing to save."""
+    def state(self) -> bytes:
+        """No state at all."""
+        return b""
