@@ -1,8 +1,8 @@
 """The report of a run: one HTML page that needs nothing but itself.
 
 `read_run` reads a run directory, the functions below it reckon what the page says in words and
-tables, and `_chart_data` packs what `templates/charts.js` and `templates/report.js` draw. A file
-that is missing costs its section, never the report.
+tables, and `_chart_data` packs what the scripts in `templates/` draw. A file that is missing costs
+its section, never the report.
 """
 
 import base64
@@ -32,6 +32,9 @@ from testbed.paradigm import paradigms
 from testbed.timeline import STEPS
 
 TEMPLATES = Path(__file__).parent / "templates"
+
+SCRIPTS = ("charts", "model", "timeline", "map", "panels", "page")
+"""In the order in which the page runs them; a later one builds on the earlier ones."""
 
 STEP_TITLES = {
     "SM": "adapters broadcast",
@@ -361,7 +364,7 @@ def lateness(run: Run) -> dict[str, float] | None:
 def _chart_data(run: Run) -> dict[str, Any]:
     """Everything that the scripts draw, as plain JSON values.
 
-    Times are rounded to a microsecond, rates to a kbit/s, positions to a decimetre.
+    Times of steps are rounded to 10 ns, rates to a kbit/s, positions to a decimetre.
     """
     scenario = run.scenario
     return {
@@ -422,8 +425,8 @@ def _spans(table: pd.DataFrame) -> dict[str, Any]:
         "client": part["client"].tolist(),
         "iteration": part["iteration"].tolist(),
         "step": [code[step] for step in part["step"]],
-        "start_s": _numbers(part["start_s"], 6),
-        "end_s": _numbers(part["end_s"], 6),
+        "start_s": _numbers(part["start_s"], 8),
+        "end_s": _numbers(part["end_s"], 8),
         "bytes": part["bytes"].tolist(),
         "total": len(ordered),
     }
@@ -640,7 +643,7 @@ def render(run: Run) -> str:
         "number": number,
         "plain": plain,
     }
-    script = "".join(_source(name) for name in ("charts.js", "report.js"))
+    script = "".join(_source(f"{name}.js") for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     manifest, rounds = dict.fromkeys(MANIFEST) | run.manifest, run.rounds
     by_step = budget_by_step(run)
@@ -709,13 +712,11 @@ def _budget_rows(run: Run) -> list[dict[str, Any]]:
 
 
 def _bytes_by_step(run: Run) -> dict[str, tuple[float, float]]:
-    """Mean bytes of each kind of transfer: payload as predicted, and what went over the link."""
-    if "predicted" not in run.tables or "measured" not in run.tables:
+    """Mean bytes of each kind of transfer: payload, and with the frames around it."""
+    kinds = ("predicted", "predicted_wire")
+    if any(kind not in run.tables for kind in kinds):
         return {}
-    means = [
-        run.tables[kind].query("bytes > 0").groupby("step")["bytes"].mean()
-        for kind in ("predicted", "measured")
-    ]
+    means = [run.tables[kind].query("bytes > 0").groupby("step")["bytes"].mean() for kind in kinds]
     return {
         step: (float(means[0][step]), float(means[1][step]))
         for step in STEPS

@@ -155,8 +155,9 @@ def _rounds(
             cb_s=wire.cb_s * rng.lognormal(0.004, 0.01, wire.cb_s.shape),
             s_s=wire.s_s * rng.lognormal(0.004, 0.01, wire.s_s.shape),
         )
-        measured = _stretched(run(real, "measured", late), 1 + abs(rng.normal(0, 4e-4)))
         predicted = run(payload, "predicted")
+        measured = _stretched(run(real, "measured", late), 1 + abs(rng.normal(0, 4e-4)))
+        measured.spans["bytes"] = predicted.spans["bytes"]  # programs count what they carry
         budgets.append(
             error_budget(predicted, measured, payload, wire, radio, trace.gain, trace.slot_s, late)
         )

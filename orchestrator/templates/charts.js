@@ -51,7 +51,8 @@ function ticks(low, high, count) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999) * power;
   const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step + 0);
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++)
+    found.push(i * step + 0);
   return found;
 }
 

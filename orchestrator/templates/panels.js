@@ -1,0 +1,290 @@
+/* Figures that stand by themselves: error budget, injector's lateness, learning. */
+
+/* --- error budget ----------------------------------------------------------------------------- */
+
+function waterfall() {
+  const holder = byId("waterfall");
+  options(
+    byId("budget-round"),
+    data.budget.map((entry) => [entry.round, `${entry.round}`]),
+    data.budget[0].round,
+  );
+  const redraw = figure(
+    holder,
+    () => `Error budget of round ${byId("budget-round").value} as a waterfall`,
+    290,
+    (svg, width, height) => {
+      const entry = data.budget.find((each) => String(each.round) === byId("budget-round").value);
+      if (entry.predicted_s === null) return;
+      const bars = levels(entry, byId("budget-axis").value);
+      const heights = bars.flatMap((bar) => (bar.total ? [bar.to] : [bar.from, bar.to]));
+      const spread = Math.max(...heights) - Math.min(...heights) || 1e-3;
+      const y = [Math.min(...heights) - spread * 0.25, Math.max(...heights) + spread * 0.2];
+      const box = [84, 26, width - 10, height - 36];
+      const up = scale(y, [box[3], box[1]]);
+      const values = ticks(...y, 5);
+      const name = tickText(values);
+      for (const value of values) {
+        shape(svg, "line", { class: "grid", x1: box[0], x2: box[2], y1: up(value), y2: up(value) });
+        shape(svg, "text", { x: box[0] - 8, y: up(value) + 4, "text-anchor": "end" }, name(value));
+      }
+      shape(svg, "text", { x: 0, y: 12 }, "latency in s; the axis does not start at zero");
+      const each = (box[2] - box[0]) / bars.length;
+      const wide = Math.min(90, each * 0.6);
+      bars.forEach((bar, index) => {
+        const x = box[0] + each * (index + 0.5) - wide / 2;
+        const [top, bottom] = bar.total
+          ? [up(bar.to), box[3]]
+          : [up(Math.max(bar.from, bar.to)), up(Math.min(bar.from, bar.to))];
+        const fill = bar.total ? colour("muted") : colour(bar.to >= bar.from ? "more" : "less");
+        const body = shape(svg, "rect", {
+          x,
+          y: top,
+          width: wide,
+          height: Math.max(1.5, bottom - top),
+          rx: 2,
+          fill,
+        });
+        shape(body, "title", {}, `${bar.name}: ${bar.text}`);
+        shape(
+          svg,
+          "text",
+          { class: "value", x: x + wide / 2, y: top - 7, "text-anchor": "middle" },
+          bar.text,
+        );
+        shape(svg, "text", { x: x + wide / 2, y: box[3] + 18, "text-anchor": "middle" }, bar.name);
+        if (index < bars.length - 1) {
+          shape(svg, "line", {
+            x1: x + wide,
+            x2: x + each,
+            y1: up(bar.to),
+            y2: up(bar.to),
+            stroke: colour("muted"),
+            "stroke-dasharray": "2 3",
+          });
+        }
+      });
+      shape(svg, "line", { class: "axis", x1: box[0], x2: box[2], y1: box[3], y2: box[3] });
+    },
+  );
+  byId("budget-round").addEventListener("change", redraw);
+  byId("budget-axis").addEventListener("change", redraw);
+  return redraw;
+}
+
+/* The bars of a waterfall: a total, one bar a part, a total. */
+function levels(entry, from) {
+  let level = entry.predicted_s;
+  const bars = [];
+  const parts = entry.parts.map((part) => {
+    const bar = {
+      name: part.name,
+      from: level,
+      to: level + part.seconds,
+      text: milliseconds(part.seconds),
+    };
+    level = bar.to;
+    return bar;
+  });
+  if (from === "rest") {
+    const framing = entry.parts.findIndex((part) => part.key === "framing");
+    bars.push(
+      {
+        name: "with framing",
+        to: parts[framing].to,
+        total: true,
+        text: `${fixed(parts[framing].to, 4)} s`,
+      },
+      ...parts.slice(framing + 1),
+    );
+  } else {
+    bars.push(
+      {
+        name: "predicted (payload)",
+        to: entry.predicted_s,
+        total: true,
+        text: `${fixed(entry.predicted_s, 4)} s`,
+      },
+      ...parts,
+    );
+  }
+  bars.push({
+    name: "measured",
+    to: entry.measured_s,
+    total: true,
+    text: `${fixed(entry.measured_s, 4)} s`,
+  });
+  return bars;
+}
+
+/* --- injector --------------------------------------------------------------------------------- */
+
+function durationText(seconds) {
+  return seconds < 1e-3
+    ? `${fixed(seconds * 1e6, 0)} µs`
+    : seconds < 1
+      ? `${fixed(seconds * 1e3, 0)} ms`
+      : `${fixed(seconds, 0)} s`;
+}
+
+function latenessChart() {
+  const { edges_s: edges, counts, marks } = data.injector;
+  return figure(
+    byId("lateness"),
+    () => "Histogram of the injector's lateness",
+    210,
+    (svg, width, height) => {
+      const box = [56, 34, width - 12, height - 42];
+      const most = Math.max(...counts);
+      const across = scale([Math.log10(edges[0]), Math.log10(edges.at(-1))], [box[0], box[2]]);
+      const up = scale([0, most], [box[3], box[1]]);
+      for (const value of ticks(0, most, 4).filter(Number.isInteger)) {
+        shape(svg, "line", { class: "grid", x1: box[0], x2: box[2], y1: up(value), y2: up(value) });
+        shape(
+          svg,
+          "text",
+          { x: box[0] - 8, y: up(value) + 4, "text-anchor": "end" },
+          fixed(value, 0),
+        );
+      }
+      counts.forEach((count, index) => {
+        const [left, right] = [
+          across(Math.log10(edges[index])),
+          across(Math.log10(edges[index + 1])),
+        ];
+        const bar = shape(svg, "rect", {
+          x: left + 0.5,
+          y: up(count),
+          width: Math.max(1, right - left - 1),
+          height: box[3] - up(count),
+          fill: colour("accent"),
+          "fill-opacity": 0.75,
+        });
+        shape(
+          bar,
+          "title",
+          {},
+          `${durationText(edges[index])} to ${durationText(edges[index + 1])}: ${count} slots`,
+        );
+      });
+      for (let power = -7; power <= 2; power++) {
+        for (const factor of [1, 2, 5]) {
+          const value = factor * 10 ** power;
+          if (value < edges[0] * 0.999 || value > edges.at(-1) * 1.001) continue;
+          shape(
+            svg,
+            "text",
+            { x: across(Math.log10(value)), y: box[3] + 17, "text-anchor": "middle" },
+            durationText(value),
+          );
+        }
+      }
+      let clear = -Infinity;
+      for (const [name, value] of Object.entries(marks)) {
+        const x = across(Math.log10(Math.max(value, edges[0])));
+        shape(svg, "line", {
+          x1: x,
+          x2: x,
+          y1: box[1] - 6,
+          y2: box[3],
+          stroke: colour("ink"),
+          "stroke-dasharray": "3 3",
+        });
+        if (x - clear > 30) {
+          shape(
+            svg,
+            "text",
+            { class: "value", x: Math.min(x, width - 14), y: box[1] - 11, "text-anchor": "middle" },
+            name,
+          );
+          clear = x;
+        }
+      }
+      shape(svg, "line", { class: "axis", x1: box[0], x2: box[2], y1: box[3], y2: box[3] });
+      shape(svg, "text", { x: 0, y: 11 }, "slots");
+      shape(
+        svg,
+        "text",
+        { x: box[2], y: height - 4, "text-anchor": "end" },
+        "lateness, logarithmic",
+      );
+    },
+  );
+}
+
+/* --- learning --------------------------------------------------------------------------------- */
+
+function learningChart(id, column, title) {
+  const points = (curve) =>
+    curve.time_s.map((time, i) => [time, curve[column][i]]).filter(([, value]) => value !== null);
+  const all = data.learning.flatMap((curve) => [curve, ...curve.clients]).flatMap(points);
+  const holder = byId(id);
+  if (!all.length) {
+    holder.append(element("p", { class: "absent" }, `${title} was not recorded.`));
+    return () => {};
+  }
+  return figure(
+    holder,
+    () => `${title} against emulated time`,
+    280,
+    (svg, width, height) => {
+      const [times, values] = [all.map((point) => point[0]), all.map((point) => point[1])];
+      const range = (list) =>
+        list.reduce(
+          ([low, high], v) => [Math.min(low, v), Math.max(high, v)],
+          [Infinity, -Infinity],
+        );
+      const [, last] = range(times);
+      const [low, high] = range(values);
+      const y = [Math.min(0, low), high > 0 ? high * 1.05 : 1];
+      const [across, up] = axes(svg, {
+        x: [0, last],
+        y,
+        box: [46, 28, width - 12, height - 40],
+        xLabel: "emulated time in s",
+        yLabel: title,
+      });
+      const line = (curve, attributes) =>
+        shape(svg, "polyline", {
+          points: points(curve)
+            .map(([time, value]) => `${across(time)},${up(value)}`)
+            .join(" "),
+          fill: "none",
+          "stroke-linejoin": "round",
+          ...attributes,
+        });
+      data.learning.forEach((curve, index) => {
+        const stroke = colour(`ring-${(index % 4) + 1}`);
+        for (const client of curve.clients)
+          shape(
+            line(client, {
+              stroke,
+              "stroke-width": 1,
+              "stroke-opacity": curve.clients.length > 12 ? 0.15 : 0.3,
+            }),
+            "title",
+            {},
+            `UAV ${client.client}`,
+          );
+        const bold = line(curve, { stroke, "stroke-width": 2.6 });
+        shape(bold, "title", {}, curve.label);
+        for (const [time, value] of points(curve)) {
+          const dot = shape(svg, "circle", { cx: across(time), cy: up(value), r: 4, fill: stroke });
+          shape(dot, "title", {}, `${curve.label}: ${fixed(value, 4)} at ${fixed(time, 2)} s`);
+        }
+        shape(
+          svg,
+          "text",
+          {
+            class: "value",
+            x: width - 12 - 110 * (data.learning.length - 1 - index),
+            y: 14,
+            "text-anchor": "end",
+            style: `fill:${stroke}`,
+          },
+          curve.label,
+        );
+      });
+    },
+  );
+}
