@@ -34,6 +34,7 @@ class Page:
         self._to, self._from = to_browser, from_browser
         self._buffer = b""
         self._serial = 0
+        self._loads = 0
         self._session: str | None = None
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -70,6 +71,8 @@ class Page:
     def _note(self, event: dict[str, Any]) -> None:
         params = event.get("params", {})
         match event.get("method"):
+            case "Page.loadEventFired":
+                self._loads += 1
             case "Runtime.exceptionThrown":
                 details = params["exceptionDetails"]
                 self.errors.append(details.get("exception", {}).get("description", str(details)))
@@ -91,9 +94,10 @@ class Page:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
+        before = self._loads
         self.call("Page.navigate", url=path.as_uri())
-        self.wait(lambda: self.js("location.href") == path.as_uri())
-        self.wait(lambda: self.js("document.readyState") == "complete")
+        while self._loads == before:
+            self._note(self._next())
         self.settle()
 
     def js(self, expression: str) -> Any:

@@ -19,7 +19,7 @@ function planOfUavs() {
   const reach = 1.06 * Math.max(farthest, outer);
   const slider = byId("time");
   const layer = {};
-  for (const name of ["rings", "paths", "beams", "uavs", "scale"]) layer[name] = shape(svg, "g");
+  for (const name of ["rings", "paths", "beams", "scale", "uavs"]) layer[name] = shape(svg, "g");
   let time = axis.from;
   let bounds = axis.bounds;
 
@@ -96,7 +96,7 @@ function planOfUavs() {
         if (r > 0)
           setText(
             shape(
-              layer.rings,
+              layer.scale,
               "text",
               { x: base[0], y: -base[1] - r - 4 * pixel, ...text },
               `${r} m`,
@@ -156,6 +156,7 @@ function planOfUavs() {
 
   function setText(node, size) {
     node.style.fontSize = `${size * pixel}px`;
+    node.style.strokeWidth = `${3 * pixel}px`; // a halo, so that lines do not cross it out
   }
 
   /* What shows one UAV, made once: beam, dot and name on the map, and its row in the table. */
