@@ -10,7 +10,7 @@ that would balance it follow in closed form but for one bisection.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from orchestrator.predict import Decide, Situation
 from orchestrator.profiles import profile_of
 from orchestrator.scenario import STAGES, Scenario
 from orchestrator.shares import least_share, lifted
+from testbed.paradigm import Paradigm
 
 FORECAST_SLOT_S = 1.0
 """Forecasts know nothing finer, and coarse slots make the engine three times faster."""
@@ -31,7 +32,7 @@ LONGEST_FORECAST_SLOTS = 1 << 17
 
 CHILDREN = 32
 PARENTS = 6
-GENERATIONS = 24
+GENERATIONS = 12
 BALANCING_STEPS = 6
 """Balancing alone, from equal shares, before the search begins."""
 NEWTON_STEPS = 5
@@ -130,16 +131,20 @@ class Candidates:
         """The candidates of these indices."""
         return Candidates(self.split[index], self.alpha[index], self.beta[index], self.rho[index])
 
-    def allocation(self, at: int) -> Allocation:
-        """One of them."""
-        return Allocation(int(self.split[at]), self.alpha[at], self.beta[at], self.rho[at])
+    def allocation(self, at: int, paradigm: Paradigm) -> Allocation:
+        """One of them; shares of what the paradigm does not share out are equal."""
+        equal = np.full_like(self.beta[at], 1 / self.beta.shape[1])
+        return Allocation(
+            int(self.split[at]),
+            self.alpha[at] if paradigm.server_compute == "parallel" else equal,
+            self.beta[at],
+            self.rho[at] if paradigm.gradient_transmission == "parallel" else equal,
+        )
 
 
 def joined(parts: Sequence[Candidates]) -> Candidates:
     """All candidates of the parts."""
-    return Candidates(
-        *(np.concatenate([getattr(p, name) for p in parts]) for name in _FIELDS)
-    )
+    return Candidates(*(np.concatenate([getattr(p, name) for p in parts]) for name in _FIELDS))
 
 
 _FIELDS = ("split", "alpha", "beta", "rho")
@@ -311,7 +316,7 @@ def search(
         done = joined_times([done, outlook.play(children)])
         keep = np.arange(len(tried.split))
     best = int(np.argmin(done.objective))
-    return tried.allocation(best), float(done.objective[best])
+    return tried.allocation(best, outlook.costs.paradigm), float(done.objective[best])
 
 
 def _children(
@@ -321,15 +326,23 @@ def _children(
     energy_j = times.energy_j.max(axis=1) * np.exp(rng.normal(0, 0.01, count))
     aims = balanced(outlook, parents, times, energy_j)
     way = rng.choice([0.0, 0.5, 1.0], (count, 1))
+    between = Candidates(
+        parents.split,
+        *(getattr(parents, n) ** (1 - way) * getattr(aims, n) ** way for n in _FIELDS[1:]),
+    )
+    return varied_shares(between, rng)
+
+
+def varied_shares(tried: Candidates, rng: np.random.Generator) -> Candidates:
+    """The candidates with noise on the logarithms of their shares."""
     low, high = np.log(NOISE)
-    size = np.exp(rng.uniform(low, high, (count, 1)))
+    size = np.exp(rng.uniform(low, high, (len(tried.split), 1)))
 
-    def stepped(name: str, scale: float) -> Array:
-        old, aim = getattr(parents, name), getattr(aims, name)
-        noise = np.exp(scale * size * rng.normal(size=old.shape))
-        return lifted(old ** (1 - way) * aim**way * noise)
+    def noisy(shares: Array, scale: float) -> Array:
+        return lifted(shares * np.exp(scale * size * rng.normal(size=shares.shape)))
 
-    return Candidates(parents.split, stepped("alpha", 3), stepped("beta", 1), stepped("rho", 3))
+    # Computing and power weigh less than bandwidth: to matter, they have to move further.
+    return Candidates(tried.split, noisy(tried.alpha, 3), noisy(tried.beta, 1), noisy(tried.rho, 3))
 
 
 # --- the policy ----------------------------------------------------------------------------------
