@@ -3,14 +3,16 @@
     python benchmarks/workload.py [PART]... [--model NAME] [--split U] [--repeats N] [--json FILE]
 
 Parts are steps, codec, loopback, memory and together; all by default. Each figure has its baseline
-in the same run, and ways that are compared take turns, so that a noisy machine disturbs them alike:
-a ratio is the median of the ratios of turns that followed each other.
+in the same run, and ways that are compared take turns: a ratio is the median of the ratios of turns
+that followed each other. Computing is charged in CPU seconds, which a neighbour on the machine
+stretches far less than seconds of the clock; on one thread, by default, the two are the same on a
+quiet machine.
 """
 
 import argparse
+import ctypes
 import json
 import multiprocessing
-import os
 import socket
 import statistics
 import threading
@@ -47,18 +49,23 @@ Result = dict[str, Any]
 log = Console(stderr=True)
 
 
-def timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+Clock = Callable[[], float]
+
+
+def timed(work: Callable[[], object], clock: Clock = time.process_time) -> float:
+    began = clock()
     work()
-    return time.perf_counter() - began
+    return clock() - began
 
 
-def in_turns(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+def in_turns(
+    ways: dict[str, Callable[[], object]], repeats: int, clock: Clock = time.process_time
+) -> dict[str, list[float]]:
     """Seconds of each way, by turn; the first turn warms up and does not count."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats + 1):
         for name, work in ways.items():
-            seconds = timed(work)
+            seconds = timed(work, clock)
             if turn:
                 times[name].append(seconds)
             log.print(f"{'turn ' + str(turn) if turn else 'warm-up'}: {name} {seconds:.4g} s")
@@ -172,11 +179,11 @@ def steps(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
     profile = profile_for(config.model, config.classes, config.rank)
     cf, s, cb = (min(seconds[name][1:]) for name in ("CF", "S", "CB"))
     result: Result = {
-        "seconds": times,
+        "cpu_s": times,
         "CF_s": cf,
         "S_s": s,
         "CB_s": cb,
-        "CF_gflops_per_s": batch * profile.client_forward_flops[split - 1] / cf / 1e9,
+        "CF_gflops_per_cpu_s": batch * profile.client_forward_flops[split - 1] / cf / 1e9,
         "split over monolithic": ratio(times, "split", "monolithic"),
         "split over peft monolithic": ratio(times, "split", "peft monolithic"),
         "client backward over forward (paper: 2)": statistics.median(
@@ -238,7 +245,9 @@ def loopback(config: ModelConfig, split: int, batch: int, repeats: int) -> Resul
         exchange(lambda sock: wire.send(sock, header, payload=payload), wire_receive) as ours,
         grpc_exchange(bytes(payload)) as theirs,
     ):
-        times = in_turns({"gRPC": theirs, "plain sendall": plain, "wire": ours}, 5 * repeats)
+        times = in_turns(
+            {"gRPC": theirs, "plain sendall": plain, "wire": ours}, 5 * repeats, time.perf_counter
+        )
     return {
         f"{name}_mib_per_s": len(payload) / MIB / statistics.median(seconds)
         for name, seconds in times.items()
@@ -290,7 +299,10 @@ def grpc_exchange(payload: bytes) -> Iterator[Callable[[], None]]:
 
 
 def memory(config: ModelConfig, split: int, clients: int) -> Result:
-    """Proportional set size of a BS that serves K clients: ours, and beside it K models."""
+    """Proportional set size of a BS that serves K clients: ours, and beside it K models.
+
+    Between passes: what is held, not the activations of a pass.
+    """
     file = backbone_file(config, cache_folder())
     spawn = multiprocessing.get_context("spawn")
     result: Result = {"backbone_mib": file.stat().st_size / MIB}
@@ -311,7 +323,7 @@ def server_memory(config: ModelConfig, file: Path, split: int, clients: int) -> 
     for client in range(1, clients + 1):
         # One sample touches all weights and makes all optimiser states.
         server.forward_backward(client, smashed, torch.zeros(1, dtype=torch.int64))
-    return {"total_mib": pss_mib(), "python_and_torch_mib": bare}
+    return held(bare)
 
 
 def copies_memory(config: ModelConfig, file: Path, split: int, clients: int) -> Result:
@@ -328,7 +340,14 @@ def copies_memory(config: ModelConfig, file: Path, split: int, clients: int) -> 
         smashed = torch.zeros(1, *shape_of(model, split))
         server.forward_backward(1, smashed, torch.zeros(1, dtype=torch.int64))
         learners.append(server)
-    return {"total_mib": pss_mib(), "python_and_torch_mib": bare}
+    return held(bare)
+
+
+def held(bare_mib: float) -> Result:
+    # What the C library keeps of freed activations is not held by anyone.
+    ctypes.CDLL(None).malloc_trim(0)
+    total = pss_mib()
+    return {"total_mib": total, "beyond_python_and_torch_mib": total - bare_mib}
 
 
 def pss_mib() -> float:
@@ -356,7 +375,7 @@ def together(config: ModelConfig, split: int, batch: int, repeats: int, waiting:
     return {
         "split": split,
         "waiting": waiting,
-        "seconds": times,
+        "cpu_s": times,
         "together over one by one": ratio(times, "together", "one by one"),
     }
 
@@ -389,7 +408,7 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=10, help="clients of the together part")
     parser.add_argument("--together-split", type=int, help="split of the together part")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
@@ -419,7 +438,7 @@ def main() -> None:
         show(part, results[part])
     if {"steps", "codec"} <= results.keys():
         once_ms = results["codec"]["float32 encode_ms"] + results["codec"]["float32 decode_ms"]
-        share = 2e-3 * once_ms / min(results["steps"]["seconds"]["split"])
+        share = 2e-3 * once_ms / min(results["steps"]["cpu_s"]["split"])
         results["codec over step"] = share
         print(f"encoding and decoding, up and down, over the split step: {share:.2e}")
     if options.json:

@@ -103,7 +103,7 @@ def test_synthetic_images_depend_on_seed_and_index_alone() -> None:
 
 def test_synthetic_patterns_are_cyclic() -> None:
     """A pattern shifted over the edge has no seam that would give its position away."""
-    pattern = Synthetic(10, 2, 64, 1, True)._patterns[0]
+    pattern = Synthetic(10, 2, 64, 1, True)._pattern(0)
     inner = (pattern[:, 1:] - pattern[:, :-1]).abs().amax()
     seam = (pattern[:, 0] - pattern[:, -1]).abs().amax()
     assert seam <= inner * 1.01

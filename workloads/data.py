@@ -53,34 +53,29 @@ class Synthetic:
         self.classes = classes
         self.labels = np.arange(samples, dtype=np.int64) % classes
         self._size = size
-        self._name = f"{'train' if train else 'test'}"
+        self._part = "train" if train else "test"
         self._seed = seed
-        grid = torch.stack(
-            [
-                torch.randn(3, 8, 8, generator=generator(seed, f"class {label}"))
-                for label in range(classes)
-            ]
-        )
-        # A border of one cell from the other side keeps the enlarged pattern cyclic.
-        cell = size / 8
-        margin = round(cell)
-        enlarged = functional.interpolate(
-            functional.pad(grid, (1, 1, 1, 1), mode="circular"),
-            size=(size + 2 * margin, size + 2 * margin),
-            mode="bilinear",
-        )
-        self._patterns = enlarged[:, :, margin : margin + size, margin : margin + size]
 
     def images(self, indices: Sequence[int] | Indices) -> Tensor:
         """Images [n, 3, S, S]."""
         return torch.stack([self._image(int(index)) for index in indices])
 
     def _image(self, index: int) -> Tensor:
-        random = generator(self._seed, f"{self._name} {index}")
+        random = generator(self._seed, f"{self._part} {index}")
         down, right = torch.randint(self._size, (2,), generator=random).tolist()
         strength = 1 + 0.5 * torch.rand((), generator=random)
-        pattern = self._patterns[int(self.labels[index])].roll((down, right), (1, 2))
+        pattern = self._pattern(int(self.labels[index])).roll((down, right), (1, 2))
         return strength * pattern + 0.5 * torch.randn(pattern.shape, generator=random)
+
+    def _pattern(self, label: int) -> Tensor:
+        # Enlarged when asked for: a hundred of them in the model's size would take 60 MB a process.
+        grid = torch.randn(1, 3, 8, 8, generator=generator(self._seed, f"class {label}"))
+        # A border of one cell from the other side keeps the enlarged pattern cyclic.
+        margin = round(self._size / 8)
+        side = self._size + 2 * margin
+        padded = functional.pad(grid, (1, 1, 1, 1), mode="circular")
+        enlarged = functional.interpolate(padded, size=(side, side), mode="bilinear")[0]
+        return enlarged[:, margin : margin + self._size, margin : margin + self._size]
 
 
 class Cifar100:
