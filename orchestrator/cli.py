@@ -36,8 +36,10 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write what was computed as JSON.")
 ]
 
-Advance = Callable[[int], None]
+Advance = Callable[..., None]
 Show = Callable[[str, float, float], None]
+
+PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 
 out = Console()
 err = Console(stderr=True)
@@ -63,8 +65,8 @@ def trace(
         step, have = max(slots // 100, 1000), 0
         while have < slots:
             made = source.trace(min(have + step, slots))
-            advance(min(made.slots, slots) - have)
             have = min(made.slots, slots)
+            advance(have)
         assert made.position_m is not None
         replace(
             made,
@@ -95,9 +97,7 @@ def predict(
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
     with open_source(parsed, trace_file) as source, progress("rounds", parsed.rounds) as advance:
-        timeline = predict_rounds(
-            parsed, source, profile_of(parsed), progress=lambda done: advance(1)
-        )
+        timeline = predict_rounds(parsed, source, profile_of(parsed), progress=advance)
     if json_file is not None:
         write_json(
             json_file,
@@ -131,13 +131,12 @@ def run(
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
-    with run_folder(output, overwrite) as folder:
-        with open_source(parsed, trace_file) as source, emulated_progress() as show:
-            done = run_scenario(parsed, source, folder, progress=show)
-        if output is not None:
-            from orchestrator.report import write_report
-
-            write_report(folder)
+    with (
+        run_folder(output, overwrite) as folder,
+        open_source(parsed, trace_file) as source,
+        emulated_progress() as show,
+    ):
+        done = run_scenario(parsed, source, folder, progress=show)
     if json_file is not None:
         write_json(json_file, done.to_json(parsed))
     for table in (comparison_table(done), step_comparison_table(done), budget_table(done)):
@@ -145,6 +144,81 @@ def run(
         out.print()
     if output is not None:
         out.print(f"report: {output / 'report.html'}")
+
+
+@app.command()
+def report(
+    run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Also PNG and PDF figures, in DIR/figures.")
+    ] = False,
+) -> None:
+    """Write a run's report again, from what its directory holds."""
+    from orchestrator.report import write_report
+
+    out.print(f"{write_report(run_dir)}")
+    if figures:
+        from orchestrator.report_figures import figures as draw
+
+        for path in draw(run_dir, run_dir / "figures"):
+            out.print(f"{path}")
+
+
+@app.command()
+def theory(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Hold the paper's closed forms, bounds and theorems against the engine."""
+    from orchestrator.channel import open_source
+    from orchestrator.claims import run as hold
+    from orchestrator.files import check_writable, write_json
+    from orchestrator.profiles import profile_of
+    from orchestrator.scenario import load
+
+    parsed = load(scenario, overrides or [])
+    check_writable("--json", json_file)
+    with open_source(parsed, trace_file) as source:
+        table = hold(parsed, source, profile_of(parsed))
+    if json_file is not None:
+        write_json(json_file, table.frame().to_dict(orient="records"))
+    out.print(table)
+
+
+@app.command()
+def reproduce(
+    what: Annotated[list[str], typer.Argument(help="table2, fig3 to fig7, or all.")],
+    output: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder to write to.")
+    ] = Path("results/paper"),
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each mean.")] = 500,
+) -> None:
+    """Reproduce the paper's table and figures, its numbers beside ours."""
+    from orchestrator.reproduce import run as reproduce_all
+    from orchestrator.scenario import load
+
+    with progress("cells", 0) as advance:
+        summary = reproduce_all(
+            what, output, load(PAPER), rounds=rounds, progress=lambda done, of: advance(done, of)
+        )
+    out.print(summary)
+    out.print(f"written to {output}")
+
+
+@app.command()
+def doctor(json_file: JsonFile = None) -> None:
+    """Tell what this machine can do, and what to do about what is missing."""
+    from orchestrator.files import check_writable, write_json
+    from orchestrator.tables import findings_table
+    from testbed.doctor import examine
+
+    check_writable("--json", json_file)
+    findings = examine()
+    if json_file is not None:
+        write_json(json_file, [finding.to_json() for finding in findings])
+    out.print(findings_table(findings))
 
 
 @contextmanager
@@ -173,7 +247,7 @@ def _rounds(rounds: int | None) -> list[str]:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Advance]:
-    """A progress bar on stderr; yields a function that advances it."""
+    """A progress bar on stderr; yields a function that sets how much is done, and of how much."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     with Progress(
@@ -185,7 +259,7 @@ def progress(what: str, total: int) -> Iterator[Advance]:
         transient=True,
     ) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
+        yield lambda done, of=total: bar.update(task, completed=done, total=of)
 
 
 class _Stopped(BaseException):

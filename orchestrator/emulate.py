@@ -6,7 +6,7 @@ import secrets
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def emulate(
     *,
     decide: Decide | None = None,
     progress: Progress = lambda text, done, total: None,
-) -> Iterator[Emulation]:
+) -> Generator[Emulation, None, None]:
     """Emulate the scenario's rounds; yields what there is after each round.
 
     Close the generator (`contextlib.closing`) to end the nodes before the last round.
@@ -228,7 +228,7 @@ class _Crew:
     def set_up(self, learning: dict[str, Any] | None) -> None:
         """Tell every node who it is, and wait until all are connected over the links."""
         clients = self.scenario.uavs.count
-        common = {
+        common: dict[str, Any] = {
             "token": secrets.token_hex(16),
             "timeout_s": max(self.limit_s, STARTUP_TIMEOUT_S),
         }
@@ -305,7 +305,7 @@ class _Crew:
 
     def _order(self, round_: _Round, sizes: RoundSizes, table: "_RateTable") -> None:
         plan, paradigm = round_.link_plan, self.scenario.scheme
-        common = {
+        common: dict[str, Any] = {
             "round": round_.index,
             "split": plan.allocation.split,
             "iterations": plan.iterations,
@@ -345,7 +345,7 @@ class _Crew:
         measured = _measured(round_, reports)
         boundaries_s = np.array([clock.at(int(ns)) for ns in slots.done_ns], dtype=np.float64)
         later = slots.slot > table.first
-        edges_s = np.arange(table.channel.slots + 1) * table.slot_s
+        edges_s: Array = np.arange(table.channel.slots + 1) * table.slot_s
         edges_s[slots.slot[later]] = boundaries_s[later]
         done.channel = table.channel
         done.measured.append(measured)

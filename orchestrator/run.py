@@ -5,6 +5,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +17,7 @@ from orchestrator.files import write_json, write_whole
 from orchestrator.manifest import manifest, now
 from orchestrator.predict import Decide
 from orchestrator.profiles import profile_of
+from orchestrator.report import write_report
 from orchestrator.scenario import Scenario
 from testbed.errors import InputError
 from testbed.timeline import Timeline
@@ -25,14 +27,14 @@ MANIFEST = "manifest.json"
 
 @contextlib.contextmanager
 def run_folder(out: Path | None, overwrite: bool) -> Iterator[Path]:
-    """A folder to fill: becomes `out` when the context ends, whole; gone where none is wanted.
+    """A folder to fill: becomes `out`, with a report, when the context ends and it holds a run.
 
     Raises:
         InputError: `out` is taken.
     """
     if out is None:
-        with tempfile.TemporaryDirectory(prefix="testbed-run-") as folder:
-            yield Path(folder)
+        with tempfile.TemporaryDirectory(prefix="testbed-run-") as temporary:
+            yield Path(temporary)
         return
     if out.exists() and not (overwrite and (out / MANIFEST).is_file()):
         remedy = "or pass --overwrite" if (out / MANIFEST).is_file() else "it holds no run"
@@ -50,6 +52,7 @@ def run_folder(out: Path | None, overwrite: bool) -> Iterator[Path]:
             if out.exists():
                 shutil.rmtree(out)
             folder.rename(out)
+            write_report(out)
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -121,7 +124,7 @@ def write_run(scenario: Scenario, done: Emulation, folder: Path) -> None:
         budget.steps.melt(KEYS, list(PARTS), "part", "seconds") for budget in done.budgets
     )
     for name, table in tables.items():
-        write_whole(folder / f"{name}.parquet", lambda p, t=table: t.to_parquet(p, index=False))
+        write_whole(folder / f"{name}.parquet", partial(table.to_parquet, index=False))
     done.channel.save(folder / "trace.npz")
     text = json.dumps(scenario.model_dump(mode="json"), indent=1)
     write_whole(folder / "scenario.json", lambda p: p.write_text(text + "\n", encoding="utf-8"))

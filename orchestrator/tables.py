@@ -1,9 +1,13 @@
 """Results as tables for the console."""
 
+from collections.abc import Sequence
+
+from rich.markup import escape
 from rich.table import Table
 
 from orchestrator.comparison import PARTS, step_table
 from orchestrator.emulate import Emulation
+from testbed.doctor import Finding
 from testbed.timeline import Timeline
 
 MOST_ROWS = 20
@@ -15,15 +19,15 @@ def rounds_table(timeline: Timeline) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("round", "paradigm", "u", "start s", "latency s", "max energy J", "objective"):
         table.add_column(column, justify="left" if column == "paradigm" else "right")
-    for row in summary.head(MOST_ROWS).itertuples():
+    for row in summary.head(MOST_ROWS).to_dict("records"):
         table.add_row(
-            str(row.round),
-            str(row.paradigm),
-            str(row.split),
-            f"{row.start_s:.3f}",
-            f"{row.latency_s:.3f}",
-            f"{row.max_energy_j:.3f}",
-            f"{row.objective:.3f}",
+            str(row["round"]),
+            row["paradigm"],
+            str(row["split"]),
+            f"{row['start_s']:.3f}",
+            f"{row['latency_s']:.3f}",
+            f"{row['max_energy_j']:.3f}",
+            f"{row['objective']:.3f}",
         )
     if len(summary) > MOST_ROWS:
         table.add_row("...")
@@ -68,12 +72,12 @@ def step_comparison_table(done: Emulation) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("step", "predicted wire s", "measured s", "difference ms"):
         table.add_column(column, justify="left" if column == "step" else "right")
-    for row in means.itertuples():
+    for step, row in means.to_dict("index").items():
         table.add_row(
-            str(row.Index),
-            f"{row.predicted_s:.4f}",
-            f"{row.measured_s:.4f}",
-            f"{1e3 * (row.measured_s - row.predicted_s):+.3f}",
+            str(step),
+            f"{row['predicted_s']:.4f}",
+            f"{row['measured_s']:.4f}",
+            f"{1e3 * (row['measured_s'] - row['predicted_s']):+.3f}",
         )
     return table
 
@@ -86,4 +90,18 @@ def budget_table(done: Emulation) -> Table:
         table.add_column(f"{part} ms", justify="right")
     for budget in done.budgets:
         table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+.2f}" for p in PARTS))
+    return table
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """What the doctor found: what is there, what is not, what follows and how to get it."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for finding in findings:
+        table.add_row(
+            "[green]ok[/]" if finding.ok else "[red]--[/]", finding.name, escape(finding.detail)
+        )
+        if not finding.ok:
+            table.add_row("", "", f"for: {escape(finding.needed_for)}")
+            if finding.remedy:
+                table.add_row("", "", f"get: {escape(finding.remedy)}")
     return table

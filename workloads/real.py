@@ -183,7 +183,7 @@ class RealServer:
 
     def state(self) -> bytes:
         """Adapters of both sides and the head as a safetensors file, by the unsplit names."""
-        return safetensors.torch.save(self._learner.state())
+        return bytes(safetensors.torch.save(self._learner.state()))
 
 
 def feature_shapes(model: SplitSwin) -> list[tuple[int, int, int]]:
