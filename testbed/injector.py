@@ -35,33 +35,50 @@ SPIN_NS = 150_000
 """The last stretch before a boundary is spent awake: a sleeper may wake that much too late."""
 
 
+@dataclass
+class _Block:
+    """Rates of slots from `first` up to `end`, as one run of values."""
+
+    first: int
+    end: int
+    width: int
+    values: "memoryview[float]"
+
+
 class _Table:
-    """Rates by slot; rows of (1 + variants)·K values: the uplinks, then each downlink variant."""
+    """Rates by slot; (1 + variants)·K values each: the uplinks, then each downlink variant."""
 
     def __init__(self, clients: int) -> None:
         self._clients = clients
-        self._rows: dict[int, memoryview[float]] = {}
-        self.end = 0
+        self._blocks: list[_Block] = []
+
+    @property
+    def end(self) -> int:
+        """The first slot without rates."""
+        return self._blocks[-1].end if self._blocks else 0
 
     def add(self, first: int, variants: int, blob: bytes) -> None:
+        """Take over the rates from a slot on, instead of those that were there from it on."""
         values: memoryview[float] = memoryview(blob).cast("d")
         width = self._clients * (1 + variants)
-        for slot in [slot for slot in self._rows if slot >= first]:
-            del self._rows[slot]
-        count = len(values) // width
-        for index in range(count):
-            self._rows[first + index] = values[index * width : (index + 1) * width]
-        self.end = first + count
+        for block in self._blocks:
+            block.end = min(block.end, first)
+        self._blocks = [block for block in self._blocks if block.first < block.end]
+        self._blocks.append(_Block(first, first + len(values) // width, width, values))
 
     def row(self, slot: int, phase: int) -> tuple[Sequence[float], Sequence[float]] | None:
-        """Uplink and downlink rates of a slot in bit/s."""
-        if (row := self._rows.get(slot)) is None:
-            return None
-        clients = self._clients
-        return row[:clients], row[(1 + phase) * clients : (2 + phase) * clients]
+        """Uplink and downlink rates of a slot in bit/s; None where there are none."""
+        for block in self._blocks:
+            if block.first <= slot < block.end:
+                start = (slot - block.first) * block.width
+                uplink = block.values[start : start + self._clients]
+                start += (1 + phase) * self._clients
+                return uplink, block.values[start : start + self._clients]
+        return None
 
     def forget_before(self, slot: int) -> None:
-        self._rows.pop(slot - 1, None)
+        """Drop what nobody will ask for again."""
+        self._blocks = [block for block in self._blocks if block.end > slot]
 
 
 class _Service:
@@ -89,12 +106,14 @@ class _Service:
         gc.collect()
         gc.freeze()
         gc.disable()
+        prepared: _Prepared | None = None
         while True:
             if self._running:
                 deadline = self._clock.monotonic_ns((self._slot + 1) * self._slot_s)
-                prepared = self._prepare(self._slot + 1)
+                prepared = prepared or self._prepare(self._slot + 1)
                 if not self._message_before(deadline):
                     self._at_boundary(deadline, prepared)
+                    prepared = None
                     continue
             else:
                 self._message_before(None)
@@ -103,6 +122,7 @@ class _Service:
                 if header["do"] == "stop":
                     return
                 getattr(self, f"_do_{header.pop('do')}")(blob=blob, **header)
+                prepared = None
 
     def _message_before(self, deadline: int | None) -> bool:
         """Wait for something from the control socket (True) or for the deadline (False)."""
@@ -148,6 +168,8 @@ class _Service:
 
     def _do_rates(self, first: int, variants: int, warn_slots: int, blob: bytes) -> None:
         self._table.add(first, variants, blob)
+        if self._phase >= variants:
+            self._phase = 0
         self._warn_slots = warn_slots
         self._told_low = False
 
@@ -226,12 +248,15 @@ class _Prepared:
             self.changes += len(messages)
 
     def send(self) -> int:
-        """Set the rates; the monotonic time in ns when the kernel had acknowledged them all."""
+        """Set the rates; the monotonic time in ns when the kernel had done so.
+
+        It acts, and answers, before `sendmsg` returns; so its answers can be read afterwards.
+        """
         for site, batch in self._batches:
             site.netlink.send(batch)
+        done = time.monotonic_ns()
         for site, _ in self._batches:
             site.netlink.check()
-        done = time.monotonic_ns()
         for end, rate in self._ends:
             end.changed(rate)
         return done
@@ -302,6 +327,7 @@ class Injector:
         self._control = ControlSocket(control)
         self._events: list[dict[str, Any]] = []
         self._lock = threading.Lock()
+        self._variants = 0
 
     def await_wired(self, timeout_s: float = 60) -> None:
         """Wait until all links are made.
@@ -319,20 +345,22 @@ class Injector:
         *downlink_bps: "npt.NDArray[np.float64]",
         warn_slots: int = 20,
     ) -> None:
-        """Give the links' rates from a slot on; what was given for these slots before is dropped.
+        """Give the links' rates from a slot on; what was given from there on before is dropped.
 
         Rates are those of the real link in bit/s: the scenario's divided by the dilation. 0 is an
-        outage: the links hold their frames.
+        outage: the links hold their frames. They are set at slot boundaries alone: a table that
+        comes in the middle of its first slot shows from the next one on.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
             uplink_bps: Shape [K, n].
-            downlink_bps: One or more of shape [K, n]; `phase` chooses among them.
+            downlink_bps: One or more of shape [K, n]; `phase` chooses among them, at first 0.
             warn_slots: A `low` event comes when no more slots than that are left.
         """
         import numpy as np
 
         table = np.stack([uplink_bps, *downlink_bps]).astype(np.float64)
+        self._variants = len(downlink_bps)
         blob = np.ascontiguousarray(table.transpose(2, 0, 1)).tobytes()
         with self._lock:
             self._send(
@@ -356,8 +384,13 @@ class Injector:
         """Switch all downlinks to another variant of the table, at once.
 
         Returns:
-            Monotonic time in ns when the kernel had acknowledged it.
+            Monotonic time in ns when the kernel had done so.
+
+        Raises:
+            ValueError: The table has no such variant.
         """
+        if not 0 <= index < self._variants:
+            raise ValueError(f"phase {index}: the table has {self._variants} downlink variants")
         with self._lock:
             self._send("phase", index=index)
             return int(self._await("phase")["done_ns"])
@@ -385,7 +418,10 @@ class Injector:
             return events
 
     def report(self) -> Report:
-        """What it did since the last report, and the links' counters."""
+        """What it did since the last report, and the links' counters.
+
+        Reading many links takes milliseconds: ask between rounds rather than during one.
+        """
         import numpy as np
 
         with self._lock:
