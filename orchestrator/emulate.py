@@ -345,7 +345,7 @@ class _Crew:
         measured = _measured(round_, reports)
         boundaries_s = np.array([clock.at(int(ns)) for ns in slots.done_ns], dtype=np.float64)
         later = slots.slot > table.first
-        edges_s: Array = np.arange(table.channel.slots + 1) * table.slot_s
+        edges_s = np.arange(table.channel.slots + 1, dtype=np.float64) * table.slot_s
         edges_s[slots.slot[later]] = boundaries_s[later]
         done.channel = table.channel
         done.measured.append(measured)

@@ -41,21 +41,30 @@ def run_testbed(*words: str | Path, check: bool = True) -> subprocess.CompletedP
     return done
 
 
-def leftovers() -> list[str]:
-    """Command lines of all processes of runs that are still there."""
+MARK = f"TESTBED_TEST_{os.getpid()}"
+"""In the environment of every process of these tests' runs, and of no other."""
+os.environ[MARK] = "1"
+
+
+def family() -> list[psutil.Process]:
+    """The processes of these tests' runs that are still there."""
     found = []
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if "workloads.node" in line or "testbed.runtimes" in line:
-            found.append(line)
+    for process in psutil.process_iter():
+        try:
+            line = " ".join(process.cmdline())
+            of_a_run = "workloads.node" in line or "testbed.runtimes" in line
+            if of_a_run and MARK in process.environ():
+                found.append(process)
+        except psutil.Error:
+            continue
     return found
 
 
 def wait_until_gone(limit_s: float = 15) -> None:
     deadline = time.monotonic() + limit_s
-    while leftovers() and time.monotonic() < deadline:
+    while family() and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert leftovers() == []
+    assert family() == []
 
 
 @pytest.fixture
@@ -163,15 +172,12 @@ def test_nothing_is_left_whatever_ends_a_run(small: Path, tmp_path: Path, which:
         [*TESTBED, *map(str, words)], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     deadline = time.monotonic() + 60
-    while sum("workloads.node" in line for line in leftovers()) < 4:
+    while len(nodes := [p for p in family() if "workloads.node" in p.cmdline()]) < 4:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     time.sleep(1)
     if which == "node":
-        victim = next(
-            p for p in psutil.process_iter(["cmdline"]) if "workloads.node" in p.info["cmdline"]
-        )
-        victim.kill()
+        nodes[0].kill()
     else:
         numbers = {"interrupt": signal.SIGINT, "terminate": signal.SIGTERM, "kill": signal.SIGKILL}
         os.kill(process.pid, numbers[which])
