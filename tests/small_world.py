@@ -116,6 +116,9 @@ class SmallWorld:
         self.clock = EmulatedClock(time.monotonic_ns() + round(ahead_s * 1e9), 0.0, 1.0)
         self.injector.epoch(self.clock, slot_s)
 
+    def sleep_until(self, at_s: float) -> None:
+        time.sleep(max(0.0, (self.clock.monotonic_ns(at_s) - time.monotonic_ns()) * 1e-9))
+
     def transfer(self, links: list[int], size: int, at_s: float, down: bool) -> list[Transfer]:
         """Let the links carry `size` bytes each, all at once."""
         return self.start_transfer(links, size, at_s, down)()

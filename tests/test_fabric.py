@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from small_world import SETUP_BPS, SmallWorld
+from small_world import SETUP_BPS, SmallWorld, Transfer
 
 from testbed import linux, netlink
 from testbed.clock import EmulatedClock
@@ -13,12 +13,13 @@ from testbed.errors import RunError
 from testbed.fabric import MOST_LINKS, link_addresses
 from testbed.framing import Framing
 from testbed.netlink import Netlink, NetlinkError
-from testbed.shaping import End, Shape
+from testbed.shaping import End, Shape, transfer_end_s
 
 FRAME_BITS = 1514 * 8
-NOISE = 0.15
-"""What a transfer may be late on a machine that others use, too, as a share of its duration.
-Being early is no matter of noise: there the bound is a frame or two."""
+NOISE = 0.1
+"""What a transfer may be late on a machine that others use, too, as a share of its duration."""
+ATTEMPTS = 5
+"""Others' work may hold up a transfer; a wrong rate does so each time."""
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +36,26 @@ def fresh(small):
     return small.injector.report()
 
 
-def check(small, transfer, rates_bps, slot_s, size):
-    """A transfer ended when the shaper's accounting says."""
-    late_s = small.late_s(transfer, rates_bps, slot_s, size)
+def on_time(small, transfers, rates_bps, slot_s, size):
+    """Whether transfers over the links, in their order, ended when the shaper's accounting says.
+
+    Being early is never a matter of noise.
+    """
+    late_s = [
+        small.late_s(transfer, rates, slot_s, size)
+        for transfer, rates in zip(transfers, rates_bps, strict=False)
+    ]
     # A frame that is due just at a boundary may fall to either side of it.
     frame_s = FRAME_BITS / rates_bps[rates_bps > 0].min()
-    assert -1.5 * frame_s < late_s < NOISE * (transfer.end_s - transfer.start_s) + 0.01
+    assert min(late_s) > -1.5 * frame_s
+    return all(
+        late < NOISE * (transfer.end_s - transfer.start_s) + 0.005
+        for late, transfer in zip(late_s, transfers, strict=True)
+    )
+
+
+def attempted(attempt):
+    assert any(attempt() for _ in range(ATTEMPTS))
 
 
 def test_addresses_of_all_links_differ():
@@ -58,64 +73,91 @@ def test_transfer_ends_when_the_slots_have_carried_it(small, fresh, down):
     factors = np.array([1.0, 2.0, 0.7, 1.5, 0.5, 3.0, 1.0, 0.6] * 20)
     slow = np.stack([8e6 * factors, 16e6 * factors[::-1]])
     other = np.full_like(slow, 80e6)
-    small.run(*((other, slow) if down else (slow, other)), slot_s=slot_s)
-    found = small.transfer([1, 2], size, 0.02, down)
-    for transfer, rates in zip(found, slow, strict=True):
-        check(small, transfer, rates, slot_s, size)
-        integral_s = transfer.integral_error_s(rates, slot_s, small.on_link_bytes(size))
-        assert abs(integral_s) < 0.02 + NOISE * (transfer.end_s - transfer.start_s)
-    assert found[0].end_s > 1.4 * found[1].end_s
-    report = small.injector.report()
-    way, before = (report.downlink, fresh.downlink) if down else (report.uplink, fresh.uplink)
-    for now, then in zip(way, before, strict=True):
-        assert now.sent_bytes - then.sent_bytes >= small.on_link_bytes(size)
-        assert now.sent_bytes - then.sent_bytes < 1.01 * small.on_link_bytes(size)
-        assert now.dropped_frames == 0
-        assert now.backlog_bytes == 0
-        # One segment a packet: a GSO packet would count as one frame here.
-        assert now.sent_frames - then.sent_frames >= math.ceil(size / 1448)
+
+    def attempt():
+        before = small.injector.report()
+        small.run(*((other, slow) if down else (slow, other)), slot_s=slot_s)
+        found = small.transfer([1, 2], size, 0.02, down)
+        assert found[0].end_s > 1.2 * found[1].end_s
+        after = small.injector.report()
+        if down:
+            counts = zip(before.downlink, after.downlink, strict=True)
+        else:
+            counts = zip(before.uplink, after.uplink, strict=True)
+        for then, now in counts:
+            sent_bytes = now.sent_bytes - then.sent_bytes
+            assert 1 <= sent_bytes / small.on_link_bytes(size) < 1.01
+            assert now.dropped_frames == now.backlog_bytes == 0
+            # One segment a packet: a GSO packet would count as one frame here.
+            assert now.sent_frames - then.sent_frames >= math.ceil(size / 1448)
+        return on_time(small, found, slow, slot_s, size)
+
+    attempted(attempt)
+
+
+def test_the_shapers_accounting_is_the_integral_of_the_rates_but_for_some_frames(small):
+    """Constant rates: nothing but the idle link's credit and the last frame, which is not waited
+    for, part the two."""
+    size, rate = 2_000_000, np.full(1000, 20e6)
+    end_s = transfer_end_s(small.shape, rate.tolist(), 0.1, 0.03, small.frames(size))
+    early_s = -Transfer(0.03, end_s).integral_error_s(rate, 0.1, small.on_link_bytes(size))
+    # The account covers what an idle link has saved up; the last frame has left once it is due.
+    last_s = small.frames(size)[-1] * 8 / 20e6
+    assert early_s == pytest.approx(small.shape.burst_at(20e6) + last_s)
 
 
 def test_outage_holds_all_frames_and_leaves_no_debt(small, fresh):
-    slot_s, size, rate = 0.1, 200_000, 8e6
-    up = np.full((2, 100), rate)
+    slot_s, size = 0.1, 200_000
+    up = np.full((2, 100), 8e6)
     up[:, 1:7] = 0
-    small.run(up, up, slot_s=slot_s)
-    answer = small.start_transfer([1], size, 0.05, down=False)
-    time.sleep(max(0, (small.clock.monotonic_ns(0.2) - time.monotonic_ns()) * 1e-9))
-    early = small.injector.report().uplink[0]
-    time.sleep(max(0, (small.clock.monotonic_ns(0.6) - time.monotonic_ns()) * 1e-9))
-    late = small.injector.report().uplink[0]
-    assert late.sent_frames == early.sent_frames
-    assert late.backlog_bytes > 0
-    assert late.dropped_frames == 0
-    (transfer,) = answer()
-    # A retransmission timer would add 200 ms, the debt of a frame at 1 kbit/s twelve seconds.
-    check(small, transfer, up[0], slot_s, size)
+
+    def attempt():
+        small.run(up, up, slot_s=slot_s)
+        finish = small.start_transfer([1], size, 0.05, down=False)
+        small.sleep_until(0.2)
+        early = small.injector.report().uplink[0]
+        small.sleep_until(0.6)
+        late = small.injector.report().uplink[0]
+        assert late.sent_frames == early.sent_frames
+        assert late.backlog_bytes > 0
+        assert late.dropped_frames == 0
+        # A retransmission timer would add 200 ms, the debt of a frame at 1 kbit/s twelve seconds.
+        return on_time(small, finish(), up, slot_s, size)
+
+    attempted(attempt)
 
 
 def test_transfer_that_starts_in_an_outage_waits_for_its_end(small, fresh):
-    slot_s, size, rate = 0.1, 100_000, 8e6
-    up = np.full((2, 100), rate)
+    slot_s, size = 0.1, 100_000
+    up = np.full((2, 100), 8e6)
     up[:, 0:3] = 0
-    small.run(up, up, slot_s=slot_s)
-    (transfer,) = small.transfer([1], size, 0.15, down=False)
-    assert transfer.end_s > 0.3
-    check(small, transfer, up[0], slot_s, size)
+
+    def attempt():
+        small.run(up, up, slot_s=slot_s)
+        transfers = small.transfer([1], size, 0.15, down=False)
+        assert transfers[0].end_s > 0.3
+        return on_time(small, transfers, up, slot_s, size)
+
+    attempted(attempt)
 
 
 def test_phase_switches_the_downlinks_at_once(small, fresh):
     size = 500_000
     flat = np.ones((2, 100))
-    small.run(50e6 * flat, 2e6 * flat, 40e6 * flat, slot_s=1.0)
-    small.injector.phase(1)
-    (fast,) = small.transfer([1], size, 0.1, down=True)
-    check(small, fast, 40e6 * flat[0], 1.0, size)
-    small.injector.phase(0)
-    report = small.injector.report()
-    (slow,) = small.transfer([1], size // 10, fast.end_s + 0.1, down=True)
-    check(small, slow, 2e6 * flat[0], 1.0, size // 10)
-    assert report.slot[0] == 0
+
+    def attempt():
+        small.run(50e6 * flat, 2e6 * flat, 40e6 * flat, slot_s=1.0)
+        small.injector.phase(1)
+        fast = small.transfer([1], size, 0.1, down=True)
+        small.injector.phase(0)
+        slow = small.transfer([1], size // 10, fast[0].end_s + 0.1, down=True)
+        return on_time(small, fast, 40e6 * flat, 1.0, size) and on_time(
+            small, slow, 2e6 * flat, 1.0, size // 10
+        )
+
+    attempted(attempt)
+    with pytest.raises(ValueError, match="phase 2: the table has 2"):
+        small.injector.phase(2)
 
 
 def test_slots_are_reported_and_unchanged_rates_cost_nothing(small, fresh):
@@ -189,15 +231,19 @@ def test_an_idle_link_carries_nothing_and_payload_alone_can_be_charged(tmp_path)
         assert [way.device_sent_frames for way in (*idle.uplink, *idle.downlink)] == [0, 0]
         small.connect()
         assert small.ask("uav1", "facts")["congestion_control"] == ["reno"]
-        before = small.injector.report().uplink[0]
         slow = np.full((1, 100), 10e6)
-        small.run(slow, rate, slot_s=0.1)
-        (found,) = small.transfer([1], 400_000, 0.0, down=False)
-        check(small, found, slow[0], 0.1, 400_000)
-        after = small.injector.report().uplink[0]
-        assert 400_000 <= after.sent_bytes - before.sent_bytes < 400_010
-        wire_bytes = after.device_sent_bytes - before.device_sent_bytes
-        assert Framing(1500).on_link(400_000) <= wire_bytes < 1.01 * Framing(1500).on_link(400_000)
+
+        def attempt():
+            before = small.injector.report().uplink[0]
+            small.run(slow, rate, slot_s=0.1)
+            found = small.transfer([1], 400_000, 0.0, down=False)
+            after = small.injector.report().uplink[0]
+            assert 400_000 <= after.sent_bytes - before.sent_bytes < 400_010
+            wire_bytes = after.device_sent_bytes - before.device_sent_bytes
+            assert 1 <= wire_bytes / Framing(1500).on_link(400_000) < 1.01
+            return on_time(small, found, slow, 0.1, 400_000)
+
+        attempted(attempt)
 
 
 def test_unknown_congestion_control_is_named(tmp_path):
