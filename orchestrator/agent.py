@@ -100,7 +100,7 @@ class Seen:
     state: Tensor
     """Shape [B, D]: last decision, energies, latency (and distances without trajectories)."""
     trajectory: Tensor
-    """Shape [B, M, K, 4], rounds shorter than M padded at their end; M = 0 without."""
+    """Shape [B, K, M, 4], rounds shorter than M padded at their end; without: M = 0."""
     slots: Tensor
     """Shape [B]: how many of the M slots each round has."""
 
@@ -120,15 +120,20 @@ def seen(settings: Settings, observations: list[Observation]) -> Seen:
             parts.append(settings.metres * one["distance_m"])
         states.append(np.concatenate(parts))
         paths.append(torch.from_numpy(one.get("trajectory", np.empty((0, 1, 4), np.float32))))
+    padded = settings.metres * nn.utils.rnn.pad_sequence(paths, batch_first=True)
     return Seen(
         torch.tensor(np.array(states), dtype=torch.float32),
-        settings.metres * nn.utils.rnn.pad_sequence(paths, batch_first=True),
+        padded.transpose(1, 2).contiguous(),
         torch.tensor([len(path) for path in paths]),
     )
 
 
 class Attention(nn.Module):
-    """Eq. (Attention): what a UAV's trajectory comes to, asked from its last slot."""
+    """Eq. (Attention): what a UAV's trajectory comes to, asked from its last slot.
+
+    There is one query and the slots are many, so keys and values are never written out: the query
+    is taken back through W_K to the slots, and the slots' weighted mean on through W_V.
+    """
 
     def __init__(self, key_size: int, feature_size: int):
         super().__init__()
@@ -137,18 +142,19 @@ class Attention(nn.Module):
         self.value = _linear(4, feature_size, bias=False)
 
     def forward(self, trajectory: Tensor, slots: Tensor) -> Tensor:
-        """Features [B, K, H] of trajectories [B, M, K, 4]."""
-        count, longest = trajectory.shape[:2]
-        last = trajectory[torch.arange(count), slots - 1]
-        keys, values, query = self.key(trajectory), self.value(trajectory), self.query(last)
-        key_position = positions(longest, keys.shape[-1])
-        keys = keys + key_position[:, None]
-        values = values + positions(longest, values.shape[-1])[:, None]
-        query = query + key_position[slots - 1][:, None]
-        scores = torch.einsum("bmkd,bkd->bkm", keys, query) / math.sqrt(keys.shape[-1])
+        """Features [B, K, H] of trajectories [B, K, M, 4]."""
+        count, _, longest, _ = trajectory.shape
+        key_size, feature_size = self.key.out_features, self.value.out_features
+        key_positions = positions(longest, key_size)
+        last = trajectory[torch.arange(count), :, slots - 1]
+        query = self.query(last) + key_positions[slots - 1][:, None]
+        scores = (trajectory @ (query @ self.key.weight).unsqueeze(-1)).squeeze(-1)
+        scores = (scores + query @ key_positions.T) / math.sqrt(key_size)
         padded = torch.arange(longest) >= slots[:, None]
         weights = scores.masked_fill(padded[:, None], -math.inf).softmax(dim=-1)
-        return torch.einsum("bkm,bmkh->bkh", weights, values)
+        mean = (weights.unsqueeze(-2) @ trajectory).squeeze(-2)
+        features: Tensor = self.value(mean) + weights @ positions(longest, feature_size)
+        return features
 
 
 def positions(count: int, size: int) -> Tensor:
@@ -315,7 +321,7 @@ class Agent(nn.Module):
 def action_of(scenario: Scenario, made: dict[str, Tensor]) -> Action:
     """The environment's action; what the variant does not decide is the scenario's or equal."""
     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
-    action: Action = {name: equal for name in shared_out(scenario.scheme)}
+    action: Action = dict.fromkeys(shared_out(scenario.scheme), equal)
     action["split"] = scenario.workload.split
     for name, choice in made.items():
         action[name] = int(choice) + 1 if name == "split" else choice[0].double().numpy()

@@ -52,7 +52,8 @@ def lower_bound(
     energy_j = _over_splits(costs, radio, best, 0.0)
     longest_s = reached - costs.energy_weight * energy_j
     best = _best_gain(gain, slot_s, start_s, longest_s)
-    return np.minimum(_over_splits(costs, radio, best, costs.energy_weight), reached)
+    bound = _over_splits(costs, radio, best, costs.energy_weight)
+    return np.asarray(np.minimum(bound, reached))
 
 
 def _best_gain(gain: Array, slot_s: float, start_s: Array, longest_s: Array) -> Array:

@@ -167,7 +167,7 @@ def allocation_of(scenario: Scenario, action: Action) -> Allocation:
 # --- the environment -----------------------------------------------------------------------------
 
 
-class UavSflEnv(gymnasium.Env[Observation, Action]):
+class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # unseen by mypy
     """Rounds of split federated learning over a UAV network, one a step.
 
     The reward is minus the round's objective, in s. `info` tells its parts. A reset plays round 0

@@ -35,6 +35,8 @@ PARENTS = 6
 GENERATIONS = 12
 BALANCING_STEPS = 6
 """Balancing alone, from equal shares, before the search begins."""
+AIMS = (0.92, 1.0, 1.08)
+"""Each of these steps aims at the largest energy as it is, and at less and more."""
 NEWTON_STEPS = 5
 WORTH_A_LOOK = 1.05
 """Splits whose balanced objective is within this factor of the best one's are searched."""
@@ -289,10 +291,10 @@ def search(
     pool, times = [every], [outlook.play(every)]
     for _ in range(BALANCING_STEPS):
         energy_j = times[-1].energy_j.max(axis=1)
-        aims = [balanced(outlook, pool[-1], times[-1], f * energy_j) for f in (0.93, 1.0)]
+        aims = [balanced(outlook, pool[-1], times[-1], f * energy_j) for f in AIMS]
         made = joined(aims)
         outcome = outlook.play(made)
-        better = np.argmin(outcome.objective.reshape(2, -1), axis=0) * len(every.split)
+        better = np.argmin(outcome.objective.reshape(len(AIMS), -1), axis=0) * len(every.split)
         index = better + np.arange(len(every.split))
         pool.append(made.take(index))
         times.append(taken(outcome, index))

@@ -33,4 +33,5 @@ def lifted(weights: Array) -> Array:
     clients = weights.shape[-1]
     least = least_share(clients)
     above = np.maximum(weights - least, 1e-9)
-    return least + above * ((1 - clients * least) / above.sum(axis=-1, keepdims=True))
+    scale = (1 - clients * least) / above.sum(axis=-1, keepdims=True)
+    return np.asarray(least + above * scale)

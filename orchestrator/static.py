@@ -66,7 +66,8 @@ def _sampled(scenario: Scenario, rounds: int, slots: int) -> list[Outlook]:
     starts = range(0, rounds * apart, apart)
 
     def piece(at: int) -> Array:
-        return gain[:, at : at + length].reshape(len(gain), slots, fine).mean(axis=2)
+        fine_slots = gain[:, at : at + length].reshape(len(gain), slots, fine)
+        return np.asarray(fine_slots.mean(axis=2))
 
     return [Outlook(costs, radio, piece(at), fine * scenario.slot_s) for at in starts]
 
