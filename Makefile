@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo setup test test-full lint clean
 
 demo: setup
-	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo
+	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
 
 setup: .venv/.ready
 

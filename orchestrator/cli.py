@@ -6,8 +6,6 @@ input exits with status 2 and one line, a failed run with status 1.
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +13,7 @@ import typer
 from rich.console import Console
 
 from ns3_scenarios.trace import ChannelError
+from orchestrator.progress import shown
 from testbed.errors import InputError, RunError
 
 app = typer.Typer(
@@ -36,13 +35,9 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write what was computed as JSON.")
 ]
 
-Advance = Callable[..., None]
-Show = Callable[[str, float, float], None]
-
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 
 out = Console()
-err = Console(stderr=True)
 
 
 @app.command()
@@ -61,12 +56,12 @@ def trace(
 
     parsed = load(scenario, overrides or [])
     check_writable("--out", output)
-    with ns3_source(parsed) as source, progress("ns-3", slots) as advance:
+    with ns3_source(parsed) as source, shown("slots") as show:
         step, have = max(slots // 100, 1000), 0
         while have < slots:
             made = source.trace(min(have + step, slots))
             have = min(made.slots, slots)
-            advance(have)
+            show("ns-3", have, slots)
         assert made.position_m is not None
         replace(
             made,
@@ -96,8 +91,11 @@ def predict(
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
-    with open_source(parsed, trace_file) as source, progress("rounds", parsed.rounds) as advance:
-        timeline = predict_rounds(parsed, source, profile_of(parsed), progress=advance)
+    profile = profile_of(parsed)
+    with open_source(parsed, trace_file) as source, shown("rounds") as show:
+        timeline = predict_rounds(
+            parsed, source, profile, progress=lambda done: show("predicted", done, parsed.rounds)
+        )
     if json_file is not None:
         write_json(
             json_file,
@@ -134,7 +132,7 @@ def run(
     with (
         run_folder(output, overwrite) as folder,
         open_source(parsed, trace_file) as source,
-        emulated_progress() as show,
+        shown("emulated s") as show,
     ):
         done = run_scenario(parsed, source, folder, progress=show)
     if json_file is not None:
@@ -199,9 +197,13 @@ def reproduce(
     from orchestrator.reproduce import run as reproduce_all
     from orchestrator.scenario import load
 
-    with progress("cells", 0) as advance:
+    with shown("points") as show:
         summary = reproduce_all(
-            what, output, load(PAPER), rounds=rounds, progress=lambda done, of: advance(done, of)
+            what,
+            output,
+            load(PAPER),
+            rounds=rounds,
+            progress=lambda done, total: show("reproduce", done, total),
         )
     out.print(summary)
     out.print(f"written to {output}")
@@ -221,45 +223,8 @@ def doctor(json_file: JsonFile = None) -> None:
     out.print(findings_table(findings))
 
 
-@contextmanager
-def emulated_progress() -> Iterator[Show]:
-    """A progress bar of emulated seconds on stderr."""
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    with Progress(
-        "{task.description}",
-        BarColumn(),
-        TextColumn("{task.completed:.1f} of about {task.total:.1f} s"),
-        console=err,
-        transient=True,
-    ) as bar:
-        task = bar.add_task("", total=1)
-
-        def show(text: str, done: float, total: float) -> None:
-            bar.update(task, description=text, completed=max(0.0, done), total=total)
-
-        yield show
-
-
 def _rounds(rounds: int | None) -> list[str]:
     return [] if rounds is None else [f"rounds={rounds}"]
-
-
-@contextmanager
-def progress(what: str, total: int) -> Iterator[Advance]:
-    """A progress bar on stderr; yields a function that sets how much is done, and of how much."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    with Progress(
-        "{task.description}",
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=err,
-        transient=True,
-    ) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done, of=total: bar.update(task, completed=done, total=of)
 
 
 class _Stopped(BaseException):

@@ -23,6 +23,7 @@ from testbed.errors import InputError
 from testbed.timeline import Timeline
 
 MANIFEST = "manifest.json"
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 @contextlib.contextmanager
@@ -70,8 +71,10 @@ def run(
     A run that fails keeps what it measured until then; its manifest says so.
 
     Raises:
+        InputError: This machine cannot run the scenario as it is.
         RunError: The run failed; nothing of it is left running.
     """
+    check_congestion_control(scenario.emulation.congestion_control)
     learned = scenario.workload.compute == "real"
     about = manifest(
         scenario,
@@ -95,6 +98,19 @@ def run(
             write_json(folder / MANIFEST, about)
     assert done is not None
     return done
+
+
+def check_congestion_control(name: str) -> None:
+    """Refuse a congestion control that this kernel does not have.
+
+    Raises:
+        InputError: Names the field and what there is.
+    """
+    available = AVAILABLE.read_text().split()
+    if name not in available:
+        raise InputError(
+            f"emulation.congestion_control: this kernel has {', '.join(available)}, not {name!r}"
+        )
 
 
 def write_run(scenario: Scenario, done: Emulation, folder: Path) -> None:
