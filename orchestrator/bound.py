@@ -64,7 +64,8 @@ def _best_gain(gain: Array, slot_s: float, start_s: Array, longest_s: Array) -> 
 
 
 def _over_splits(costs: SplitCosts, radio: Radio, gain: Array, weight: float) -> Array:
-    return np.min([_dual(costs, radio, gain, u, weight) for u in range(STAGES)], axis=0)
+    bounds = [_dual(costs, radio, gain, u, weight) for u in range(STAGES)]
+    return np.asarray(np.min(bounds, axis=0))
 
 
 def _dual(costs: SplitCosts, radio: Radio, gain: Array, u: int, weight: float) -> Array:
