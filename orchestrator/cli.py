@@ -84,6 +84,7 @@ def predict(
     """Predict rounds with the slot-level engine."""
     from orchestrator.channel import open_source
     from orchestrator.files import check_writable, write_json
+    from orchestrator.policies import decider
     from orchestrator.predict import predict as predict_rounds
     from orchestrator.profiles import profile_of
     from orchestrator.scenario import load
@@ -91,10 +92,14 @@ def predict(
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
-    profile = profile_of(parsed)
+    profile, decide = profile_of(parsed), decider(parsed)
     with open_source(parsed, trace_file) as source, shown("rounds") as show:
         timeline = predict_rounds(
-            parsed, source, profile, progress=lambda done: show("predicted", done, parsed.rounds)
+            parsed,
+            source,
+            profile,
+            decide=decide,
+            progress=lambda done: show("predicted", done, parsed.rounds),
         )
     if json_file is not None:
         write_json(
@@ -122,6 +127,7 @@ def run(
     """Emulate rounds on real links and hold them against the prediction."""
     from orchestrator.channel import open_source
     from orchestrator.files import check_writable, write_json
+    from orchestrator.policies import decider
     from orchestrator.run import run as run_scenario
     from orchestrator.run import run_folder
     from orchestrator.scenario import load
@@ -129,12 +135,13 @@ def run(
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
+    decide = decider(parsed)
     with (
         run_folder(output, overwrite) as folder,
         open_source(parsed, trace_file) as source,
         shown("emulated s") as show,
     ):
-        done = run_scenario(parsed, source, folder, progress=show)
+        done = run_scenario(parsed, source, folder, decide=decide, progress=show)
     if json_file is not None:
         write_json(json_file, done.to_json(parsed))
     for table in (comparison_table(done), step_comparison_table(done), budget_table(done)):

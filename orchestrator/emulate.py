@@ -16,6 +16,7 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
 from orchestrator.comparison import Budget, error_budget
+from orchestrator.engine import round_of
 from orchestrator.files import write_whole
 from orchestrator.learning import learning_settings
 from orchestrator.plan import (
@@ -62,12 +63,14 @@ Progress = Callable[[str, float, float], None]
 class Emulation:
     """What was predicted and measured; grows by the round, so that a failed run keeps its part."""
 
-    predicted: Timeline
-    """Payload bits only, as the paper counts."""
-    predicted_wire: Timeline
-    """The engine again, with the bytes that the frames on the link really take."""
     channel: ChannelTrace
+    predicted: list[Round] = field(default_factory=list)
+    """Payload bits only, as the paper counts; the allocations are those of the emulation."""
+    predicted_wire: list[Round] = field(default_factory=list)
+    """The engine again, with the bytes that the frames on the link really take."""
     measured: list[Round] = field(default_factory=list)
+    decision_s: list[float] = field(default_factory=list)
+    """Real seconds that each round's allocation took to decide."""
     budgets: list[Budget] = field(default_factory=list)
     rates: list[pd.DataFrame] = field(default_factory=list)
     injector: list[pd.DataFrame] = field(default_factory=list)
@@ -81,8 +84,8 @@ class Emulation:
         """The documented JSON object."""
         return {
             "scenario": scenario.model_dump(mode="json"),
-            "predicted": self.predicted.to_json(),
-            "predicted_wire": self.predicted_wire.to_json(),
+            "predicted": Timeline(self.predicted).to_json(),
+            "predicted_wire": Timeline(self.predicted_wire).to_json(),
             "measured": Timeline(self.measured).to_json(),
             "error_budget": [
                 {
@@ -120,30 +123,34 @@ def emulate(
     Raises:
         RunError: A node or link failed, or something took too long; nothing is left running.
     """
-    predicted, predicted_wire = (
-        predict(scenario, source, profile, decide=decide, sizing=sizing)
-        for sizing in (payload_bytes, link_bytes)
-    )
-    done = Emulation(predicted, predicted_wire, source.trace(1))
+    # Refuses a trace that is too short before anything starts, and says how long rounds may take.
+    foreseen = predict(scenario, source, profile, sizing=link_bytes)
+    done = Emulation(source.trace(1))
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
     with _start(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
-        crew = _Crew(world, scenario, predicted_wire, stack)
+        crew = _Crew(world, scenario, foreseen, stack)
         crew.set_up(learning)
         radio = radio_of(scenario)
         start_s = 0.0
         allocations: list[Allocation] = []
         for index in range(scenario.rounds):
+            began = time.perf_counter()
             if decide is None:
                 allocation = fixed_allocation(scenario)
             else:
                 known, done.channel = known_at(start_s, source, done.channel)
                 allocation = decide(Situation(index, start_s, done.measured, allocations, known))
+            done.decision_s.append(time.perf_counter() - began)
             allocations.append(allocation)
             plans = [
                 plan_round(scenario, profile, allocation, sizing)
                 for sizing in (payload_bytes, link_bytes)
             ]
+            for rounds, plan in zip((done.predicted, done.predicted_wire), plans, strict=True):
+                after_s = rounds[-1].start_s + rounds[-1].latency_s if rounds else 0.0
+                times, done.channel = simulate_on(plan, radio, source, done.channel, after_s)
+                rounds.append(round_of(index, plan, times))
             sizes = payload_bytes(scenario, profile, allocation.split)
             crew.play(
                 _Round(index, start_s, plans[0], plans[1], radio),
@@ -212,12 +219,12 @@ class _Crew:
         self,
         world: World,
         scenario: Scenario,
-        predicted: Timeline,
+        foreseen: Timeline,
         stack: contextlib.ExitStack,
     ):
         self.world = world
         self.scenario = scenario
-        longest_s = max(round_.latency_s for round_ in predicted)
+        longest_s = max(round_.latency_s for round_ in foreseen)
         self.limit_s = 60 + 3 * longest_s * scenario.emulation.dilation
         """Real seconds that a round may take before the run is given up."""
         self.nodes: dict[str, NodeControl] = {}
@@ -351,7 +358,7 @@ class _Crew:
         done.measured.append(measured)
         done.budgets.append(
             error_budget(
-                done.predicted.rounds[round_.index],
+                done.predicted[round_.index],
                 measured,
                 round_.payload_plan,
                 round_.link_plan,

@@ -53,6 +53,18 @@ def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
     raise InputError(f"allocation.policy: must be one of {', '.join(POLICIES)}, not {name!r}")
 
 
+def decider(scenario: Scenario) -> Decide | None:
+    """The scenario's own policy; None where its split and shares simply stand in it.
+
+    Raises:
+        InputError: No such agent.
+    """
+    section = scenario.allocation
+    if section.policy in {"fixed", "equal"}:
+        return None
+    return policy(scenario, section.policy, None if section.agent is None else Path(section.agent))
+
+
 def always(allocation: Allocation) -> Decide:
     """A policy that never changes its mind."""
 

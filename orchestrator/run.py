@@ -115,15 +115,19 @@ def check_congestion_control(name: str) -> None:
 
 def write_run(scenario: Scenario, done: Emulation, folder: Path) -> None:
     """Write everything but the manifest of a run directory."""
-    measured = Timeline(done.measured)
+    # A run that failed within a round has predictions of it, but no measurement.
+    count = len(done.measured)
     timelines = {
-        "predicted": done.predicted,
-        "predicted_wire": done.predicted_wire,
-        "measured": measured,
+        "predicted": Timeline(done.predicted[:count]),
+        "predicted_wire": Timeline(done.predicted_wire[:count]),
+        "measured": Timeline(done.measured),
     }
     tables = {name: timeline.frame() for name, timeline in timelines.items()}
     tables["rounds"] = pd.concat(
-        [timeline.summary().assign(kind=name) for name, timeline in timelines.items()]
+        [
+            timeline.summary().assign(kind=name, decision_s=done.decision_s[:count])
+            for name, timeline in timelines.items()
+        ]
     )
     tables["rates"] = pd.concat(done.rates)
     tables["injector"] = pd.concat(done.injector)

@@ -215,8 +215,11 @@ class Workload(Section):
 class AllocationSection(Section):
     """Who decides split and shares, and the shares where they are fixed."""
 
-    policy: Literal["fixed", "equal"] = "fixed"
-    """`fixed`: the shares below and workload.split; `equal`: 1/K each."""
+    policy: Literal["fixed", "equal", "static", "planner", "agent"] = "fixed"
+    """`fixed`: the shares below and workload.split; `equal`: 1/K each; `static`: the best one
+    that never changes; `planner`: searched before each round; `agent`: a trained one."""
+    agent: str | None = None
+    """Folder of the trained agent, for the policy `agent`; see `testbed train`."""
     alpha: Shares = "equal"
     """Shares of the server's computing speed (parallel computing)."""
     beta: Shares = "equal"
@@ -287,6 +290,12 @@ class Scenario(Section):
                 f"radio.line_of_sight: 'never' holds for uavs.height_m up to 40, "
                 f"not {self.uavs.height_m:g}; TR 36.777 knows no NLOS above"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _agent_named(self) -> "Scenario":
+        if self.allocation.policy == "agent" and self.allocation.agent is None:
+            raise ValueError("allocation.agent: is missing; the policy 'agent' needs a trained one")
         return self
 
     @model_validator(mode="after")

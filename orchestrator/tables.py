@@ -67,7 +67,7 @@ def comparison_table(done: Emulation) -> Table:
 def step_comparison_table(done: Emulation) -> Table:
     """One row a kind of step: mean durations over all rounds, predicted (wire) and measured."""
     measured = Timeline(done.measured)
-    predicted = Timeline(done.predicted_wire.rounds[: len(measured)])
+    predicted = Timeline(done.predicted_wire[: len(measured)])
     means = step_table(predicted, measured).groupby("step", observed=True).mean()
     table = Table(box=None, pad_edge=False)
     for column in ("step", "predicted wire s", "measured s", "difference ms"):
