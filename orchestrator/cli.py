@@ -193,8 +193,66 @@ def theory(
 
 
 @app.command()
+def train(
+    scenario: ScenarioFile,
+    output: Annotated[Path, typer.Option("--out", metavar="DIR", help="Keeps the agent.")],
+    variant: Annotated[str, typer.Option(help="drl, drl-, fixed-ra or fixed-u.")] = "drl",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to train, in all.")] = 5000,
+    overrides: Overrides = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write its logs.")] = False,
+) -> None:
+    """Train the paper's agent; goes on where an earlier training in DIR stopped."""
+    from orchestrator.agent import train as train_agent
+    from orchestrator.scenario import load
+
+    parsed = load(scenario, overrides or [])
+    with shown("rounds") as show:
+        history = train_agent(
+            parsed,
+            output,
+            variant=variant,
+            rounds=rounds,
+            tensorboard=tensorboard,
+            progress=lambda done: show("training", done, rounds),
+        )
+    last = history.tail(1000)
+    out.print(f"objective, mean of the last {len(last)} rounds: {last['objective'].mean():.3f}")
+    out.print(f"agent: {output}")
+
+
+@app.command()
+def evaluate(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to predict.")] = 1000,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Predict rounds under the scenario's allocation.policy; print means and decision time."""
+    from orchestrator.channel import open_source
+    from orchestrator.files import check_writable, write_json
+    from orchestrator.policies import evaluate as evaluate_policy
+    from orchestrator.policies import policy
+    from orchestrator.scenario import load
+
+    parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
+    check_writable("--json", json_file)
+    agent = parsed.allocation.agent
+    decide = policy(parsed, parsed.allocation.policy, None if agent is None else Path(agent))
+    with open_source(parsed, trace_file) as source, shown("rounds") as show:
+        table = evaluate_policy(
+            parsed, source, decide, progress=lambda done: show("evaluated", done, rounds)
+        )
+    if json_file is not None:
+        write_json(json_file, table.to_dict(orient="records"))
+    out.print(f"{parsed.allocation.policy}, {rounds} rounds")
+    for name in ("objective", "latency_s", "max_energy_j", "decision_s"):
+        out.print(f"  {name:13s} mean {table[name].mean():.4f}")
+
+
+@app.command()
 def reproduce(
-    what: Annotated[list[str], typer.Argument(help="table2, fig3 to fig7, or all.")],
+    what: Annotated[list[str], typer.Argument(help="table2, fig3 to fig8, or all (but fig8).")],
     output: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The folder to write to.")
     ] = Path("results/paper"),
@@ -204,6 +262,11 @@ def reproduce(
     from orchestrator.reproduce import run as reproduce_all
     from orchestrator.scenario import load
 
+    if "fig8" in what:
+        if what != ["fig8"]:
+            raise InputError("reproduce: fig8 takes long (it trains agents); ask for it alone")
+        _reproduce_fig8(output)
+        return
     with shown("points") as show:
         summary = reproduce_all(
             what,
@@ -213,6 +276,19 @@ def reproduce(
             progress=lambda done, total: show("reproduce", done, total),
         )
     out.print(summary)
+    out.print(f"written to {output}")
+
+
+def _reproduce_fig8(output: Path) -> None:
+    from orchestrator.fig8 import run as play_all
+    from orchestrator.scenario import load
+    from orchestrator.tables import plain_table
+
+    with shown("trainings and flights") as show:
+        table = play_all(
+            output, load(PAPER), progress=lambda done, total: show("fig8", done, total)
+        )
+    out.print(plain_table(table))
     out.print(f"written to {output}")
 
 

@@ -13,7 +13,7 @@ from testbed.timeline import CB, CF, STEPS, Round, S, Timeline
 PARTS = ("start", "framing", "compute", "injection", "rest")
 """What separates a measured round from the predicted one, in the order in which it is put in.
 
-start: the round began at another moment, so in other slots, than predicted. framing: headers, labels
+start: the round began at another moment, so in other slots. framing: headers, labels
 and frames around the payload. compute: computing steps took other than modelled. injection: rates
 changed late. rest: what nothing above explains.
 """

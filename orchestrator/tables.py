@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
@@ -104,4 +105,16 @@ def findings_table(findings: Sequence[Finding]) -> Table:
             table.add_row("", "", f"for: {escape(finding.needed_for)}")
             if finding.remedy:
                 table.add_row("", "", f"get: {escape(finding.remedy)}")
+    return table
+
+
+def plain_table(frame: pd.DataFrame) -> Table:
+    """A data frame, numbers to three digits."""
+    table = Table(box=None, pad_edge=False)
+    for column in frame.columns:
+        table.add_column(str(column), justify="left" if frame[column].dtype == object else "right")
+    for row in frame.to_dict("records"):
+        table.add_row(
+            *(f"{v:.3f}" if isinstance(v, float) else escape(str(v)) for v in row.values())
+        )
     return table
