@@ -340,6 +340,34 @@ def test_rounding_cannot_pick_a_wrong_slot():
             assert end - start == pytest.approx(8 / rates[n], abs=1e-12 * (1 + start_s))
 
 
+def test_an_edge_belongs_to_the_new_slot_whatever_its_last_bit():
+    # Smashed data of clients 2 and 3 are in at 0.3 and 0.299. The edge 3 * 0.1 is one bit above
+    # 0.3, yet 2 has arrived in slot 3, where its gradient would take 3 s as 3's would: so lags are
+    # 0.3 and 0.299 and 2 goes first. In slot 2 it would have been estimated to take no time.
+    assert 3 * 0.1 > 0.3
+    plan, radio = by_hand("pipesfl", [0.1, 0.3, 0.299], [0] * 3, [1] * 3, [6] * 3, ratio=0)
+    gain = np.ones((3, 100))
+    gain[1, 2] = 1e200
+    times = simulate(plan, radio, gain, 0.1)
+    assert starts_and_ends(times, "S")[1:] == near([(1.1, 2.1), (2.1, 3.1)])
+
+
+def test_a_transfer_that_fills_its_slots_does_not_wait_out_the_outage_after_them():
+    for slots in range(1, 300):
+        plan, radio = by_hand("sfl-pp", [0], [slots / 10], [0], [0])
+        gain = np.ones((1, 1000))
+        gain[0, slots:900] = 0
+        assert starts_and_ends(simulate(plan, radio, gain, 0.1), "CA") == near([(0, slots / 10)])
+
+
+def test_rates_keep_their_digits_at_a_vanishing_snr():
+    # SNR 1e-13: log2(1 + x) is x / ln 2, which 1 + x in floats would miss by a tenth of a percent.
+    plan, radio = by_hand("sfl-pp", [0], [0], [0], [0])
+    plan.ca_bytes[0, 0] = 1
+    times = simulate(plan, radio, np.full((1, 10), 1e-13), 1e12)
+    assert times.latency_s == pytest.approx(8 / (1e6 * 1e-13 / math.log(2)), rel=1e-12, abs=0.21)
+
+
 def test_trace_exhausted_says_how_many_slots_there_were():
     plan, radio = by_hand("cpsfl", [0.0], [2], [0], [0])
     # 2 Mb at 1 Mb/s take exactly 20 slots of 0.1 s; nothing is left to do after them.
