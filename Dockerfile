@@ -7,9 +7,12 @@
 ARG BASE=python:3.11-slim
 FROM ${BASE}
 
-# ns-3's models are compiled on first use.
-RUN command -v g++ >/dev/null || { \
-        apt-get update && apt-get install -y --no-install-recommends g++ \
+# ns-3's bindings are compiled when installed, its models on first use.
+RUN has_headers='import pathlib, sysconfig as s; pathlib.Path(s.get_path("include"), "Python.h").stat()'; \
+    missing=$(command -v g++ >/dev/null || echo g++; \
+              python3 -c "$has_headers" 2>/dev/null || echo python3-dev); \
+    test -z "$missing" || { \
+        apt-get update && apt-get install -y --no-install-recommends $missing \
         && rm -rf /var/lib/apt/lists/*; \
     }
 
