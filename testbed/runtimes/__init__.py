@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -148,6 +148,9 @@ def start(
     Raises:
         RunError: This machine does not allow it, or a step failed; the message says which.
     """
+    if congestion_control is not None:
+        # A link's route decides, whatever its sockets say.
+        shape = replace(shape, congestion_control=congestion_control)
     world: World = import_module(f"testbed.runtimes.{runtime}").start(
         nodes, shape, congestion_control, **options
     )
@@ -169,10 +172,15 @@ def open_tcp(congestion_control: str) -> socket.socket:
     administers the namespace may choose any, so the choice is made here and handed over.
 
     Raises:
-        OSError: The kernel does not have it.
+        RunError: The kernel does not have it.
     """
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
+    except FileNotFoundError:
+        sock.close()
+        name = repr(congestion_control)
+        raise RunError(f"congestion control {name} is not available here") from None
     return sock
 
 

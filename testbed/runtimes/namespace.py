@@ -31,6 +31,8 @@ from testbed.runtimes import NodeSpec, World, listen_control, open_tcp
 from testbed.shaping import Shape
 
 START_TIMEOUT_S = 60
+END_TIMEOUT_S = 60
+"""The kernel takes some milliseconds to clear a network namespace away."""
 
 
 def start(nodes: Sequence[NodeSpec], shape: Shape, congestion_control: str | None = None) -> World:
@@ -88,7 +90,7 @@ def start(nodes: Sequence[NodeSpec], shape: Shape, congestion_control: str | Non
 def _end(keeper: subprocess.Popen[bytes]) -> None:
     """Wait for the keeper: it ends with the world, and the world when its socket closes."""
     try:
-        keeper.wait(10)
+        keeper.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         keeper.kill()
         keeper.wait()
@@ -171,7 +173,7 @@ class _World:
         signal.set_wakeup_fd(waker)
         try:
             self._create()
-        except OSError as error:
+        except (OSError, RunError) as error:
             self._control.send({"error": str(error)})
             return
         while True:
