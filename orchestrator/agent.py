@@ -65,8 +65,11 @@ class Settings:
     """Times and energies are observed on the same scale."""
     metres: float = 1e-3
     """Scale of coordinates."""
-    concentration: float = 20.0
+    concentration: float = 400.0
     """Of each Dirichlet's components before learning: how close to equal shares it begins."""
+    logit_scale: float = 0.3
+    """Of the shares' logits: with 1, one update moves shares by more than their own spread, PPO's
+    clipping then stops all branches, and learning stalls (115 where 0.3 comes below 107)."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +217,7 @@ class Policy(nn.Module):
     ):  # fmt: skip
         super().__init__()
         self.trunk = Trunk(settings, clients, state_size, variant.trajectories)
-        self.concentration = settings.concentration
+        self.settings = settings
         self.branches = nn.ModuleDict()
         if variant.split:
             self.branches["split"] = _branch(settings, STAGES, 0.01)
@@ -230,7 +233,8 @@ class Policy(nn.Module):
             if name == "split":
                 made[name] = Categorical(logits=branch(hidden))
             else:
-                made[name] = Dirichlet(self.concentration * branch(hidden).exp())
+                logits = self.settings.logit_scale * branch(hidden)
+                made[name] = Dirichlet(self.settings.concentration * logits.exp())
         return made
 
 
