@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 NEWLINK, GETLINK = 16, 18
 NEWADDR = 20
-NEWROUTE = 24
+NEWROUTE, DELROUTE = 24, 25
 NEWNEIGH = 28
 NEWQDISC, GETQDISC = 36, 38
 NEWTCLASS = 40
@@ -25,7 +25,7 @@ _NESTED = 0x8000
 _HEADER = struct.Struct("=IHHII")
 _NUMBER = struct.Struct("=I")
 _BATCH_BYTES = 64 * 1024
-"""Well below the default socket buffer, and one error report a message still fits."""
+"""Well below the default socket buffer."""
 
 
 class NetlinkError(OSError):
@@ -78,22 +78,27 @@ def attributes(data: bytes) -> dict[int, bytes]:
 
 
 class Batch:
-    """Messages made ready to be sent in one call.
+    """Messages made ready to be sent, in one call unless they are very many.
 
-    Each gets its place as its number. Only the last asks to be acknowledged; a refused message
-    answers anyway, so that reading up to the last one's answer misses nothing.
+    Each gets its place as its number. Only the last of a call asks to be acknowledged; a refused
+    message answers anyway, so that reading up to the very last answer misses nothing.
     """
 
     def __init__(self, messages: Sequence[bytes]) -> None:
         self.count = len(messages)
-        self.data = bytearray().join(messages)
-        at = 0
-        for index, part in enumerate(messages):
-            _NUMBER.pack_into(self.data, at + 8, index)
-            at += len(part)
-        if messages:
-            at -= len(messages[-1])
-            self.data[at + 6] |= ACK
+        self.parts: list[bytearray] = []
+        part, last = bytearray(), 0
+        for index, message in enumerate(messages):
+            if part and len(part) + len(message) > _BATCH_BYTES:
+                part[last + 6] |= ACK
+                self.parts.append(part)
+                part = bytearray()
+            last = len(part)
+            part += message
+            _NUMBER.pack_into(part, last + 8, index)
+        if part:
+            part[last + 6] |= ACK
+            self.parts.append(part)
 
 
 class Netlink:
@@ -111,9 +116,10 @@ class Netlink:
         self._socket.close()
 
     def send(self, batch: Batch) -> None:
-        """Send messages in one call. The kernel has acted on them when it returns."""
+        """Send messages. The kernel has acted on them when it returns."""
         self._sent = batch.count
-        self._socket.send(batch.data)
+        for part in batch.parts:
+            self._socket.send(part)
 
     def check(self) -> None:
         """Read the answers to what was sent.
@@ -131,22 +137,13 @@ class Netlink:
             raise refused
 
     def transact(self, messages: Sequence[bytes]) -> None:
-        """Send messages in as few calls as the socket's buffer allows, and check each answer.
+        """Send messages and read the answers.
 
         Raises:
-            NetlinkError: The kernel refused one; `index` counts in `messages`.
+            NetlinkError: The kernel refused one; the others stand.
         """
-        start = 0
-        while start < len(messages):
-            end, size = start, 0
-            while end < len(messages) and (size := size + len(messages[end])) <= _BATCH_BYTES:
-                end += 1
-            self.send(Batch(messages[start:end]))
-            try:
-                self.check()
-            except NetlinkError as error:
-                raise NetlinkError(error.number, start + error.index) from None
-            start = end
+        self.send(Batch(messages))
+        self.check()
 
     def dump(self, kind: int, body: bytes) -> Iterator[bytes]:
         """The kernel's objects of a kind: each one's fixed part and attributes."""

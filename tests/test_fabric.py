@@ -265,11 +265,14 @@ def test_an_end_sends_only_what_differs():
     assert again == first[1] != close
 
 
-def test_a_refused_message_is_named_by_its_place():
+def test_a_refused_message_is_named_by_its_place(monkeypatch):
+    monkeypatch.setattr(netlink, "_BATCH_BYTES", 100)  # Several calls for one batch.
     with Netlink() as socket:
         good = netlink.message(netlink.GETLINK, 0, bytes(4) + (1).to_bytes(4, "little") + bytes(8))
         bad = netlink.message(netlink.GETLINK, 0, bytes(4) + b"\xff\xff\xff\x7f" + bytes(8))
         with pytest.raises(NetlinkError, match="No such device") as refused:
-            socket.transact([good, good, bad, good])
-    assert refused.value.index == 2
+            socket.transact([good] * 20 + [bad, good])
+        assert refused.value.index == 20
+        socket.transact([good] * 20)
+        assert next(iter(socket.dump(netlink.GETLINK, bytes(16))))[4] == 1
     assert linux.scheduling().startswith(("fifo", "nice"))
