@@ -2,6 +2,9 @@
 
 import itertools
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -502,3 +505,16 @@ def test_round_of_a_timeline():
     assert entry["start_s"] == 0.4
     assert [step["step"] for step in entry["steps"]] == list(STEPS)
     assert [step["bytes"] for step in entry["steps"]] == [0, 0, MB, 0, MB, 0, 0]
+
+
+def test_compiles_where_nothing_can_be_cached():
+    # A cache only for modules inside a zip archive: no place for ours, as in a read-only install.
+    program = "from orchestrator.kernel import play_round as f; print(type(f._cache).__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"NUMBA_CACHE_LOCATOR_CLASSES": "ZipCacheLocator"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "NullCache\n", done.stderr
