@@ -28,11 +28,13 @@ from testbed.paradigm import Paradigm
 FORECAST_SLOT_S = 1.0
 """Forecasts know nothing finer, and coarse slots make the engine three times faster."""
 FORECAST_SLOTS = 128
+VELOCITY_S = 3.0
+"""Over a few seconds, the gusts of a Gauss–Markov flight cancel out in part."""
 LONGEST_FORECAST_SLOTS = 1 << 17
 
 CHILDREN = 32
-PARENTS = 6
-GENERATIONS = 12
+PARENTS = 3
+GENERATIONS = 20
 BALANCING_STEPS = 6
 """Balancing alone, from equal shares, before the search begins."""
 AIMS = (0.92, 1.0, 1.08)
@@ -40,8 +42,10 @@ AIMS = (0.92, 1.0, 1.08)
 NEWTON_STEPS = 5
 WORTH_A_LOOK = 1.05
 """Splits whose balanced objective is within this factor of the best one's are searched."""
-NOISE = (1e-3, 0.1)
+NOISE = (5e-4, 0.02)
 """Standard deviations of the logarithms of shares, drawn log-uniformly: large steps and small."""
+AIM_NOISE = 0.02
+"""Likewise of the largest energy that balancing aims at."""
 
 
 # --- the forecast --------------------------------------------------------------------------------
@@ -79,7 +83,7 @@ class Outlook:
 def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int) -> Array:
     """Gains of the coming slots of `FORECAST_SLOT_S`, at their middles, shape [K, slots].
 
-    UAVs keep the velocity of their last slot and turn back at the edges of their ring. Distance
+    UAVs keep their velocity over the last `VELOCITY_S` and turn back at the edges of their ring. Distance
     changes the last gain as the LOS path loss of RMa-AV says; what else is in it (shadow fading,
     no line of sight) stays. Without positions the last gain stays; an outage is taken for over.
     """
@@ -87,9 +91,9 @@ def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int
     if known.position_m is None:
         return np.repeat(last[:, None], slots, axis=1)
     position = known.position_m[:, -1]
-    velocity = np.zeros_like(position)
-    if known.slots > 1:
-        velocity = (position - known.position_m[:, -2]) / known.slot_s
+    back = min(known.slots - 1, max(1, round(VELOCITY_S / known.slot_s)))
+    flown = position - known.position_m[:, -1 - back]
+    velocity = flown / max(back * known.slot_s, known.slot_s)
     ahead_s = start_s - (known.slots - 1) * known.slot_s
     times_s = ahead_s + FORECAST_SLOT_S * (np.arange(slots) + 0.5)
     offset = position - np.array(scenario.base_station.position_m)
@@ -325,7 +329,7 @@ def _children(
     outlook: Outlook, parents: Candidates, times: BatchTimes, rng: np.random.Generator
 ) -> Candidates:
     count = len(parents.split)
-    energy_j = times.energy_j.max(axis=1) * np.exp(rng.normal(0, 0.01, count))
+    energy_j = times.energy_j.max(axis=1) * np.exp(rng.normal(0, AIM_NOISE, count))
     aims = balanced(outlook, parents, times, energy_j)
     way = rng.choice([0.0, 0.5, 1.0], (count, 1))
     between = Candidates(
