@@ -16,6 +16,9 @@ setup: .venv/.ready
 		|| { echo "Python's venv is missing; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@command -v g++ >/dev/null \
 		|| { echo "g++ is missing (it builds the ns-3 models); on Debian: apt-get install g++" >&2; exit 1; }
+	@$(PYTHON) -c 'import os, sys, sysconfig; h = sysconfig.get_path("include"); \
+		sys.exit(not os.path.exists(os.path.join(h, "Python.h")))' \
+		|| { echo "Python.h is missing (ns-3's bindings need it); on Debian: apt-get install python3-dev" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

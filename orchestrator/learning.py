@@ -26,18 +26,25 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         workload.classes,
         rank=workload.lora_rank,
         alpha=workload.lora_alpha,
+        image_size=workload.image_size,
         seed=scenario.seed,
+        weights=workload.weights,
+        dtype=workload.dtype,
+    )
+    training = TrainingConfig(
+        learning_rate=workload.learning_rate,
+        optimiser=workload.optimiser,
+        weight_decay=workload.weight_decay,
+        server_adapters=workload.server_adapters,
+        recompute=workload.recompute,
     )
     return {
         "model": asdict(model),
-        "training": asdict(
-            TrainingConfig(
-                learning_rate=workload.learning_rate, server_adapters=workload.server_adapters
-            )
-        ),
-        "data": asdict(DataConfig(seed=scenario.seed)),
+        "training": asdict(training),
+        "data": asdict(DataConfig(**workload.data.model_dump(), seed=scenario.seed)),
         "batch_size": workload.batch_size,
         "clients": scenario.uavs.count,
         "backbone": str(backbone_file(model, cache_folder())),
+        "wire_dtype": workload.wire_dtype,
         "threads": 1,
     }

@@ -11,8 +11,10 @@ from testbed import wire
 from testbed.framing import Framing
 from testbed.paradigm import Paradigm
 from workloads.profile import SplitProfile
+from workloads.profile import payload_bytes as tensor_bytes
 
 Array = npt.NDArray[np.float64]
+FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ Sizing = Callable[[Scenario, SplitProfile, int], Transfers]
 
 def payload_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
     """Tensors alone, as the paper counts."""
-    smashed = scenario.workload.batch_size * profile.smashed_bytes[split - 1]
+    values = scenario.workload.batch_size * profile.smashed_bytes[split - 1] // FLOAT32_BYTES
+    smashed = tensor_bytes(values, scenario.workload.wire_dtype)
     return Transfers(profile.adapter_bytes[split - 1], smashed, smashed)
 
 

@@ -14,4 +14,4 @@ def profile_of(scenario: Scenario) -> SplitProfile:
     if isinstance(workload.profile, Profile):
         return SplitProfile(**{k: tuple(v) for k, v in workload.profile.model_dump().items()})
     count = counted if workload.profile == "counted" else profile_for
-    return count(workload.model, workload.classes, workload.lora_rank)
+    return count(workload.model, workload.classes, workload.lora_rank, workload.image_size)

@@ -75,11 +75,7 @@ def run(
         RunError: The run failed; nothing of it is left running.
     """
     check_congestion_control(scenario.emulation.congestion_control)
-    learned = scenario.workload.compute == "real"
-    about = manifest(
-        scenario,
-        f"synthetic images, seed {scenario.seed}" if learned else "none: zeros of the same size",
-    )
+    about = manifest(scenario, _data(scenario))
     profile = profile_of(scenario)
     done: Emulation | None = None
     try:
@@ -98,6 +94,15 @@ def run(
             write_json(folder / MANIFEST, about)
     assert done is not None
     return done
+
+
+def _data(scenario: Scenario) -> str:
+    """What the clients train on, in words."""
+    if scenario.workload.compute == "none":
+        return "none: zeros of the same size"
+    if scenario.workload.data.source == "synthetic":
+        return f"synthetic images, seed {scenario.seed}"
+    return scenario.workload.data.source
 
 
 def check_congestion_control(name: str) -> None:

@@ -181,6 +181,19 @@ class Profile(Section):
     """The safetensors header that travels before the adapters."""
 
 
+class Data(Section):
+    """What the clients train on."""
+
+    source: str = "synthetic"
+    """`synthetic`; a folder with CIFAR-100's binary files; or a folder with one folder a class."""
+    samples: Annotated[int, Field(ge=1)] = 2000
+    """Size of the synthetic training set."""
+    partition: Literal["iid", "dirichlet"] = "iid"
+    """How samples are dealt to clients."""
+    concentration: Positive = 0.5
+    """Of the Dirichlet distribution: small is uneven."""
+
+
 class Workload(Section):
     """What is trained, and how it is split."""
 
@@ -207,7 +220,23 @@ class Workload(Section):
     lora_alpha: Positive = 8.0
     """LoRA adds lora_alpha / lora_rank · B A x."""
     learning_rate: Positive = 1e-3
-    """Of AdamW, which restarts each round."""
+    """Of the optimiser, which restarts each round."""
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    """What moves adapters and head; sgd has momentum 0.9."""
+    weight_decay: NotNegative = 0.0
+    """Of the optimiser."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of computing; bfloat16 is autocast, adapters and head stay float32."""
+    wire_dtype: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
+    """Of smashed data and gradients on the links; adapters are always float32."""
+    recompute: bool = False
+    """Whether UAVs recompute activations in the backward pass: less memory, the same numbers."""
+    weights: str | None = None
+    """Frozen weights: none draws them by seed, `pretrained` asks timm's hub, else a safetensors
+    file."""
+    image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
+    """Height and width of the input in pixels; none: the model's own."""
+    data: Data = Data()
     server_adapters: Literal["per-client", "shared"] = "per-client"
     """One server-side adapter set a client, averaged; or one that all clients' batches train."""
 

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from workloads.backbone import load_model
+from workloads.codec import decode, encode
 from workloads.data import client_data, open_data
 from workloads.learning import ClientLearner, ServerLearner
 from workloads.model import SplitSwin
+from workloads.profile import WireDtype
 from workloads.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.work import BatchResult, RoundSizes
 
@@ -30,6 +32,7 @@ class Settings:
     clients: int
     backbone: str
     """File of the frozen weights."""
+    wire_dtype: WireDtype
     device: str
     threads: int
 
@@ -70,6 +73,7 @@ class RealClient:
         dataset = open_data(settings.data, settings.model.classes, model.image_size)
         shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
         self._data = shares[client - 1]
+        self._wire_dtype = settings.wire_dtype
         self._warm_up(model.image_size)
 
     def _warm_up(self, size: int) -> None:
@@ -82,7 +86,7 @@ class RealClient:
         """Make room for what the round brings."""
         self._round, self._split = round_, split
         self._received = torch.empty(self._layout.cuts[split])
-        self._gradient = torch.empty(0)
+        self._gradient = memoryview(bytearray(sizes.smashed))
 
     def adapters_header(self) -> bytes:
         """The safetensors header of the adapters."""
@@ -99,18 +103,17 @@ class RealClient:
     def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
         """Smashed data and labels of the iteration's batch."""
         images, labels = self._data.batch(self._round, iteration)
-        self._smashed = self._learner.forward(images).cpu()
-        if self._gradient.shape != self._smashed.shape:
-            self._gradient = torch.empty_like(self._smashed)
-        return as_bytes(self._smashed), _view(labels.numpy().astype("<u4"))
+        smashed = self._learner.forward(images).cpu()
+        self._shape = smashed.shape
+        return encode(smashed, self._wire_dtype), _view(labels.numpy().astype("<u4"))
 
     def gradient_buffer(self) -> memoryview:
         """Where the gradient is received."""
-        return as_bytes(self._gradient)
+        return self._gradient
 
     def backward(self) -> None:
         """Backward pass and optimiser step."""
-        self._learner.backward(self._gradient)
+        self._learner.backward(decode(self._gradient, self._shape, self._wire_dtype))
 
     def adapters(self) -> memoryview:
         """The trained adapters."""
@@ -145,9 +148,7 @@ class RealServer:
         self._split = split
         self._broadcast = self._learner.begin_round(split).contiguous()
         batch = self._settings.batch_size
-        self._smashed = {
-            client: torch.empty(batch, *self._feature_shapes[split - 1]) for client in self._samples
-        }
+        self._smashed = {client: memoryview(bytearray(sizes.smashed)) for client in self._samples}
         self._labels = {client: np.zeros(batch, dtype="<u4") for client in self._samples}
         self._adapters = {client: torch.empty(self._layout.cuts[split]) for client in self._samples}
 
@@ -161,7 +162,7 @@ class RealServer:
 
     def smashed_buffer(self, client: int) -> memoryview:
         """Where that client's smashed data are received."""
-        return as_bytes(self._smashed[client])
+        return self._smashed[client]
 
     def labels_buffer(self, client: int) -> memoryview:
         """Where that client's labels are received."""
@@ -170,8 +171,11 @@ class RealServer:
     def forward_backward(self, client: int) -> tuple[memoryview, BatchResult | None]:
         """Gradient of the client's smashed data, and what was learned."""
         labels = torch.from_numpy(self._labels[client].astype(np.int64))
-        step = self._learner.forward_backward(client, self._smashed[client], labels)
-        return as_bytes(step.gradient.cpu()), BatchResult(step.loss, step.accuracy)
+        shape = (self._settings.batch_size, *self._feature_shapes[self._split - 1])
+        smashed = decode(self._smashed[client], shape, self._settings.wire_dtype)
+        step = self._learner.forward_backward(client, smashed, labels)
+        gradient = encode(step.gradient.cpu(), self._settings.wire_dtype)
+        return gradient, BatchResult(step.loss, step.accuracy)
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Where that client's trained adapters are received."""
