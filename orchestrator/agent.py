@@ -383,9 +383,13 @@ def train(
     out.mkdir(parents=True, exist_ok=True)
     checkpoint = out / CHECKPOINT
     saved = _read(checkpoint) if checkpoint.exists() else None
-    if saved is not None and saved["identity"] != identity:
-        different = [key for key in identity if saved["identity"].get(key) != identity[key]]
-        raise InputError(f"--out: {out} holds an agent of another {different[0]}")
+    if saved is not None:
+        # Through the model: an agent stays the same when scenarios gain keys.
+        old = saved["identity"]
+        old["scenario"] = Scenario.model_validate_json(old["scenario"]).model_dump_json()
+        for key, value in identity.items():
+            if old[key] != value:
+                raise InputError(f"--out: {out} holds an agent of another {key}")
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)  # The networks are too small to share out.

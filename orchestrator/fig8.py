@@ -162,7 +162,7 @@ def _claim(out: Path, base: Scenario) -> None:
         raise InputError(f"--out: {out} cannot be made ({error.strerror})") from None
     if not file.exists():
         write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
-    elif file.read_text(encoding="utf-8") != text:
+    elif Scenario.model_validate_json(file.read_bytes()) != base:
         raise InputError(f"--out: {out} holds a campaign of another scenario or length")
 
 

@@ -83,9 +83,10 @@ class Outlook:
 def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int) -> Array:
     """Gains of the coming slots of `FORECAST_SLOT_S`, at their middles, shape [K, slots].
 
-    UAVs keep their velocity over the last `VELOCITY_S` and turn back at the edges of their ring. Distance
-    changes the last gain as the LOS path loss of RMa-AV says; what else is in it (shadow fading,
-    no line of sight) stays. Without positions the last gain stays; an outage is taken for over.
+    UAVs keep their velocity over the last `VELOCITY_S` and turn back at the edges of their ring.
+    Distance changes the last gain as the LOS path loss of RMa-AV says; what else is in it (shadow
+    fading, no line of sight) stays. Without positions the last gain stays; an outage is taken for
+    over.
     """
     last = _last_heard(known.gain)
     if known.position_m is None:
