@@ -181,6 +181,14 @@ class _Round:
     radio: Radio
 
 
+def shape_of(scenario: Scenario) -> Shape:
+    """How the scenario's links treat frames."""
+    return Shape(
+        mtu=scenario.emulation.mtu,
+        charges_headers=scenario.emulation.rate_counts == "frame",
+    )
+
+
 def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) -> World:
     names = [BS, *(f"uav{k}" for k in range(1, scenario.uavs.count + 1))]
     logs = folder / "logs"
@@ -194,15 +202,14 @@ def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) ->
         )
         for name in names
     ]
-    shape = Shape(
-        mtu=scenario.emulation.mtu,
-        charges_headers=scenario.emulation.rate_counts == "frame",
-    )
+    shape = shape_of(scenario)
     options: dict[str, Any] = {}
     if scenario.emulation.runtime == "docker":
         options["image"] = scenario.emulation.docker_image
         if learning is not None:
             options["readable"] = [Path(learning["backbone"])]
+            if scenario.workload.data.source != "synthetic":
+                options["readable"].append(Path(scenario.workload.data.source).resolve())
     return runtimes.start(
         scenario.emulation.runtime,
         nodes,
@@ -238,6 +245,7 @@ class _Crew:
         common: dict[str, Any] = {
             "token": secrets.token_hex(16),
             "timeout_s": max(self.limit_s, STARTUP_TIMEOUT_S),
+            "credit_s": shape_of(self.scenario).burst_s,
         }
         radio, open_sky = radio_of(self.scenario), np.full((clients, 1), 1e-9)
         equal = np.full(clients, 1 / clients)

@@ -33,6 +33,19 @@ class EmulatedClock:
         """The moment of the monotonic clock at which it is that emulated time."""
         return self.start_ns + round((emulated_s - self.start_s) * self.dilation * 1e9)
 
+    def depart(self, due_s: float, credit_s: float) -> float:
+        """Wait until a transfer that is due at an emulated time may send, and return its start.
+
+        A link that was idle sends `credit_s` real seconds' worth at once. Who sends so much later
+        than the transfer starts uses that up, and is where it would be without credit; a delay in
+        the sender up to as much is made up for. A sender later than that starts later.
+        """
+        start_s = max(due_s, self.now() - credit_s / self.dilation)
+        rest = self.monotonic_ns(start_s) + round(credit_s * 1e9) - time.monotonic_ns()
+        if rest > 0:
+            time.sleep(rest / 1e9)
+        return start_s
+
     def wait_until(self, emulated_s: float) -> None:
         """Sleep until that emulated time; returns at once if it has passed.
 

@@ -28,7 +28,9 @@ _IFADDR = struct.Struct("=BBBBI")
 _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _PERMANENT = 0x80
 _ROUTE = struct.Struct("=BBBBBBBBI")
-_MAIN, _STATIC, _ON_LINK, _UNICAST = 254, 4, 253, 1
+_MAIN, _STATIC, _UNIVERSE, _ON_LINK, _UNICAST, _BLACKHOLE = 254, 4, 0, 253, 1, 6
+_NOWHERE = "192.0.2.1"
+"""An address that nobody has (RFC 5737)."""
 _CONGESTION_CONTROL = 16
 _ADDRESS, _IFNAME, _MTU, _LINKINFO, _STATS64 = 1, 3, 4, 18, 23
 _AF_SPEC, _NET_NS_FD, _TX_QUEUES, _RX_QUEUES, _GSO_MAX_SEGS = 26, 28, 31, 32, 40
@@ -116,6 +118,27 @@ def device_counts(socket: Netlink) -> dict[int, DeviceCount]:
     return counts
 
 
+def limit_packets(site: Site, frames: Sequence[int]) -> None:
+    """Set how many frames the kernel may handle as one packet, for each end of a site.
+
+    A connection notes the limit when it looks up its route; a route that comes and goes makes it
+    look again.
+    """
+    forget = _ROUTE.pack(socket.AF_INET, 32, 0, 0, _MAIN, _STATIC, _UNIVERSE, _BLACKHOLE, 0)
+    forget += attribute(1, socket.inet_aton(_NOWHERE))
+    site.netlink.transact(
+        [
+            *(_packet_frames(end.index, n) for end, n in zip(site.ends, frames, strict=True)),
+            message(netlink.NEWROUTE, netlink.CREATE, forget),
+            message(netlink.DELROUTE, 0, forget),
+        ]
+    )
+
+
+def _packet_frames(index: int, frames: int) -> bytes:
+    return _link(index, attribute(_GSO_MAX_SEGS, u32(frames)))
+
+
 def _transact(socket: Netlink, messages: Sequence[bytes], shape: Shape) -> None:
     try:
         socket.transact(messages)
@@ -166,9 +189,9 @@ def _configure(
     end: End, here: str, there: str, neighbour: bytes, congestion_control: str
 ) -> list[bytes]:
     index = end.index
-    # One segment a packet: TCP would else hand over 64 KiB at a time, and the shaper charges and
-    # delays them as one. It must be set before connections open.
-    messages = [_link(index, attribute(_GSO_MAX_SEGS, u32(1)))]
+    # One frame a packet: TCP would else hand over 64 KiB at a time, and the shaper delays them as
+    # one.
+    messages = [_packet_frames(index, 1)]
     if Path("/proc/sys/net/ipv6").exists():
         no_addresses = nested(_AF_SPEC, nested(socket.AF_INET6, attribute(8, b"\1")))
         messages.append(_link(index, no_addresses))

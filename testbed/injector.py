@@ -23,8 +23,8 @@ from testbed import linux
 from testbed.clock import EmulatedClock
 from testbed.control import ControlSocket
 from testbed.errors import RunError
-from testbed.fabric import Fabric, Site, device_counts, wire
-from testbed.netlink import Batch
+from testbed.fabric import Fabric, Site, device_counts, limit_packets, wire
+from testbed.netlink import Batch, Netlink
 from testbed.shaping import End, Shape, queue_counts
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 SPIN_NS = 150_000
 """The last stretch before a boundary is spent awake: a sleeper may wake that much too late."""
+
+
+_WHILE_SLOTS = 50
+"""Over so many slots is the rate averaged that decides on the size of packets."""
 
 
 @dataclass
@@ -76,6 +80,16 @@ class _Table:
                 return uplink, block.values[start : start + self._clients]
         return None
 
+    def mean(self, slot: int, phase: int) -> tuple[list[float], list[float]]:
+        """Mean of uplink and downlink rates over a while from a slot on, in bit/s."""
+        rows = [row for ahead in range(_WHILE_SLOTS) if (row := self.row(slot + ahead, phase))]
+        uplink, downlink = zip(*rows, strict=True) if rows else ((), ())
+        count = max(1, len(rows))
+        return (
+            [sum(rates) / count for rates in zip(*uplink, strict=True)],
+            [sum(rates) / count for rates in zip(*downlink, strict=True)],
+        )
+
     def forget_before(self, slot: int) -> None:
         """Drop what nobody will ask for again."""
         self._blocks = [block for block in self._blocks if block.end > slot]
@@ -98,6 +112,7 @@ class _Service:
         self._warn_slots = 0
         self._below_floor = 0
         self._exhausted = 0
+        self._packet_frames: dict[Netlink, list[int]] = {}
         self._record = array.array("q")
         linux.precise_timers()
 
@@ -180,6 +195,7 @@ class _Service:
         self._slot_s = slot_s
         self._slot = math.floor(start_s / slot_s + 1e-9)
         self._running = True
+        self._limit_packets()
         prepared = self._prepare(self._slot)
         done = prepared.send()
         self._below_floor += prepared.below_floor
@@ -190,8 +206,20 @@ class _Service:
 
     def _do_phase(self, index: int, blob: bytes) -> None:
         self._phase = index
+        self._limit_packets()
         done = self._prepare(self._slot).send()
         self._control.send({"event": "phase", "done_ns": done})
+
+    def _limit_packets(self) -> None:
+        """Let packets be as large as the links' rates allow."""
+        uplink, downlink = self._table.mean(self._slot, self._phase)
+        sites = [(self._fabric.base_station, downlink)]
+        sites += [(site, [rate]) for site, rate in zip(self._fabric.uavs, uplink, strict=False)]
+        for site, rates in sites:
+            frames = [self._shape.packet_frames(rate) for rate in rates]
+            if frames and self._packet_frames.get(site.netlink) != frames:
+                limit_packets(site, frames)
+                self._packet_frames[site.netlink] = frames
 
     def _do_pause(self, blob: bytes) -> None:
         self._running = False

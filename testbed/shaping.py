@@ -32,6 +32,9 @@ _ETHERNET = 1
 """Link layer; any but 0 makes the kernel use rates instead of outdated rate tables."""
 _CLOSED_FRAME_BYTES = 65_535
 _OPEN_BYTES_S = 4_000_000_000
+_LEAST_BURST_S = 0.2e-3
+_MOST_PACKET_BYTES = 64_000
+"""The gate lets no packet of 64 KiB pass."""
 _ROOT = 0xFFFF_FFFF
 GATE, SHAPER, QUEUE = 0x1_0000, 0x2_0000, 0x3_0000
 """Handles of the three qdiscs of an end."""
@@ -50,12 +53,15 @@ class Shape:
     """Full frames that an end's queue holds; more are dropped, and TCP is told at once."""
     charges_headers: bool = True
     """Whether the rate carries Ethernet frames, or only the payload of TCP segments."""
-    burst_s: float = 0.5e-3
-    """Lateness of a timer that a busy link makes up for."""
-    burst_frames: float = 4.0
-    """Upper bound of the same in full frames: what an idle link lets go without waiting."""
+    burst_s: float = 4e-3
+    """Lateness that a busy link makes up for, in timers and in whoever feeds it. An idle link saves
+    it up as credit: a sender that begins so much later than its transfer uses it up at once, and is
+    then where the integral of the rates has come to."""
     congestion_control: str = "cubic"
     """Of all TCP connections over the links."""
+    packet_s: float = 0.25e-3
+    """How much a packet may hold, as time at the link's rate. The kernel handles packets, each of
+    one or more frames: fewer of them cost less computing, shorter ones follow the rate closer."""
 
     @property
     def frame_bytes(self) -> int:
@@ -64,8 +70,18 @@ class Shape:
         return framing.frame_bytes if self.charges_headers else framing.segment_bytes
 
     def burst_at(self, rate_bps: float) -> float:
-        """Seconds of credit an end saves up while idle, at a rate in bit/s."""
-        return min(self.burst_s, self.burst_frames * self.frame_bytes * 8 / rate_bps)
+        """Seconds of credit an end saves up while idle, at a rate in bit/s.
+
+        The last packet of a transfer leaves when its turn comes, not when its own time is over;
+        that counts as credit, too: half a packet of it, in the mean over sizes.
+        """
+        packet_s = self.packet_frames(rate_bps) * self.frame_bytes * 8 / rate_bps
+        return max(_LEAST_BURST_S, self.burst_s - packet_s / 2)
+
+    def packet_frames(self, rate_bps: float) -> int:
+        """Frames that the kernel may handle as one packet at a rate in bit/s."""
+        frames = int(self.packet_s * rate_bps / (8 * self.frame_bytes))
+        return max(1, min(frames, _MOST_PACKET_BYTES // self.mtu))
 
     def lowest_rate(self, slot_s: float) -> float:
         """The rate in bit/s below which a link counts as out: one full frame a slot.

@@ -16,6 +16,7 @@ import enum
 import select
 import socket
 import struct
+import time
 import zlib
 from dataclasses import dataclass
 
@@ -30,6 +31,10 @@ _CRC = struct.Struct("<I")
 HEADER_BYTES = _BODY.size + _CRC.size
 PIECE_BYTES = 1 << 14
 """Bytes that a receiver sleeps through; more would leave the sender waiting for its window."""
+_SO_TIMESTAMPNS = 64
+"""With 64-bit seconds on every machine; Python has no name for it."""
+_TIMESPEC = struct.Struct("=qq")
+_NOTE_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 LABEL_BYTES = 4
 """A label travels as a little-endian uint32 beside the smashed data."""
 
@@ -140,13 +145,14 @@ def message_bytes(payload_bytes: int, labels: int = 0) -> int:
 
 
 def configure(sock: socket.socket, timeout_s: float) -> None:
-    """Set what every connection of the wire has: no Nagle, and a deadline.
+    """Set what every connection of the wire has: no Nagle, moments of arrival, and a deadline.
 
     Args:
         sock: A TCP socket.
         timeout_s: Real seconds after which waiting for the peer gives up.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     sock.settimeout(timeout_s)
 
 
@@ -194,12 +200,16 @@ def receive_adapters_header(sock: socket.socket, due: bytes) -> None:
         raise WireError("adapters: the safetensors header names other tensors than are due")
 
 
-def receive_into(sock: socket.socket, place: memoryview) -> None:
+def receive_into(sock: socket.socket, place: memoryview) -> int:
     """Fill `place` from the socket.
 
     The kernel wakes us once a piece, not once a packet: at hundreds of Mb/s on few cores the
     wake-ups of many receivers would disturb what is being measured. The last piece ends where the
     frame ends, so that its arrival is seen at once.
+
+    Returns:
+        Monotonic time in ns at which the last packet came in, by the kernel's own note: it does not
+        depend on when this process gets to run. Now, where the kernel made no note.
 
     Raises:
         ConnectionLost: The peer is gone, or nothing came in time.
@@ -208,12 +218,13 @@ def receive_into(sock: socket.socket, place: memoryview) -> None:
     ready = select.poll()
     ready.register(sock, select.POLLIN)
     timeout_s = sock.gettimeout()
+    arrived_ns = time.monotonic_ns()
     while len(place):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(len(place), PIECE_BYTES))
         if not ready.poll(None if timeout_s is None else 1000 * timeout_s):
             raise ConnectionLost("nothing came in time")
         try:
-            count = sock.recv_into(place, len(place), socket.MSG_DONTWAIT)
+            count, notes, _, _ = sock.recvmsg_into([place], _NOTE_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             continue
         except OSError as error:
@@ -221,3 +232,11 @@ def receive_into(sock: socket.socket, place: memoryview) -> None:
         if count == 0:
             raise ConnectionLost("the peer closed the connection")
         place = place[count:]
+        arrived_ns = time.monotonic_ns()
+        for _, kind, note in notes:
+            if kind == _SO_TIMESTAMPNS:
+                seconds, nanoseconds = _TIMESPEC.unpack(note)
+                # The kernel notes the time of day; what has passed since then is the same by both.
+                passed_ns = time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)
+                arrived_ns -= max(0, passed_ns)
+    return arrived_ns

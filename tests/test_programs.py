@@ -28,7 +28,7 @@ def free_port() -> int:
 def play(paradigm: Paradigm, compute_s: float = 0.02, rounds: int = 1) -> list[list]:
     """Rounds of K clients; answers with all spans of each."""
     port = free_port()
-    common = {"timeout_s": 10.0, "token": TOKEN}
+    common = {"timeout_s": 10.0, "token": TOKEN, "credit_s": 1e-3}
     ours: list[NodeControl] = []
     threads = []
 
@@ -144,6 +144,7 @@ def test_a_peer_without_the_token_is_refused() -> None:
         "address": "127.0.0.1",
         "port": port,
         "timeout_s": 5.0,
+        "credit_s": 0.0,
         "token": TOKEN,
         "paradigm": asdict(BUILT_IN[0]),
     }

@@ -20,7 +20,7 @@ from testbed.node_control import Message, NodeControl
 from testbed.paradigm import Paradigm
 from testbed.schedule import Schedule, Start
 from testbed.wire import Header, Kind
-from workloads.uav import Span
+from workloads.uav import Span, settle
 from workloads.work import BatchResult, RoundSizes, ServerWork
 
 BACKLOG = 1024
@@ -81,6 +81,7 @@ class BaseStation:
         self.control = control
         self.clients: int = setup["clients"]
         self.timeout_s: float = setup["timeout_s"]
+        self.credit_s: float = setup["credit_s"]
         self.work = work
         self.paradigm = Paradigm(**setup["paradigm"])
         listener.settimeout(self.timeout_s)
@@ -116,6 +117,7 @@ class BaseStation:
                 self.control.send("saved", self.work.state())
                 continue
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
+            settle()
             self.control.send("ready")
             begin = self.control.expect("begin", self.timeout_s)
             clock = EmulatedClock(begin["start_ns"], begin["start_s"], begin["dilation"])
@@ -158,7 +160,6 @@ class ServerRound:
         """Broadcast, serve every iteration, and collect the clients' adapters."""
         self._start_threads(self._receive, self.clients)
         self._start_threads(self._compute, [0])
-        self.clock.wait_until(self.clock.start_s)
         self._start_threads(self._broadcast, self.clients)
 
         waiting, started_s = len(self.clients), 0.0
@@ -253,6 +254,7 @@ class ServerRound:
             client.due_s = start.at_s + self.order["s_s"][start.client - 1]
             self.tasks.put(Task(client.due_s, next(self.serial), start.client))
         else:
+            client.start_s = start.at_s
             self._start_threads(self._transmit, [start.client])
 
     # Threads.
@@ -296,8 +298,8 @@ class ServerRound:
         if header.client != client:
             raise wire.WireError(f"client: {header.client} speaks on the link of {client}")
         wire.receive_into(sock, extra)
-        wire.receive_into(sock, payload)
-        self.events.put(Arrived(header, self.clock.now()))
+        arrived_ns = wire.receive_into(sock, payload)
+        self.events.put(Arrived(header, self.clock.at(arrived_ns)))
 
     def _compute(self, _: int) -> None:
         while (task := self.tasks.get()).client:
@@ -306,12 +308,13 @@ class ServerRound:
 
     def _broadcast(self, client: int) -> None:
         header = self.work.adapters_header()
-        self._send(client, Kind.BROADCAST, 1, self.work.broadcast(), extra=header)
+        start_s = self.clock.depart(self.clock.start_s, self.station.credit_s)
+        self._send(client, Kind.BROADCAST, 1, self.work.broadcast(), start_s, extra=header)
 
     def _transmit(self, client: int) -> None:
         progress = self.clients[client]
         assert progress.gradient is not None
-        progress.start_s = self.clock.now()
+        progress.start_s = self.clock.depart(progress.start_s, self.station.credit_s)
         self._send(client, Kind.GRADIENT, progress.iteration, progress.gradient, progress.start_s)
 
     def _send(

@@ -1,5 +1,6 @@
 """The UAV's program: client forward, smashed data up, gradient down, client backward."""
 
+import gc
 import socket
 import time
 from dataclasses import dataclass
@@ -12,6 +13,13 @@ from workloads.work import ClientWork, RoundSizes
 
 Span = tuple[int, int, str, float, float, int]
 """Client, iteration, step, start_s, end_s, bytes: one row of a timeline."""
+
+
+def settle() -> None:
+    """Collect garbage now, and none until the next time: a collection stops all threads."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
 
 
 @dataclass
@@ -44,6 +52,7 @@ class Uav:
         self.control = control
         self.client: int = setup["client"]
         self.timeout_s: float = setup["timeout_s"]
+        self.credit_s: float = setup["credit_s"]
         self.work = work
         self.sock = sock
         control.expect("connect")
@@ -57,6 +66,7 @@ class Uav:
         self.control.send("connected")
         while (order := self.control.receive())["kind"] == "round":
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
+            settle()
             self.control.send("ready")
             begin = self.control.expect("begin", self.timeout_s)
             clock = EmulatedClock(begin["start_ns"], begin["start_s"], begin["dilation"])
@@ -84,8 +94,8 @@ class Uav:
             header = wire.receive_header(self.sock)
             header.expect(kind, round_, len(extra), len(place))
             wire.receive_adapters_header(self.sock, extra)
-            wire.receive_into(self.sock, place)
-            end_s = clock.now()
+            arrived_ns = wire.receive_into(self.sock, place)
+            end_s = clock.at(arrived_ns)
             self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
             note(iteration, step, header.time_s, end_s, len(place))
             return end_s
@@ -110,7 +120,7 @@ class Uav:
                 iteration,
                 labels,
                 smashed,
-                time_s=clock.now(),
+                time_s=clock.depart(forward_end_s, self.credit_s),
                 compute_s=forward_end_s - now_s + backward_s,
             )
             now_s = receive(Kind.GRADIENT, iteration, "SG", self.work.gradient_buffer())
@@ -124,7 +134,7 @@ class Uav:
             order["iterations"],
             names,
             self.work.adapters(),
-            time_s=clock.now(),
+            time_s=clock.depart(now_s, self.credit_s),
         )
         return spans, watch.overruns
 

@@ -93,7 +93,8 @@ class _Zeros:
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Take the buffer."""
         self.sizes = sizes
-        self._bytes = memoryview(bytearray(max(sizes.adapters, sizes.smashed)))
+        # Written once, so that the pages are there when frames come in.
+        self._bytes = memoryview(bytearray(b"\0") * max(sizes.adapters, sizes.smashed))
         self._labels = memoryview(bytearray(4 * sizes.labels))
 
     def adapters_header(self) -> bytes:
