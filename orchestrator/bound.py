@@ -49,10 +49,10 @@ def lower_bound(
     """
     longest_s = reached
     best = _best_gain(gain, slot_s, start_s, longest_s)
-    energy_j = _over_splits(costs, radio, best, 0.0)
+    energy_j = _over_splits(costs, radio, best, 0.0, 1.0)
     longest_s = reached - costs.energy_weight * energy_j
     best = _best_gain(gain, slot_s, start_s, longest_s)
-    bound = _over_splits(costs, radio, best, costs.energy_weight)
+    bound = _over_splits(costs, radio, best, 1.0, costs.energy_weight)
     return np.asarray(np.minimum(bound, reached))
 
 
@@ -63,13 +63,22 @@ def _best_gain(gain: Array, slot_s: float, start_s: Array, longest_s: Array) -> 
     return np.array([gain[:, a:b].max(axis=1) for a, b in zip(first, last, strict=True)])
 
 
-def _over_splits(costs: SplitCosts, radio: Radio, gain: Array, weight: float) -> Array:
-    bounds = [_dual(costs, radio, gain, u, weight) for u in range(STAGES)]
+def _over_splits(
+    costs: SplitCosts, radio: Radio, gain: Array, time_weight: float, energy_weight: float
+) -> Array:
+    bounds = [_dual(costs, radio, gain, u, time_weight, energy_weight) for u in range(STAGES)]
     return np.asarray(np.min(bounds, axis=0))
 
 
-def _dual(costs: SplitCosts, radio: Radio, gain: Array, u: int, weight: float) -> Array:
-    """The bound for split point u + 1; with weight 0 a bound of the largest energy alone."""
+def _dual(
+    costs: SplitCosts,
+    radio: Radio,
+    gain: Array,
+    u: int,
+    time_weight: float,
+    energy_weight: float,
+) -> Array:
+    """The bound of time_weight · T + energy_weight · E for split point u + 1, shape [N]."""
     clients, iterations = gain.shape[1], costs.iterations
     least = least_share(clients)
     parallel_down = costs.paradigm.gradient_transmission == "parallel"
@@ -101,10 +110,8 @@ def _dual(costs: SplitCosts, radio: Radio, gain: Array, u: int, weight: float) -
         slope = down_s * _bandwidth_elasticity(full_w * gain / (hz * radio.noise_w_per_hz))
         return up_s, up_s + down_s, up_slope, up_slope + slope
 
-    mu = np.full_like(gain, 1 / clients)
-    nu = np.full_like(gain, (weight or 1.0) / clients)
-    if not weight:
-        mu = np.zeros_like(gain)
+    mu = np.full_like(gain, time_weight / clients)
+    nu = np.full_like(gain, energy_weight / clients)
     alpha = beta = np.full_like(gain, 1 / clients)
     sums: list[Array] = [np.zeros_like(mu), np.zeros_like(nu)]
     for turn in range(TURNS):
