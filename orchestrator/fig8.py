@@ -25,6 +25,7 @@ from orchestrator.files import write_whole
 from orchestrator.plan import Array, radio_of
 from orchestrator.policies import evaluate, policy
 from orchestrator.profiles import profile_of
+from orchestrator.reproduce import half_width
 from orchestrator.scenario import Scenario
 from orchestrator.sweep import varied
 from testbed.errors import InputError
@@ -235,13 +236,6 @@ def _row(title: str, means: pd.DataFrame, seeds: int, paper: float | None = None
     if "decision_s" in means:
         row["decision_s"] = means["decision_s"].mean()
     return row | {"seeds": seeds}
-
-
-def half_width(values: Array) -> float:
-    """Half the width of the mean's 95 % interval, by Student's t; not a number for one value."""
-    if len(values) < 2:
-        return float("nan")
-    return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
 def paired(out: Path, base: Scenario, entries: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
