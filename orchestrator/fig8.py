@@ -190,15 +190,16 @@ def play(cell: Cell, out: Path) -> None:
         with ns3_source(scenario) as source:
             rows = evaluate(scenario, source, decide)
             if cell.entry == "planner":
-                rows["bound"] = _bound(scenario, source.trace(1).gain, rows)
+                rows["bound"] = _bound(scenario, source.trace(1).gain, rows.iloc[-LAST:])
     write_whole(cell.file(out), partial(rows.to_parquet, index=False))
 
 
-def _bound(scenario: Scenario, gain: Array, rows: pd.DataFrame) -> Array:
-    """Below what no allocation could have come in the rounds that were flown."""
+def _bound(scenario: Scenario, gain: Array, rows: pd.DataFrame) -> "pd.Series[float]":
+    """Below what no allocation could have come in these rounds, by the rows' index."""
     costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
     start_s, objective = rows["start_s"].to_numpy(), rows["objective"].to_numpy()
-    return lower_bound(costs, radio, gain, scenario.slot_s, start_s, objective)
+    bound = lower_bound(costs, radio, gain, scenario.slot_s, start_s, objective)
+    return pd.Series(bound, rows.index)
 
 
 # --- tables --------------------------------------------------------------------------------------
