@@ -8,7 +8,8 @@ import pandas as pd
 
 from orchestrator.engine import RoundTimes, simulate
 from orchestrator.plan import Array, Radio, RoundPlan
-from testbed.timeline import CB, CF, STEPS, Round, S, Timeline
+from orchestrator.rates import broadcast_bps, dedicated_bps, uplink_bps
+from testbed.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
 PARTS = ("start", "framing", "compute", "injection", "rest")
 """What separates a measured round from the predicted one, in the order in which it is put in.
@@ -107,6 +108,53 @@ def error_budget(
         seconds=dict(zip(PARTS, np.diff(latencies).tolist(), strict=True)),
         steps=steps,
     )
+
+
+def transfer_errors(
+    measured: Round, link_plan: RoundPlan, radio: Radio, gain: Array, slot_s: float
+) -> pd.DataFrame:
+    """Every transfer of a round against the integral of its link's rates from its own start on.
+
+    Args:
+        measured: The round as it went.
+        link_plan: Plan with the bytes of the frames on the link.
+        radio: What turns a gain into a rate.
+        gain: Shape [K, S], the whole trace; it must reach as far as the transfers.
+        slot_s: Length of a slot.
+
+    Returns:
+        One row a transfer: `KEYS`, start_s, duration_s, due_s (the integral's), and error, the
+        relative one.
+    """
+    shares = link_plan.allocation
+    up_bps = uplink_bps(radio, shares.beta, gain)
+    all_bps = broadcast_bps(radio, gain)
+    sequential = link_plan.paradigm.gradient_transmission == "sequential"
+    down_bps = all_bps if sequential else dedicated_bps(radio, shares.beta, shares.rho, gain)
+    links = {
+        SM: (all_bps, link_plan.sm_bytes[:, None]),
+        CA: (up_bps, link_plan.ca_bytes),
+        SG: (down_bps, link_plan.sg_bytes),
+        CM: (up_bps, link_plan.cm_bytes[:, None]),
+    }
+    edges_s = np.arange(gain.shape[1] + 1) * slot_s
+    rows = []
+    for client, iteration, step, start_s, end_s, _ in measured.spans.tolist():
+        if step not in links:
+            continue
+        rate_bps, size = links[step]
+        carried = np.concatenate([[0.0], np.cumsum(rate_bps[client - 1] * slot_s)])
+        bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]
+        begun = np.interp(start_s, edges_s, carried)
+        # The first moment with that much: during an outage the integral stands still.
+        slot = int(np.searchsorted(carried, begun + bits)) - 1
+        due_s = edges_s[slot] + (begun + bits - carried[slot]) / rate_bps[client - 1, slot]
+        rows.append((client, iteration, step, start_s, end_s - start_s, due_s - start_s))
+    table = pd.DataFrame(rows, columns=[*KEYS[1:], "start_s", "duration_s", "due_s"])
+    table["step"] = pd.Categorical(np.array(STEPS)[table["step"]], categories=list(STEPS))
+    table.insert(0, "round", measured.index)
+    table["error"] = table["duration_s"] / table["due_s"] - 1
+    return table
 
 
 def _by_step(spans: npt.NDArray[np.void]) -> pd.DataFrame:

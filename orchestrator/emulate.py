@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
-from orchestrator.comparison import Budget, error_budget
+from orchestrator.comparison import Budget, error_budget, transfer_errors
 from orchestrator.engine import round_of
 from orchestrator.files import write_whole
 from orchestrator.learning import learning_settings
@@ -72,6 +72,8 @@ class Emulation:
     decision_s: list[float] = field(default_factory=list)
     """Real seconds that each round's allocation took to decide."""
     budgets: list[Budget] = field(default_factory=list)
+    transfers: list[pd.DataFrame] = field(default_factory=list)
+    """See `orchestrator.comparison.transfer_errors`."""
     rates: list[pd.DataFrame] = field(default_factory=list)
     injector: list[pd.DataFrame] = field(default_factory=list)
     learning: list[pd.DataFrame] = field(default_factory=list)
@@ -374,6 +376,11 @@ class _Crew:
                 table.channel.gain,
                 table.slot_s,
                 edges_s,
+            )
+        )
+        done.transfers.append(
+            transfer_errors(
+                measured, round_.link_plan, round_.radio, table.channel.gain, table.slot_s
             )
         )
         done.rates.append(table.frame(measured))

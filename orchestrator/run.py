@@ -135,6 +135,7 @@ def write_run(scenario: Scenario, done: Emulation, folder: Path) -> None:
         ]
     )
     tables["rates"] = pd.concat(done.rates)
+    tables["transfers"] = pd.concat(done.transfers)
     tables["injector"] = pd.concat(done.injector)
     tables["learning"] = pd.concat(done.learning)
     tables["budget"] = pd.DataFrame(
