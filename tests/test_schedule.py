@@ -13,7 +13,7 @@ from testbed.paradigm import BUILT_IN, Paradigm
 from testbed.schedule import Schedule
 from testbed.timeline import SG, S
 
-K, I = 4, 3
+K, ITERATIONS = 4, 3
 SLOT_S = 0.1
 
 
@@ -22,7 +22,7 @@ def random_plan(paradigm: Paradigm, rng: np.random.Generator) -> RoundPlan:
         return rng.dirichlet(np.full(K, 4.0))
 
     def seconds(low: float, high: float) -> np.ndarray:
-        return rng.uniform(low, high, (K, I))
+        return rng.uniform(low, high, (K, ITERATIONS))
 
     return RoundPlan(
         paradigm=paradigm,
@@ -31,8 +31,8 @@ def random_plan(paradigm: Paradigm, rng: np.random.Generator) -> RoundPlan:
         cb_s=seconds(0.01, 0.4),
         s_s=seconds(0.01, 0.3),
         sm_bytes=np.full(K, 100_000),
-        ca_bytes=np.full((K, I), 1_000_000),
-        sg_bytes=np.full((K, I), 3_000_000),
+        ca_bytes=np.full((K, ITERATIONS), 1_000_000),
+        sg_bytes=np.full((K, ITERATIONS), 3_000_000),
         cm_bytes=np.full(K, 100_000),
         backward_ratio=2.0,
         compute_power_w=16.0,
@@ -47,9 +47,7 @@ def play(plan: RoundPlan, radio: Radio, gain: np.ndarray) -> dict[tuple[int, int
         return hz * math.log2(1 + power * h / (hz * radio.noise_w_per_hz))
 
     beta, rho = plan.allocation.beta, plan.allocation.rho
-    up = [
-        shannon(beta[k] * radio.uplink_hz, radio.uplink_power_w[k], gain[k]) for k in range(K)
-    ]
+    up = [shannon(beta[k] * radio.uplink_hz, radio.uplink_power_w[k], gain[k]) for k in range(K)]
     whole = [shannon(radio.downlink_hz, radio.downlink_power_w, gain[k]) for k in range(K)]
     shared = [
         shannon(beta[k] * radio.downlink_hz, rho[k] * radio.downlink_power_w, gain[k])
@@ -88,7 +86,7 @@ def play(plan: RoundPlan, radio: Radio, gain: np.ndarray) -> dict[tuple[int, int
                 schedule.computed(k, i, now, lag[k] + now - start)
             else:
                 schedule.delivered(now)
-                if i + 1 < I:
+                if i + 1 < ITERATIONS:
                     fly(k, i + 1, now + plan.cb_s[k, i])
         for start in schedule.start():
             assert start.at_s == pytest.approx(now)
