@@ -6,9 +6,9 @@ Parts: paper, schedules, fading, baselines, hundred, quickstart, dilation; left 
 last, which takes long. The machine must be idle: whoever else computes shows in the figures.
 
 The error of a transfer is its duration against the integral of the slots' rates from its start
-on, for the bytes that its Ethernet frames take. Baselines carry the uploads of `fading`, and the same at
-constant rates, over links set with the `tc` program (TBF, HTB; the kernel's own offloads), and over
-Mininet's TCLink; they need root. Targets stand beside the figures, none is asserted.
+on, for the bytes that its Ethernet frames take. Baselines carry the uploads of `fading`, and the
+same at constant rates, over links set with the `tc` program (TBF, HTB; the kernel's own offloads),
+and over Mininet's TCLink; they need root. Targets stand beside the figures, none is asserted.
 """
 
 import argparse

@@ -133,6 +133,8 @@ def limit_packets(site: Site, frames: Sequence[int]) -> None:
             message(netlink.DELROUTE, 0, forget),
         ]
     )
+    for end, limit in zip(site.ends, frames, strict=True):
+        end.packet_frames = limit
 
 
 def _packet_frames(index: int, frames: int) -> bytes:

@@ -24,7 +24,7 @@ from testbed.clock import EmulatedClock
 from testbed.control import ControlSocket
 from testbed.errors import RunError
 from testbed.fabric import Fabric, Site, device_counts, limit_packets, wire
-from testbed.netlink import Batch, Netlink
+from testbed.netlink import Batch
 from testbed.shaping import End, Shape, queue_counts
 
 if TYPE_CHECKING:
@@ -112,7 +112,6 @@ class _Service:
         self._warn_slots = 0
         self._below_floor = 0
         self._exhausted = 0
-        self._packet_frames: dict[Netlink, list[int]] = {}
         self._record = array.array("q")
         linux.precise_timers()
 
@@ -216,10 +215,9 @@ class _Service:
         sites = [(self._fabric.base_station, downlink)]
         sites += [(site, [rate]) for site, rate in zip(self._fabric.uavs, uplink, strict=False)]
         for site, rates in sites:
-            frames = [self._shape.packet_frames(rate) for rate in rates]
-            if frames and self._packet_frames.get(site.netlink) != frames:
+            frames = [self._shape.packet_frames(r * self._clock.dilation) for r in rates]
+            if frames and frames != [end.packet_frames for end in site.ends]:
                 limit_packets(site, frames)
-                self._packet_frames[site.netlink] = frames
 
     def _do_pause(self, blob: bytes) -> None:
         self._running = False

@@ -60,8 +60,9 @@ class Shape:
     congestion_control: str = "cubic"
     """Of all TCP connections over the links."""
     packet_s: float = 0.25e-3
-    """How much a packet may hold, as time at the link's rate. The kernel handles packets, each of
-    one or more frames: fewer of them cost less computing, shorter ones follow the rate closer."""
+    """How much a packet may hold, as emulated time at the link's rate. The kernel handles packets
+    of one or more frames, and TCP acknowledges packets: longer ones take less computing and fewer
+    bytes of the other direction, shorter ones follow the rate closer."""
 
     @property
     def frame_bytes(self) -> int:
@@ -69,17 +70,17 @@ class Shape:
         framing = Framing(self.mtu)
         return framing.frame_bytes if self.charges_headers else framing.segment_bytes
 
-    def burst_at(self, rate_bps: float) -> float:
+    def burst_at(self, rate_bps: float, packet_frames: int = 1) -> float:
         """Seconds of credit an end saves up while idle, at a rate in bit/s.
 
         The last packet of a transfer leaves when its turn comes, not when its own time is over;
         that counts as credit, too: half a packet of it, in the mean over sizes.
         """
-        packet_s = self.packet_frames(rate_bps) * self.frame_bytes * 8 / rate_bps
+        packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
         return max(_LEAST_BURST_S, self.burst_s - packet_s / 2)
 
     def packet_frames(self, rate_bps: float) -> int:
-        """Frames that the kernel may handle as one packet at a rate in bit/s."""
+        """Frames that the kernel may handle as one packet at a rate in emulated bit/s."""
         frames = int(self.packet_s * rate_bps / (8 * self.frame_bytes))
         return max(1, min(frames, _MOST_PACKET_BYTES // self.mtu))
 
@@ -174,9 +175,9 @@ def _gate(index: int, flags: int, shape: Shape, is_open: bool) -> bytes:
     )
 
 
-def _shaper(index: int, flags: int, shape: Shape, rate_bps: float) -> bytes:
+def _shaper(index: int, flags: int, shape: Shape, rate_bps: float, packet_frames: int) -> bytes:
     rate = _rate(max(1, round(rate_bps / 8)))
-    buffer = _ticks(shape.burst_at(rate_bps))
+    buffer = _ticks(shape.burst_at(rate_bps, packet_frames))
     options = rate + rate + struct.pack("=IIIII", buffer, buffer, shape.frame_bytes, 0, 0)
     return _object(
         netlink.NEWTCLASS,
@@ -199,6 +200,8 @@ class End:
         self.index = index
         self.rate_bps = 0.0
         """In force, as far as this object was told; 0 is an outage."""
+        self.packet_frames = 1
+        """Frames that the kernel may handle as one packet."""
         self._shape = shape
         self._shaped_bps = shape.lowest_rate(1.0)
         self._open = _gate(index, 0, shape, True)
@@ -219,7 +222,7 @@ class End:
                 attribute(_KIND, text("htb")),
                 nested(_OPTIONS, attribute(2, struct.pack("=IIIII", 3, 10, 1, 0, 0))),
             ),
-            _shaper(self.index, create, self._shape, self._shaped_bps),
+            _shaper(self.index, create, self._shape, self._shaped_bps, self.packet_frames),
             _object(
                 netlink.NEWQDISC,
                 create,
@@ -239,7 +242,7 @@ class End:
             return [self._close]
         messages = []
         if rate_bps != self._shaped_bps:
-            messages.append(_shaper(self.index, 0, self._shape, rate_bps))
+            messages.append(_shaper(self.index, 0, self._shape, rate_bps, self.packet_frames))
         if self.rate_bps == 0:
             messages.append(self._open)
         return messages
