@@ -33,6 +33,7 @@ from orchestrator.plan import (
 from orchestrator.predict import Decide, Situation, known_at, longer, predict, simulate_on
 from orchestrator.rates import broadcast_bps, dedicated_bps, uplink_bps
 from orchestrator.scenario import Scenario
+from orchestrator.validity import Machine, validity
 from testbed import runtimes
 from testbed.clock import EmulatedClock
 from testbed.errors import RunError
@@ -79,13 +80,16 @@ class Emulation:
     learning: list[pd.DataFrame] = field(default_factory=list)
     overruns_s: list[float] = field(default_factory=list)
     """Emulated seconds by which each modelled computing step overran."""
-    links: Report | None = None
-    """The links' counters at the end."""
+    links: list[Report] = field(default_factory=list)
+    """What the injector did in each round, and the links' counters at its end."""
+    machine: list[Machine] = field(default_factory=list)
+    """The machine's clocks and CPU accounts over each round."""
 
     def to_json(self, scenario: Scenario) -> dict[str, Any]:
         """The documented JSON object."""
         return {
             "scenario": scenario.model_dump(mode="json"),
+            "valid": all(check.ok for check in validity(scenario, self)),
             "predicted": Timeline(self.predicted).to_json(),
             "predicted_wire": Timeline(self.predicted_wire).to_json(),
             "measured": Timeline(self.measured).to_json(),
@@ -300,6 +304,7 @@ class _Crew:
         self._order(round_, sizes, table)
         table.give(injector, dilation)
         injector.phase(0)
+        before = Machine.now()
         clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), round_.start_s, dilation)
         injector.epoch(clock, slot_s)
         for node in self.nodes.values():
@@ -318,6 +323,8 @@ class _Crew:
         injector.phase(1)
         reports = self.collect("report", list(self.nodes), self.limit_s, watch)
         injector.pause()
+        nodes_s = sum(report["cpu_s"] for report in reports.values())
+        done.machine.append(Machine.now().since(before, nodes_s))
         self._take(round_, reports, injector.report(), clock, table, done)
 
     def _order(self, round_: _Round, sizes: RoundSizes, table: "_RateTable") -> None:
@@ -396,7 +403,7 @@ class _Crew:
         done.learning.append(_learning(round_.index, reports[BS]))
         for report in reports.values():
             done.overruns_s += report["overruns_s"]
-        done.links = slots
+        done.links.append(slots)
 
     def state(self) -> bytes:
         """The global state, from the base station, as a safetensors file."""

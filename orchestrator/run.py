@@ -19,6 +19,7 @@ from orchestrator.predict import Decide
 from orchestrator.profiles import profile_of
 from orchestrator.report import write_report
 from orchestrator.scenario import Scenario
+from orchestrator.validity import to_json, validity
 from testbed.errors import InputError
 from testbed.timeline import Timeline
 
@@ -89,7 +90,10 @@ def run(
         raise
     finally:
         about["finished"] = now()
-        if done is not None:
+        if done is not None and done.measured:
+            checks = validity(scenario, done)
+            about["valid"] = all(check.ok for check in checks)
+            about["validity"] = to_json(checks)
             write_run(scenario, done, folder)
             write_json(folder / MANIFEST, about)
     assert done is not None

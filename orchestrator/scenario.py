@@ -264,6 +264,34 @@ class Objective(Section):
     """λ, in s/J."""
 
 
+class Limits(Section):
+    """What a run may show and still be valid; a run beyond any of these says so."""
+
+    injector_lateness_s: NotNegative = 0.005
+    """Rate changes of a slot all done after its boundary, 99th percentile, in real seconds."""
+    exhausted_slots: Annotated[int, Field(ge=0)] = 0
+    """Slots for which the injector had no rates."""
+    dropped_frames: NotNegative = 0.01
+    """Share of a link's frames that its queue dropped."""
+    backlog_bytes: NotNegative = 10_000
+    """Left in a link's queue at the end of a round."""
+    compute_share: NotNegative = 0.02
+    """Overruns of modelled computing, as a share of a round."""
+    injection_share: NotNegative = 0.005
+    """What late rate changes did to a round's latency, as a share of it."""
+    rest_share: NotNegative = 0.02
+    """What the error budget cannot explain, as a share of a round."""
+    transfer_error: NotNegative = 0.03
+    """Error of a transfer against the integral of its link's rates, 95th percentile; without the
+    broadcast, which may ask more of a machine than it can carry and then shows in the rest."""
+    cpu_steal: NotNegative = 0.05
+    """Share of CPU time that went to other guests of the same host."""
+    cpu_others: NotNegative = 0.5
+    """Share of CPU time that programs outside of the run took: the machine is not the run's."""
+    clock_drift_ppm: NotNegative = 200.0
+    """Between the clock that is emulated by and the one that nobody adjusts."""
+
+
 class Emulation(Section):
     """How the emulated network is run."""
 
@@ -279,6 +307,7 @@ class Emulation(Section):
     """What the channel's rate carries: Ethernet frames, or payload with the headers on top."""
     docker_image: str = "host"
     """`host`: this machine's own system, read-only, no build; else the name of an image."""
+    limits: Limits = Limits()
 
 
 class Scenario(Section):

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from orchestrator.comparison import PARTS, step_table
 from orchestrator.emulate import Emulation
+from orchestrator.validity import Check
 from testbed.doctor import Finding
 from testbed.timeline import Timeline
 
@@ -118,3 +119,11 @@ def plain_table(frame: pd.DataFrame) -> Table:
             *(f"{v:.3f}" if isinstance(v, float) else escape(str(v)) for v in row.values())
         )
     return table
+
+
+def validity_lines(checks: Sequence[Check]) -> list[str]:
+    """Whether a run is valid, and each check that says it is not."""
+    failed = [check for check in checks if not check.ok]
+    if not failed:
+        return ["valid: every check is within its limit"]
+    return ["[bold]not valid[/bold]", *(f"  {escape(str(check))}" for check in failed)]

@@ -144,6 +144,28 @@ def test_a_replayed_trace_decides_the_rates(small: Path, tmp_path: Path) -> None
     )
 
 
+def test_transfers_wait_for_an_outage_to_end(small: Path, tmp_path: Path) -> None:
+    path, slot_s = tmp_path / "t.npz", 0.05
+    gain = np.full((3, 800), 1e-9)
+    # UAV 2 is away from 0.4 s to 2.4 s, which meets its first upload.
+    gain[1, 8:48] = 0
+    np.savez(path, gain=gain, slot_s=slot_s)
+    out = tmp_path / "run"
+    # Small enough to be within its slots: 100 kB take 0.05 s without the outage.
+    run_testbed("run", small, "--trace", path, "--out", out, "--set", "workload.batch_size=8")
+    transfers = pd.read_parquet(out / "transfers.parquet")
+    away = transfers[
+        (transfers["start_s"] < 2.4) & (transfers["start_s"] + transfers["due_s"] > 2.4)
+    ]
+    assert set(away["client"]) >= {2}
+    of_uav = away[away["client"] == 2].iloc[0]
+    assert of_uav["due_s"] > 1
+    end_s = of_uav["start_s"] + of_uav["duration_s"]
+    due_end_s = of_uav["start_s"] + of_uav["due_s"]
+    # In the slot in which it is due, or as late as others' work on this machine makes it.
+    assert end_s == pytest.approx(due_end_s, abs=slot_s / 2)
+
+
 def test_real_computing_leaves_adapters_that_learned(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 

@@ -276,3 +276,28 @@ def test_a_refused_message_is_named_by_its_place(monkeypatch):
         socket.transact([good] * 20)
         assert next(iter(socket.dump(netlink.GETLINK, bytes(16))))[4] == 1
     assert linux.scheduling().startswith(("fifo", "nice"))
+
+
+def test_a_sender_that_uses_up_the_credit_first_follows_the_integral(small):
+    """Whatever the packets' size and the credit: start later by it, and end when it is due."""
+    size = 1_000_000
+    framing = Framing(1500)
+    for rate_bps in (20e6, 200e6):
+        rates = np.full((1, 200), rate_bps)
+        end_s = transfer_end_s(
+            small.shape,
+            rates[0],
+            0.1,
+            small.shape.burst_s,
+            [framing.frame_bytes] * (size // framing.segment_bytes),
+        )
+        due_s = size // framing.segment_bytes * FRAME_BITS / rate_bps
+        assert abs(end_s - due_s) <= FRAME_BITS / rate_bps
+
+
+def test_packets_hold_a_span_of_emulated_time():
+    shape = Shape()
+    assert shape.packet_frames(10e6) == 1
+    frames = shape.packet_frames(300e6)
+    assert frames * FRAME_BITS / 300e6 <= shape.packet_s < (frames + 1) * FRAME_BITS / 300e6
+    assert shape.packet_frames(1e12) * 1500 < 65_536
