@@ -131,7 +131,13 @@ def run(
     from orchestrator.run import run as run_scenario
     from orchestrator.run import run_folder
     from orchestrator.scenario import load
-    from orchestrator.tables import budget_table, comparison_table, step_comparison_table
+    from orchestrator.tables import (
+        budget_table,
+        comparison_table,
+        step_comparison_table,
+        validity_lines,
+    )
+    from orchestrator.validity import validity
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
@@ -147,6 +153,8 @@ def run(
     for table in (comparison_table(done), step_comparison_table(done), budget_table(done)):
         out.print(table)
         out.print()
+    for line in validity_lines(validity(parsed, done)):
+        out.print(line)
     if output is not None:
         out.print(f"report: {output / 'report.html'}")
 
