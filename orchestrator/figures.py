@@ -4,6 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from orchestrator.report import STEP_COLOURS
 from testbed.paradigm import paradigm
 from testbed.timeline import STEPS, Timeline
 
@@ -17,16 +18,6 @@ STYLES = {
     "sfl-pp": ("#009e73", "-", "D"),
 }
 """Colour, line and marker of each paradigm; colours tell apart under colour blindness."""
-
-STEP_COLOURS = {
-    "SM": "#f0e442",
-    "CF": "#56b4e9",
-    "CA": "#e69f00",
-    "S": "#cc79a7",
-    "SG": "#009e73",
-    "CB": "#0072b2",
-    "CM": "#d55e00",
-}
 
 
 def comparison(table: pd.DataFrame, x_label: str) -> Figure:
