@@ -21,7 +21,7 @@ from scipy import stats
 from orchestrator.bound import lower_bound
 from orchestrator.channel import ns3_source
 from orchestrator.engine import split_costs
-from orchestrator.files import write_whole
+from orchestrator.files import write_csv, write_figure, write_whole
 from orchestrator.plan import Array, radio_of
 from orchestrator.policies import evaluate, policy
 from orchestrator.profiles import profile_of
@@ -144,13 +144,13 @@ def run(
                 if progress is not None:
                     progress(done, len(futures))
     made = table(out, base, entries, seeds)
-    _csv(out / "fig8.csv", made)
-    _csv(out / "fig8_paired.csv", paired(out, base, entries, seeds))
-    _figure(out / "fig8", over_rounds(out, base, entries, seeds[0]))
+    write_csv(out / "fig8.csv", made)
+    write_csv(out / "fig8_paired.csv", paired(out, base, entries, seeds))
+    write_figure(out / "fig8", over_rounds(out, base, entries, seeds[0]))
     if fronts:
         front = _front(out, fronts)
-        _csv(out / "fig8_front.csv", front)
-        _figure(out / "fig8_front", front_figure(front))
+        write_csv(out / "fig8_front.csv", front)
+        write_figure(out / "fig8_front", front_figure(front))
     return made
 
 
@@ -332,14 +332,3 @@ def front_figure(front: pd.DataFrame) -> Figure:
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)
     return figure
-
-
-def _csv(path: Path, rows: pd.DataFrame) -> None:
-    write_whole(path, partial(rows.to_csv, index=False))
-
-
-def _figure(stem: Path, figure: Figure) -> None:
-    """As PNG, and as PDF without a date, so that equal figures are equal files."""
-    write_whole(stem.with_suffix(".png"), partial(figure.savefig, format="png", dpi=200))
-    metadata = {"CreationDate": None}
-    write_whole(stem.with_suffix(".pdf"), partial(figure.savefig, format="pdf", metadata=metadata))

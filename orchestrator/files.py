@@ -3,10 +3,14 @@
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
@@ -14,18 +18,30 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
     A failure leaves neither a half-written file nor a changed one.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        write(partial)
-        partial.replace(path)
+        write(part)
+        part.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all."""
     text = json.dumps(value, allow_nan=False)
-    write_whole(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
+    write_whole(path, lambda part: part.write_text(text + "\n", encoding="utf-8"))
+
+
+def write_csv(path: Path, table: "pd.DataFrame") -> None:
+    """Write a table as CSV, whole or not at all."""
+    write_whole(path, partial(table.to_csv, index=False))
+
+
+def write_figure(stem: Path, figure: Any) -> None:
+    """As PNG, and as PDF without a date, so that equal figures are equal files."""
+    write_whole(stem.with_suffix(".png"), partial(figure.savefig, format="png", dpi=200))
+    metadata = {"CreationDate": None}
+    write_whole(stem.with_suffix(".pdf"), partial(figure.savefig, format="pdf", metadata=metadata))
 
 
 def check_writable(option: str, path: Path | None) -> None:

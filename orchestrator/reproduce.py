@@ -7,7 +7,6 @@ with the 95 % interval of Student's t. What the paper shows only in a figure (th
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from scipy import stats
 
 from orchestrator import figures
 from orchestrator.channel import ns3_source
-from orchestrator.files import write_json, write_whole
+from orchestrator.files import write_csv, write_figure, write_json, write_whole
 from orchestrator.plan import Array
 from orchestrator.predict import predict
 from orchestrator.profiles import profile_of
@@ -209,8 +208,8 @@ def run(
         for study in studies:
             outcomes = Outcomes(study, rows)
             table = outcomes.table()
-            _write_csv(out / f"{study.name}.csv", table)
-            _write_figure(out / study.name, figures.comparison(table, study.x_label))
+            write_csv(out / f"{study.name}.csv", table)
+            write_figure(out / study.name, figures.comparison(table, study.x_label))
             findings += study.findings(outcomes)
     summary = Summary(findings)
     write_json(out / "summary.json", summary.to_json())
@@ -237,17 +236,6 @@ class _Count:
             self.progress(self.done, self.total)
 
 
-def _write_csv(path: Path, table: pd.DataFrame) -> None:
-    write_whole(path, partial(table.to_csv, index=False))
-
-
-def _write_figure(stem: Path, figure: Any) -> None:
-    """As PNG, and as PDF without a date, so that equal figures are equal files."""
-    write_whole(stem.with_suffix(".png"), partial(figure.savefig, format="png", dpi=200))
-    metadata = {"CreationDate": None}
-    write_whole(stem.with_suffix(".pdf"), partial(figure.savefig, format="pdf", metadata=metadata))
-
-
 # --- table II and figure 3 -----------------------------------------------------------------------
 
 
@@ -270,7 +258,7 @@ def _table2(out: Path) -> Iterator[Finding]:
         table[f"{name}_deviation"] = table[name] / table[f"{name}_paper"] - 1
         off = np.abs(np.array(rounded) - table[f"{name}_paper"]).max()
         worst = max(worst, (name, float(off)), key=lambda pair: pair[1])
-    _write_csv(out / "table2.csv", table)
+    write_csv(out / "table2.csv", table)
     yield Finding(
         "table2",
         "FLOPs, adapters and smashed data of all four splits",
@@ -290,8 +278,8 @@ def _timelines(out: Path, scenario: Scenario) -> Iterator[Finding]:
             for other in (varied(scenario, paradigm=name) for name in names)
         ]
     timeline = Timeline(rounds)
-    _write_csv(out / "fig3.csv", timeline.frame().drop(columns="round"))
-    _write_figure(out / "fig3", figures.timelines(timeline))
+    write_csv(out / "fig3.csv", timeline.frame().drop(columns="round"))
+    write_figure(out / "fig3", figures.timelines(timeline))
     latencies = [round_.latency_s for round_ in rounds]
     yield Finding(
         "fig3",

@@ -1,16 +1,20 @@
 """Results as tables for the console."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
 from orchestrator.comparison import PARTS, step_table
-from orchestrator.emulate import Emulation
-from orchestrator.validity import Check
-from testbed.doctor import Finding
 from testbed.timeline import Timeline
+
+if TYPE_CHECKING:
+    # A prediction's table needs no emulated network.
+    from orchestrator.emulate import Emulation
+    from orchestrator.validity import Check
+    from testbed.doctor import Finding
 
 MOST_ROWS = 20
 
@@ -47,7 +51,7 @@ def rounds_table(timeline: Timeline) -> Table:
     return table
 
 
-def comparison_table(done: Emulation) -> Table:
+def comparison_table(done: "Emulation") -> Table:
     """One row a round: latencies predicted and measured, and the error against the wire's."""
     table = Table(box=None, pad_edge=False)
     for column in ("round", "u", "predicted s", "predicted wire s", "measured s", "error %"):
@@ -66,7 +70,7 @@ def comparison_table(done: Emulation) -> Table:
     return table
 
 
-def step_comparison_table(done: Emulation) -> Table:
+def step_comparison_table(done: "Emulation") -> Table:
     """One row a kind of step: mean durations over all rounds, predicted (wire) and measured."""
     measured = Timeline(done.measured)
     predicted = Timeline(done.predicted_wire[: len(measured)])
@@ -84,7 +88,7 @@ def step_comparison_table(done: Emulation) -> Table:
     return table
 
 
-def budget_table(done: Emulation) -> Table:
+def budget_table(done: "Emulation") -> Table:
     """One row a round: what each cause adds to the predicted latency."""
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")
@@ -95,7 +99,7 @@ def budget_table(done: Emulation) -> Table:
     return table
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
+def findings_table(findings: Sequence["Finding"]) -> Table:
     """What the doctor found: what is there, what is not, what follows and how to get it."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for finding in findings:
@@ -121,7 +125,7 @@ def plain_table(frame: pd.DataFrame) -> Table:
     return table
 
 
-def validity_lines(checks: Sequence[Check]) -> list[str]:
+def validity_lines(checks: Sequence["Check"]) -> list[str]:
     """Whether a run is valid, and each check that says it is not."""
     failed = [check for check in checks if not check.ok]
     if not failed:
