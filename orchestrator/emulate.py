@@ -18,7 +18,7 @@ from ns3_scenarios.trace import ChannelSource, ChannelTrace
 from orchestrator.comparison import Budget, error_budget, transfer_errors
 from orchestrator.engine import round_of
 from orchestrator.files import write_whole
-from orchestrator.learning import learning_settings
+from orchestrator.learning import computing_limit_s, learning_settings, place
 from orchestrator.plan import (
     Allocation,
     Array,
@@ -239,6 +239,7 @@ class _Crew:
         self.scenario = scenario
         longest_s = max(round_.latency_s for round_ in foreseen)
         self.limit_s = 60 + 3 * longest_s * scenario.emulation.dilation
+        self.limit_s += computing_limit_s(scenario)
         """Real seconds that a round may take before the run is given up."""
         self.nodes: dict[str, NodeControl] = {}
         for name, sock in world.connect(STARTUP_TIMEOUT_S).items():
@@ -265,7 +266,7 @@ class _Crew:
             address="0.0.0.0",
             port=PORT,
             paradigm=asdict(self.scenario.scheme),
-            learning=learning and learning | {"device": self.scenario.base_station.device},
+            learning=learning and learning | place(self.scenario.base_station),
             **common,
         )
         uavs = [f"uav{client}" for client in range(1, clients + 1)]
@@ -275,7 +276,7 @@ class _Crew:
                 role="uav",
                 client=client,
                 server=[link_addresses(client)[0], PORT],
-                learning=learning and learning | {"device": self.scenario.uavs.device},
+                learning=learning and learning | place(self.scenario.uavs),
                 **common,
             )
         self.collect("listening", [BS], STARTUP_TIMEOUT_S)

@@ -3,11 +3,15 @@
 from dataclasses import asdict
 from typing import Any
 
-from orchestrator.scenario import Scenario
+from orchestrator.profiles import profile_of
+from orchestrator.scenario import BaseStation, Scenario, Uavs
+
+SLOW_FLOPS = 5e9
+"""What a core computes in a second if it is slow or has much else to do."""
 
 
 def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
-    """Settings of `workloads.real` as plain values; None where nothing is learned.
+    """Settings of `workloads.real` but for `place`, as plain values; None if nothing is learned.
 
     Builds the backbone's file if it is not there yet.
 
@@ -46,5 +50,21 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         "clients": scenario.uavs.count,
         "backbone": str(backbone_file(model, cache_folder())),
         "wire_dtype": workload.wire_dtype,
-        "threads": 1,
     }
+
+
+def computing_limit_s(scenario: Scenario) -> float:
+    """Real seconds after which a round's real computing is given up, all of it on one slow core."""
+    workload = scenario.workload
+    if workload.compute == "none":
+        return 0.0
+    profile = profile_of(scenario)
+    forward_flops = profile.client_forward_flops[0] + profile.server_forward_flops[0]
+    batches = scenario.uavs.count * workload.local_iterations
+    # A backward pass takes about as long as the forward pass, and recomputing as long again.
+    return batches * workload.batch_size * 3 * forward_flops / SLOW_FLOPS
+
+
+def place(node: BaseStation | Uavs) -> dict[str, Any]:
+    """Where on this machine a node computes: what the settings of each kind of node add."""
+    return {"device": node.device, "threads": node.threads}

@@ -61,6 +61,8 @@ class BaseStation(Section):
     """Computing speed κ_S f_S, in FLOP/s."""
     device: Device = "cpu"
     """Where the emulated server really computes: `cpu`, `cuda` or `cuda:N`."""
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Threads of this machine with which the emulated server computes."""
 
 
 class Uavs(Section):
@@ -82,6 +84,8 @@ class Uavs(Section):
     """Power while computing, ω f³."""
     device: Device = "cpu"
     """Where the emulated UAVs really compute: `cpu`, `cuda` or `cuda:N`."""
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Threads of this machine with which each emulated UAV computes."""
 
     @field_validator("rings_m")
     @classmethod

@@ -1,0 +1,163 @@
+"""A whole round with real computing: its wall time beside its steps alone, and its memory.
+
+    python benchmarks/whole_round.py [SCENARIO] [--set KEY=VALUE]... [--repeats N] [--json FILE]
+
+Without a scenario it is the paper's: ten UAVs that train Swin-L, u = 2, three iterations. First
+each computing step is timed alone, in a process of its own and with as many threads as its node
+has; then `testbed run` plays the round, and the proportional set sizes of all its processes are
+summed up every few seconds. Computing takes what it takes here (`workload.compute_time: measured`),
+so that nothing waits for modelled time. UAVs recompute activations, the base station has two
+threads; `--set` changes any of it, in both parts alike.
+"""
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from workload import MIB, show
+
+from orchestrator.learning import learning_settings, place
+from orchestrator.scenario import Scenario, load
+
+PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
+DEFAULTS = [
+    "rounds=1",
+    "workload.compute_time=measured",
+    "workload.recompute=true",
+    "base_station.threads=2",
+]
+SAMPLE_S = 3.0
+
+log = Console(stderr=True)
+
+
+def steps_alone(scenario: Scenario, repeats: int) -> dict[str, list[float]]:
+    """Seconds of CF, S and CB of one batch with nothing else on the machine; run it afresh."""
+    import torch
+
+    from workloads.learning import ClientLearner, ServerLearner
+    from workloads.real import Settings
+
+    told = learning_settings(scenario)
+    assert told is not None, "workload.compute must be real"
+    uav, bs = (
+        Settings.from_json(told | place(node)) for node in (scenario.uavs, scenario.base_station)
+    )
+    model, split, batch = bs.open_model(), scenario.workload.split, uav.batch_size
+    images = torch.randn(batch, 3, model.image_size, model.image_size)
+    labels = torch.arange(batch) % uav.model.classes
+    client, server = ClientLearner(model, uav.training), ServerLearner(model, [1], bs.training)
+    client.begin_round(split, server.begin_round(split))
+    seconds: dict[str, list[float]] = {"CF": [], "S": [], "CB": []}
+    for turn in range(repeats + 1):
+        times = [time.perf_counter()]
+        torch.set_num_threads(uav.threads)
+        smashed = client.forward(images)
+        times.append(time.perf_counter())
+        torch.set_num_threads(bs.threads)
+        gradient = server.forward_backward(1, smashed, labels).gradient
+        times.append(time.perf_counter())
+        torch.set_num_threads(uav.threads)
+        client.backward(gradient)
+        times.append(time.perf_counter())
+        if turn:  # the first one warms up
+            for name, began, ended in zip(seconds, times, times[1:], strict=False):
+                seconds[name].append(ended - began)
+    return seconds
+
+
+def pss_bytes(process: psutil.Process) -> int:
+    try:
+        rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="utf-8")
+    except OSError:
+        return 0  # it has ended
+    return sum(1024 * int(x.split()[1]) for x in rollup.splitlines() if x.startswith("Pss:"))
+
+
+def play(scenario_file: Path, overrides: list[str]) -> dict[str, Any]:
+    """Let `testbed run` play the round; what it said, and the memory of all its processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-m", "orchestrator", "run", str(scenario_file)]
+        for override in overrides:
+            words += ["--set", override]
+        words += ["--out", f"{folder}/run", "--json", f"{folder}/run.json"]
+        began = time.perf_counter()
+        run = subprocess.Popen(words, stdout=sys.stderr)
+        peak: dict[str, float] = {"total": 0.0}
+        ended = threading.Event()
+
+        def sample() -> None:
+            while not ended.wait(SAMPLE_S):
+                try:
+                    family = [top, *top.children(recursive=True)]
+                except psutil.NoSuchProcess:
+                    return
+                sizes = sorted((pss_bytes(process) / MIB for process in family), reverse=True)
+                if sum(sizes) > peak["total"]:
+                    peak.update(total=sum(sizes), largest=sizes[0], processes=len(sizes))
+
+        top = psutil.Process(run.pid)
+        sampler = threading.Thread(target=sample)
+        sampler.start()
+        status = run.wait()
+        ended.set()
+        sampler.join()
+        if status:
+            sys.exit(f"testbed run ended with status {status}")
+        command_s = time.perf_counter() - began
+        result = json.loads(Path(folder, "run.json").read_text(encoding="utf-8"))
+        [round_] = result["measured"]
+        return {
+            "round_wall_s": round_["latency_s"] * result["scenario"]["emulation"]["dilation"],
+            "command_wall_s": command_s,
+            "peak_pss_mib": peak,
+            "valid": result["valid"],
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("scenario", nargs="?", type=Path, default=PAPER)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--repeats", type=int, default=3, help="of each step alone")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+
+    overrides = [*DEFAULTS, *options.set]
+    scenario = load(options.scenario, overrides)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn) as fresh:
+        alone = fresh.submit(steps_alone, scenario, options.repeats).result()
+    batches = scenario.uavs.count * scenario.workload.local_iterations
+    sum_s = batches * sum(statistics.median(times) for times in alone.values())
+    log.print(f"steps alone: {sum_s:.1f} s in all")
+    result: dict[str, Any] = {
+        "model": scenario.workload.model,
+        "clients": scenario.uavs.count,
+        "iterations": scenario.workload.local_iterations,
+        "split": scenario.workload.split,
+        "threads of base station and UAVs": f"{scenario.base_station.threads}, "
+        f"{scenario.uavs.threads}",
+        "alone_s": alone,
+        "steps alone, sum_s": sum_s,
+        **play(options.scenario, overrides),
+    }
+    result["round wall over steps alone (at most 1.3)"] = result["round_wall_s"] / sum_s
+    show("whole round", result)
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
