@@ -10,26 +10,29 @@ from orchestrator.scenario import Scenario
 from testbed.errors import InputError
 
 
+def channel_settings(scenario: Scenario) -> ChannelSettings:
+    """What decides the scenario's channel: scenarios of equal settings meet the same one."""
+    return ChannelSettings(
+        bs_position_m=scenario.base_station.position_m,
+        height_m=scenario.uavs.height_m,
+        ring_m=tuple(scenario.uavs.ring_m),
+        speed_m_s=scenario.mobility.speed_m_s,
+        mean_speed_m_s=scenario.mobility.mean_speed_m_s,
+        speed_deviation_m_s=scenario.mobility.speed_deviation_m_s,
+        heading_deviation_rad=scenario.mobility.heading_deviation_rad,
+        memory=scenario.mobility.memory,
+        update_s=scenario.mobility.update_s,
+        carrier_hz=scenario.radio.carrier_hz,
+        line_of_sight=scenario.radio.line_of_sight,
+        shadow_fading=scenario.radio.shadow_fading,
+        slot_s=scenario.slot_s,
+        seed=scenario.seed,
+    )
+
+
 def ns3_source(scenario: Scenario) -> Ns3Channel:
     """A channel that ns-3 makes as it is asked for; close it after use."""
-    return Ns3Channel(
-        ChannelSettings(
-            bs_position_m=scenario.base_station.position_m,
-            height_m=scenario.uavs.height_m,
-            ring_m=tuple(scenario.uavs.ring_m),
-            speed_m_s=scenario.mobility.speed_m_s,
-            mean_speed_m_s=scenario.mobility.mean_speed_m_s,
-            speed_deviation_m_s=scenario.mobility.speed_deviation_m_s,
-            heading_deviation_rad=scenario.mobility.heading_deviation_rad,
-            memory=scenario.mobility.memory,
-            update_s=scenario.mobility.update_s,
-            carrier_hz=scenario.radio.carrier_hz,
-            line_of_sight=scenario.radio.line_of_sight,
-            shadow_fading=scenario.radio.shadow_fading,
-            slot_s=scenario.slot_s,
-            seed=scenario.seed,
-        )
-    )
+    return Ns3Channel(channel_settings(scenario))
 
 
 @contextmanager

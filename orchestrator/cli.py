@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from ns3_scenarios.trace import ChannelError
+from orchestrator.campaign_cli import app as campaign_app
 from orchestrator.progress import shown
 from testbed.errors import InputError, RunError
 
@@ -22,6 +23,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Emulate split federated learning over a UAV network, and predict the same rounds.",
 )
+
+app.add_typer(campaign_app, name="campaign")
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).")]
 Overrides = Annotated[

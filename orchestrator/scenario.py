@@ -390,19 +390,29 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     Raises:
         InputError: One line that names the file or the field and what it may be.
     """
+    tree = read_tree(path, "scenario")
+    for override in overrides:
+        _override(tree, override)
+    return validate(tree, str(path))
+
+
+def read_tree(path: Path, what: str) -> dict[str, Any]:
+    """The keys and values of a YAML file.
+
+    Raises:
+        InputError: There is no such file, or it is no mapping in YAML.
+    """
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{path}: no such scenario file") from None
+        raise InputError(f"{path}: no such {what} file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{path}: not YAML: {_one_line(error)}") from None
     if not isinstance(tree, dict):
         raise InputError(f"{path}: must be a mapping of keys to values")
-    for override in overrides:
-        _override(tree, override)
-    return validate(tree, str(path))
+    return tree
 
 
 def validate(tree: dict[str, Any], source: str) -> Scenario:
@@ -414,11 +424,11 @@ def validate(tree: dict[str, Any], source: str) -> Scenario:
     try:
         return Scenario.model_validate(tree)
     except ValidationError as error:
-        raise InputError(f"{source}: {_explain(error.errors(include_url=False))}") from None
+        raise InputError(f"{source}: {explain(error.errors(include_url=False))}") from None
 
 
-def _explain(errors: Sequence[Any]) -> str:
-    """The first wrong field and what it may be."""
+def explain(errors: Sequence[Any]) -> str:
+    """The first wrong field of a validation and what it may be, in one line."""
     # Where a field may be one of several things, each of them complains; the one that the value
     # came closest to says more than that it is not a fixed word, or not of a type.
     field = tuple(part for part in errors[0]["loc"] if not _is_type_tag(part))
@@ -459,12 +469,21 @@ def _override(tree: dict[str, Any], override: str) -> None:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"--set {key}: not YAML: {_one_line(error)}") from None
+    put(tree, key, value, f"--set {key}")
+
+
+def put(tree: dict[str, Any], key: str, value: Any, source: str) -> None:
+    """Set a dotted key in a tree of plain values.
+
+    Raises:
+        InputError: A part of the key is a value; the line begins with `source`.
+    """
     *path, last = key.split(".")
     node = tree
     for part in path:
         child = node.setdefault(part, {})
         if not isinstance(child, dict):
-            raise InputError(f"--set {key}: {part} is a value, not a section")
+            raise InputError(f"{source}: {part} is a value, not a section")
         node = child
     node[last] = value
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ns3_scenarios.channel import ChannelSettings
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
-from orchestrator.channel import ns3_source
+from orchestrator.channel import channel_settings, ns3_source
 from orchestrator.engine import BatchTimes, simulate_chain, split_costs
 from orchestrator.plan import fixed_allocation, plan_round, radio_of
 from orchestrator.predict import FIRST_SLOTS, longer
@@ -63,9 +64,9 @@ def run_cells(
         rounds: latency_s, max_energy_j, objective, sending_j (what uploads took of each
         client's energy, an array of shape [K]).
     """
-    groups: dict[str, list[tuple[int, Cell]]] = {}
+    groups: dict[ChannelSettings, list[tuple[int, Cell]]] = {}
     for at, cell in enumerate(cells):
-        groups.setdefault(_channel_key(cell.scenario), []).append((at, cell))
+        groups.setdefault(channel_settings(cell.scenario), []).append((at, cell))
     # The longest first, so that no core is left with a long one at the end.
     jobs = sorted(groups.values(), key=lambda job: -len(job) * job[0][1].scenario.uavs.count)
     rows: list[dict[str, Any]] = [{} for _ in cells]
@@ -80,22 +81,6 @@ def run_cells(
             if progress is not None:
                 progress(len(job))
     return pd.DataFrame(rows)
-
-
-def _channel_key(scenario: Scenario) -> str:
-    """Equal for scenarios whose UAVs meet the same channel."""
-    parts = (
-        scenario.seed,
-        scenario.slot_s,
-        scenario.base_station.position_m,
-        scenario.uavs.ring_m,
-        scenario.uavs.height_m,
-        scenario.mobility,
-        scenario.radio.carrier_hz,
-        scenario.radio.line_of_sight,
-        scenario.radio.shadow_fading,
-    )
-    return repr(parts)
 
 
 def _outcomes(cells: Sequence[Cell]) -> list[dict[str, Any]]:

@@ -1,0 +1,143 @@
+"""A campaign's directory: what is finished lies in it, whole; what is not is not seen.
+
+A point's folder is filled beside its place and renamed into it; its name is the point's identity.
+Whoever runs a campaign holds its lock, which the kernel drops when the process ends, however.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.campaign import Campaign, Cell, Point, load_campaign, point_of, to_yaml
+from orchestrator.campaign_point import Files
+from orchestrator.files import write_json, write_whole
+from orchestrator.run import MANIFEST
+from orchestrator.scenario import validate
+from testbed.errors import InputError
+
+CAMPAIGN = "campaign.yaml"
+
+
+class CampaignFolder:
+    """What lies in a campaign's directory. Reading needs no lock; `held` is for writing."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @contextlib.contextmanager
+    def held(self, campaign: Campaign) -> Iterator[None]:
+        """Make the directory this campaign's and keep others out while the context lasts.
+
+        A campaign file that has changed since takes its place; points that it still asks for stay
+        finished.
+
+        Raises:
+            InputError: The directory holds something else, or another process works in it.
+        """
+        if self.path.exists() and not (self.path / CAMPAIGN).is_file() and any(self._visible()):
+            raise InputError(f"--out: {self.path} exists already and holds no campaign")
+        try:
+            self._points.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("a+", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"--out: {self.path} cannot be written ({error.strerror})") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                holder = f"process {lock.read().strip() or 'unknown'}"
+                raise InputError(f"--out: {holder} works on {self.path} already") from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            for part in self._points.glob(".*.part"):
+                shutil.rmtree(part, ignore_errors=True)
+            text = to_yaml(campaign)
+            write_whole(self.path / CAMPAIGN, lambda part: part.write_text(text, "utf-8"))
+            yield
+
+    def campaign(self) -> Campaign:
+        """The campaign that the directory is of.
+
+        Raises:
+            InputError: It is of none.
+        """
+        if not (self.path / CAMPAIGN).is_file():
+            raise InputError(f"{self.path}: not the directory of a campaign: no {CAMPAIGN} in it")
+        return load_campaign(self.path)
+
+    def folder(self, point: Point) -> Path:
+        """Where the point's files are, if it is finished."""
+        return self._points / point.id
+
+    def finished(self, points: Iterable[Point]) -> dict[str, Point]:
+        """Those of the points that are finished, by identity."""
+        return {point.id: point for point in points if self.folder(point).is_dir()}
+
+    def manifest(self, point: Point) -> dict[str, Any]:
+        """A finished point's manifest."""
+        text = (self.folder(point) / MANIFEST).read_text(encoding="utf-8")
+        manifest: dict[str, Any] = json.loads(text)
+        return manifest
+
+    def store(self, id_: str, files: Files) -> None:
+        """Put a point's files into their place, all at once; what was there before gives way."""
+        place, part = self._points / id_, self._points / f".{id_}.part"
+        for name, data in files.items():
+            path = part / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        if place.exists():
+            aside = self._points / f".{id_}.old.part"
+            place.rename(aside)
+            part.rename(place)
+            shutil.rmtree(aside)
+        else:
+            part.rename(place)
+        (self._failures / f"{id_}.json").unlink(missing_ok=True)
+
+    def store_failure(self, id_: str, failure: dict[str, Any]) -> None:
+        """Remember why a point failed; it stays unfinished."""
+        self._failures.mkdir(exist_ok=True)
+        write_json(self._failures / f"{id_}.json", failure)
+
+    def failures(self, points: Iterable[Point]) -> dict[str, dict[str, Any]]:
+        """Why points failed that have not been finished since, by identity."""
+        return {
+            point.id: json.loads(path.read_text(encoding="utf-8"))
+            for point in points
+            if (path := self._failures / f"{point.id}.json").is_file()
+        }
+
+    @property
+    def _points(self) -> Path:
+        return self.path / "points"
+
+    @property
+    def _failures(self) -> Path:
+        return self.path / "failed"
+
+    def _visible(self) -> Iterator[Path]:
+        return (path for path in self.path.iterdir() if path.name != ".lock")
+
+
+def stored_point(folder: Path) -> Point:
+    """The point as its folder says, resolved as today.
+
+    Raises:
+        InputError: A file that it names is gone, or its scenario is valid no more.
+    """
+    about = json.loads((folder / "point.json").read_text(encoding="utf-8"))
+    scenario = validate(json.loads(about["scenario"]), str(folder / "point.json"))
+    return point_of(about["mode"], scenario, about["trace"], about["steps_rounds"])
+
+
+def distinct(cells: Sequence[Cell]) -> dict[str, Point]:
+    """The points of cells, each once, by identity."""
+    return {cell.point.id: cell.point for cell in cells}

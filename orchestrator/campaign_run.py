@@ -1,0 +1,255 @@
+"""Campaigns run: points spread over Dask workers, each stored when it comes back.
+
+Predicted points go first and fill all cores; then come the emulated ones, each of which holds a
+machine for itself: a worker that offers the resource ``machine``, one a machine.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ns3_scenarios.channel import ChannelSettings
+from orchestrator.campaign import Campaign, Point, cells
+from orchestrator.campaign_folder import CampaignFolder, distinct
+from orchestrator.campaign_point import play
+from orchestrator.channel import channel_settings
+from orchestrator.manifest import now, source_sha256
+from testbed.errors import InputError
+
+Answers = Generator[dict[str, Any], None, None]
+"""What workers answered; see `campaign_point.play`."""
+
+Progress = Callable[[int, int], None]
+"""Called with points done and their number."""
+
+TOGETHER = 16
+"""Predicted points of one channel that a worker takes at once: ns-3 then moves the UAVs once."""
+
+CONNECT_S = 15
+"""How long a scheduler may take to answer, and its first worker to come."""
+
+CONFIG = {
+    # Nothing to look at, nothing to listen with: no dashboard, and no pages beside it.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    "distributed.nanny.http.routes": [],
+    # A sampling profiler in every worker would take CPU time from emulated points.
+    "distributed.worker.profile.enabled": False,
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where points are computed."""
+
+    scheduler: str | None = None
+    """Address of a Dask scheduler; None starts workers on this machine, for this run."""
+    workers: int | None = None
+    """Processes on this machine; None: one a core."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of a campaign came to."""
+
+    points: int
+    made: int
+    """Of them, in this run."""
+    failed: dict[str, str]
+    """By identity: why."""
+    invalid: int
+    """Emulated points that observed more than their scenario's limits allow."""
+
+
+def run_campaign(
+    campaign: Campaign,
+    folder: CampaignFolder,
+    *,
+    cluster: Cluster = Cluster(),
+    retry_invalid: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Outcome:
+    """Compute every point that is not finished.
+
+    Args:
+        campaign: What to compute.
+        folder: Where finished points are kept.
+        cluster: Who computes.
+        retry_invalid: Compute emulated points again that were not valid.
+        progress: Told how far it is.
+
+    Raises:
+        InputError: The campaign or the cluster is not as it must be.
+        RunError: All workers were lost.
+    """
+    points = distinct(cells(campaign))
+    with folder.held(campaign):
+        done = set(folder.finished(points.values()))
+        if retry_invalid:
+            done -= {id_ for id_ in done if not folder.manifest(points[id_])["valid"]}
+        missing = [point for id_, point in points.items() if id_ not in done]
+        made, failed = 0, {}
+        progress(len(done), len(points))
+        if missing:
+            with contextlib.closing(computed(missing, campaign.seed, cluster)) as answers:
+                for answer in answers:
+                    if "files" in answer:
+                        folder.store(answer["id"], answer["files"])
+                        made += 1
+                    else:
+                        folder.store_failure(answer["id"], answer["failure"])
+                        failed[answer["id"]] = answer["failure"]["failure"]
+                    progress(len(done) + made, len(points))
+        finished = folder.finished(points.values())
+    invalid = sum(not folder.manifest(point)["valid"] for point in finished.values())
+    return Outcome(len(points), made, failed, invalid)
+
+
+def computed(points: Sequence[Point], seed: int, cluster: Cluster) -> Answers:
+    """Compute points; yields each one's answer once, as it comes.
+
+    Order of execution is shuffled by the seed, so that nothing that drifts with time, a machine's
+    temperature or its other users, is mistaken for what an axis does.
+
+    Raises:
+        InputError: The cluster cannot be used.
+        RunError: All workers were lost.
+    """
+    import distributed  # noqa: F401  brings its defaults, which must be there before ours
+    from dask import config
+
+    with config.set(CONFIG), _client(points, cluster) as client:
+        task = {
+            "source_sha256": source_sha256(),
+            "command": " ".join(["testbed", *sys.argv[1:]]),
+        }
+        rng = np.random.default_rng(seed)
+        for mode, resources in (("predict", None), ("run", {"machine": 1})):
+            chosen = [point for point in points if point.mode == mode]
+            if chosen:
+                yield from _phase(client, task, _jobs(chosen, rng), resources)
+
+
+def _jobs(points: Sequence[Point], rng: np.random.Generator) -> list[list[Point]]:
+    """Points in shuffled order, those that meet one channel a few together."""
+    groups: dict[tuple[ChannelSettings, str | None, str], list[Point]] = {}
+    for at in rng.permutation(len(points)):
+        point = points[at]
+        # Policies that search or learn take minutes a point, and an emulated point its time.
+        alone = point.mode == "run" or point.scenario.allocation.policy not in {"fixed", "equal"}
+        key = (channel_settings(point.scenario), point.trace, point.id if alone else "")
+        groups.setdefault(key, []).append(point)
+    jobs = [
+        group[at : at + TOGETHER]
+        for group in groups.values()
+        for at in range(0, len(group), TOGETHER)
+    ]
+    return [jobs[at] for at in rng.permutation(len(jobs))]
+
+
+def _phase(
+    client: Any, task: dict[str, Any], jobs: list[list[Point]], resources: dict[str, int] | None
+) -> Answers:
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
+    if resources is not None:
+        _require_machine(client)
+    ids = {}
+    for job in jobs:
+        future = client.submit(
+            play, task, [_plain(point) for point in job], resources=resources, pure=False
+        )
+        ids[future] = [point.id for point in job]
+    waiting = as_completed(list(ids), loop=client.loop)
+    for future in waiting:
+        try:
+            yield from future.result()
+        except KilledWorker as error:
+            failure = {
+                "failure": f"ended every worker that took it: {error.last_worker.address}",
+                "traceback": "",
+                "host": "",
+                "when": now(),
+            }
+            yield from ({"id": id_, "failure": failure} for id_ in ids[future])
+        future.release()
+        del ids[future]
+
+
+def _plain(point: Point) -> dict[str, Any]:
+    """The point as a worker takes it."""
+    return {
+        "id": point.id,
+        "mode": point.mode,
+        "scenario": point.scenario.model_dump_json(),
+        "trace": point.trace,
+        "files": point.files,
+        "steps_rounds": point.steps_rounds,
+    }
+
+
+@contextlib.contextmanager
+def _client(points: Sequence[Point], cluster: Cluster) -> Iterator[Any]:
+    """A client of the scheduler that is named, or of one that lives as long as the context."""
+    from distributed import Client
+
+    if cluster.scheduler is not None:
+        try:
+            client = Client(cluster.scheduler, timeout=CONNECT_S, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"--scheduler: {cluster.scheduler} does not answer ({error})"
+            ) from None
+        with client:
+            try:
+                client.wait_for_workers(1, timeout=CONNECT_S)
+            except TimeoutError:
+                raise InputError(f"--scheduler: {cluster.scheduler} has no workers") from None
+            yield client
+        return
+    workers = min(cluster.workers or len(os.sched_getaffinity(0)), len(points))
+    with _local_cluster(workers) as local, Client(local, set_as_default=False) as client:
+        yield client
+
+
+def _local_cluster(workers: int) -> Any:
+    """Worker processes on this machine; nobody else on it can give them work, or see it.
+
+    They listen on the loopback interface, and ask for a certificate that was made for this run.
+    """
+    from distributed import Nanny, Scheduler, Security, SpecCluster
+
+    common = {
+        "host": "127.0.0.1",
+        "protocol": "tls",
+        "security": Security.temporary(),
+        "dashboard": False,
+    }
+    options = common | {"nthreads": 1, "memory_limit": 0, "silence_logs": logging.ERROR}
+    machine = {"resources": {"machine": 1}}
+    specs = {
+        index: {"cls": Nanny, "options": options | (machine if index == 0 else {})}
+        for index in range(workers)
+    }
+    return SpecCluster(
+        workers=specs,
+        scheduler={"cls": Scheduler, "options": common | {"port": 0}},
+        security=common["security"],
+        silence_logs=logging.ERROR,
+    )
+
+
+def _require_machine(client: Any) -> None:
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if not any(worker["resources"].get("machine") for worker in workers):
+        raise InputError(
+            "--scheduler: no worker offers the resource 'machine', which emulated points need; "
+            "start one a machine with --resources machine=1"
+        )

@@ -1,0 +1,181 @@
+"""Campaigns run: spread, stored whole, gone on with, kept from each other, and none twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+from small_campaign import campaign_tree, write_campaign
+
+from orchestrator.campaign import cells, load_campaign
+from orchestrator.campaign_folder import CampaignFolder, distinct
+from orchestrator.campaign_run import Cluster, Outcome, run_campaign
+from testbed.errors import InputError
+
+
+def run(file: Path, folder: Path, **options: object) -> Outcome:
+    return run_campaign(
+        load_campaign(file), CampaignFolder(folder), cluster=Cluster(workers=2), **options
+    )
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Everything that a point's numbers are in."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted((folder / "points").rglob("*"))
+        if path.suffix == ".parquet" or path.name == "point.json"
+    }
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished campaign; small.yaml is beside it."""
+    base = tmp_path_factory.mktemp("small")
+    outcome = run(write_campaign(base), base / "done")
+    assert outcome == Outcome(points=8, made=8, failed={}, invalid=0)
+    return base / "done"
+
+
+def test_finished_points_hold_their_rounds_steps_and_what_made_them(small: Path) -> None:
+    folder = CampaignFolder(small)
+    points = distinct(cells(folder.campaign()))
+    assert len(points) == 8
+    for point in points.values():
+        rounds = pd.read_parquet(folder.folder(point) / "rounds.parquet")
+        assert rounds["round"].tolist() == [0, 1, 2]
+        assert set(rounds["paradigm"]) == {point.scenario.paradigm}
+        steps = pd.read_parquet(folder.folder(point) / "predicted.parquet")
+        assert set(steps["round"]) == {0}
+        manifest = folder.manifest(point)
+        assert manifest["seed"] == point.scenario.seed
+        assert {
+            "revision",
+            "dirty",
+            "source_sha256",
+            "kernel",
+            "cpu",
+            "sysctls",
+            "packages",
+        } <= set(manifest)
+        assert (manifest["status"], manifest["valid"]) == ("complete", True)
+
+
+def test_a_finished_campaign_computes_nothing_again(small: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (small / "points").rglob("*")}
+    assert run(small, small) == Outcome(points=8, made=0, failed={}, invalid=0)
+    assert before == {path: path.stat().st_mtime_ns for path in (small / "points").rglob("*")}
+
+
+def test_a_campaign_that_grew_computes_what_is_new(tmp_path: Path) -> None:
+    file = write_campaign(tmp_path, repeats=[1])
+    assert run(file, tmp_path / "out").made == 4
+    write_campaign(tmp_path, repeats=[1, 2])
+    assert run(file, tmp_path / "out").made == 4
+    assert load_campaign(tmp_path / "out").repeats == [1, 2]
+
+
+def test_what_failed_is_remembered_and_tried_again(tmp_path: Path) -> None:
+    # The trace ends within the rounds that the long points ask for.
+    tree = campaign_tree(tmp_path)
+    tree["studies"]["split"]["axes"] = {"rounds": [2, 100_000]}
+    tree["studies"]["split"] |= {"compare": None, "plot": []}
+    tree["set"] = {}
+    with pytest.raises(InputError, match="column of the results"):
+        load_campaign(write_campaign(tmp_path, studies=tree["studies"]))
+    tree["studies"]["split"]["axes"] = {"n": {"key": "rounds", "values": [2, 100_000]}}
+    file = write_campaign(tmp_path, studies=tree["studies"], set={}, repeats=[1])
+    for _ in range(2):
+        outcome = run(file, tmp_path / "out")
+        (why,) = outcome.failed.values()
+        assert "give a longer trace" in why
+    assert (outcome.points, outcome.made) == (2, 0)
+    folder = CampaignFolder(tmp_path / "out")
+    points = distinct(cells(folder.campaign()))
+    (failure,) = folder.failures(points.values()).values()
+    assert failure["failure"] == why
+    assert len(folder.finished(points.values())) == 1
+
+
+def test_one_orchestration_at_a_time(tmp_path: Path, small: Path) -> None:
+    folder = CampaignFolder(small)
+    with folder.held(folder.campaign()):
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", "campaign", "run", small],
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 2
+    assert f"process {os.getpid()} works on" in done.stderr
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("x")
+    with pytest.raises(InputError, match="holds no campaign"):
+        run(write_campaign(tmp_path), tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
+
+
+def killed_until_done(file: Path, folder: Path, moments_s: list[float]) -> int:
+    """Run the campaign, kill it at each of the moments; answers how many were killed in time."""
+    words = [sys.executable, "-m", "orchestrator", "campaign", "run", file, "--out", folder]
+    killed = 0
+    for moment_s in [*moments_s, None]:
+        process = subprocess.Popen(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            _, said = process.communicate(timeout=moment_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            killed += 1
+        else:
+            assert process.returncode == 0, said
+    return killed
+
+
+def test_killed_and_gone_on_with_it_is_as_if_nothing_had_been(tmp_path: Path, small: Path) -> None:
+    file = small.parent / "small.yaml"
+    assert killed_until_done(file, tmp_path / "out", [2.5, 3.5, 4.5]) >= 1
+    assert content(tmp_path / "out") == content(small)
+    assert not list((tmp_path / "out" / "points").glob(".*"))
+
+
+def test_half_written_points_are_not_seen(tmp_path: Path, small: Path) -> None:
+    file = small.parent / "small.yaml"
+    assert run(file, tmp_path / "out").made == 8
+    point = next((tmp_path / "out" / "points").iterdir())
+    point.rename(point.with_name(f".{point.name}.part"))
+    (point.with_name(f".{point.name}.part") / "rounds.parquet").write_bytes(b"PAR1")
+    assert run(file, tmp_path / "out").made == 1
+    assert content(tmp_path / "out") == content(small)
+
+
+def test_workers_die_with_a_killed_orchestrator(tmp_path: Path, small: Path) -> None:
+    file = write_campaign(tmp_path, set={"rounds": 60}, repeats=list(range(1, 200)))
+    words = ["campaign", "run", str(file), "--out", str(tmp_path / "out")]
+    process = subprocess.Popen([sys.executable, "-m", "orchestrator", *words])
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("out/points/*")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+    stored = list((tmp_path / "out" / "points").glob("[!.]*"))
+    assert stored
+    for folder in stored:
+        assert json.loads((folder / "manifest.json").read_text())["status"] == "complete"
+        assert len(pd.read_parquet(folder / "rounds.parquet")) == 60
