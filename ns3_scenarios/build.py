@@ -1,7 +1,7 @@
 """Builds the ns-3 models in ``cpp/`` against the installed ``ns3`` wheel, once.
 
-The library lies in the user's cache, under a name that is a hash of all that goes into it: the
-sources, the flags, the compiler, the wheel's version and place.
+Each folder of ``cpp/`` becomes a library. It lies in the user's cache, under a name that is a hash
+of all that goes into it: the sources, the flags, the compiler, the wheel's version and place.
 """
 
 import fcntl
@@ -12,12 +12,21 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from ns3_scenarios.trace import ChannelError
 
+Models = Literal["channel", "packets"]
+"""A folder of ``cpp/``."""
+
 _SOURCES = Path(__file__).parent / "cpp"
-_LIBRARIES = ("propagation", "mobility", "network", "core")
+_LIBRARIES = {
+    "channel": ("propagation", "mobility", "network", "core"),
+    "packets": ("point-to-point", "internet", "network", "core"),
+}
+"""Of ns-3, that the models of each folder use."""
 _FLAGS = (
     *("-std=c++20", "-O2", "-fPIC", "-shared"),
     # No FMA and no -march: the last bits must not depend on compiler or machine.
@@ -27,8 +36,8 @@ _FLAGS = (
 )
 
 
-def library() -> Path:
-    """Path of the built library; builds it where the cache has none (some seconds).
+def library(models: Models = "channel") -> Path:
+    """Path of those models' library; builds it where the cache has none (some seconds).
 
     Safe to call from several processes at once: one builds, the others wait.
 
@@ -39,16 +48,17 @@ def library() -> Path:
     if compiler is None:
         raise ChannelError("g++ is missing (it builds the ns-3 models): apt-get install g++")
     version, wheel = _wheel()
-    command = _command(compiler, version, wheel)
-    sources = sorted(_SOURCES.glob("*.cc"))
+    command = _command(compiler, version, wheel, _LIBRARIES[models])
+    folder = _SOURCES / models
+    sources = sorted(folder.glob("*.cc"))
     key = hashlib.sha256()
     for part in (*command, version, _identity(compiler)):
         key.update(part.encode() + b"\0")
-    for path in sorted(_SOURCES.iterdir()):
+    for path in sorted(folder.iterdir()):
         key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     try:
         cache = _cache()
-        built = cache / f"ns3-channel-{key.hexdigest()[:24]}.so"
+        built = cache / f"ns3-{models}-{key.hexdigest()[:24]}.so"
         if built.exists():
             return built
         with (cache / "build.lock").open("w") as lock:
@@ -69,12 +79,12 @@ def _wheel() -> tuple[str, Path]:
     raise ChannelError("the ns3 package is missing: pip install ns3")
 
 
-def _command(compiler: str, version: str, wheel: Path) -> list[str]:
+def _command(compiler: str, version: str, wheel: Path, libraries: Sequence[str]) -> list[str]:
     release = ".".join(version.split(".")[:2])
     return [
         *(compiler, *_FLAGS, "-isystem", str(wheel / "include"), "-x", "c++", "-"),
         *("-L", str(wheel / "lib64"), f"-Wl,-rpath,{wheel / 'lib64'}"),
-        *(f"-l:libns3.{release.removeprefix('3.')}-{name}.so" for name in _LIBRARIES),
+        *(f"-l:libns3.{release.removeprefix('3.')}-{name}.so" for name in libraries),
     ]
 
 

@@ -1,22 +1,14 @@
 """The channel of a scenario from ns-3, slot by slot: a `ChannelSource` that grows on demand."""
 
-import contextlib
-import io
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import IO, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 
 from ns3_scenarios import build
-from ns3_scenarios.trace import Array, ChannelError, ChannelTrace
+from ns3_scenarios.child import Child
+from ns3_scenarios.trace import Array, ChannelTrace
 
 _CHUNK_BYTES = 1 << 20
 _GROWTH = 1.5
@@ -73,18 +65,7 @@ class Ns3Channel:
             position_m=np.empty((self.uavs, 0, 3)),
             seed=settings.seed,
         )
-        library = build.library()
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ns3_scenarios.process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            process_group=0,  # Ctrl-C is the parent's to handle.
-        )
-        self._finalizer = weakref.finalize(self, _end, self._process, self._stderr, os.getpid())
-        start = {"library": str(library), "parent": os.getpid(), "settings": asdict(settings)}
-        self._send(json.dumps(start))
+        self._child = Child("ns3_scenarios.process", build.library(), asdict(settings))
 
     @property
     def slot_s(self) -> float:
@@ -113,7 +94,7 @@ class Ns3Channel:
 
     def close(self) -> None:
         """End ns-3's process. Traces that were handed out stay valid."""
-        self._finalizer()
+        self._child.close()
 
     def __enter__(self) -> Self:
         return self
@@ -147,47 +128,11 @@ class Ns3Channel:
         for chunk, following in zip(chunks, [*chunks[1:], None], strict=True):
             if following is not None:
                 self._ask(following)
-            values = self._receive(4 * uavs * len(chunk))
+            values = np.empty(4 * uavs * len(chunk))
+            self._child.receive_into(values.data.cast("B"))
             here, cut = slice(chunk.start, chunk.stop), uavs * len(chunk)
             gain[:, here] = values[:cut].reshape(uavs, -1)
             position[:, here] = values[cut:].reshape(uavs, -1, 3)
 
     def _ask(self, chunk: range) -> None:
-        self._send(str(len(chunk)))
-
-    def _send(self, line: str) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
-        if stdin.closed:
-            raise ChannelError("ns-3's process was closed; this channel grows no more")
-        try:
-            stdin.write(line.encode() + b"\n")
-            stdin.flush()
-        except BrokenPipeError:
-            raise self._died() from None
-
-    def _receive(self, count: int) -> Array:
-        stdout = self._process.stdout
-        assert isinstance(stdout, io.BufferedReader)
-        values = np.empty(count)
-        if stdout.readinto(values.data.cast("B")) != values.nbytes:
-            raise self._died()
-        return values
-
-    def _died(self) -> ChannelError:
-        status = self._process.wait()
-        self._stderr.seek(0)
-        said = " ".join(self._stderr.read().decode(errors="replace").split())[-1000:]
-        how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
-        return ChannelError(f"ns-3's process died ({how}): {said or 'it left no message'}")
-
-
-def _end(process: "subprocess.Popen[bytes]", stderr: IO[bytes], owner: int) -> None:
-    if os.getpid() != owner:  # A fork of the owner's process has a copy of this finalizer.
-        return
-    process.kill()
-    process.wait()
-    for stream in (process.stdin, process.stdout, stderr):
-        # stdin may hold a request that the process did not live to read.
-        with contextlib.suppress(BrokenPipeError):
-            stream.close()  # type: ignore[union-attr]
+        self._child.send(str(len(chunk)))

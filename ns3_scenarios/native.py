@@ -1,4 +1,4 @@
-"""The C interface of the ns-3 models (``cpp/channel.cc``), for ctypes.
+"""The C interface of the ns-3 models (``cpp/channel/channel.cc``), for ctypes.
 
 ns-3 ends the process that it lives in where something is wrong, and a process has one simulator:
 only `ns3_scenarios.process` opens channels. `path_loss_db` has no simulator and no state.

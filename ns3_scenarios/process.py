@@ -21,9 +21,7 @@ from ns3_scenarios import native
 
 def main() -> None:
     """Serve chunks of the channel until stdin ends."""
-    start = json.loads(sys.stdin.buffer.readline())
-    _end_with(start["parent"])
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # ns-3 aborts where it refuses something.
+    start = begin()
     library = native.load(Path(start["library"]))
     uavs = len(start["settings"]["ring_m"])
     library.channel_open(_settings(start["settings"]))
@@ -36,6 +34,14 @@ def main() -> None:
         library.channel_advance(slots, chunk, position)
         sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
+
+
+def begin() -> dict[str, Any]:
+    """The parent's first line; from now on this process ends with its parent."""
+    start: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+    _end_with(start["parent"])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # ns-3 aborts where it refuses something.
+    return start
 
 
 def _end_with(parent: int) -> None:

@@ -16,12 +16,11 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
 from orchestrator.comparison import Budget, error_budget, transfer_errors
-from orchestrator.engine import round_of
+from orchestrator.engine import round_of, round_of_spans
 from orchestrator.files import write_whole
 from orchestrator.learning import computing_limit_s, learning_settings, place
 from orchestrator.plan import (
     Allocation,
-    Array,
     Radio,
     RoundPlan,
     fixed_allocation,
@@ -42,7 +41,7 @@ from testbed.injector import Injector, Report
 from testbed.node_control import ControlLost, Message, NodeControl, NodeFailed
 from testbed.runtimes import Exit, NodeSpec, World
 from testbed.shaping import Shape
-from testbed.timeline import CA, CB, CF, CM, SPAN, STEPS, Round, Timeline
+from testbed.timeline import SPAN, STEPS, Round, Timeline
 from workloads.profile import SplitProfile
 from workloads.work import RoundSizes
 
@@ -542,32 +541,11 @@ class _RateTable:
 
 def _measured(round_: _Round, reports: dict[str, Message]) -> Round:
     """The round out of what its nodes noted."""
-    plan, radio = round_.link_plan, round_.radio
     rows = [tuple(span) for report in reports.values() for span in report["spans"]]
     spans = np.array(
         [(client, i, STEPS.index(step), *rest) for client, i, step, *rest in rows], dtype=SPAN
     )
-    spans.sort(order=["client", "start_s", "end_s"])
-    duration = spans["end_s"] - spans["start_s"]
-
-    def total(*steps: int) -> Array:
-        chosen = np.isin(spans["step"], steps)
-        return np.bincount(
-            spans["client"][chosen] - 1, duration[chosen], minlength=plan.clients
-        ).astype(float)
-
-    energy_j = plan.compute_power_w * total(CF, CB) + radio.uplink_power_w * total(CA, CM)
-    latency_s = float(spans["end_s"].max() - round_.start_s)
-    return Round(
-        index=round_.index,
-        paradigm=plan.paradigm.name,
-        split=plan.allocation.split,
-        start_s=round_.start_s,
-        latency_s=latency_s,
-        energy_j=energy_j,
-        objective=latency_s + plan.energy_weight * float(energy_j.max()),
-        spans=spans,
-    )
+    return round_of_spans(round_.index, round_.link_plan, round_.radio, round_.start_s, spans)
 
 
 def _learning(index: int, report: Message) -> pd.DataFrame:

@@ -190,6 +190,33 @@ def round_of(index: int, plan: RoundPlan, times: RoundTimes) -> Round:
     )
 
 
+def round_of_spans(
+    index: int, plan: RoundPlan, radio: Radio, start_s: float, spans: npt.NDArray[np.void]
+) -> Round:
+    """The round of spans (dtype `SPAN`, in any order) that came about elsewhere than here."""
+    spans = np.sort(spans, order=["client", "start_s", "end_s"])
+    duration_s = spans["end_s"] - spans["start_s"]
+
+    def total(*steps: int) -> Array:
+        chosen = np.isin(spans["step"], steps)
+        return np.bincount(
+            spans["client"][chosen] - 1, duration_s[chosen], minlength=plan.clients
+        ).astype(float)
+
+    energy_j = plan.compute_power_w * total(CF, CB) + radio.uplink_power_w * total(CA, CM)
+    latency_s = float(spans["end_s"].max() - start_s)
+    return Round(
+        index=index,
+        paradigm=plan.paradigm.name,
+        split=plan.allocation.split,
+        start_s=start_s,
+        latency_s=latency_s,
+        energy_j=energy_j,
+        objective=latency_s + plan.energy_weight * float(energy_j.max()),
+        spans=spans,
+    )
+
+
 def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
     iterations = plan.iterations
     spans = np.zeros(begin.shape, dtype=SPAN)

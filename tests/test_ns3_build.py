@@ -62,7 +62,7 @@ def test_what_goes_in_decides_the_name(
     shutil.copytree(build._SOURCES, sources)
     monkeypatch.setattr(build, "_SOURCES", sources)
     assert build.library() in names  # Same contents, another folder.
-    header = sources / "rma-av-propagation-loss-model.h"
+    header = sources / "channel" / "rma-av-propagation-loss-model.h"
     header.write_text(header.read_text() + "\n")
     names.add(build.library())
     assert len(names) == 3

@@ -143,7 +143,7 @@ def test_heights_outside_the_model_are_refused(height_m: float) -> None:
 def test_death_of_the_process_is_named_and_final() -> None:
     with Ns3Channel(SETTINGS) as source:
         kept = source.trace(100)
-        source._process.kill()
+        source._child.process.kill()
         with pytest.raises(ChannelError, match=r"process died.*SIGKILL"):
             source.trace(101)
         assert source.trace(100) is kept
@@ -160,7 +160,7 @@ def test_an_interrupt_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(source, "_receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             source.trace(20)
-        assert source._process.poll() is not None
+        assert source._child.process.poll() is not None
         with pytest.raises(ChannelError, match="closed"):
             source.trace(20)
 
@@ -170,7 +170,7 @@ def test_close_ends_the_process_and_may_be_repeated() -> None:
     trace = source.trace(10)
     source.close()
     source.close()
-    assert source._process.poll() is not None
+    assert source._child.process.poll() is not None
     assert trace.gain[0, 0] > 0
     with pytest.raises(ChannelError, match="closed"):
         source.trace(11)
@@ -178,7 +178,7 @@ def test_close_ends_the_process_and_may_be_repeated() -> None:
 
 def test_forgotten_channel_takes_its_process_along() -> None:
     source = Ns3Channel(SETTINGS)
-    process = source._process
+    process = source._child.process
     del source
     assert process.poll() is not None
 
@@ -192,7 +192,7 @@ if "busy" in sys.argv:  # more than the pipe holds, and nobody reads
     source._send("1000000")
 if "forked" in sys.argv and not (sibling := os.fork()):
     time.sleep(60)  # holds the pipes open
-print(source._process.pid, sibling if "forked" in sys.argv else 0, flush=True)
+print(source._child.process.pid, sibling if "forked" in sys.argv else 0, flush=True)
 time.sleep(60)
 """
 

@@ -1,0 +1,419 @@
+/*
+ * K point-to-point links between a BS and UAVs, one TCP connection each, played packet by packet by
+ * ns-3, behind a C interface for ctypes. Who sends what when is decided outside: messages are
+ * handed in, and the simulation stops when one has arrived. One network per process.
+ */
+#include "gated-queue.h"
+#include "idle-restart.h"
+
+#include "ns3/abort.h"
+#include "ns3/boolean.h"
+#include "ns3/config.h"
+#include "ns3/data-rate.h"
+#include "ns3/enum.h"
+#include "ns3/inet-socket-address.h"
+#include "ns3/internet-stack-helper.h"
+#include "ns3/ipv4-interface-address.h"
+#include "ns3/ipv4.h"
+#include "ns3/node.h"
+#include "ns3/point-to-point-channel.h"
+#include "ns3/point-to-point-net-device.h"
+#include "ns3/queue-size.h"
+#include "ns3/simulator.h"
+#include "ns3/tcp-bbr.h"
+#include "ns3/tcp-socket-base.h"
+#include "ns3/tcp-socket-factory.h"
+#include "ns3/uinteger.h"
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace ns3;
+
+extern "C" struct PacketSettings
+{
+    uint64_t links;         // K
+    uint32_t mtu;           // largest IP packet, bytes
+    uint32_t frameHeader;   // bytes that the rate counts before each IP packet; at least PPP's 2
+    uint32_t queueFrames;   // full frames that an end's queue holds
+    uint32_t initialWindow; // segments
+    int32_t congestion;     // 0 cubic, 1 reno, 2 bbr
+    int32_t nagle;          // 0 or 1
+    double packet;          // s of sending that one acknowledgement is for; at least two frames
+    double delay;           // one way, s
+};
+
+extern "C" struct Delivery
+{
+    uint32_t link; // from 0
+    uint32_t down; // 0 or 1
+};
+
+extern "C" struct EndCount
+{
+    uint64_t sentBytes;     // with the frame header
+    uint64_t sentFrames;
+    uint64_t droppedFrames;
+};
+
+namespace
+{
+
+constexpr uint16_t PORT = 5201;
+constexpr uint32_t PPP_HEADER = 2;
+constexpr uint32_t TCP_IP_HEADERS = 52; // IPv4, TCP, and the timestamp option
+constexpr uint32_t BUFFER = 1 << 30;    // windows are TCP's affair, not the buffers'
+constexpr double SMALL_QUEUE = 1e-3;    // s of sending, see End::Feed
+constexpr double SETUP_RATE = 100e6;    // bit/s
+constexpr double SETUP = 1.0;           // s, more than the handshakes take without delay
+constexpr double SETUP_ROUND_TRIPS = 4;
+
+/// Congestion controls in the order of PacketSettings::congestion.
+TypeId
+CongestionType(int32_t number)
+{
+    const std::array<TypeId, 3> types{IdleRestart<TcpCubic>::GetTypeId(),
+                                      IdleRestart<TcpLinuxReno>::GetTypeId(),
+                                      TcpBbr::GetTypeId()};
+    return types.at(static_cast<std::size_t>(number));
+}
+
+/// One end of a link: the device, its queue, and the messages that leave here.
+class End
+{
+  public:
+    End(Ptr<Node> node, Ptr<PointToPointChannel> channel, const PacketSettings& settings)
+        : m_device(CreateObject<PointToPointNetDevice>()),
+          m_queue(CreateObject<GatedQueue>(m_device)),
+          m_gap(settings.frameHeader - PPP_HEADER),
+          m_frameHeader(settings.frameHeader),
+          m_frame(settings.mtu + PPP_HEADER),
+          m_segment(settings.mtu - TCP_IP_HEADERS)
+    {
+        m_queue->SetMaxSize(QueueSize(QueueSizeUnit::BYTES, settings.queueFrames * m_frame));
+        m_device->SetAddress(Mac48Address::Allocate());
+        m_device->SetMtu(static_cast<uint16_t>(settings.mtu));
+        m_device->SetQueue(m_queue);
+        m_device->Attach(channel);
+        node->AddDevice(m_device);
+        m_device->TraceConnectWithoutContext("PhyTxBegin", MakeCallback(&End::Sent, this));
+        SetRate(SETUP_RATE);
+    }
+
+    /// The rate counts frames with another header than PPP's: the gap between two frames takes as
+    /// long as the bytes that PPP's header lacks.
+    void SetRate(double bps)
+    {
+        if (bps > 0)
+        {
+            m_device->SetDataRate(DataRate(static_cast<uint64_t>(std::llround(bps))));
+            m_device->SetInterframeGap(Seconds(8.0 * m_gap / bps));
+            m_smallQueue = std::max(2.0 * m_frame, SMALL_QUEUE * bps / 8);
+            m_rate = bps;
+        }
+        m_queue->SetOpen(bps > 0);
+    }
+
+    /// Acknowledge what comes from the other end as a kernel does that handles some frames at once.
+    void AcknowledgeTo(const End& peer, double packet)
+    {
+        const double frames = packet * peer.m_rate / (8.0 * (peer.m_segment + TCP_IP_HEADERS));
+        const auto every = std::max<uint32_t>(2, static_cast<uint32_t>(frames));
+        if (every != m_ackEvery)
+        {
+            m_socket->SetAttribute("DelAckCount", UintegerValue(every));
+            m_ackEvery = every;
+        }
+    }
+
+    /// Send a message of that many bytes.
+    void Send(uint64_t bytes)
+    {
+        m_due.push_back((m_due.empty() ? m_received : m_due.back()) + bytes);
+        m_unfed += bytes;
+        Feed();
+    }
+
+    /// Bytes have come out at the other end; answers how many messages are complete with them.
+    uint32_t Received(uint64_t bytes)
+    {
+        m_received += bytes;
+        uint32_t complete = 0;
+        for (; !m_due.empty() && m_due.front() <= m_received; ++complete)
+        {
+            m_due.pop_front();
+        }
+        return complete;
+    }
+
+    EndCount Count() const
+    {
+        return {m_sentBytes, m_sentFrames, m_queue->GetTotalDroppedPackets()};
+    }
+
+    Ptr<PointToPointNetDevice> Device() const
+    {
+        return m_device;
+    }
+
+    void SetSocket(Ptr<Socket> socket)
+    {
+        m_socket = socket;
+        socket->TraceConnectWithoutContext("HighestSequence", MakeCallback(&End::Progress, this));
+    }
+
+    bool HasSocket() const
+    {
+        return static_cast<bool>(m_socket);
+    }
+
+  private:
+    void Progress(SequenceNumber32 before, SequenceNumber32 highest)
+    {
+        m_sent += highest - before;
+    }
+
+    void Sent(Ptr<const Packet> frame)
+    {
+        m_sentBytes += frame->GetSize() - PPP_HEADER + m_frameHeader;
+        ++m_sentFrames;
+        if (m_unfed > 0)
+        {
+            Simulator::ScheduleNow(&End::Feed, this);
+        }
+    }
+
+    /// Give TCP as much as keeps the device busy for a moment, and no more. So does Linux (TCP
+    /// small queues): a sender never overflows its own queue. ns-3's TCP knows nothing of queues
+    /// below it, would fill this one until it drops, and take that for congestion.
+    void Feed()
+    {
+        while (m_unfed > 0 && m_queue->GetNBytes() + m_fed - m_sent < m_smallQueue)
+        {
+            const auto piece = static_cast<uint32_t>(std::min<uint64_t>(m_unfed, m_segment));
+            const int taken = m_socket->Send(Create<Packet>(piece));
+            NS_ABORT_MSG_IF(taken != static_cast<int>(piece), "TCP took no message");
+            m_unfed -= piece;
+            m_fed += piece;
+        }
+    }
+
+    Ptr<PointToPointNetDevice> m_device;
+    Ptr<GatedQueue> m_queue;
+    Ptr<Socket> m_socket;
+    double m_gap;               // bytes
+    uint32_t m_frameHeader;     // bytes
+    uint32_t m_frame;           // bytes of a full one, as ns-3 has it
+    uint32_t m_segment;         // bytes of a message in a full one
+    double m_rate{0};           // the last one that was no outage, bit/s
+    uint32_t m_ackEvery{0};     // segments
+    double m_smallQueue{0};     // bytes
+    uint64_t m_unfed{0};        // bytes that TCP has not been given yet
+    uint64_t m_fed{1};          // bytes that it has; the handshake takes a sequence number
+    uint64_t m_sent{0};         // of these, sent for the first time
+    uint64_t m_sentBytes{0};
+    uint64_t m_sentFrames{0};
+    uint64_t m_received{0};     // bytes of this end's stream that the other end has
+    std::deque<uint64_t> m_due; // where in the stream messages end
+};
+
+class Network
+{
+  public:
+    explicit Network(const PacketSettings& settings)
+        : m_packet(settings.packet)
+    {
+        Configure(settings);
+        InternetStackHelper internet;
+        internet.SetIpv6StackInstall(false);
+        auto baseStation = CreateObject<Node>();
+        internet.Install(baseStation);
+        Listen(baseStation);
+        for (uint64_t k = 0; k < settings.links; ++k)
+        {
+            auto uav = CreateObject<Node>();
+            internet.Install(uav);
+            auto channel = CreateObject<PointToPointChannel>();
+            channel->SetAttribute("Delay", TimeValue(Seconds(settings.delay)));
+            m_ends.push_back({std::make_unique<End>(uav, channel, settings),
+                              std::make_unique<End>(baseStation, channel, settings)});
+            const auto& [up, down] = m_ends.back();
+            AddAddress(uav, up->Device(), Address(k, 2));
+            AddAddress(baseStation, down->Device(), Address(k, 1));
+            auto socket = Socket::CreateSocket(uav, TcpSocketFactory::GetTypeId());
+            Take(k, true, socket);
+            socket->Connect(InetSocketAddress(Address(k, 1), PORT));
+        }
+        m_epoch = Seconds(SETUP + SETUP_ROUND_TRIPS * 2 * settings.delay);
+        Advance(0);
+        for (const auto& [up, down] : m_ends)
+        {
+            NS_ABORT_MSG_IF(!down->HasSocket(), "a connection was not made in time");
+        }
+    }
+
+    void SetRates(const double* uplink, const double* downlink)
+    {
+        for (uint64_t k = 0; k < m_ends.size(); ++k)
+        {
+            const auto& [up, down] = m_ends[k];
+            up->SetRate(uplink[k]);
+            down->SetRate(downlink[k]);
+            up->AcknowledgeTo(*down, m_packet);
+            down->AcknowledgeTo(*up, m_packet);
+        }
+    }
+
+    End& At(uint64_t link, bool down)
+    {
+        return *m_ends.at(link)[down ? 1 : 0];
+    }
+
+    /// Go on until that time, or until messages have arrived: then all that arrive in that moment.
+    const std::vector<Delivery>& Advance(int64_t until)
+    {
+        m_delivered.clear();
+        const Time rest = m_epoch + NanoSeconds(until) - Simulator::Now();
+        const EventId end = Simulator::Schedule(rest, [] { Simulator::Stop(); });
+        Simulator::Run();
+        Simulator::Cancel(end);
+        return m_delivered;
+    }
+
+    int64_t Now() const
+    {
+        return (Simulator::Now() - m_epoch).GetNanoSeconds();
+    }
+
+  private:
+    static void Configure(const PacketSettings& settings)
+    {
+        Config::SetDefault("ns3::TcpSocket::SegmentSize",
+                           UintegerValue(settings.mtu - TCP_IP_HEADERS));
+        Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(BUFFER));
+        Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(BUFFER));
+        Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(settings.initialWindow));
+        // As Linux has them; ns-3's own are 200 ms and 1 s.
+        Config::SetDefault("ns3::TcpSocket::DelAckTimeout", TimeValue(MilliSeconds(40)));
+        Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
+        Config::SetDefault("ns3::TcpSocket::TcpNoDelay", BooleanValue(settings.nagle == 0));
+        Config::SetDefault("ns3::TcpL4Protocol::SocketType",
+                           TypeIdValue(CongestionType(settings.congestion)));
+    }
+
+    static Ipv4Address Address(uint64_t link, uint32_t host)
+    {
+        return Ipv4Address(0x0a000000 + (static_cast<uint32_t>(link) << 8) + host);
+    }
+
+    static void AddAddress(Ptr<Node> node, Ptr<NetDevice> device, Ipv4Address address)
+    {
+        auto ipv4 = node->GetObject<Ipv4>();
+        const uint32_t interface = ipv4->AddInterface(device);
+        ipv4->AddAddress(interface, Ipv4InterfaceAddress(address, Ipv4Mask("/24")));
+        ipv4->SetUp(interface);
+    }
+
+    void Listen(Ptr<Node> baseStation)
+    {
+        m_listener = Socket::CreateSocket(baseStation, TcpSocketFactory::GetTypeId());
+        m_listener->Bind(InetSocketAddress(Ipv4Address::GetAny(), PORT));
+        m_listener->Listen();
+        m_listener->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const ns3::Address&>(),
+                                      MakeCallback(&Network::Accepted, this));
+    }
+
+    void Accepted(Ptr<Socket> socket, const ns3::Address& from)
+    {
+        const auto uav = InetSocketAddress::ConvertFrom(from).GetIpv4().Get();
+        Take((uav - 0x0a000000) >> 8, false, socket);
+    }
+
+    /// A connected socket: of the UAV (what it sends goes up), or of the BS.
+    void Take(uint64_t link, bool uav, Ptr<Socket> socket)
+    {
+        At(link, !uav).SetSocket(socket);
+        socket->SetRecvCallback(Callback<void, Ptr<Socket>>(
+            [this, link, uav](Ptr<Socket> from) { Read(link, uav, from); }));
+    }
+
+    void Read(uint64_t link, bool down, Ptr<Socket> socket)
+    {
+        while (auto data = socket->Recv())
+        {
+            for (auto n = At(link, down).Received(data->GetSize()); n > 0; --n)
+            {
+                if (m_delivered.empty())
+                {
+                    Simulator::ScheduleNow([] { Simulator::Stop(); });
+                }
+                m_delivered.push_back({static_cast<uint32_t>(link), down});
+            }
+        }
+    }
+
+    double m_packet; // s
+    Ptr<Socket> m_listener;
+    std::vector<std::array<std::unique_ptr<End>, 2>> m_ends; // uplink, downlink
+    std::vector<Delivery> m_delivered;
+    Time m_epoch; // emulated time 0
+};
+
+std::unique_ptr<Network> g_network;
+
+} // namespace
+
+extern "C"
+{
+
+/// Connect all links; time 0 is when that is done.
+void
+packets_open(const PacketSettings* settings)
+{
+    NS_ABORT_MSG_IF(g_network, "a process has one network");
+    g_network = std::make_unique<Network>(*settings);
+}
+
+/// Rates from now on in bit/s, one a link; 0 is an outage.
+void
+packets_rates(const double* uplink, const double* downlink)
+{
+    g_network->SetRates(uplink, downlink);
+}
+
+/// Hand a message to TCP now.
+void
+packets_send(uint64_t link, int32_t down, uint64_t bytes)
+{
+    g_network->At(link, down != 0).Send(bytes);
+}
+
+/// Go on until that time in ns, or until messages have arrived. Answers how many have.
+uint64_t
+packets_advance(int64_t until, int64_t* now, const Delivery** delivered)
+{
+    const auto& arrived = g_network->Advance(until);
+    *now = g_network->Now();
+    *delivered = arrived.data();
+    return arrived.size();
+}
+
+/// What has left an end of a link since the start.
+EndCount
+packets_count(uint64_t link, int32_t down)
+{
+    return g_network->At(link, down != 0).Count();
+}
+
+/// Events that ns-3 has executed.
+uint64_t
+packets_events()
+{
+    return Simulator::GetEventCount();
+}
+}
