@@ -5,10 +5,8 @@ the same bytes over one TCP connection a link, the same modelled computing, and 
 `testbed.schedule`, stepped by what ns-3's packets did (`ns3_scenarios.packets`). Time is whole
 nanoseconds of emulated time, as ns-3 counts it.
 
-Two things differ from the emulated base station by design. It may send as soon as it knows that the
-downlink is free, so a gradient starts when the receipt of the one before has come back; the kernel's
-links make up for that time out of their credit, as far as it goes. And a frame whose transmission
-has begun ends at the rate at which it began.
+One thing differs from the emulated base station by design: a gradient starts when the receipt of
+the one before has come back, where the kernel's links make up for that time out of their credit.
 """
 
 import heapq
@@ -26,6 +24,7 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.emulate import shape_of
 from orchestrator.engine import round_of_spans
 from orchestrator.plan import (
+    Allocation,
     Array,
     Radio,
     RoundPlan,
@@ -36,6 +35,7 @@ from orchestrator.plan import (
     radio_of,
 )
 from orchestrator.predict import Decide, Situation, known_at, longer
+from orchestrator.progress import Show
 from orchestrator.rates import broadcast_bps, dedicated_bps, uplink_bps
 from orchestrator.scenario import Scenario
 from testbed import wire
@@ -65,7 +65,7 @@ def play(
     *,
     delay_s: float = 0.0,
     decide: Decide | None = None,
-    progress: Callable[[str, float, float], None] = lambda text, done, total: None,
+    progress: Show = lambda text, done, total: None,
 ) -> Played:
     """Play the scenario's rounds from t = 0, one after the other without a gap.
 
@@ -99,9 +99,13 @@ def play(
         packet_s=shape.packet_s,
     )
     done: list[Round] = []
-    allocations = []
+    allocations: list[Allocation] = []
     channel = longer(source, 1)
     now_ns = 0
+
+    def show(seconds: float) -> None:
+        progress(f"ns-3, round {len(done) + 1} of {scenario.rounds}", seconds, seconds)
+
     with PacketNetwork(settings) as network:
         for index in range(scenario.rounds):
             if decide is None:
@@ -112,8 +116,7 @@ def play(
             allocations.append(allocation)
             plan = plan_round(scenario, profile, allocation, link_bytes)
             round_ = _Round(index, plan, scenario, profile, network, source, now_ns)
-            text = f"ns-3, round {index + 1} of {scenario.rounds}"
-            done.append(round_.play(lambda s, text=text: progress(text, s, s)))
+            done.append(round_.play(show))
             now_ns = round_.now_ns
         return Played(Timeline(done), network.counts())
 

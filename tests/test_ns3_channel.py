@@ -157,7 +157,7 @@ def test_an_interrupt_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with Ns3Channel(SETTINGS) as source:
         source.trace(10)
-        monkeypatch.setattr(source, "_receive", interrupted)
+        monkeypatch.setattr(source._child, "receive_into", interrupted)
         with pytest.raises(KeyboardInterrupt):
             source.trace(20)
         assert source._child.process.poll() is not None
@@ -189,7 +189,7 @@ from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 source = Ns3Channel(ChannelSettings(ring_m=[(100, 550)] * 3, seed=1))
 source.trace(10)
 if "busy" in sys.argv:  # more than the pipe holds, and nobody reads
-    source._send("1000000")
+    source._child.send("1000000")
 if "forked" in sys.argv and not (sibling := os.fork()):
     time.sleep(60)  # holds the pipes open
 print(source._child.process.pid, sibling if "forked" in sys.argv else 0, flush=True)
