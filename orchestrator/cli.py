@@ -211,19 +211,30 @@ def train(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds to train, in all.")] = 5000,
     overrides: Overrides = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write its logs.")] = False,
+    emulated: Annotated[
+        bool, typer.Option("--emulated", help="On the emulated network; cannot be gone on with.")
+    ] = False,
 ) -> None:
     """Train the paper's agent; goes on where an earlier training in DIR stopped."""
+    from tempfile import TemporaryDirectory
+
+    from orchestrator.agent import Settings
     from orchestrator.agent import train as train_agent
+    from orchestrator.emulated_backend import emulated_backend
+    from orchestrator.environment import engine_backend
     from orchestrator.scenario import load
 
-    parsed = load(scenario, overrides or [])
-    with shown("rounds") as show:
+    # The first round is flown before anything is decided, and batches are whole.
+    longest = [f"rounds={rounds + Settings().batch + 1}"] if emulated else []
+    parsed = load(scenario, [*(overrides or []), *longest])
+    with shown("rounds") as show, TemporaryDirectory(prefix="testbed-train-") as logs:
         history = train_agent(
             parsed,
             output,
             variant=variant,
             rounds=rounds,
             tensorboard=tensorboard,
+            backend=emulated_backend(Path(logs)) if emulated else engine_backend,
             progress=lambda done: show("training", done, rounds),
         )
     last = history.tail(1000)

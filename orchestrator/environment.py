@@ -10,7 +10,8 @@ with them a space of fixed size. The task goes on for ever: there is no terminal
 episode is truncated only after the number of rounds one asks for, or where a replayed trace ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +38,19 @@ Floats = npt.NDArray[np.float32]
 
 Play = Callable[[int, float, Allocation], Round]
 """Plays round `index` from `start_s` on with an allocation."""
-Backend = Callable[[Scenario, ChannelSource], Play]
+Backend = Callable[[Scenario, ChannelSource], AbstractContextManager[Play]]
 """Makes what plays the rounds of an episode: the engine, or an emulated network.
 
-Raises `TraceExhausted` where the source ends before a round does."""
+What it makes raises `TraceExhausted` where the source ends before a round does, and
+`StopIteration` where it plays no more rounds."""
 
 LARGEST = 1e6
 """Of any observed time, energy, coordinate or distance: spaces have to be bounded."""
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 
 
-def engine_backend(scenario: Scenario, source: ChannelSource) -> Play:
+@contextmanager
+def engine_backend(scenario: Scenario, source: ChannelSource) -> Iterator[Play]:
     """Rounds played by the slot-level engine."""
     profile, radio = profile_of(scenario), radio_of(scenario)
     channel = longer(source, FIRST_SLOTS)
@@ -58,7 +61,7 @@ def engine_backend(scenario: Scenario, source: ChannelSource) -> Play:
         times, channel = simulate_on(plan, radio, source, channel, start_s)
         return round_of(index, plan, times)
 
-    return play
+    yield play
 
 
 def shared_out(paradigm: Paradigm) -> tuple[str, ...]:
@@ -201,7 +204,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         self.observation_space = observation_space(scenario, trajectories)
         self.action_space = action_space(scenario)
         self._make_source, self._make_backend = source, backend
-        self._source: ChannelSource | None = None
+        self._episode = ExitStack()
         self._seed = scenario.seed
         self._started = False
 
@@ -224,7 +227,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         last = self.round
         try:
             played = self._play(last.index + 1, last.start_s + last.latency_s, allocation)
-        except TraceExhausted:
+        except (TraceExhausted, StopIteration):
             return self._observe(), 0.0, False, True, self._info()
         self._take(played, allocation)
         truncated = self.rounds is not None and played.index >= self.rounds
@@ -238,10 +241,8 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         return self._observe()
 
     def close(self) -> None:
-        """End ns-3's process."""
-        if self._source is not None and hasattr(self._source, "close"):
-            self._source.close()
-        self._source = None
+        """End ns-3's process, and the emulated network."""
+        self._episode.close()
 
     @property
     def seed(self) -> int:
@@ -252,8 +253,10 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         self.close()
         self._started = True
         scenario = self.scenario.model_copy(update={"seed": seed})
-        self._source = self._make_source(scenario)
-        self._play = self._make_backend(scenario, self._source)
+        source = self._source = self._make_source(scenario)
+        if hasattr(source, "close"):
+            self._episode.enter_context(closing(source))
+        self._play = self._episode.enter_context(self._make_backend(scenario, source))
         self._channel = longer(self._source, FIRST_SLOTS)
         self._allocation = equal_allocation(scenario)
 
@@ -261,7 +264,6 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         self.round, self.allocation = played, allocation
 
     def _observe(self) -> Observation:
-        assert self._source is not None
         end_s = self.round.start_s + self.round.latency_s
         known, self._channel = known_at(end_s, self._source, self._channel)
         return observe(self.scenario, self.round, self.allocation, known, self.trajectories)

@@ -1,5 +1,6 @@
 """The Gymnasium environment: its contract, and that its rounds are the engine's."""
 
+from contextlib import contextmanager
 from pathlib import Path
 
 import gymnasium
@@ -9,12 +10,14 @@ from gymnasium.utils.env_checker import check_env
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.channel import ns3_source
+from orchestrator.emulated_backend import emulated_backend
 from orchestrator.environment import UavSflEnv, allocation_of, engine_backend, trajectory_of
 from orchestrator.plan import Allocation
 from orchestrator.predict import predict
 from orchestrator.scenario import load
 from orchestrator.shares import least_share, scaled
 from testbed.errors import InputError
+from testbed.timeline import Round
 from workloads.profile import PAPER
 
 PAPER_FILE = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
@@ -140,15 +143,16 @@ def test_any_backend_may_play_the_rounds(trace):
     """A network twice as slow as the engine's: rewards and next starts are its own."""
     starts = []
 
+    @contextmanager
     def slow(scenario, source):
-        play = engine_backend(scenario, source)
+        with engine_backend(scenario, source) as play:
 
-        def slower(index, start_s, allocation):
-            starts.append(start_s)
-            played = play(index, start_s, allocation)
-            return type(played)(**(vars(played) | {"latency_s": 20.0, "objective": 20.0 + index}))
+            def slower(index, start_s, allocation):
+                starts.append(start_s)
+                made = vars(play(index, start_s, allocation))
+                return Round(**(made | {"latency_s": 20.0, "objective": 20.0 + index}))
 
-        return slower
+            yield slower
 
     made = UavSflEnv(PAPER_SCENARIO, source=lambda s: Replay(trace), backend=slow)
     made.reset()
@@ -189,3 +193,27 @@ def test_an_episode_goes_on_where_it_stood(environment):
     np.testing.assert_array_equal(seen["trajectory"], expected["trajectory"])
     assert other.step(equal_action())[1] == environment.step(equal_action())[1]
     other.close()
+
+
+def test_rounds_may_be_emulated(tmp_path):
+    """A policy on real links: rounds as an emulation measures them, ended with the episode."""
+    scenario = load(
+        PAPER_FILE.with_name("quickstart.yaml"),
+        ["workload.compute=none", "rounds=2", "emulation.dilation=1"],
+    )
+    equal = {"split": 2, "alpha": [1 / 3] * 3, "beta": [1 / 3] * 3}
+    made = UavSflEnv(scenario, backend=emulated_backend(tmp_path))
+    predicted = UavSflEnv(scenario)
+    try:
+        made.reset()
+        predicted.reset()
+        measured, expected = (one.step(equal)[4]["latency_s"] for one in (made, predicted))
+        assert measured == pytest.approx(expected, rel=0.1)
+        assert measured > expected, "frames carry headers, which the engine does not count"
+        assert made.step(equal)[3], "its scenario has two rounds"
+        made.resume(scenario.seed, made.round, made.allocation)
+        with pytest.raises(InputError, match="cannot go on at"):
+            made.step(equal)
+    finally:
+        made.close()
+        predicted.close()
