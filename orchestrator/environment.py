@@ -11,7 +11,7 @@ episode is truncated only after the number of rounds one asks for, or where a re
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +255,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         scenario = self.scenario.model_copy(update={"seed": seed})
         source = self._source = self._make_source(scenario)
         if hasattr(source, "close"):
-            self._episode.enter_context(closing(source))
+            self._episode.callback(source.close)
         self._play = self._episode.enter_context(self._make_backend(scenario, source))
         self._channel = longer(self._source, FIRST_SLOTS)
         self._allocation = equal_allocation(scenario)
