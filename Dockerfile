@@ -21,16 +21,15 @@ RUN python3 -m venv /opt/testbed
 
 # Dependencies first: they change less often than the sources, and take minutes.
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md ./
-RUN mkdir -p testbed/runtimes ns3_scenarios workloads orchestrator \
-    && pip install --no-cache-dir -c constraints.txt . \
-    && pip uninstall --yes uav-sfl-testbed
+COPY constraints.txt ./
+RUN pip install --no-cache-dir --require-hashes --no-deps -r constraints.txt
 
+COPY pyproject.toml README.md ./
 COPY testbed testbed
 COPY ns3_scenarios ns3_scenarios
 COPY workloads workloads
 COPY orchestrator orchestrator
-RUN pip install --no-cache-dir --no-deps -c constraints.txt .
+RUN pip install --no-cache-dir --no-deps --no-build-isolation .
 
 COPY scenarios scenarios
 WORKDIR /work

@@ -2,7 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo setup test test-full lint clean
+PIP_QUIET := --quiet --disable-pip-version-check
+
+.PHONY: demo setup test test-full lint lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -20,7 +22,8 @@ setup: .venv/.ready
 		sys.exit(not os.path.exists(os.path.join(h, "Python.h")))' \
 		|| { echo "Python.h is missing (ns-3's bindings need it); on Debian: apt-get install python3-dev" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install $(PIP_QUIET) --require-hashes --no-deps -r constraints.txt
+	$(BIN)/pip install $(PIP_QUIET) --no-deps --no-build-isolation -e .
 	@touch $@
 
 lint: setup
@@ -33,6 +36,19 @@ test: lint
 
 test-full: lint
 	$(BIN)/pytest
+
+# Every version and hash anew, from pyproject.toml; what constraints.txt holds stays if it can.
+lock: setup
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate --no-header -q -o constraints.txt
+
+# A software bill of materials of what is installed, as CycloneDX.
+sbom: setup
+	$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml -o sbom.json
+
+# Known faults of the pinned versions, from the advisory database of the Python index.
+audit: setup
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r constraints.txt
 
 clean:
 	rm -rf .venv build *.egg-info runs results
