@@ -7,7 +7,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ from testbed.node_control import ControlLost, Message, NodeControl, NodeFailed
 from testbed.runtimes import Exit, NodeSpec, World
 from testbed.shaping import Shape
 from testbed.timeline import SPAN, STEPS, Round, Timeline
+from testbed.transport import Manner
+from testbed.wire import TOKEN_BYTES
 from workloads.profile import SplitProfile
 from workloads.work import RoundSizes
 
@@ -194,6 +196,23 @@ def shape_of(scenario: Scenario) -> Shape:
     )
 
 
+def manners_of(scenario: Scenario, timeout_s: float) -> list[Manner]:
+    """How each node talks, the base station first; secrets are made anew."""
+    choices = scenario.emulation
+    manner = Manner(
+        token=secrets.token_hex(TOKEN_BYTES),
+        timeout_s=timeout_s,
+        transport=choices.transport,
+        connection=choices.connection,
+        nagle=choices.nagle,
+    )
+    if choices.transport != "tls":
+        return [manner] * (scenario.uavs.count + 1)
+    from testbed.transport.certificates import identities
+
+    return [replace(manner, identity=identity) for identity in identities(scenario.uavs.count)]
+
+
 def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) -> World:
     names = [BS, *(f"uav{k}" for k in range(1, scenario.uavs.count + 1))]
     logs = folder / "logs"
@@ -248,11 +267,8 @@ class _Crew:
     def set_up(self, learning: dict[str, Any] | None) -> None:
         """Tell every node who it is, and wait until all are connected over the links."""
         clients = self.scenario.uavs.count
-        common: dict[str, Any] = {
-            "token": secrets.token_hex(16),
-            "timeout_s": max(self.limit_s, STARTUP_TIMEOUT_S),
-            "credit_s": shape_of(self.scenario).burst_s,
-        }
+        manners = manners_of(self.scenario, max(self.limit_s, STARTUP_TIMEOUT_S))
+        common: dict[str, Any] = {"credit_s": shape_of(self.scenario).burst_s}
         radio, open_sky = radio_of(self.scenario), np.full((clients, 1), 1e-9)
         equal = np.full(clients, 1 / clients)
         uplink = uplink_bps(radio, equal, open_sky)
@@ -266,6 +282,7 @@ class _Crew:
             port=PORT,
             paradigm=asdict(self.scenario.scheme),
             learning=learning and learning | place(self.scenario.base_station),
+            manner=asdict(manners[0]),
             **common,
         )
         uavs = [f"uav{client}" for client in range(1, clients + 1)]
@@ -276,6 +293,7 @@ class _Crew:
                 client=client,
                 server=[link_addresses(client)[0], PORT],
                 learning=learning and learning | place(self.scenario.uavs),
+                manner=asdict(manners[client]),
                 **common,
             )
         self.collect("listening", [BS], STARTUP_TIMEOUT_S)

@@ -307,11 +307,29 @@ class Emulation(Section):
     """Of every TCP connection; `testbed doctor` lists what the kernel has."""
     mtu: Annotated[int, Field(ge=576, le=9000)] = 1500
     """Largest IP packet on the links, in bytes."""
+    transport: Literal["tcp", "tls", "grpc"] = "tcp"
+    """What carries frames: TCP; TLS 1.3 with a certificate authority of the run's own; or gRPC."""
+    connection: Literal["kept", "per-transfer"] = "kept"
+    """One connection a link for the whole run, or one for each transfer, opened by its sender."""
+    nagle: bool = False
+    """Whether TCP holds small segments back until earlier ones are acknowledged."""
+    initial_window: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Segments that TCP sends at first, and after a pause; none: the kernel's own, ten."""
+    one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Delay of each direction of a link in emulated seconds; needs a kernel with netem."""
     rate_counts: Literal["frame", "payload"] = "frame"
     """What the channel's rate carries: Ethernet frames, or payload with the headers on top."""
     docker_image: str = "host"
     """`host`: this machine's own system, read-only, no build; else the name of an image."""
     limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _grpc_has_its_own_ways(self) -> "Emulation":
+        if self.transport == "grpc" and self.connection != "kept":
+            raise ValueError("connection: must be 'kept' where transport is 'grpc'")
+        if self.transport == "grpc" and self.nagle:
+            raise ValueError("nagle: must be false where transport is 'grpc'")
+        return self
 
 
 class Scenario(Section):

@@ -83,6 +83,11 @@ class Header:
     compute_s: float
     """SMASHED: τ_CB(i-1) + τ_CF(i), the client's part of its lag, in emulated seconds."""
 
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of the whole frame."""
+        return HEADER_BYTES + self.extra_bytes + self.payload_bytes
+
     def pack(self) -> bytes:
         """The header's bytes, checksum last."""
         body = _BODY.pack(
@@ -144,14 +149,15 @@ def message_bytes(payload_bytes: int, labels: int = 0) -> int:
     return HEADER_BYTES + labels * LABEL_BYTES + payload_bytes
 
 
-def configure(sock: socket.socket, timeout_s: float) -> None:
-    """Set what every connection of the wire has: no Nagle, moments of arrival, and a deadline.
+def configure(sock: socket.socket, timeout_s: float, *, nagle: bool = False) -> None:
+    """Set what every connection of the wire has: moments of arrival, and a deadline.
 
     Args:
         sock: A TCP socket.
         timeout_s: Real seconds after which waiting for the peer gives up.
+        nagle: Whether small segments wait for the acknowledgement of earlier ones.
     """
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not nagle)
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     sock.settimeout(timeout_s)
 
@@ -162,17 +168,26 @@ def send(sock: socket.socket, header: Header, extra: Buffer = b"", payload: Buff
     Raises:
         ConnectionLost: The peer is gone, or took nothing in time.
     """
-    parts = [memoryview(part).cast("B") for part in (header.pack(), extra, payload)]
+    send_parts(sock, header.pack(), extra, payload)
+
+
+def send_parts(sock: socket.socket, *parts: Buffer) -> None:
+    """Send parts one after the other; returns when the kernel has taken all of them.
+
+    Raises:
+        ConnectionLost: The peer is gone, or took nothing in time.
+    """
+    views = [memoryview(part).cast("B") for part in parts]
     try:
-        sent = sock.sendmsg(parts)
-        for part in parts:
-            if sent < len(part):
-                sock.sendall(part[sent:])
+        sent = sock.sendmsg(views)
+        for view in views:
+            if sent < len(view):
+                sock.sendall(view[sent:])
                 sent = 0
             else:
-                sent -= len(part)
+                sent -= len(view)
     except OSError as error:
-        raise ConnectionLost(f"sending {header.kind.name}: {error}") from None
+        raise ConnectionLost(f"sending: {error}") from None
 
 
 def receive_header(sock: socket.socket) -> Header:
@@ -185,19 +200,6 @@ def receive_header(sock: socket.socket) -> Header:
     data = bytearray(HEADER_BYTES)
     receive_into(sock, memoryview(data))
     return Header.unpack(data)
-
-
-def receive_adapters_header(sock: socket.socket, due: bytes) -> None:
-    """Receive the safetensors header before adapters, which must be the one that is due.
-
-    Raises:
-        ConnectionLost: The peer is gone, or nothing came in time.
-        WireError: The peer's adapters have other names or shapes.
-    """
-    given = bytearray(len(due))
-    receive_into(sock, memoryview(given))
-    if given != due:
-        raise WireError("adapters: the safetensors header names other tensors than are due")
 
 
 def receive_into(sock: socket.socket, place: memoryview) -> int:

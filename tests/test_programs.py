@@ -4,13 +4,15 @@ import itertools
 import socket
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from testbed.node_control import NodeControl
 from testbed.paradigm import BUILT_IN, Paradigm
 from testbed.timeline import STEPS
+from testbed.transport import Manner
+from testbed.transport.certificates import identities
 from workloads.bs import BaseStation
 from workloads.uav import Uav
 from workloads.work import RoundSizes, ZeroClient, ZeroServer
@@ -18,6 +20,7 @@ from workloads.work import RoundSizes, ZeroClient, ZeroServer
 CLIENTS, ITERATIONS = 3, 2
 SIZES = RoundSizes(adapters=10_000, adapters_header=64, smashed=50_000, labels=8)
 TOKEN = "00" * 16
+PLAIN = Manner(TOKEN, 10.0)
 
 
 def free_port() -> int:
@@ -25,10 +28,20 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def play(paradigm: Paradigm, compute_s: float = 0.02, rounds: int = 1) -> list[list]:
+def play(
+    paradigm: Paradigm,
+    compute_s: float = 0.02,
+    rounds: int = 1,
+    manner: Manner = PLAIN,
+) -> list[list]:
     """Rounds of K clients; answers with all spans of each."""
     port = free_port()
-    common = {"timeout_s": 10.0, "token": TOKEN, "credit_s": 1e-3}
+    known = identities(CLIENTS) if manner.transport == "tls" else [None] * (CLIENTS + 1)
+    common = {"credit_s": 1e-3}
+
+    def of_node(node: int) -> dict:
+        return {"manner": asdict(replace(manner, identity=known[node])), **common}
+
     ours: list[NodeControl] = []
     threads = []
 
@@ -39,13 +52,13 @@ def play(paradigm: Paradigm, compute_s: float = 0.02, rounds: int = 1) -> list[l
         thread.start()
         threads.append(thread)
 
-    setup = {"clients": CLIENTS, "address": "127.0.0.1", "port": port, **common}
+    setup = {"clients": CLIENTS, "address": "127.0.0.1", "port": port, **of_node(0)}
     setup["paradigm"] = asdict(paradigm)
-    start(lambda control: BaseStation(control, setup, ZeroServer(), socket.socket()).serve())
+    start(lambda control: BaseStation(control, setup, ZeroServer()).serve())
     ours[0].expect("listening", 5)
     for client in range(1, CLIENTS + 1):
-        of_client = {"client": client, "server": ["127.0.0.1", port], **common}
-        start(lambda control, s=of_client: Uav(control, s, ZeroClient(), socket.socket()).serve())
+        of_client = {"client": client, "server": ["127.0.0.1", port], **of_node(client)}
+        start(lambda control, s=of_client: Uav(control, s, ZeroClient()).serve())
         ours[-1].send("connect")
     for control in ours:
         control.expect("connected", 5)
@@ -93,6 +106,18 @@ def test_every_step_happens_once_and_in_order(paradigm: Paradigm) -> None:
         for before, after in itertools.pairwise(own):
             assert before[4] <= after[3] + 1e-9, (before, after)
     assert {s[2] for s in spans} == set(STEPS)
+
+
+@pytest.mark.parametrize(
+    ("transport", "connection"),
+    [("tcp", "per-transfer"), ("tls", "kept"), ("tls", "per-transfer"), ("grpc", "kept")],
+)
+def test_every_transport_carries_whole_rounds(transport, connection) -> None:
+    manner = replace(PLAIN, transport=transport, connection=connection)
+    for spans in play(BUILT_IN[6], rounds=2, manner=manner):
+        assert len(spans) == CLIENTS * (2 + 5 * ITERATIONS)
+        for span in spans:
+            assert span[3] <= span[4]
 
 
 def test_modelled_steps_take_what_the_profile_says() -> None:
@@ -143,16 +168,15 @@ def test_a_peer_without_the_token_is_refused() -> None:
         "clients": 1,
         "address": "127.0.0.1",
         "port": port,
-        "timeout_s": 5.0,
+        "manner": asdict(Manner(TOKEN, 5.0)),
         "credit_s": 0.0,
-        "token": TOKEN,
         "paradigm": asdict(BUILT_IN[0]),
     }
     raised: list[BaseException] = []
 
     def serve() -> None:
         try:
-            BaseStation(NodeControl(far), setup, ZeroServer(), socket.socket())
+            BaseStation(NodeControl(far), setup, ZeroServer())
         except WireError as error:
             raised.append(error)
 
@@ -160,6 +184,6 @@ def test_a_peer_without_the_token_is_refused() -> None:
     thread.start()
     NodeControl(near).expect("listening", 5)
     with socket.create_connection(("127.0.0.1", port)) as intruder:
-        send(intruder, Header(Kind.HELLO, 1, 0, 0, 0, 16, 0.0, 0.0), b"", b"\1" * 16)
+        send(intruder, Header(Kind.HELLO, 1, 0, 0, 2, 16, 0.0, 0.0), bytes(2), b"\1" * 16)
         thread.join(5)
     assert "token" in str(raised[0])

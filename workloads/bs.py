@@ -5,25 +5,23 @@ A thread a client receives into place and posts what arrived; the main thread al
 """
 
 import heapq
-import hmac
 import itertools
 import queue
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from testbed import wire
+from testbed import transport, wire
 from testbed.clock import EmulatedClock
 from testbed.node_control import Message, NodeControl
 from testbed.paradigm import Paradigm
 from testbed.schedule import Schedule, Start
+from testbed.transport import Manner
 from testbed.wire import Header, Kind
 from workloads.uav import Span, settle
 from workloads.work import BatchResult, RoundSizes, ServerWork
 
-BACKLOG = 1024
 NOTHING = memoryview(b"")
 
 
@@ -75,39 +73,18 @@ class Progress:
 class BaseStation:
     """The base station for the length of a run."""
 
-    def __init__(
-        self, control: NodeControl, setup: Message, work: ServerWork, listener: socket.socket
-    ):
+    def __init__(self, control: NodeControl, setup: Message, work: ServerWork):
         self.control = control
         self.clients: int = setup["clients"]
-        self.timeout_s: float = setup["timeout_s"]
+        manner = Manner.from_json(setup["manner"])
+        self.timeout_s = manner.timeout_s
         self.credit_s: float = setup["credit_s"]
         self.work = work
         self.paradigm = Paradigm(**setup["paradigm"])
-        listener.settimeout(self.timeout_s)
-        listener.bind((setup["address"], setup["port"]))
-        listener.listen(BACKLOG)
-        control.send("listening")
-        with listener:
-            self.socks = self._accept(listener, setup)
-
-    def _accept(self, listener: socket.socket, setup: Message) -> dict[int, socket.socket]:
-        """Wait for every client to present itself with the run's token."""
-        token = bytes.fromhex(setup["token"])
-        socks: dict[int, socket.socket] = {}
-        while len(socks) < self.clients:
-            sock, _ = listener.accept()
-            wire.configure(sock, self.timeout_s)
-            header = wire.receive_header(sock)
-            header.expect(Kind.HELLO, 0, 0, len(token))
-            given = bytearray(len(token))
-            wire.receive_into(sock, memoryview(given))
-            if not hmac.compare_digest(given, token):
-                raise wire.WireError("token: a peer does not know this run's token")
-            if not 1 <= header.client <= self.clients or header.client in socks:
-                raise wire.WireError(f"client: {header.client} is not one that is due")
-            socks[header.client] = sock
-        return socks
+        address = (setup["address"], setup["port"])
+        self.links = transport.accept(
+            manner, address, self.clients, lambda: control.send("listening")
+        )
 
     def serve(self) -> None:
         """Run rounds until the orchestrator says stop."""
@@ -115,6 +92,9 @@ class BaseStation:
         while (order := self.control.receive())["kind"] != "stop":
             if order["kind"] == "save":
                 self.control.send("saved", self.work.state())
+                continue
+            if order["kind"] == "count":
+                self.control.send("counts", sent=self._count())
                 continue
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
             settle()
@@ -134,6 +114,14 @@ class BaseStation:
                 cpu_s=cpu_s,
             )
 
+    def _count(self) -> list[tuple[int, Message]]:
+        """What was sent to each client since the last time."""
+        return [
+            (client, asdict(counts))
+            for client, link in self.links.items()
+            for counts in link.count()
+        ]
+
 
 class ServerRound:
     """One round at the base station."""
@@ -149,7 +137,7 @@ class ServerRound:
         self.schedule = Schedule(station.paradigm, station.clients)
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.tasks: queue.PriorityQueue[Task] = queue.PriorityQueue()
-        self.clients = {client: Progress() for client in station.socks}
+        self.clients = {client: Progress() for client in station.links}
         self.due: list[Task] = []
         self.serial = itertools.count()
         self.spans: list[Span] = []
@@ -292,13 +280,13 @@ class ServerRound:
         payload: memoryview = NOTHING,
         extra: memoryview = NOTHING,
     ) -> None:
-        sock = self.station.socks[client]
-        header = wire.receive_header(sock)
+        link = self.station.links[client]
+        header = link.receive_header(kind)
         header.expect(kind, self.order["round"], len(extra), len(payload))
         if header.client != client:
             raise wire.WireError(f"client: {header.client} speaks on the link of {client}")
-        wire.receive_into(sock, extra)
-        arrived_ns = wire.receive_into(sock, payload)
+        link.receive_into(extra)
+        arrived_ns = link.receive_into(payload)
         self.events.put(Arrived(header, self.clock.at(arrived_ns)))
 
     def _compute(self, _: int) -> None:
@@ -331,7 +319,7 @@ class ServerRound:
         header = Header(
             kind, client, iteration, self.order["round"], len(extra), len(payload), time_s, 0.0
         )
-        wire.send(self.station.socks[client], header, extra, payload)
+        self.station.links[client].send(header, extra, payload)
 
     # Waiting.
 

@@ -22,12 +22,12 @@ def main(control: NodeControl) -> int:
     linux.precise_timers()
     sys.setswitchinterval(SWITCH_S)
     try:
-        sock = control.receive_tcp()
+        control.receive_tcp().close()
         setup = control.expect("setup")
         if setup["role"] == "bs":
-            BaseStation(control, setup, server_work(setup), sock).serve()
+            BaseStation(control, setup, server_work(setup)).serve()
         else:
-            Uav(control, setup, client_work(setup), sock).serve()
+            Uav(control, setup, client_work(setup)).serve()
     except ControlLost as error:
         print(f"the orchestrator is gone: {error}", file=sys.stderr)
         return 1

@@ -1,13 +1,13 @@
 """The UAV's program: client forward, smashed data up, gradient down, client backward."""
 
 import gc
-import socket
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from testbed import wire
+from testbed import transport, wire
 from testbed.clock import EmulatedClock
 from testbed.node_control import Message, NodeControl
+from testbed.transport import Manner
 from testbed.wire import Header, Kind
 from workloads.work import ClientWork, RoundSizes
 
@@ -48,23 +48,24 @@ class Stopwatch:
 class Uav:
     """One UAV for the length of a run."""
 
-    def __init__(self, control: NodeControl, setup: Message, work: ClientWork, sock: socket.socket):
+    def __init__(self, control: NodeControl, setup: Message, work: ClientWork):
         self.control = control
         self.client: int = setup["client"]
-        self.timeout_s: float = setup["timeout_s"]
+        manner = Manner.from_json(setup["manner"])
+        self.timeout_s = manner.timeout_s
         self.credit_s: float = setup["credit_s"]
         self.work = work
-        self.sock = sock
         control.expect("connect")
-        wire.configure(sock, self.timeout_s)
-        sock.connect(tuple(setup["server"]))
-        token = bytes.fromhex(setup["token"])
-        wire.send(sock, Header(Kind.HELLO, self.client, 0, 0, 0, len(token), 0.0, 0.0), b"", token)
+        self.link = transport.connect(manner, self.client, tuple(setup["server"]))
 
     def serve(self) -> None:
         """Take part in rounds until the orchestrator says stop."""
         self.control.send("connected")
-        while (order := self.control.receive())["kind"] == "round":
+        while (order := self.control.receive())["kind"] != "stop":
+            if order["kind"] == "count":
+                sent = [[self.client, asdict(counts)] for counts in self.link.count()]
+                self.control.send("counts", sent=sent)
+                continue
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
             settle()
             self.control.send("ready")
@@ -91,10 +92,13 @@ class Uav:
         def receive(
             kind: Kind, iteration: int, step: str, place: memoryview, extra: bytes = b""
         ) -> float:
-            header = wire.receive_header(self.sock)
+            header = self.link.receive_header(kind)
             header.expect(kind, round_, len(extra), len(place))
-            wire.receive_adapters_header(self.sock, extra)
-            arrived_ns = wire.receive_into(self.sock, place)
+            given = bytearray(len(extra))
+            self.link.receive_into(memoryview(given))
+            if given != extra:
+                raise wire.WireError("adapters: the base station sends other tensors than are due")
+            arrived_ns = self.link.receive_into(place)
             end_s = clock.at(arrived_ns)
             self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
             note(iteration, step, header.time_s, end_s, len(place))
@@ -103,7 +107,7 @@ class Uav:
         names = self.work.adapters_header()
         receive(Kind.BROADCAST, 1, "SM", self.work.adapters_buffer(), names)
         self.work.load_adapters()
-        start = wire.receive_header(self.sock)
+        start = self.link.receive_header(Kind.START)
         start.expect(Kind.START, round_, 0, 0)
 
         now_s, backward_s = start.time_s, 0.0
@@ -152,4 +156,4 @@ class Uav:
         header = Header(
             kind, self.client, iteration, round_, len(extra), len(payload), time_s, compute_s
         )
-        wire.send(self.sock, header, extra, payload)
+        self.link.send(header, extra, payload)

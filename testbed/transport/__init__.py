@@ -1,0 +1,130 @@
+"""How frames travel between base station and UAVs: the seam between programs and transports.
+
+A program has one `Link` a peer and speaks whole frames of `testbed.wire` over it; which transport
+carries them, and over how many connections, is the scenario's choice:
+
+- `tcp`: frames on a TCP stream; `tls`: the same within TLS 1.3, both sides authenticated by
+  certificates of the run's own authority; `grpc`: each frame one message of a bidirectional gRPC
+  stream, the way most federated frameworks exchange them.
+- `kept`: one connection a link for the whole run; `per-transfer`: whoever sends opens a connection
+  for every transfer, its receipt goes back on it, and then it is closed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from testbed.transport.accounts import Counts
+from testbed.wire import Buffer, Header, Kind
+
+Transport = Literal["tcp", "tls", "grpc"]
+Connection = Literal["kept", "per-transfer"]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a node is to the others under TLS, as PEM text; it travels over the control plane alone,
+    and is never written to a file."""
+
+    authority: str
+    """The run's own certificate authority."""
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How the nodes of a run talk to each other."""
+
+    token: str
+    """The run's, in hex digits: who does not know it is refused."""
+    timeout_s: float
+    """Real seconds after which waiting for a peer gives up."""
+    transport: Transport = "tcp"
+    connection: Connection = "kept"
+    nagle: bool = False
+    """Whether small segments wait for the acknowledgement of earlier ones (RFC 896)."""
+    identity: Identity | None = None
+    """Of the node that is told; only under TLS."""
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Manner":
+        """Read what `dataclasses.asdict` wrote."""
+        identity = value["identity"] and Identity(**value["identity"])
+        return cls(**value | {"identity": identity})
+
+
+class Link(Protocol):
+    """Frames to and from one peer, in order; one thread may send while another receives."""
+
+    def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
+        """Send a frame; returns when the transport has taken all of it.
+
+        Raises:
+            ConnectionLost: The peer is gone, or took nothing in time.
+        """
+
+    def receive_header(self, due: Kind) -> Header:
+        """Wait for the next frame, which should be of that kind; the caller checks it.
+
+        Raises:
+            ConnectionLost: The peer is gone, or nothing came in time.
+            WireError: What came is no header.
+        """
+
+    def receive_into(self, place: memoryview) -> int:
+        """Fill `place` with the next bytes of the frame.
+
+        Returns:
+            Monotonic time in ns at which the last of what was received so far came in: by the
+            kernel's note of its last packet; under gRPC, which hides its packets, when the
+            program was handed the whole message.
+
+        Raises:
+            ConnectionLost: The peer is gone, or nothing came in time.
+        """
+
+    def count(self) -> list[Counts]:
+        """What this side has sent since the last call, frame by frame. Between rounds only."""
+
+    def close(self) -> None:
+        """Let go of the peer."""
+
+
+def accept(
+    manner: Manner, address: tuple[str, int], clients: int, listening: Callable[[], object]
+) -> dict[int, Link]:
+    """Be the base station: wait until every UAV has presented itself with the run's token.
+
+    Args:
+        manner: How to talk.
+        address: Where to listen.
+        clients: How many UAVs to wait for; they count from 1.
+        listening: Called when UAVs may connect.
+
+    Raises:
+        ConnectionLost: Someone did not come in time.
+        WireError: A peer is none of the run's.
+    """
+    if manner.transport == "grpc":
+        from testbed.transport import rpc
+
+        return dict(rpc.accept(manner, address, clients, listening))
+    from testbed.transport import streams
+
+    return dict(streams.accept(manner, address, clients, listening))
+
+
+def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
+    """Be the UAV of that number: present oneself to the base station.
+
+    Raises:
+        ConnectionLost: The base station does not answer.
+    """
+    if manner.transport == "grpc":
+        from testbed.transport import rpc
+
+        return rpc.connect(manner, client, server)
+    from testbed.transport import streams
+
+    return streams.connect(manner, client, server)

@@ -1,0 +1,75 @@
+"""The certificate authority of one run, and what it certifies. Keys never leave memory."""
+
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from testbed.transport import Identity
+from testbed.transport.tls import name_of
+
+LIFETIME = timedelta(days=30)
+
+
+def identities(clients: int) -> list[Identity]:
+    """A fresh authority's identities for the base station (first) and every UAV.
+
+    Ed25519 keys and names of one length make all certificates, and so all handshakes, equally
+    long.
+    """
+    authority = Ed25519PrivateKey.generate()
+    name = _name("testbed run")
+    root = (
+        _begin(name, name, authority)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(authority, None)
+    )
+    found = []
+    for client in range(clients + 1):
+        key = Ed25519PrivateKey.generate()
+        usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        certificate = (
+            _begin(_name(name_of(client)), name, key, serial=1000 + client)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.DNSName(name_of(client))]), critical=False
+            )
+            .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
+            .sign(authority, None)
+        )
+        found.append(
+            Identity(
+                authority=_pem(root),
+                certificate=_pem(certificate),
+                key=key.private_bytes(
+                    serialization.Encoding.PEM,
+                    serialization.PrivateFormat.PKCS8,
+                    serialization.NoEncryption(),
+                ).decode(),
+            )
+        )
+    return found
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _begin(
+    subject: x509.Name, issuer: x509.Name, key: Ed25519PrivateKey, serial: int = 1
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(serial)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + LIFETIME)
+    )
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()

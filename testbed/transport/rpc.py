@@ -1,0 +1,223 @@
+"""Frames as messages of a bidirectional gRPC stream, as most federated frameworks exchange them.
+
+The UAV is gRPC's client and opens the stream; the base station serves all streams from one port.
+Each frame is one message of raw bytes, put together before it is sent and handed over when it is
+whole, as frameworks do. gRPC's settings are its own, but for the size of messages, which is not
+limited, and proxies, which are not asked.
+
+gRPC owns its sockets: there is no kernel's note of a message's arrival, so the moment counts at
+which the program was handed the message. TCP_NODELAY is always set.
+"""
+
+import contextlib
+import hmac
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+
+from testbed import wire
+from testbed.transport import Link, Manner
+from testbed.transport.accounts import Counts, TcpCount
+from testbed.wire import Buffer, ConnectionLost, Header, Kind, WireError
+
+METHOD = "/testbed.Wire/Exchange"
+OPTIONS = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+]
+
+
+class RpcLink:
+    """Frames as messages of one gRPC stream."""
+
+    def __init__(self, timeout_s: float, greeting: Counts):
+        self._timeout_s = timeout_s
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[tuple[int, bytes] | str] = queue.SimpleQueue()
+        self._rest = memoryview(b"")
+        self._arrived_ns = 0
+        self._counts = [greeting]
+        self._before = TcpCount()
+        self._sock: socket.socket | None = None
+
+    def outgoing(self) -> Iterator[bytes]:
+        """Messages for gRPC to send, until the link is closed."""
+        return iter(self._outgoing.get, None)
+
+    def start(self, messages: Iterator[bytes], peer: tuple[str, int]) -> None:
+        """Take in the peer's messages from now on."""
+        self._sock = _socket_to(peer)
+        threading.Thread(target=self._read, args=(messages,), daemon=True).start()
+
+    def _read(self, messages: Iterator[bytes]) -> None:
+        try:
+            for message in messages:
+                self._incoming.put((time.monotonic_ns(), message))
+            self._incoming.put("the peer closed the connection")
+        except grpc.RpcError as error:
+            self._incoming.put(f"gRPC: {getattr(error, 'details', str)() or error}")
+
+    def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
+        """See `Link`; returns before gRPC has sent it."""
+        self._close_account()
+        self._counts.append(Counts.of(header))
+        self._outgoing.put(b"".join((header.pack(), extra, payload)))
+
+    def receive_header(self, due: Kind) -> Header:
+        """See `Link`."""
+        try:
+            received = self._incoming.get(timeout=self._timeout_s)
+        except queue.Empty:
+            raise ConnectionLost("nothing came in time") from None
+        if isinstance(received, str):
+            raise ConnectionLost(received)
+        self._arrived_ns, message = received
+        header = Header.unpack(message[: wire.HEADER_BYTES])
+        self._rest = memoryview(message)[wire.HEADER_BYTES :]
+        if len(self._rest) != header.extra_bytes + header.payload_bytes:
+            raise WireError(f"payload_bytes: the message of {header.kind.name} has another length")
+        return header
+
+    def receive_into(self, place: memoryview) -> int:
+        """See `Link`."""
+        place = place.cast("B")
+        if len(self._rest) < len(place):
+            raise WireError("payload_bytes: the message is shorter than is due")
+        if len(place):
+            place[:] = self._rest[: len(place)]
+            self._rest = self._rest[len(place) :]
+        return self._arrived_ns
+
+    def count(self) -> list[Counts]:
+        """See `Link`."""
+        self._close_account()
+        counts, self._counts = self._counts, []
+        return counts
+
+    def close(self) -> None:
+        """See `Link`."""
+        self._outgoing.put(None)
+
+    def _close_account(self) -> None:
+        if self._sock is not None and self._counts:
+            now = TcpCount.of(self._sock)
+            self._counts[-1].tcp += now.since(self._before)
+            self._before = now
+
+
+class _Threads(futures.Executor):
+    """A thread a call; unlike a pool's, they do not keep a program that fails from ending."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "futures.Future[Any]":
+        future: futures.Future[Any] = futures.Future()
+
+        def run() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        return future
+
+
+def accept(
+    manner: Manner, address: tuple[str, int], clients: int, listening: Callable[[], object]
+) -> dict[int, Link]:
+    """See `testbed.transport.accept`."""
+    token = bytes.fromhex(manner.token)
+    arrivals: queue.SimpleQueue[tuple[int, RpcLink] | WireError] = queue.SimpleQueue()
+
+    def exchange(messages: Iterator[bytes], about: grpc.ServicerContext) -> Iterator[bytes]:
+        try:
+            greeting = next(messages)
+            header = Header.unpack(greeting[: wire.HEADER_BYTES])
+            header.expect(Kind.HELLO, 0, 0, len(token))
+            if not hmac.compare_digest(greeting[wire.HEADER_BYTES :], token):
+                raise WireError("token: a peer does not know this run's token")
+        except WireError as error:
+            arrivals.put(error)
+            return iter(())
+        link = RpcLink(manner.timeout_s, _greeting(header.client, 0, accepted=1))
+        host, _, port = about.peer().removeprefix("ipv4:").rpartition(":")
+        link.start(messages, (host, int(port)))
+        arrivals.put((header.client, link))
+        return link.outgoing()
+
+    handler = grpc.stream_stream_rpc_method_handler(exchange)
+    _, service, method = METHOD.split("/")
+    server = grpc.server(
+        _Threads(),
+        handlers=[grpc.method_handlers_generic_handler(service, {method: handler})],
+        options=[*OPTIONS, ("grpc.so_reuseport", 0)],
+    )
+    host, port = address
+    server.add_insecure_port(f"{host}:{port}")
+    server.start()
+    listening()
+    links: dict[int, Link] = {}
+    while len(links) < clients:
+        try:
+            arrival = arrivals.get(timeout=manner.timeout_s)
+        except queue.Empty:
+            raise ConnectionLost("not every UAV has come in time") from None
+        if isinstance(arrival, WireError):
+            raise arrival
+        client, link = arrival
+        if not 1 <= client <= clients or client in links:
+            raise WireError(f"client: {client} is not one that is due")
+        links[client] = _Served(link, server)
+    return links
+
+
+class _Served:
+    """A link of the server's side, which keeps the server alive."""
+
+    def __init__(self, link: RpcLink, server: grpc.Server):
+        self.send, self.count, self.close = link.send, link.count, link.close
+        self.receive_header, self.receive_into = link.receive_header, link.receive_into
+        self._server = server
+
+
+def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
+    """See `testbed.transport.connect`."""
+    host, port = server
+    channel = grpc.insecure_channel(f"ipv4:{host}:{port}", options=OPTIONS)
+    token = bytes.fromhex(manner.token)
+    size = wire.HEADER_BYTES + len(token)
+    try:
+        grpc.channel_ready_future(channel).result(timeout=manner.timeout_s)
+    except grpc.FutureTimeoutError:
+        raise ConnectionLost("the base station does not answer") from None
+    link = RpcLink(manner.timeout_s, _greeting(client, size, opened=1))
+    hello = Header(Kind.HELLO, client, 0, 0, 0, len(token), 0.0, 0.0)
+    link._outgoing.put(hello.pack() + token)
+    link.start(channel.stream_stream(METHOD)(link.outgoing()), server)
+    return link
+
+
+def _greeting(client: int, size: int, opened: int = 0, accepted: int = 0) -> Counts:
+    counts = Counts.of(Header(Kind.HELLO, client, 0, 0, 0, 0, 0.0, 0.0))
+    counts.framing_bytes, counts.opened, counts.accepted = size, opened, accepted
+    return counts
+
+
+def _socket_to(peer: tuple[str, int]) -> socket.socket | None:
+    """This process's TCP socket with that peer, found among its open files."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):  # noqa: PTH115
+                continue
+            sock = socket.socket(fileno=os.dup(int(name)))
+            if sock.family == socket.AF_INET and sock.getpeername() == peer:
+                return sock
+            sock.close()
+    return None

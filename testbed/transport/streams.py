@@ -1,0 +1,347 @@
+"""Frames on byte streams, TCP's own or within TLS, over one connection a link or one a transfer."""
+
+import hmac
+import queue
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+from testbed import wire
+from testbed.transport import Identity, Link, Manner
+from testbed.transport.accounts import Counts, TcpCount
+from testbed.transport.tls import TlsStream, context, name_of
+from testbed.wire import Buffer, ConnectionLost, Header, Kind, WireError
+
+BACKLOG = 1024
+BASE_STATION = 0
+_PORT = struct.Struct("<H")
+"""Beside a greeting: where its sender listens, 0 where it does not."""
+GREETING_BYTES = wire.HEADER_BYTES + _PORT.size + wire.TOKEN_BYTES
+_WITH_RECEIPT = (Kind.BROADCAST, Kind.GRADIENT)
+
+
+class Stream(Protocol):
+    """Bytes to and from a peer, in order."""
+
+    sock: socket.socket
+    handshake_bytes: int
+    """Handshake messages that this side has sent on the stream."""
+    record_bytes: int
+    """What the stream has added to what this side has sent since."""
+
+    def send(self, *parts: Buffer) -> None:
+        """Send parts one after the other."""
+
+    def receive_into(self, place: memoryview) -> int:
+        """As `testbed.wire.receive_into`."""
+
+
+class TcpStream:
+    """TCP's own bytes."""
+
+    handshake_bytes = 0
+    record_bytes = 0
+
+    def __init__(self, sock: socket.socket):
+        self.sock = sock
+
+    def send(self, *parts: Buffer) -> None:
+        """Send parts one after the other.
+
+        Raises:
+            ConnectionLost: The peer is gone, or took nothing in time.
+        """
+        wire.send_parts(self.sock, *parts)
+
+    def receive_into(self, place: memoryview) -> int:
+        """As `testbed.wire.receive_into`."""
+        return wire.receive_into(self.sock, place)
+
+
+@cache
+def _context(identity: Identity, server_side: bool) -> ssl.SSLContext:
+    return context(identity, server_side=server_side)
+
+
+def _stream(sock: socket.socket, manner: Manner, server: int | None) -> Stream:
+    """What a connected socket carries; `server` is whom we have called, None if we were called."""
+    wire.configure(sock, manner.timeout_s, nagle=manner.nagle)
+    if manner.identity is None:
+        return TcpStream(sock)
+    name = None if server is None else name_of(server)
+    return TlsStream(sock, _context(manner.identity, name is None), server_name=name)
+
+
+def _dial(manner: Manner, server: int, address: tuple[str, int]) -> Stream:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.settimeout(manner.timeout_s)
+    try:
+        sock.connect(address)
+    except OSError as error:
+        sock.close()
+        raise ConnectionLost(f"connecting: {error}") from None
+    return _stream(sock, manner, server)
+
+
+def _greeting(manner: Manner, client: int, port: int = 0) -> bytes:
+    token = bytes.fromhex(manner.token)
+    header = Header(Kind.HELLO, client, 0, 0, _PORT.size, len(token), 0.0, 0.0)
+    return header.pack() + _PORT.pack(port) + token
+
+
+def _greeted(stream: Stream, manner: Manner) -> tuple[int, int]:
+    """Who calls, and at which port they listen.
+
+    Raises:
+        WireError: Someone who does not know the token, or is not who they say.
+    """
+    header = _receive_header(stream)
+    token = bytearray.fromhex(manner.token)
+    header.expect(Kind.HELLO, 0, _PORT.size, len(token))
+    port, given = bytearray(_PORT.size), bytearray(len(token))
+    stream.receive_into(memoryview(port))
+    stream.receive_into(memoryview(given))
+    if not hmac.compare_digest(given, token):
+        raise WireError("token: a peer does not know this run's token")
+    if isinstance(stream, TlsStream) and stream.peer_name != name_of(header.client):
+        raise WireError(f"client: {stream.peer_name} says to be {header.client}")
+    return header.client, _PORT.unpack(port)[0]
+
+
+def _receive_header(stream: Stream) -> Header:
+    data = bytearray(wire.HEADER_BYTES)
+    stream.receive_into(memoryview(data))
+    return Header.unpack(data)
+
+
+class KeptLink:
+    """All frames on one connection."""
+
+    def __init__(self, stream: Stream, greeting: Counts):
+        self._stream = stream
+        self._counts = [greeting]
+        self._before = TcpCount()
+        greeting.handshake_bytes = stream.handshake_bytes
+
+    def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
+        """See `Link`."""
+        self._close_account()
+        counts = Counts.of(header)
+        self._counts.append(counts)
+        before = self._stream.record_bytes
+        self._stream.send(header.pack() + bytes(extra), payload)
+        counts.record_bytes = self._stream.record_bytes - before
+
+    def receive_header(self, due: Kind) -> Header:
+        """See `Link`."""
+        return _receive_header(self._stream)
+
+    def receive_into(self, place: memoryview) -> int:
+        """See `Link`."""
+        return self._stream.receive_into(place)
+
+    def count(self) -> list[Counts]:
+        """See `Link`."""
+        self._close_account()
+        counts, self._counts = self._counts, []
+        return counts
+
+    def close(self) -> None:
+        """See `Link`."""
+        self._stream.sock.close()
+
+    def _close_account(self) -> None:
+        now = TcpCount.of(self._stream.sock)
+        if self._counts:
+            self._counts[-1].tcp += now.since(self._before)
+            self._before = now
+
+
+@dataclass
+class _Call:
+    """A connection that carries one transfer."""
+
+    stream: Stream
+    counts: Counts
+
+    def hang_up(self) -> None:
+        """Tell the peer that no more comes from this side."""
+        self.stream.sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> Counts:
+        """Close it, with what the kernel knows of it."""
+        self.counts.tcp = TcpCount.of(self.stream.sock)
+        self.counts.handshake_bytes = self.stream.handshake_bytes
+        self.counts.record_bytes = self.stream.record_bytes
+        self.stream.sock.close()
+        return self.counts
+
+
+class PerTransferLink:
+    """A connection for each transfer, opened by whoever sends it."""
+
+    def __init__(self, dial: Callable[[], Stream], greeting: bytes, timeout_s: float):
+        self.arrivals: queue.SimpleQueue[Stream | Exception] = queue.SimpleQueue()
+        """Connections that the peer has opened and that were greeted."""
+        self._dial = dial
+        self._greeting = greeting
+        self._timeout_s = timeout_s
+        self._unanswered: queue.SimpleQueue[_Call | Exception] = queue.SimpleQueue()
+        self._call: _Call | None = None
+        """What is being received."""
+        self._header: Header | None = None
+        self._rest_bytes = 0
+        self._over: list[_Call] = []
+
+    def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
+        """See `Link`."""
+        if header.kind is Kind.RECEIPT:
+            call, greeting = self._call, b""
+            assert call is not None
+            accepted = call.counts.accepted
+            call.counts = Counts.of(header)
+            call.counts.accepted = accepted
+        else:
+            greeting = self._greeting
+            call = _Call(self._dial(), Counts.of(header, len(greeting)))
+            call.counts.opened = 1
+            if header.kind in _WITH_RECEIPT:
+                self._unanswered.put(call)
+        call.stream.send(greeting + header.pack() + bytes(extra), payload)
+        call.hang_up()
+        self._over.append(call)
+
+    def receive_header(self, due: Kind) -> Header:
+        """See `Link`."""
+        calls = self._unanswered if due is Kind.RECEIPT else self.arrivals
+        try:
+            call = calls.get(timeout=self._timeout_s)
+        except queue.Empty:
+            raise ConnectionLost("nothing came in time") from None
+        if isinstance(call, Exception):
+            raise call
+        stream = call.stream if isinstance(call, _Call) else call
+        header = _receive_header(stream)
+        if not isinstance(call, _Call):
+            call = _Call(stream, Counts.of(header))
+            call.counts.payload_bytes = call.counts.framing_bytes = 0
+            call.counts.accepted = 1
+        self._call, self._header = call, header
+        self._rest_bytes = header.extra_bytes + header.payload_bytes
+        self._received(0)
+        return header
+
+    def receive_into(self, place: memoryview) -> int:
+        """See `Link`."""
+        assert self._call is not None
+        arrived_ns = self._call.stream.receive_into(place)
+        self._received(place.nbytes)
+        return arrived_ns
+
+    def _received(self, count: int) -> None:
+        """Hang up where nothing is to be answered."""
+        assert self._call is not None
+        assert self._header is not None
+        self._rest_bytes -= count
+        if self._rest_bytes == 0 and self._header.kind not in (*_WITH_RECEIPT, Kind.RECEIPT):
+            self._call.hang_up()
+            self._over.append(self._call)
+
+    def count(self) -> list[Counts]:
+        """See `Link`."""
+        over, self._over = self._over, []
+        return [call.close() for call in over]
+
+    def close(self) -> None:
+        """See `Link`."""
+        self.count()
+
+
+def accept(
+    manner: Manner, address: tuple[str, int], clients: int, listening: Callable[[], object]
+) -> dict[int, Link]:
+    """See `testbed.transport.accept`."""
+    listener = _listen(address)
+    listener.settimeout(manner.timeout_s)
+    listening()
+    kept: dict[int, Link] = {}
+    single: dict[int, PerTransferLink] = {}
+    while len(kept) + len(single) < clients:
+        try:
+            sock, (host, _) = listener.accept()
+        except TimeoutError:
+            raise ConnectionLost("not every UAV has come in time") from None
+        stream = _stream(sock, manner, None)
+        client, port = _greeted(stream, manner)
+        if not 1 <= client <= clients or client in kept or client in single:
+            raise WireError(f"client: {client} is not one that is due")
+        if manner.connection == "kept":
+            counts = Counts.of(Header(Kind.HELLO, client, 0, 0, 0, 0, 0.0, 0.0))
+            counts.framing_bytes, counts.accepted = 0, 1
+            kept[client] = KeptLink(stream, counts)
+        else:
+            sock.close()
+            single[client] = PerTransferLink(
+                lambda k=client, at=(host, port): _dial(manner, k, at),  # type: ignore[misc]
+                _greeting(manner, BASE_STATION),
+                manner.timeout_s,
+            )
+    if not single:
+        listener.close()
+        return kept
+    _answer(listener, manner, single)
+    return dict(single)
+
+
+def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
+    """See `testbed.transport.connect`."""
+    if manner.connection == "kept":
+        stream = _dial(manner, BASE_STATION, server)
+        stream.send(_greeting(manner, client))
+        counts = Counts.of(Header(Kind.HELLO, client, 0, 0, 0, 0, 0.0, 0.0))
+        counts.framing_bytes, counts.opened = GREETING_BYTES, 1
+        counts.record_bytes = stream.record_bytes
+        return KeptLink(stream, counts)
+    listener = _listen(("0.0.0.0", 0))
+    link = PerTransferLink(
+        lambda: _dial(manner, BASE_STATION, server), _greeting(manner, client), manner.timeout_s
+    )
+    _answer(listener, manner, {BASE_STATION: link})
+    stream = _dial(manner, BASE_STATION, server)
+    stream.send(_greeting(manner, client, listener.getsockname()[1]))
+    # The base station closes it when it has read the greeting.
+    stream.sock.shutdown(socket.SHUT_WR)
+    return link
+
+
+def _listen(address: tuple[str, int]) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(address)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _answer(listener: socket.socket, manner: Manner, links: dict[int, PerTransferLink]) -> None:
+    """Greet whoever calls from now on, each in a thread of its own, and tell its link."""
+
+    def greet(sock: socket.socket) -> None:
+        try:
+            stream = _stream(sock, manner, None)
+            client, _ = _greeted(stream, manner)
+            links[client].arrivals.put(stream)
+        except (ConnectionLost, WireError) as error:
+            for link in links.values():
+                link.arrivals.put(error)
+
+    def answer() -> None:
+        while True:
+            sock, _ = listener.accept()
+            threading.Thread(target=greet, args=(sock,), daemon=True).start()
+
+    listener.settimeout(None)
+    threading.Thread(target=answer, daemon=True).start()

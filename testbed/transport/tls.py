@@ -1,0 +1,178 @@
+"""TLS 1.3 over a TCP socket, with the record layer in our own hands.
+
+OpenSSL encrypts from memory to memory, so that record sizes are known, and the kernel's notes of
+arrival, which `ssl.SSLSocket` hides, can still be read.
+"""
+
+import os
+import socket
+import ssl
+import threading
+from typing import Any
+
+from testbed import wire
+from testbed.transport import Identity
+from testbed.wire import Buffer, ConnectionLost, WireError
+
+RECORD_BYTES = 1 << 14
+"""Most plaintext of a record (RFC 8446, section 5.1)."""
+RECORD_OVERHEAD_BYTES = 22
+"""Record header, content type and authentication tag of AES-GCM and ChaCha20-Poly1305."""
+_RECORD_HEADER_BYTES = 5
+_WRITE_BYTES = 16 * RECORD_BYTES
+
+
+def record_overhead_bytes(*part_bytes: int) -> int:
+    """What records add to a frame whose parts (header with extras, payload) have these lengths."""
+    return RECORD_OVERHEAD_BYTES * sum(-(-size // RECORD_BYTES) for size in part_bytes)
+
+
+def name_of(client: int) -> str:
+    """A node's name in its certificate; 0 is the base station. All have the same length."""
+    return f"node{client:05d}"
+
+
+def context(identity: Identity, *, server_side: bool) -> ssl.SSLContext:
+    """TLS 1.3 alone, with both sides' certificates checked against the run's authority."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server_side else ssl.PROTOCOL_TLS_CLIENT)
+    made.minimum_version = ssl.TLSVersion.TLSv1_3
+    made.verify_mode = ssl.CERT_REQUIRED
+    made.load_verify_locations(cadata=identity.authority)
+    if server_side:
+        made.num_tickets = 0  # Nobody resumes a session.
+    # The module reads keys from files alone; this one lives in memory.
+    memory = os.memfd_create("identity", os.MFD_CLOEXEC)
+    try:
+        os.write(memory, (identity.key + identity.certificate).encode())
+        made.load_cert_chain(f"/proc/self/fd/{memory}")
+    finally:
+        os.close(memory)
+    return made
+
+
+class TlsStream:
+    """Bytes to and from a peer within TLS; one thread may send while another receives."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        server_name: str | None = None,
+    ):
+        """Shake hands.
+
+        Args:
+            sock: A connected TCP socket.
+            context: Ours.
+            server_name: Whom the client expects; None: we are the server.
+
+        Raises:
+            ConnectionLost: The peer is gone.
+            WireError: It does not prove to be of this run.
+        """
+        self.sock = sock
+        self._lock = threading.Lock()
+        """OpenSSL's object of a connection is for one thread at a time."""
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_name is None, server_name
+        )
+        self._arrived_ns = 0
+        self._next_header = b""
+        self._space = memoryview(bytearray(RECORD_BYTES + 512))
+        self.handshake_bytes = 0
+        """Handshake messages that this side has sent."""
+        self.record_bytes = 0
+        """What records have added to what this side has sent since the handshake."""
+        self._shake_hands()
+
+    def _shake_hands(self) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+                done = True
+            except ssl.SSLWantReadError:
+                done = False
+            except ssl.SSLError as error:
+                self._flush()  # The alert that tells the peer.
+                raise WireError(f"tls: {error.reason or error}") from None
+            self.handshake_bytes += self._flush()
+            if done:
+                return
+            self._take_record(more=False)
+
+    @property
+    def peer_name(self) -> str:
+        """The name in the peer's certificate."""
+        certificate: Any = self._tls.getpeercert()
+        (name,) = (value for kind, value in certificate["subjectAltName"] if kind == "DNS")
+        return str(name)
+
+    def send(self, *parts: Buffer) -> None:
+        """Send parts one after the other, each in records of its own.
+
+        Raises:
+            ConnectionLost: The peer is gone, or took nothing in time.
+        """
+        for part in parts:
+            view = memoryview(part).cast("B")
+            for start in range(0, len(view), _WRITE_BYTES):
+                piece = view[start : start + _WRITE_BYTES]
+                with self._lock:
+                    self._tls.write(piece)
+                    data = self._outgoing.read()
+                self.record_bytes += len(data) - len(piece)
+                self._send(data)
+
+    def receive_into(self, place: memoryview) -> int:
+        """As `testbed.wire.receive_into`.
+
+        Raises:
+            ConnectionLost: The peer is gone, or nothing came in time.
+            WireError: What came was not encrypted by the peer.
+        """
+        place = place.cast("B")
+        while len(place):
+            try:
+                with self._lock:
+                    count = self._tls.read(len(place), place)
+            except ssl.SSLWantReadError:
+                self._take_record(more=len(place) > RECORD_BYTES)
+                continue
+            except ssl.SSLError as error:
+                raise WireError(f"tls: {error.reason or error}") from None
+            place = place[int(count) :]
+        return self._arrived_ns
+
+    def _flush(self) -> int:
+        data = self._outgoing.read()
+        if data:
+            self._send(data)
+        return len(data)
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self.sock.sendall(data)
+        except OSError as error:
+            raise ConnectionLost(str(error)) from None
+
+    def _take_record(self, *, more: bool) -> None:
+        """Receive one record; its successor's header with it, if it is certain that there is one.
+
+        Reading no further leaves the kernel's note of arrival to those to whom it belongs.
+        """
+        header = self._next_header
+        if not header:
+            first = memoryview(bytearray(_RECORD_HEADER_BYTES))
+            self._arrived_ns = wire.receive_into(self.sock, first)
+            header = bytes(first)
+        size = int.from_bytes(header[3:], "big")
+        if size > RECORD_BYTES + 256:
+            raise WireError("tls: what came is no record")
+        ahead = _RECORD_HEADER_BYTES if more else 0
+        self._arrived_ns = wire.receive_into(self.sock, self._space[: size + ahead])
+        self._next_header = bytes(self._space[size : size + ahead])
+        with self._lock:
+            self._incoming.write(header)
+            self._incoming.write(self._space[:size])
