@@ -4,7 +4,6 @@ import contextlib
 import math
 import secrets
 import select
-import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -39,7 +38,7 @@ from testbed.errors import RunError
 from testbed.fabric import link_addresses
 from testbed.injector import Injector, Report
 from testbed.node_control import ControlLost, Message, NodeControl, NodeFailed
-from testbed.runtimes import Exit, NodeSpec, World
+from testbed.runtimes import Exit, Module, NodeSpec, World
 from testbed.shaping import Shape
 from testbed.timeline import SPAN, STEPS, Round, Timeline
 from testbed.transport import Manner
@@ -49,6 +48,9 @@ from workloads.work import RoundSizes
 
 PORT = 5201
 BS = "bs"
+NODE_IMPORTS = ("workloads.bs", "workloads.uav")
+LEARNING_IMPORTS = (*NODE_IMPORTS, "workloads.real")
+"""With torch and timm: seconds and half a gigabyte a node, were they not shared."""
 LEAD_S = 0.1
 """Real seconds between the order to begin a round and its beginning."""
 STARTUP_TIMEOUT_S = 600.0
@@ -220,9 +222,9 @@ def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) ->
     nodes = [
         NodeSpec(
             name,
-            [sys.executable, "-m", "workloads.node"],
+            Module("workloads.node", NODE_IMPORTS if learning is None else LEARNING_IMPORTS),
             logs / f"{name}.log",
-            {"OMP_NUM_THREADS": "1"},
+            {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
         for name in names
     ]

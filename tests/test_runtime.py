@@ -15,9 +15,10 @@ import psutil
 import pytest
 from small_world import SmallWorld
 
+from orchestrator.emulate import LEARNING_IMPORTS, NODE_IMPORTS
 from testbed import runtimes
 from testbed.errors import RunError
-from testbed.runtimes import Exit, NodeSpec
+from testbed.runtimes import Exit, Module, NodeSpec
 from testbed.shaping import Shape
 
 SMALL_WORLD = Path(__file__).with_name("small_world.py")
@@ -154,6 +155,72 @@ def test_a_node_that_ends_before_it_connects_is_named(tmp_path):
         with pytest.raises(RunError, match="bs exited with status 7 before it connected"):
             world.connect(20)
         assert log.read_text() == "no reason\n"
+
+
+def born(tmp_path, monkeypatch, *nodes):
+    """What each node, once it has ended, had to say about its birth; and the exits."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SMALL_WORLD.parent), *sys.path]))
+    specs = [NodeSpec(name, program, tmp_path / name, env) for name, program, env in nodes]
+    exits = []
+    with runtimes.start("namespace", specs, Shape()) as world:
+        until(lambda: exits.extend(world.exits()) or len(exits) == len(nodes), 30)
+    return [json.loads((tmp_path / name).read_text()) for name, _, _ in nodes], exits
+
+
+def test_modules_are_born_with_what_was_imported_for_them_and_nothing_else(tmp_path, monkeypatch):
+    with_colours = Module("born_program", ["colorsys", "workloads.uav"])
+    facts, exits = born(
+        tmp_path,
+        monkeypatch,
+        ("bs", with_colours, {"WHY": "so"}),
+        ("uav1", with_colours, {"WHY": "so"}),
+        ("uav2", Module("born_program"), {"WHY": "not"}),
+        ("uav3", Module("born_program").argv(), {}),
+    )
+    assert sorted(exits, key=str) == [Exit(name, 3) for name in ("bs", "uav1", "uav2", "uav3")]
+    modules = [fact["modules"] for fact in facts]
+    assert modules == [["colorsys", "workloads.uav"]] * 2 + [[], []]
+    assert [fact["why"] for fact in facts] == ["so", "so", "not", None]
+    assert facts[1]["command"] == ["born_program", "uav1"]
+    assert len({fact["namespace"] for fact in facts}) == 4
+    executed = facts[3]
+    for fact in facts:
+        for thing in (
+            "argv",
+            "capabilities",
+            "no_new_privileges",
+            "threads",
+            "scheduling",
+            "open",
+            "uid",
+        ):
+            assert fact[thing] == executed[thing], thing
+        assert fact["capabilities"] == 0
+        assert fact["threads"] == 1
+    assert [fact["interfaces"] for fact in facts[1:]] == [["bs", "lo"]] * 3
+
+
+def test_what_nodes_of_a_learning_run_import_starts_no_thread_and_touches_no_gpu():
+    program = f"""
+import os, sys
+from importlib import import_module
+for name in {NODE_IMPORTS}: import_module(name)
+print("torch" in sys.modules)
+for name in {LEARNING_IMPORTS}: import_module(name)
+print("torch" in sys.modules, sys.modules["torch"].cuda.is_initialized())
+print(len(os.listdir("/proc/self/task")))
+"""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
+    assert found.stdout.split() == ["False", "True", "False", "1"], found.stderr
+
+
+def test_a_module_that_cannot_be_imported_is_named_in_a_log(tmp_path):
+    nodes = [NodeSpec("bs", Module("workloads.node", ["nonesuch"]), tmp_path / "bs.log")]
+    with runtimes.start("namespace", nodes, Shape()) as world:
+        with pytest.raises(RunError, match="bs exited with status 1 before it connected"):
+            world.connect(20)
+        assert "No module named 'nonesuch'" in (tmp_path / "bs.log").read_text()
 
 
 def test_a_program_that_is_missing_is_named_in_its_log(tmp_path):

@@ -7,6 +7,7 @@ node programs running in them. Node programs reach the orchestrator through `con
 import selectors
 import signal
 import socket
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -27,11 +28,26 @@ socket under this one name, no other process can reach it, and no file is left b
 
 
 @dataclass(frozen=True)
+class Module:
+    """A Python module as a program: what ``python -m`` runs."""
+
+    name: str
+    preload: Sequence[str] = ()
+    """Modules that may be imported before the program starts, once for all nodes that name the
+    same ones. Importing them must start no thread."""
+
+    def argv(self, python: str = sys.executable) -> list[str]:
+        """The command that runs it in a process of its own."""
+        return [python, "-m", self.name]
+
+
+@dataclass(frozen=True)
 class NodeSpec:
     """A program to run as a node."""
 
     name: str
-    argv: Sequence[str]
+    program: Module | Sequence[str]
+    """A module, or a command and its arguments."""
     log: Path
     """Takes its standard output and standard error."""
     env: Mapping[str, str] = field(default_factory=dict)

@@ -35,7 +35,7 @@ from testbed import linux
 from testbed.control import ControlSocket
 from testbed.errors import RunError
 from testbed.injector import Injector
-from testbed.runtimes import Exit, NodeSpec, World, listen_control, open_tcp
+from testbed.runtimes import Exit, Module, NodeSpec, World, listen_control, open_tcp
 from testbed.shaping import Shape
 
 LABEL = "uav-sfl-testbed.run"
@@ -67,8 +67,7 @@ def start(
         nodes: The first is the base station.
         shape: How links treat frames.
         congestion_control: See `testbed.runtimes.start`.
-        image: `host`, or the name of an image. In another image, this interpreter's path at the
-            head of a node's `argv` stands for the image's own ``python3``.
+        image: `host`, or the name of an image, whose own ``python3`` runs modules.
         readable: Files and folders that nodes may read, at the same place as here.
         writable: The same for writing.
         cpus: CPU cores that a node may use.
@@ -107,9 +106,9 @@ def start(
 
         def create(node: NodeSpec) -> Any:
             node.log.touch()
-            argv = list(node.argv)
-            if image != "host" and argv[0] == sys.executable:
-                argv[0] = "python3"
+            argv = node.program
+            if isinstance(argv, Module):
+                argv = argv.argv(sys.executable if image == "host" else "python3")
             # A log file that is mounted outlives the container, whatever ends it.
             log = {str(node.log.resolve()): {"bind": LOG, "mode": "rw"}}
             return client.containers.create(

@@ -6,20 +6,28 @@ namespace: when it dies, by whatever cause, the kernel kills every process of th
 with the last process of a network namespace go its links. The world dies with the keeper, and the
 keeper with the orchestrator. Nothing has a name on the host, so nothing can be left there.
 
-The world makes a network namespace for each node, forks the fabric process, which wires them, and
-then the nodes. A node enters its namespace, gives up all capabilities and executes its program.
+The world makes a network namespace for each node and forks the fabric process, which wires them.
+Nodes that import the same modules are born in one *nursery*: a process that imports them, forks the
+nodes, and ends, which leaves its children to the world. A node enters its namespace, gives up all
+capabilities, and runs its module, or executes its command. What was imported is thus loaded once
+and lies in memory once.
 """
 
 import contextlib
+import gc
+import json
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,7 +35,7 @@ from testbed import linux
 from testbed.control import ControlSocket
 from testbed.errors import RunError
 from testbed.injector import Injector, serve
-from testbed.runtimes import NodeSpec, World, listen_control, open_tcp
+from testbed.runtimes import Module, NodeSpec, World, listen_control, open_tcp
 from testbed.shaping import Shape
 
 START_TIMEOUT_S = 60
@@ -62,9 +70,11 @@ def start(nodes: Sequence[NodeSpec], shape: Shape, congestion_control: str | Non
         specs = [
             {
                 "name": node.name,
-                "argv": list(node.argv),
+                "program": vars(node.program)
+                if isinstance(node.program, Module)
+                else list(node.program),
                 "log": str(node.log),
-                "env": {**os.environ, **node.env},
+                "env": dict(node.env),
             }
             for node in nodes
         ]
@@ -149,24 +159,37 @@ def _leave_host() -> None:
 
 def _run_and_exit(body: Callable[[], object]) -> NoReturn:
     """The rest of a forked process, which must never return into its parent's code."""
+    status = 1
     try:
-        linux.signal_at_parents_death(signal.SIGKILL)
         body()
+        status = 0
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        else:
+            status = error.code or 0
     except BaseException:
         traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 class _World:
-    """PID 1: makes namespaces, fabric and nodes, then tells who ends."""
+    """PID 1: makes namespaces, fabric and nurseries, then tells who ends."""
 
     def __init__(self, control: ControlSocket, injector_control: socket.socket) -> None:
         self._control = control
         self._injector_control = injector_control
         self._names: dict[int, str] = {}
+        self._nurseries: dict[int, str] = {}
+        """Each by its first node, who answers for it."""
+        self._births, self._birth = os.pipe2(os.O_CLOEXEC)
+        """Nurseries write a line a node, its PID and name."""
+        os.set_blocking(self._births, False)
 
     def run(self) -> None:
+        linux.signal_at_parents_death(signal.SIGKILL)
         # A handler makes SIGCHLD reach the wake-up descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -177,11 +200,14 @@ class _World:
             self._control.send({"error": str(error)})
             return
         while True:
-            ready, _, _ = select.select([self._control.fileno(), wake], [], [])
+            sources = [self._control.fileno(), self._births, wake]
+            ready, _, _ = select.select(sources, [], [])
             if self._control.fileno() in ready:
                 return  # The orchestrator has closed it, or is gone.
-            os.read(wake, 4096)
-            self._reap()
+            self._note_births()
+            if wake in ready:
+                os.read(wake, 4096)
+                self._reap()
 
     def _create(self) -> None:
         # A /proc of one's own is good to have, but not to be had inside most containers.
@@ -201,11 +227,17 @@ class _World:
         for sock in (*listeners, *tcp):
             sock.close()
         shape = Shape(**order["shape"])
-        self._fork("fabric", lambda: self._be_fabric(namespaces, shape))
+        fabric = self._fork(lambda: self._be_fabric(namespaces, shape))
+        self._names[fabric] = "fabric"
         self._injector_control.close()
         linux.ordinary_scheduling()
+        groups: dict[str, list[_Node]] = {}
         for node, namespace in zip(order["nodes"], namespaces, strict=True):
-            self._fork(node["name"], lambda n=node, ns=namespace: _be_node(n, ns))  # type: ignore[misc]
+            born = _Node(node["name"], node["program"], node["log"], node["env"], namespace)
+            groups.setdefault(json.dumps([born.preload, born.env]), []).append(born)
+        for group in groups.values():
+            nursery = self._fork(lambda g=group: self._be_nursery(g))  # type: ignore[misc]
+            self._nurseries[nursery] = group[0].name
         for namespace in namespaces:
             os.close(namespace)
 
@@ -214,36 +246,96 @@ class _World:
         assert message is not None
         return message[0]
 
-    def _fork(self, name: str, body: Callable[[], object]) -> None:
+    def _fork(self, body: Callable[[], object]) -> int:
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _run_and_exit(body)
-        self._names[pid] = name
+        return pid
 
     def _be_fabric(self, namespaces: Sequence[int], shape: Shape) -> None:
         self._control.close()
+        linux.name_process("testbed", "fabric")
         serve(self._injector_control, namespaces[0], namespaces[1:], shape)
+
+    def _be_nursery(self, nodes: "Sequence[_Node]") -> None:
+        """Import what the nodes need, and fork them; they are the world's when this ends."""
+        _keep_open({self._birth, *(node.namespace for node in nodes)})
+        nodes[0].open_log()
+        os.environ.update(nodes[0].env)
+        for module in nodes[0].preload:
+            import_module(module)
+        # Collections write into objects, and so would copy the memory that nodes share.
+        gc.collect()
+        gc.freeze()
+        for node in nodes:
+            pid = os.fork()
+            if pid == 0:
+                os.close(self._birth)
+                _run_and_exit(lambda: node.live({n.namespace for n in nodes}))  # noqa: B023
+            os.write(self._birth, f"{pid} {node.name}\n".encode())
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
+                code = os.waitstatus_to_exitcode(status)
+                self._note_births()
                 # Orphans of nodes are ours, too, and none of the orchestrator's business.
-                if name := self._names.pop(pid, None):
-                    code = os.waitstatus_to_exitcode(status)
-                    self._control.send({"exit": {"name": name, "status": code}})
+                name = self._names.pop(pid, None)
+                nursery = self._nurseries.pop(pid, None)
+                if name or (nursery and code):
+                    self._control.send({"exit": {"name": name or nursery, "status": code}})
+
+    def _note_births(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for line in os.read(self._births, 1 << 20).decode().splitlines():
+                pid, name = line.split()
+                self._names[int(pid)] = name
 
 
-def _be_node(node: dict[str, Any], namespace: int) -> None:
-    log = os.open(node["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    linux.enter(namespace)
-    linux.drop_privileges()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    os.execvpe(node["argv"][0], node["argv"], node["env"])
+@dataclass(frozen=True)
+class _Node:
+    name: str
+    program: Any
+    """A command, or the fields of a `Module`."""
+    log: str
+    env: dict[str, str]
+    namespace: int
+
+    @property
+    def preload(self) -> Sequence[str]:
+        return () if isinstance(self.program, list) else self.program["preload"]
+
+    def open_log(self) -> None:
+        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+
+    def live(self, namespaces: Iterable[int]) -> None:
+        """The life of a node, in a process of its own."""
+        self.open_log()
+        linux.enter(self.namespace)
+        for namespace in namespaces:
+            os.close(namespace)
+        linux.drop_privileges()
+        if isinstance(self.program, list):
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.execvp(self.program[0], self.program)
+        linux.name_process(self.program["name"], self.name)
+        del sys.argv[1:]
+        runpy.run_module(self.program["name"], run_name="__main__", alter_sys=True)
+
+
+def _keep_open(wanted: set[int]) -> None:
+    """Close all files but standard ones and these."""
+    start = 3
+    for descriptor in sorted(wanted):
+        os.closerange(start, descriptor)
+        start = descriptor + 1
+    os.closerange(start, os.sysconf("SC_OPEN_MAX"))
 
 
 if __name__ == "__main__":
