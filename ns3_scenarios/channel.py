@@ -8,6 +8,7 @@ import numpy as np
 
 from ns3_scenarios import build
 from ns3_scenarios.child import Child
+from ns3_scenarios.mobility import Track
 from ns3_scenarios.trace import Array, ChannelTrace
 
 _CHUNK_BYTES = 1 << 20
@@ -43,6 +44,8 @@ class ChannelSettings:
     shadow_fading: bool = False
     """Log-normal shadow fading of TR 36.777, correlated along the UAV's path."""
     slot_s: float = 0.1
+    mobility: tuple[str, str] | None = None
+    """Name of a model in Python, and its parameters as JSON; None is ns-3's Gauss–Markov."""
 
 
 class Ns3Channel:
@@ -53,12 +56,17 @@ class Ns3Channel:
     bytes; on another kind of processor the last bits of logarithms and powers may differ.
     Use as a context manager, or `close` it.
 
+    Args:
+        settings: What decides the channel.
+        track: Where the model that the settings name puts the UAVs.
+
     Raises:
         ChannelError: The ns-3 models cannot be built.
     """
 
-    def __init__(self, settings: ChannelSettings):
+    def __init__(self, settings: ChannelSettings, track: Track | None = None):
         self.settings = settings
+        self._track = track
         self._trace = ChannelTrace(
             gain=np.empty((self.uavs, 0)),
             slot_s=settings.slot_s,
@@ -119,14 +127,19 @@ class Ns3Channel:
     def _fill(self, gain: Array, position: Array) -> None:
         """Fill [K, n] and [K, n, 3] with the next n slots.
 
-        One chunk is always asked for ahead: ns-3 makes it while the one before is read.
+        One chunk is always asked for ahead: ns-3 makes it while the one before is read. Not where
+        positions go in: while we wrote a chunk's, ns-3 would wait for us to read the one before.
         """
         uavs, slots = gain.shape
         longest = max(1, _CHUNK_BYTES // (32 * uavs))
         chunks = [range(at, min(at + longest, slots)) for at in range(0, slots, longest)]
-        self._ask(chunks[0])
+        ahead = self._track is None
+        if ahead:
+            self._ask(chunks[0])
         for chunk, following in zip(chunks, [*chunks[1:], None], strict=True):
-            if following is not None:
+            if not ahead:
+                self._ask(chunk)
+            elif following is not None:
                 self._ask(following)
             values = np.empty(4 * uavs * len(chunk))
             self._child.receive_into(values.data.cast("B"))
@@ -135,4 +148,8 @@ class Ns3Channel:
             position[:, here] = values[cut:].reshape(uavs, -1, 3)
 
     def _ask(self, chunk: range) -> None:
-        self._child.send(str(len(chunk)))
+        placed = b""
+        if self._track is not None:
+            first = self._trace.slots + chunk.start
+            placed = self._track.positions(first, len(chunk), self.slot_s).tobytes()
+        self._child.send(str(len(chunk)), placed)

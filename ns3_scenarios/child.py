@@ -41,8 +41,8 @@ class Child:
         start = {"library": str(library), "parent": os.getpid(), "settings": settings}
         self.send(json.dumps(start))
 
-    def send(self, line: str) -> None:
-        """Write a line to its stdin.
+    def send(self, line: str, data: bytes = b"") -> None:
+        """Write a line, and the bytes that belong to it, to its stdin.
 
         Raises:
             ChannelError: It ended; the message says how and what it said.
@@ -52,7 +52,7 @@ class Child:
         if stdin.closed:
             raise ChannelError("ns-3's process was closed; it answers no more")
         try:
-            stdin.write(line.encode() + b"\n")
+            stdin.write(line.encode() + b"\n" + data)
             stdin.flush()
         except BrokenPipeError:
             raise self._died() from None

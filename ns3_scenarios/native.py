@@ -35,6 +35,7 @@ class Settings(ctypes.Structure):
         ("outer_radius", _Doubles),
         ("line_of_sight", ctypes.c_int32),
         ("shadow_fading", ctypes.c_int32),
+        ("placed", ctypes.c_int32),
     )
 
 

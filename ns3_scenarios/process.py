@@ -1,9 +1,10 @@
 """The process that ns-3 lives in: ``python -m ns3_scenarios.process``, started by `Ns3Channel`.
 
 On stdin: one line of JSON (``{"library", "parent", "settings"}``), then one line for each chunk
-that is wanted, its number of slots. On stdout, for each: gain [K, slots], then position
-[K, slots, 3], as float64 in the machine's byte order. The process ends with its stdin, and when
-its parent ends. Imports are few, so that it starts in some tens of milliseconds.
+that is wanted, its number of slots; where the settings name a mobility model in Python, the chunk's
+position [K, slots, 3] follows. On stdout, for each: gain [K, slots], then position [K, slots, 3].
+All arrays are float64 in the machine's byte order. The process ends with its stdin, and when its
+parent ends. Imports are few, so that it starts in some tens of milliseconds.
 """
 
 import ctypes
@@ -24,13 +25,16 @@ def main() -> None:
     start = begin()
     library = native.load(Path(start["library"]))
     uavs = len(start["settings"]["ring_m"])
-    library.channel_open(_settings(start["settings"]))
+    settings = _settings(start["settings"])
+    library.channel_open(settings)
     chunk = native.doubles([])
     for line in sys.stdin.buffer:
         slots = int(line)
         if len(chunk) != slots * uavs * 4:
             chunk = (ctypes.c_double * (slots * uavs * 4))()
         position = (ctypes.c_double * (slots * uavs * 3)).from_buffer(chunk, slots * uavs * 8)
+        if settings.placed:
+            ctypes.memmove(position, sys.stdin.buffer.read(len(position) * 8), len(position) * 8)
         library.channel_advance(slots, chunk, position)
         sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
@@ -82,6 +86,7 @@ def _settings(plain: dict[str, Any]) -> native.Settings:
         outer_radius=native.doubles(outer),
         line_of_sight=native.LINE_OF_SIGHT[plain["line_of_sight"]],
         shadow_fading=plain["shadow_fading"],
+        placed=plain["mobility"] is not None,
     )
 
 

@@ -1,17 +1,21 @@
 """Channels for a scenario: from ns-3, or replayed from a file."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
+from ns3_scenarios.mobility import HIGHEST_M, HIGHEST_NLOS_M, Airspace, Model, Track
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, Replay, TraceError
-from orchestrator.scenario import Scenario
+from orchestrator.scenario import GAUSS_MARKOV, Scenario
+from testbed import plugins
 from testbed.errors import InputError
 
 
 def channel_settings(scenario: Scenario) -> ChannelSettings:
     """What decides the scenario's channel: scenarios of equal settings meet the same one."""
+    model, parameters = scenario.mobility.model, scenario.mobility.parameters
     return ChannelSettings(
         bs_position_m=scenario.base_station.position_m,
         height_m=scenario.uavs.height_m,
@@ -27,12 +31,38 @@ def channel_settings(scenario: Scenario) -> ChannelSettings:
         shadow_fading=scenario.radio.shadow_fading,
         slot_s=scenario.slot_s,
         seed=scenario.seed,
+        mobility=None if model == GAUSS_MARKOV else (model, json.dumps(parameters, sort_keys=True)),
     )
 
 
 def ns3_source(scenario: Scenario) -> Ns3Channel:
-    """A channel that ns-3 makes as it is asked for; close it after use."""
-    return Ns3Channel(channel_settings(scenario))
+    """A channel that ns-3 makes as it is asked for; close it after use.
+
+    Raises:
+        InputError: A mobility model refuses its parameters.
+        ChannelError: ns-3 cannot be started, or the model put a UAV where there is no channel.
+    """
+    return Ns3Channel(channel_settings(scenario), _track(scenario))
+
+
+def _track(scenario: Scenario) -> Track | None:
+    """The flight of a plugin's mobility model; None for ns-3's own."""
+    name = scenario.mobility.model
+    if name == GAUSS_MARKOV:
+        return None
+    model: Model = plugins.load(plugins.MOBILITY, name)
+    space = Airspace(
+        ring_m=tuple(scenario.uavs.ring_m),
+        bs_position_m=scenario.base_station.position_m,
+        height_m=scenario.uavs.height_m,
+        update_s=scenario.mobility.update_s,
+        seed=scenario.seed,
+    )
+    highest_m = HIGHEST_NLOS_M if scenario.radio.line_of_sight == "never" else HIGHEST_M
+    try:
+        return Track(name, model(space, **scenario.mobility.parameters), space, highest_m)
+    except ValueError as error:
+        raise InputError(f"mobility.parameters: {' '.join(str(error).split())}") from error
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from orchestrator.scenario import Scenario
+from testbed import plugins
 
 PACKAGES = ("ns3", "torch", "torchvision", "timm", "numpy", "numba", "pandas", "docker")
 SOURCES = {".py", ".cpp", ".cc", ".h", ".html", ".css", ".js"}
@@ -96,6 +97,7 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
         "started": now(),
         "finished": None,
         "seed": scenario.seed,
+        "plugins": _plugins(scenario),
         "runtime": scenario.emulation.runtime,
         "congestion_control": scenario.emulation.congestion_control,
         "mtu": scenario.emulation.mtu,
@@ -106,6 +108,17 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
         "failure": None,
         "data": data,
     }
+
+
+def _plugins(scenario: Scenario) -> dict[str, str]:
+    """By the scenario's key that names it: the package that a plugin came from."""
+    named = {
+        plugins.PARADIGMS: scenario.paradigm,
+        plugins.POLICIES: scenario.allocation.policy,
+        plugins.MOBILITY: scenario.mobility.model,
+    }
+    found = {plugins.FIELDS[group]: plugins.origin(group, name) for group, name in named.items()}
+    return {field: origin for field, origin in found.items() if origin is not None}
 
 
 def now() -> str:

@@ -12,13 +12,9 @@ from orchestrator.plan import Allocation, fixed_allocation
 from orchestrator.planner import planner
 from orchestrator.predict import Decide, Situation, predict
 from orchestrator.profiles import profile_of
-from orchestrator.scenario import Scenario
-from testbed.errors import InputError
-
-POLICIES = ("fixed", "equal", "static", "planner", "agent")
-"""`fixed`: the scenario's shares; `equal`: 1/K; `static`: the best allocation that never changes;
-`planner`: searched before each round; `agent`: a trained one. Split points: the scenario's for the
-first two, else decided."""
+from orchestrator.scenario import POLICIES, STAGES, Scenario
+from testbed import plugins
+from testbed.errors import InputError, RunError
 
 
 def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
@@ -26,11 +22,13 @@ def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
 
     Args:
         scenario: What it decides for.
-        name: One of `POLICIES`.
+        name: `fixed`: the scenario's shares; `equal`: 1/K; `static`: the best allocation that never
+            changes; `planner`: searched before each round; `agent`: a trained one; or a plugin's.
+            Split points: the scenario's for the first two, else decided.
         agent: Where a trained agent is: `agent.pt` or the folder that holds it.
 
     Raises:
-        InputError: No such policy, or no such agent.
+        InputError: No such policy, no such agent, or a plugin that refuses its parameters.
     """
     if name in {"fixed", "equal"}:
         unchanging = fixed_allocation(scenario)
@@ -50,7 +48,14 @@ def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
         if agent is None:
             raise InputError("allocation.agent: is missing; the policy 'agent' needs a trained one")
         return agent_policy(scenario, agent)
-    raise InputError(f"allocation.policy: must be one of {', '.join(POLICIES)}, not {name!r}")
+    if name not in plugins.registered(plugins.POLICIES):
+        choices = ", ".join([*POLICIES, *plugins.registered(plugins.POLICIES)])
+        raise InputError(f"allocation.policy: must be one of {choices}, not {name!r}")
+    make = plugins.load(plugins.POLICIES, name)
+    try:
+        return checked(scenario, name, make(scenario, **scenario.allocation.parameters))
+    except ValueError as error:
+        raise InputError(f"allocation.parameters: {' '.join(str(error).split())}") from error
 
 
 def decider(scenario: Scenario) -> Decide | None:
@@ -63,6 +68,35 @@ def decider(scenario: Scenario) -> Decide | None:
     if section.policy in {"fixed", "equal"}:
         return None
     return policy(scenario, section.policy, None if section.agent is None else Path(section.agent))
+
+
+def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
+    """A plugin's policy, whose decisions are held to what an allocation must be.
+
+    Raises (when it decides):
+        RunError: It failed, or what it decided is no allocation.
+    """
+
+    def decided(now: Situation) -> Allocation:
+        where = f"allocation.policy {name!r}, round {now.index + 1}"
+        try:
+            allocation = decide(now)
+        except Exception as error:
+            raise RunError(f"{where}: {plugins.reason(error)}") from error
+        if not isinstance(allocation, Allocation):
+            raise RunError(f"{where}: must answer with an Allocation, not {allocation!r}")
+        if allocation.split not in range(1, STAGES + 1):
+            raise RunError(f"{where}: split must be 1 to {STAGES}, not {allocation.split!r}")
+        for share in ("alpha", "beta", "rho"):
+            value = np.asarray(getattr(allocation, share))
+            fits = value.shape == (scenario.uavs.count,) and (value > 0).all()
+            if not fits or abs(value.sum() - 1) > 1e-6:
+                raise RunError(
+                    f"{where}: {share} must be {scenario.uavs.count} positive shares that sum to 1"
+                )
+        return allocation
+
+    return decided
 
 
 def always(allocation: Allocation) -> Decide:

@@ -28,7 +28,7 @@ from orchestrator.comparison import KEYS, PARTS
 from orchestrator.files import write_whole
 from orchestrator.scenario import Scenario, validate
 from testbed.errors import InputError
-from testbed.paradigm import paradigms
+from testbed.paradigm import paradigm
 from testbed.timeline import STEPS
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -92,7 +92,7 @@ TABLES = {
 MANIFEST = (
     *("testbed_version", "revision", "dirty", "command", "started", "finished", "seed", "python"),
     *("packages", "kernel", "cpu", "cores", "memory_bytes", "runtime", "congestion_control"),
-    *("mtu", "dilation", "valid", "validity", "status", "failure", "data"),
+    *("mtu", "dilation", "valid", "validity", "status", "failure", "data", "plugins"),
 )
 """The manifest's entries that the page shows; one that is missing shows as a dash."""
 
@@ -559,8 +559,10 @@ def _learning(run: Run) -> list[dict[str, Any]] | None:
 
 def paradigm_title(name: str) -> str:
     """The paradigm as the paper's figures print it; its name where nobody registered it."""
-    known = paradigms().get(name)
-    return known.title if known else name
+    try:
+        return paradigm(name).title
+    except InputError:
+        return name
 
 
 # --- numbers as the page prints them -------------------------------------------------------------

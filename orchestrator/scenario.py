@@ -4,7 +4,8 @@ Every key carries its unit in its name. `load` reads a YAML file, applies ``key=
 and answers with a `Scenario` or with one line that names the field.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,11 +16,13 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
     ValidationError,
     field_validator,
     model_validator,
 )
 
+from testbed import plugins
 from testbed.errors import InputError
 from testbed.paradigm import Paradigm, paradigm
 
@@ -31,6 +34,9 @@ Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 STAGES = 4
 """A Swin has four stages; the split point u puts the first u on the client."""
 
+GAUSS_MARKOV = "gauss-markov"
+POLICIES = ("fixed", "equal", "static", "planner", "agent")
+
 
 def _shares(value: list[float]) -> list[float]:
     if abs(sum(value) - 1) > 1e-6:
@@ -40,6 +46,15 @@ def _shares(value: list[float]) -> list[float]:
 
 Shares = Literal["equal"] | Annotated[list[Positive], AfterValidator(_shares)]
 """Fractions of a resource, one a client; `equal` is 1/K each."""
+
+
+@contextmanager
+def _within(section: str) -> Iterator[None]:
+    """Hand a refusal to pydantic, which puts the section's name before it."""
+    try:
+        yield
+    except InputError as error:
+        raise ValueError(str(error).removeprefix(section).lstrip(".: ")) from None
 
 
 class Section(BaseModel):
@@ -128,8 +143,12 @@ class Uavs(Section):
 
 
 class Mobility(Section):
-    """Gauss–Markov motion inside the ring, mirrored at its edges (SPEC: mobility left open)."""
+    """How the UAVs fly: Gauss–Markov inside the ring, mirrored at its edges, or a plugin's way."""
 
+    model: str = GAUSS_MARKOV
+    """`gauss-markov`, or one that a package registers as `testbed.mobility`: docs/plugins.md."""
+    parameters: dict[str, JsonValue] = {}
+    """Of a model from a package; those of `gauss-markov` follow."""
     speed_m_s: tuple[NotNegative, NotNegative] = (0.1, 4.0)
     """Lowest and highest speed; the speed is clipped to it."""
     mean_speed_m_s: NotNegative = 2.0
@@ -141,7 +160,28 @@ class Mobility(Section):
     memory: Annotated[float, Field(ge=0, le=1)] = 0.85
     """Gauss–Markov memory level: 1 keeps speed and heading, 0 forgets them at each update."""
     update_s: Annotated[float, Field(ge=1e-3, allow_inf_nan=False)] = 1.0
-    """Time between two updates of speed and heading."""
+    """Time between two updates of speed and heading, or of a package's model."""
+
+    @model_validator(mode="after")
+    def _model_known(self) -> "Mobility":
+        if self.model == GAUSS_MARKOV:
+            if self.parameters:
+                raise ValueError(
+                    f"parameters: {GAUSS_MARKOV!r} has none; its keys are mobility's own"
+                )
+            return self
+        known = plugins.registered(plugins.MOBILITY)
+        if self.model not in known:
+            choices = ", ".join([GAUSS_MARKOV, *known])
+            raise ValueError(f"model: {self.model!r} is not one of {choices}")
+        for name, field in Mobility.model_fields.items():
+            own = name in {"model", "parameters", "update_s"}
+            if not own and getattr(self, name) != field.default:
+                raise ValueError(f"{name}: belongs to {GAUSS_MARKOV!r}, not to {self.model!r}")
+        with _within("mobility"):
+            function = plugins.load(plugins.MOBILITY, self.model)
+            plugins.check_parameters(self.model, function, self.parameters, "mobility.parameters")
+        return self
 
     @model_validator(mode="after")
     def _speed_order(self) -> "Mobility":
@@ -248,9 +288,12 @@ class Workload(Section):
 class AllocationSection(Section):
     """Who decides split and shares, and the shares where they are fixed."""
 
-    policy: Literal["fixed", "equal", "static", "planner", "agent"] = "fixed"
+    policy: str = "fixed"
     """`fixed`: the shares below and workload.split; `equal`: 1/K each; `static`: the best one
-    that never changes; `planner`: searched before each round; `agent`: a trained one."""
+    that never changes; `planner`: searched before each round; `agent`: a trained one; or one that
+    a package registers as `testbed.policies`: docs/plugins.md."""
+    parameters: dict[str, JsonValue] = {}
+    """Of a policy from a package."""
     agent: str | None = None
     """Folder of the trained agent, for the policy `agent`; see `testbed train`."""
     alpha: Shares = "equal"
@@ -259,6 +302,23 @@ class AllocationSection(Section):
     """Shares of the uplink bandwidth, and of the downlink's under parallel transmission."""
     rho: Shares = "equal"
     """Shares of the base station's transmit power (parallel transmission)."""
+
+    @model_validator(mode="after")
+    def _policy_known(self) -> "AllocationSection":
+        if self.policy in POLICIES:
+            if self.parameters:
+                raise ValueError(f"parameters: {self.policy!r} has none")
+            return self
+        known = plugins.registered(plugins.POLICIES)
+        if self.policy not in known:
+            choices = ", ".join([*POLICIES, *known])
+            raise ValueError(f"policy: must be one of {choices}, not {self.policy!r}")
+        with _within("allocation"):
+            function = plugins.load(plugins.POLICIES, self.policy)
+            plugins.check_parameters(
+                self.policy, function, self.parameters, "allocation.parameters"
+            )
+        return self
 
 
 class Objective(Section):
@@ -338,7 +398,7 @@ class Scenario(Section):
     name: str = Field(default="scenario", pattern=r"^[\w.-]+$", max_length=80)
     """Shown in reports."""
     paradigm: str = "cpsfl"
-    """How the server serves its clients: see `testbed.paradigm`."""
+    """How the server serves its clients: one of README.md's, or a package's: docs/plugins.md."""
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Rounds to predict or emulate."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
@@ -357,10 +417,8 @@ class Scenario(Section):
     @field_validator("paradigm")
     @classmethod
     def _paradigm_known(cls, name: str) -> str:
-        try:
+        with _within("paradigm"):
             paradigm(name)
-        except InputError as error:
-            raise ValueError(str(error).removeprefix("paradigm: ")) from None
         return name
 
     @model_validator(mode="after")
@@ -465,10 +523,11 @@ def explain(errors: Sequence[Any]) -> str:
         return f"{'.'.join(keys)}: no such key"
     if error["type"] == "missing":
         return f"{'.'.join(keys)}: is missing"
-    if error["type"] == "value_error" and ": " in message and "." not in ".".join(keys):
-        return message if not keys else f"{'.'.join(keys)}.{message}"
     given = error["input"]
-    shown = "" if isinstance(given, (dict, list)) else f", not {str(given)[:60]!r}"
+    if error["type"] == "value_error" and ": " in message and isinstance(given, dict):
+        return message if not keys else f"{'.'.join(keys)}.{message}"
+    own_words = isinstance(given, (dict, list)) or error["type"] == "value_error"
+    shown = "" if own_words else f", not {str(given)[:60]!r}"
     return _one_line(f"{'.'.join(keys) or 'scenario'}: {message}{shown}")
 
 

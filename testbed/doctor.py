@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed import linux, netlink
+from testbed import linux, netlink, plugins
+from testbed.errors import InputError
 from testbed.fabric import DeviceCount, Fabric, device_counts, link_addresses, wire
 from testbed.netlink import attribute, message, text
 from testbed.shaping import Shape
@@ -58,6 +59,7 @@ def examine() -> list[Finding]:
         _timers(),
         _open_files(),
         _gpu(),
+        *_plugins(),
     ]
 
 
@@ -216,6 +218,28 @@ def _gpu() -> Finding:
         names or "none found",
         "base_station.device and uavs.device: cuda; everything also runs on the CPU",
     )
+
+
+def _plugins() -> list[Finding]:
+    """One finding for each plugin: whether it loads."""
+    findings = []
+    for group, field in plugins.FIELDS.items():
+        for name in plugins.registered(group):
+            try:
+                plugins.load(group, name)
+                broken = ""
+            except InputError as error:
+                broken = str(error)
+            findings.append(
+                Finding(
+                    f"plugin {name}",
+                    not broken,
+                    broken or str(plugins.origin(group, name)),
+                    f"{field}: {name}",
+                    broken and "mend or uninstall its package",
+                )
+            )
+    return findings
 
 
 def _first_line(command: list[str]) -> str:

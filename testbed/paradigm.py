@@ -6,10 +6,9 @@ Other packages add their own through the entry-point group ``testbed.paradigms``
 """
 
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import entry_points
-from typing import Literal
+from typing import Literal, get_args
 
+from testbed import plugins
 from testbed.errors import InputError
 
 Sharing = Literal["parallel", "sequential"]
@@ -70,24 +69,34 @@ BUILT_IN = (
     Paradigm("cpsfl-no-ps", "CPSFL w/o PS", "parallel", "sequential"),
 )
 
+_BUILT_IN = {paradigm.name: paradigm for paradigm in BUILT_IN}
+_CHOICES = {
+    "server_compute": get_args(Sharing),
+    "gradient_transmission": get_args(Sharing),
+    "order": get_args(Order),
+}
 
-@cache
-def paradigms() -> dict[str, Paradigm]:
-    """All known paradigms by name: the paper's nine and those that other packages register."""
-    known = {paradigm.name: paradigm for paradigm in BUILT_IN}
-    for entry in entry_points(group="testbed.paradigms"):
-        paradigm: Paradigm = entry.load()
-        known[paradigm.name] = paradigm
-    return known
+
+def names() -> list[str]:
+    """All known paradigms: the paper's nine, then those that other packages register."""
+    return list(dict.fromkeys([*_BUILT_IN, *plugins.registered(plugins.PARADIGMS)]))
 
 
 def paradigm(name: str) -> Paradigm:
     """The paradigm of that name.
 
     Raises:
-        InputError: No paradigm has that name.
+        InputError: No paradigm has that name, or a plugin of that name is none.
     """
-    try:
-        return paradigms()[name]
-    except KeyError:
-        raise InputError(f"paradigm: {name!r} is not one of {', '.join(paradigms())}") from None
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    if name not in plugins.registered(plugins.PARADIGMS):
+        raise InputError(f"paradigm: {name!r} is not one of {', '.join(names())}")
+    found = plugins.load(plugins.PARADIGMS, name)
+    if not isinstance(found, Paradigm) or found.name != name:
+        raise plugins.unfit(plugins.PARADIGMS, name, f"is not a Paradigm of that name: {found!r}")
+    for field, choices in _CHOICES.items():
+        if getattr(found, field) not in choices:
+            why = f"has {field} {getattr(found, field)!r}, which is not one of {', '.join(choices)}"
+            raise plugins.unfit(plugins.PARADIGMS, name, why)
+    return found

@@ -43,6 +43,7 @@ extern "C" struct Settings
     const double* outerRadius; // K, m
     int32_t lineOfSight;       // RmaAvPropagationLossModel::LineOfSight
     int32_t shadowFading;      // 0 or 1
+    int32_t placed;            // 1: positions come from outside, slot by slot
 };
 
 namespace
@@ -95,6 +96,7 @@ class Channel
   public:
     explicit Channel(const Settings& settings)
         : m_slot(settings.slot),
+          m_placed(settings.placed != 0),
           m_baseStation(MakeFixed(settings.bsPosition)),
           m_loss(MakeLoss(settings.frequency,
                           settings.lineOfSight,
@@ -120,11 +122,12 @@ class Channel
                               DoubleValue(settings.memory),
                               "UpdateInterval",
                               TimeValue(RoundedTime(settings.updateInterval)));
+        const double start[3] = {0, 0, settings.height};
         for (uint64_t k = 0; k < settings.uavs; ++k)
         {
             factory.Set("InnerRadius", DoubleValue(settings.innerRadius[k]));
             factory.Set("OuterRadius", DoubleValue(settings.outerRadius[k]));
-            auto uav = factory.Create<MobilityModel>();
+            auto uav = m_placed ? MakeFixed(start) : factory.Create<MobilityModel>();
             const auto stream = static_cast<int64_t>(k) * STREAMS_PER_UAV;
             const int64_t used = uav->AssignStreams(stream);
             m_loss->AddLink(uav, stream + used);
@@ -144,17 +147,25 @@ class Channel
     }
 
   private:
-    /// Sample every UAV's position and gain at the start of a slot.
+    /// Every UAV's position (sampled, or set where it comes from outside) and gain at the start
+    /// of a slot.
     void Sample()
     {
         const uint64_t s = m_index - m_first;
         for (uint64_t k = 0; k < m_uavs.size(); ++k)
         {
-            const Vector at = m_uavs[k]->GetPosition();
             double* const position = m_position + (k * m_slots + s) * 3;
-            position[0] = at.x;
-            position[1] = at.y;
-            position[2] = at.z;
+            if (m_placed)
+            {
+                m_uavs[k]->SetPosition(Vector(position[0], position[1], position[2]));
+            }
+            else
+            {
+                const Vector at = m_uavs[k]->GetPosition();
+                position[0] = at.x;
+                position[1] = at.y;
+                position[2] = at.z;
+            }
             const double gainDb = m_loss->CalcRxPower(0, m_uavs[k], m_baseStation);
             m_gain[k * m_slots + s] = std::pow(10, gainDb / 10);
         }
@@ -167,6 +178,7 @@ class Channel
     }
 
     double m_slot;                             // s
+    bool m_placed;                             // positions come from outside
     Ptr<MobilityModel> m_baseStation;
     Ptr<RmaAvPropagationLossModel> m_loss;
     std::vector<Ptr<MobilityModel>> m_uavs;
@@ -195,7 +207,8 @@ channel_open(const Settings* settings)
     g_channel = std::make_unique<Channel>(*settings);
 }
 
-/// The next slots: linear gain [K][slots], position [K][slots][3] in m.
+/// The next slots: linear gain [K][slots], position [K][slots][3] in m; where UAVs are placed from
+/// outside, the positions are read.
 void
 channel_advance(uint64_t slots, double* gain, double* position)
 {
