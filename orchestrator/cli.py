@@ -140,7 +140,6 @@ def run(
         step_comparison_table,
         validity_lines,
     )
-    from orchestrator.validity import validity
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
@@ -152,11 +151,11 @@ def run(
     ):
         done = run_scenario(parsed, source, folder, decide=decide, progress=show)
     if json_file is not None:
-        write_json(json_file, done.to_json(parsed))
+        write_json(json_file, done.to_json())
     for table in (comparison_table(done), step_comparison_table(done), budget_table(done)):
         out.print(table)
         out.print()
-    for line in validity_lines(validity(parsed, done)):
+    for line in validity_lines(done.checks):
         out.print(line)
     if output is not None:
         out.print(f"report: {output / 'report.html'}")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from orchestrator.engine import RoundTimes, simulate
 from orchestrator.plan import Array, Radio, RoundPlan
-from orchestrator.rates import broadcast_bps, dedicated_bps, uplink_bps
+from orchestrator.rates import link_rates
 from testbed.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
 PARTS = ("start", "framing", "compute", "injection", "rest")
@@ -110,6 +110,23 @@ def error_budget(
     )
 
 
+def integral_end_s(rate_bps: Array, slot_s: float, start_s: float, bits: float) -> float:
+    """When the integral of a link's rates has come to a transfer's bits.
+
+    Args:
+        rate_bps: Shape [S], of each slot from time 0; it must reach as far as the transfer.
+        slot_s: Length of a slot.
+        start_s: When the transfer starts.
+        bits: What it carries.
+    """
+    edges_s = np.arange(len(rate_bps) + 1) * slot_s
+    carried = np.concatenate([[0.0], np.cumsum(rate_bps * slot_s)])
+    end = np.interp(start_s, edges_s, carried) + bits
+    # The first moment with that much: during an outage the integral stands still.
+    slot = int(np.searchsorted(carried, end)) - 1
+    return float(edges_s[slot] + (end - carried[slot]) / rate_bps[slot])
+
+
 def transfer_errors(
     measured: Round, link_plan: RoundPlan, radio: Radio, gain: Array, slot_s: float
 ) -> pd.DataFrame:
@@ -126,29 +143,20 @@ def transfer_errors(
         One row a transfer: `KEYS`, start_s, duration_s, due_s (the integral's), and error, the
         relative one.
     """
-    shares = link_plan.allocation
-    up_bps = uplink_bps(radio, shares.beta, gain)
-    all_bps = broadcast_bps(radio, gain)
-    sequential = link_plan.paradigm.gradient_transmission == "sequential"
-    down_bps = all_bps if sequential else dedicated_bps(radio, shares.beta, shares.rho, gain)
+    rates = link_rates(link_plan, radio, gain)
     links = {
-        SM: (all_bps, link_plan.sm_bytes[:, None]),
-        CA: (up_bps, link_plan.ca_bytes),
-        SG: (down_bps, link_plan.sg_bytes),
-        CM: (up_bps, link_plan.cm_bytes[:, None]),
+        SM: (rates.broadcast, link_plan.sm_bytes[:, None]),
+        CA: (rates.uplink, link_plan.ca_bytes),
+        SG: (rates.gradient, link_plan.sg_bytes),
+        CM: (rates.uplink, link_plan.cm_bytes[:, None]),
     }
-    edges_s = np.arange(gain.shape[1] + 1) * slot_s
     rows = []
     for client, iteration, step, start_s, end_s, _ in measured.spans.tolist():
         if step not in links:
             continue
         rate_bps, size = links[step]
-        carried = np.concatenate([[0.0], np.cumsum(rate_bps[client - 1] * slot_s)])
         bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]
-        begun = np.interp(start_s, edges_s, carried)
-        # The first moment with that much: during an outage the integral stands still.
-        slot = int(np.searchsorted(carried, begun + bits)) - 1
-        due_s = edges_s[slot] + (begun + bits - carried[slot]) / rate_bps[client - 1, slot]
+        due_s = integral_end_s(rate_bps[client - 1], slot_s, start_s, bits)
         rows.append((client, iteration, step, start_s, end_s - start_s, due_s - start_s))
     table = pd.DataFrame(rows, columns=[*KEYS[1:], "start_s", "duration_s", "due_s"])
     table["step"] = pd.Categorical(np.array(STEPS)[table["step"]], categories=list(STEPS))

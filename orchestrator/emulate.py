@@ -3,9 +3,8 @@
 import contextlib
 import math
 import secrets
-import select
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
 from orchestrator.comparison import Budget, error_budget, transfer_errors
+from orchestrator.crew import BS, Crew, uav
 from orchestrator.engine import round_of, round_of_spans
 from orchestrator.files import write_whole
 from orchestrator.learning import computing_limit_s, learning_settings, place
@@ -28,17 +28,17 @@ from orchestrator.plan import (
     plan_round,
     radio_of,
 )
-from orchestrator.predict import Decide, Situation, known_at, longer, predict, simulate_on
-from orchestrator.rates import broadcast_bps, dedicated_bps, uplink_bps
+from orchestrator.predict import Decide, Situation, known_at, predict, simulate_on
+from orchestrator.rate_table import RateTable
+from orchestrator.rates import uplink_bps
 from orchestrator.scenario import Scenario
-from orchestrator.validity import Machine, validity
+from orchestrator.validity import Check, Machine
 from testbed import runtimes
 from testbed.clock import EmulatedClock
-from testbed.errors import RunError
 from testbed.fabric import link_addresses
-from testbed.injector import Injector, Report
-from testbed.node_control import ControlLost, Message, NodeControl, NodeFailed
-from testbed.runtimes import Exit, Module, NodeSpec, World
+from testbed.injector import Report
+from testbed.node_control import Message
+from testbed.runtimes import Module, NodeSpec, World
 from testbed.shaping import Shape
 from testbed.timeline import SPAN, STEPS, Round, Timeline
 from testbed.transport import Manner
@@ -47,7 +47,6 @@ from workloads.profile import SplitProfile
 from workloads.work import RoundSizes
 
 PORT = 5201
-BS = "bs"
 NODE_IMPORTS = ("workloads.bs", "workloads.uav")
 LEARNING_IMPORTS = (*NODE_IMPORTS, "workloads.real")
 """With torch and timm: seconds and half a gigabyte a node, were they not shared."""
@@ -57,7 +56,6 @@ STARTUP_TIMEOUT_S = 600.0
 """Real seconds that nodes may take to load their models, many on few cores."""
 SPARE_SLOTS = 100
 """How many slots more than a round is predicted to last the injector is given at first."""
-POLL_S = 0.2
 
 Progress = Callable[[str, float, float], None]
 """Called with a line of text, emulated seconds done and emulated seconds expected."""
@@ -67,6 +65,7 @@ Progress = Callable[[str, float, float], None]
 class Emulation:
     """What was predicted and measured; grows by the round, so that a failed run keeps its part."""
 
+    scenario: Scenario
     channel: ChannelTrace
     predicted: list[Round] = field(default_factory=list)
     """Payload bits only, as the paper counts; the allocations are those of the emulation."""
@@ -87,12 +86,19 @@ class Emulation:
     """What the injector did in each round, and the links' counters at its end."""
     machine: list[Machine] = field(default_factory=list)
     """The machine's clocks and CPU accounts over each round."""
+    checks: list[Check] = field(default_factory=list)
+    """What the run is held against, see `orchestrator.validity`; empty as long as it goes on."""
 
-    def to_json(self, scenario: Scenario) -> dict[str, Any]:
+    @property
+    def valid(self) -> bool | None:
+        """Whether the run may be believed; None as long as it goes on."""
+        return all(check.ok for check in self.checks) if self.checks else None
+
+    def to_json(self) -> dict[str, Any]:
         """The documented JSON object."""
         return {
-            "scenario": scenario.model_dump(mode="json"),
-            "valid": all(check.ok for check in validity(scenario, self)),
+            "scenario": self.scenario.model_dump(mode="json"),
+            "valid": self.valid,
             "predicted": Timeline(self.predicted).to_json(),
             "predicted_wire": Timeline(self.predicted_wire).to_json(),
             "measured": Timeline(self.measured).to_json(),
@@ -134,12 +140,12 @@ def emulate(
     """
     # Refuses a trace that is too short before anything starts, and says how long rounds may take.
     foreseen = predict(scenario, source, profile, sizing=link_bytes)
-    done = Emulation(source.trace(1))
+    done = Emulation(scenario, source.trace(1))
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
     with _start(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
-        crew = _Crew(world, scenario, foreseen, stack)
-        crew.set_up(learning)
+        stage = _Stage(Crew(world, stack, STARTUP_TIMEOUT_S), scenario, foreseen)
+        stage.set_up(learning)
         radio = radio_of(scenario)
         start_s = 0.0
         allocations: list[Allocation] = []
@@ -161,7 +167,7 @@ def emulate(
                 times, done.channel = simulate_on(plan, radio, source, done.channel, after_s)
                 rounds.append(round_of(index, plan, times))
             sizes = payload_bytes(scenario, profile, allocation.split)
-            crew.play(
+            stage.play(
                 _Round(index, start_s, plans[0], plans[1], radio),
                 RoundSizes(
                     adapters=sizes.adapters,
@@ -176,9 +182,9 @@ def emulate(
             start_s = done.measured[-1].start_s + done.measured[-1].latency_s
             yield done
         if learning is not None:
-            state = crew.state()
+            state = stage.state()
             write_whole(folder / "adapters.safetensors", lambda path: path.write_bytes(state))
-        crew.stop()
+        stage.stop()
 
 
 @dataclass(frozen=True)
@@ -195,6 +201,7 @@ def shape_of(scenario: Scenario) -> Shape:
     return Shape(
         mtu=scenario.emulation.mtu,
         charges_headers=scenario.emulation.rate_counts == "frame",
+        congestion_control=scenario.emulation.congestion_control,
     )
 
 
@@ -216,7 +223,7 @@ def manners_of(scenario: Scenario, timeout_s: float) -> list[Manner]:
 
 
 def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) -> World:
-    names = [BS, *(f"uav{k}" for k in range(1, scenario.uavs.count + 1))]
+    names = [BS, *(uav(client) for client in range(1, scenario.uavs.count + 1))]
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     nodes = [
@@ -240,31 +247,21 @@ def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) ->
         scenario.emulation.runtime,
         nodes,
         shape,
-        scenario.emulation.congestion_control,
         **options,
     )
 
 
-class _Crew:
-    """All nodes of a run, as the orchestrator talks to them."""
+class _Stage:
+    """A scenario's rounds, played on the nodes of a world."""
 
-    def __init__(
-        self,
-        world: World,
-        scenario: Scenario,
-        foreseen: Timeline,
-        stack: contextlib.ExitStack,
-    ):
-        self.world = world
+    def __init__(self, crew: Crew, scenario: Scenario, foreseen: Timeline):
+        self.crew = crew
+        self.injector = crew.world.injector
         self.scenario = scenario
         longest_s = max(round_.latency_s for round_ in foreseen)
         self.limit_s = 60 + 3 * longest_s * scenario.emulation.dilation
         self.limit_s += computing_limit_s(scenario)
         """Real seconds that a round may take before the run is given up."""
-        self.nodes: dict[str, NodeControl] = {}
-        for name, sock in world.connect(STARTUP_TIMEOUT_S).items():
-            self.nodes[name] = NodeControl(sock)
-            stack.callback(self.nodes[name].close)
 
     def set_up(self, learning: dict[str, Any] | None) -> None:
         """Tell every node who it is, and wait until all are connected over the links."""
@@ -274,9 +271,10 @@ class _Crew:
         radio, open_sky = radio_of(self.scenario), np.full((clients, 1), 1e-9)
         equal = np.full(clients, 1 / clients)
         uplink = uplink_bps(radio, equal, open_sky)
-        self.world.injector.rates(0, uplink, uplink)
-        self.world.injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1e6)
-        self.nodes[BS].send(
+        self.injector.rates(0, uplink, uplink)
+        self.injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1e6)
+        self.crew.send(
+            BS,
             "setup",
             role=BS,
             clients=clients,
@@ -287,9 +285,9 @@ class _Crew:
             manner=asdict(manners[0]),
             **common,
         )
-        uavs = [f"uav{client}" for client in range(1, clients + 1)]
-        for client, name in enumerate(uavs, 1):
-            self.nodes[name].send(
+        for client in range(1, clients + 1):
+            self.crew.send(
+                uav(client),
                 "setup",
                 role="uav",
                 client=client,
@@ -298,11 +296,11 @@ class _Crew:
                 manner=asdict(manners[client]),
                 **common,
             )
-        self.collect("listening", [BS], STARTUP_TIMEOUT_S)
-        for name in uavs:
-            self.nodes[name].send("connect")
-        self.collect("connected", list(self.nodes), STARTUP_TIMEOUT_S)
-        self.world.injector.pause()
+        self.crew.collect("listening", [BS], STARTUP_TIMEOUT_S)
+        for client in range(1, clients + 1):
+            self.crew.send(uav(client), "connect")
+        self.crew.collect("connected", self.crew.names, STARTUP_TIMEOUT_S)
+        self.injector.pause()
 
     def play(
         self,
@@ -313,13 +311,13 @@ class _Crew:
         progress: Progress,
     ) -> None:
         """One round: orders, links, reports; what was measured is added to `done`."""
-        scenario, plan, injector = self.scenario, round_.link_plan, self.world.injector
+        scenario, plan, injector = self.scenario, round_.link_plan, self.injector
         expected, done.channel = simulate_on(
             plan, round_.radio, source, done.channel, round_.start_s
         )
         slot_s, dilation = done.channel.slot_s, scenario.emulation.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)
-        table = _RateTable(round_, source, slot_s, first)
+        table = RateTable(plan, round_.radio, source, slot_s, first)
         table.grow(math.ceil(expected.end_s / slot_s) + SPARE_SLOTS)
         self._order(round_, sizes, table)
         table.give(injector, dilation)
@@ -327,8 +325,7 @@ class _Crew:
         before = Machine.now()
         clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), round_.start_s, dilation)
         injector.epoch(clock, slot_s)
-        for node in self.nodes.values():
-            node.send("begin", **asdict(clock))
+        self.crew.send_all("begin", **asdict(clock))
 
         text = f"round {round_.index + 1} of {scenario.rounds}"
 
@@ -339,15 +336,15 @@ class _Crew:
                     table.grow(table.end + SPARE_SLOTS)
                     table.give(injector, dilation)
 
-        self.collect("started", [BS], self.limit_s, watch)
+        self.crew.collect("started", [BS], self.limit_s, watch)
         injector.phase(1)
-        reports = self.collect("report", list(self.nodes), self.limit_s, watch)
+        reports = self.crew.collect("report", self.crew.names, self.limit_s, watch)
         injector.pause()
         nodes_s = sum(report["cpu_s"] for report in reports.values())
         done.machine.append(Machine.now().since(before, nodes_s))
         self._take(round_, reports, injector.report(), clock, table, done)
 
-    def _order(self, round_: _Round, sizes: RoundSizes, table: "_RateTable") -> None:
+    def _order(self, round_: _Round, sizes: RoundSizes, table: RateTable) -> None:
         plan, paradigm = round_.link_plan, self.scenario.scheme
         common: dict[str, Any] = {
             "round": round_.index,
@@ -360,22 +357,23 @@ class _Crew:
         if paradigm.server_compute == "sequential" and paradigm.order == "larger-lag":
             # τ'_SG(0) of the first lag: the gradient at the rate of a slot.
             with np.errstate(divide="ignore"):
-                seconds = 8 * plan.sg_bytes[:, :1] / table.gradient_bps
+                seconds = 8 * plan.sg_bytes[:, :1] / table.rates.gradient
             estimate = {
                 "first_slot": table.first,
                 "slot_s": table.slot_s,
                 "seconds": seconds.clip(max=1e9).tolist(),
             }
-        self.nodes[BS].send("round", s_s=plan.s_s[:, 0].tolist(), gradient_s=estimate, **common)
+        self.crew.send(BS, "round", s_s=plan.s_s[:, 0].tolist(), gradient_s=estimate, **common)
         for client in range(plan.clients):
-            self.nodes[f"uav{client + 1}"].send(
+            self.crew.send(
+                uav(client + 1),
                 "round",
                 cf_s=float(plan.cf_s[client, 0]),
                 cb_s=float(plan.cb_s[client, 0]),
                 backward_ratio=plan.backward_ratio,
                 **common,
             )
-        self.collect("ready", list(self.nodes), STARTUP_TIMEOUT_S)
+        self.crew.collect("ready", self.crew.names, STARTUP_TIMEOUT_S)
 
     def _take(
         self,
@@ -383,7 +381,7 @@ class _Crew:
         reports: dict[str, Message],
         slots: Report,
         clock: EmulatedClock,
-        table: "_RateTable",
+        table: RateTable,
         done: Emulation,
     ) -> None:
         measured = _measured(round_, reports)
@@ -427,136 +425,13 @@ class _Crew:
 
     def state(self) -> bytes:
         """The global state, from the base station, as a safetensors file."""
-        self.nodes[BS].send("save")
-        saved = self.collect("saved", [BS], STARTUP_TIMEOUT_S)
+        self.crew.send(BS, "save")
+        saved = self.crew.collect("saved", [BS], STARTUP_TIMEOUT_S)
         return bytes(saved[BS]["blob"])
 
     def stop(self) -> None:
         """Let every node end by itself."""
-        for node in self.nodes.values():
-            node.send("stop")
-
-    def collect(
-        self,
-        kind: str,
-        names: Sequence[str],
-        limit_s: float,
-        watch: Callable[[], None] = lambda: None,
-    ) -> dict[str, Message]:
-        """Wait for one message of that kind from each named node, watching over everything.
-
-        Raises:
-            RunError: A node failed or ended, or the time is up: the message says who.
-        """
-        deadline = time.monotonic() + limit_s
-        received: dict[str, Message] = {}
-        waiting = {self.nodes[name].fileno(): name for name in names}
-        poll = select.poll()
-        for descriptor in (*waiting, self.world.fileno()):
-            poll.register(descriptor, select.POLLIN)
-        # A message may have come together with an earlier one, and then lies here already.
-        ready = list(waiting)
-        while True:
-            for descriptor in ready:
-                if name := waiting.get(descriptor):
-                    message = self._take_from(name)
-                    if message is None:
-                        continue
-                    if message["kind"] != kind:
-                        raise RunError(f"{name}: {message['kind']!r} came where {kind!r} was due")
-                    received[name] = message
-                    poll.unregister(descriptor)
-                    del waiting[descriptor]
-                elif ended := self.world.exits():
-                    raise RunError(self._last_words(ended[0]))
-            if not waiting:
-                return received
-            if time.monotonic() > deadline:
-                late = ", ".join(sorted(waiting.values()))
-                raise RunError(f"no {kind!r} from {late} within {limit_s:.0f} s")
-            watch()
-            ready = [descriptor for descriptor, _ in poll.poll(1000 * POLL_S)]
-
-    def _take_from(self, name: str) -> Message | None:
-        """The next message of a node, if it is there.
-
-        Raises:
-            RunError: The node failed or ended; the message says how.
-        """
-        try:
-            return self.nodes[name].take()
-        except NodeFailed as failure:
-            raise RunError(f"{name}: {failure}") from None
-        except ControlLost as lost:
-            # The world tells how it ended; let it come to that.
-            deadline = time.monotonic() + 1
-            while time.monotonic() < deadline:
-                for ended in self.world.exits():
-                    if ended.name == name:
-                        raise RunError(str(ended)) from None
-                time.sleep(0.02)
-            raise RunError(f"{name}: {lost}") from None
-
-    def _last_words(self, ended: Exit) -> str:
-        """How a node ended, with the reason it gave if it could still give one."""
-        if node := self.nodes.get(ended.name):
-            try:
-                node.take()
-            except NodeFailed as failure:
-                return f"{ended}: {failure}"
-            except ControlLost:
-                pass
-        return str(ended)
-
-
-class _RateTable:
-    """Link rates of a round's slots, in emulated bit/s; grows while the round lasts."""
-
-    def __init__(self, round_: _Round, source: ChannelSource, slot_s: float, first: int):
-        self.round = round_
-        self.source = source
-        self.slot_s = slot_s
-        self.first = first
-        self.end = first
-
-    def grow(self, end: int) -> None:
-        """Have rates up to slot `end`, or as far as the channel goes."""
-        allocation, radio = self.round.link_plan.allocation, self.round.radio
-        self.channel = longer(self.source, end)
-        self.end = min(end, self.channel.slots)
-        gain = self.channel.gain[:, self.first : self.end]
-        self.uplink_bps = uplink_bps(radio, allocation.beta, gain)
-        self.broadcast_bps = broadcast_bps(radio, gain)
-        self.gradient_bps = (
-            self.broadcast_bps
-            if self.round.link_plan.paradigm.gradient_transmission == "sequential"
-            else dedicated_bps(radio, allocation.beta, allocation.rho, gain)
-        )
-
-    def give(self, injector: Injector, dilation: float) -> None:
-        """Hand the table to the injector, in real bit/s: first broadcast, then gradient rates."""
-        injector.rates(
-            self.first,
-            self.uplink_bps / dilation,
-            self.broadcast_bps / dilation,
-            self.gradient_bps / dilation,
-        )
-
-    def frame(self, measured: Round) -> pd.DataFrame:
-        """The rates of the slots that the round took: slot, time_s, client, uplink, downlink."""
-        end = math.ceil((measured.start_s + measured.latency_s) / self.slot_s)
-        count = max(0, min(end, self.end) - self.first)
-        clients = self.uplink_bps.shape[0]
-        slots = np.arange(self.first, self.first + count)
-        return pd.DataFrame(
-            {
-                "slot": np.tile(slots, clients),
-                "time_s": np.tile(slots * self.slot_s, clients),
-                "client": np.repeat(np.arange(1, clients + 1), count),
-                "uplink_bps": self.uplink_bps[:, :count].ravel(),
-                "downlink_bps": self.gradient_bps[:, :count].ravel(),
-            }
-        )
+        self.crew.send_all("stop")
 
 
 def _measured(round_: _Round, reports: dict[str, Message]) -> Round:

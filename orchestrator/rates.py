@@ -1,8 +1,10 @@
 """Shannon rates of every slot, for the links of the emulated network."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from orchestrator.plan import Array, Radio
+from orchestrator.plan import Array, Radio, RoundPlan
 
 
 def _shannon(hz: Array | float, power_w: Array | float, gain: Array, noise: float) -> Array:
@@ -25,3 +27,25 @@ def dedicated_bps(radio: Radio, beta: Array, rho: Array, gain: Array) -> Array:
     """R'_D, eq. (rate_downlink): shares β of band and ρ of power. Gain and result [K, S]."""
     power_w = rho * radio.downlink_power_w
     return _shannon(beta * radio.downlink_hz, power_w, gain, radio.noise_w_per_hz)
+
+
+class LinkRates(NamedTuple):
+    """Rates of a round's links in bit/s, each [K, S]."""
+
+    uplink: Array
+    broadcast: Array
+    gradient: Array
+    """The downlink once the broadcast is over: shared out, or all of it in turns."""
+
+
+def link_rates(plan: RoundPlan, radio: Radio, gain: Array) -> LinkRates:
+    """What the links of a round carry under its allocation; gain [K, S]."""
+    shares = plan.allocation
+    broadcast = broadcast_bps(radio, gain)
+    return LinkRates(
+        uplink_bps(radio, shares.beta, gain),
+        broadcast,
+        broadcast
+        if plan.paradigm.gradient_transmission == "sequential"
+        else dedicated_bps(radio, shares.beta, shares.rho, gain),
+    )

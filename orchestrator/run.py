@@ -91,10 +91,10 @@ def run(
     finally:
         about["finished"] = now()
         if done is not None and done.measured:
-            checks = validity(scenario, done)
-            about["valid"] = all(check.ok for check in checks)
-            about["validity"] = to_json(checks)
-            write_run(scenario, done, folder)
+            done.checks = validity(done)
+            about["valid"] = done.valid
+            about["validity"] = to_json(done.checks)
+            write_run(done, folder)
             write_json(folder / MANIFEST, about)
     assert done is not None
     return done
@@ -122,7 +122,7 @@ def check_congestion_control(name: str) -> None:
         )
 
 
-def write_run(scenario: Scenario, done: Emulation, folder: Path) -> None:
+def write_run(done: Emulation, folder: Path) -> None:
     """Write everything but the manifest of a run directory."""
     # A run that failed within a round has predictions of it, but no measurement.
     count = len(done.measured)
@@ -156,5 +156,5 @@ def write_run(scenario: Scenario, done: Emulation, folder: Path) -> None:
     for name, table in tables.items():
         write_whole(folder / f"{name}.parquet", partial(table.to_parquet, index=False))
     done.channel.save(folder / "trace.npz")
-    text = json.dumps(scenario.model_dump(mode="json"), indent=1)
+    text = json.dumps(done.scenario.model_dump(mode="json"), indent=1)
     write_whole(folder / "scenario.json", lambda p: p.write_text(text + "\n", encoding="utf-8"))

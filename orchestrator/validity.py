@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.scenario import Scenario
-
 if TYPE_CHECKING:
     from orchestrator.emulate import Emulation
 
@@ -83,12 +81,12 @@ class Machine:
         return max(0.0, self.program_ticks - own_ticks) / max(1, self.cpu_ticks)
 
 
-def validity(scenario: Scenario, done: "Emulation") -> list[Check]:
+def validity(done: "Emulation") -> list[Check]:
     """All checks of a run with at least one measured round."""
-    limits = scenario.emulation.limits.model_dump()
+    limits = done.scenario.emulation.limits.model_dump()
     return [
         Check(name, limits[name], float(value), bool(value <= limits[name]), detail)
-        for name, value, detail in _observed(scenario, done)
+        for name, value, detail in _observed(done)
     ]
 
 
@@ -97,14 +95,15 @@ def to_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
     return [asdict(check) for check in checks]
 
 
-def _observed(scenario: Scenario, done: "Emulation") -> Iterator[tuple[str, float, str]]:
+def _observed(done: "Emulation") -> Iterator[tuple[str, float, str]]:
     """Name of the check (as in the scenario), worst value, where."""
     injector = pd.concat(done.injector)
     yield "injector_lateness_s", float(injector["lateness_s"].quantile(0.99)), ""
     yield "exhausted_slots", sum(report.exhausted for report in done.links), ""
 
     ways = [(*report.uplink, *report.downlink) for report in done.links]
-    names = [f"{way} {k}" for way in ("uplink", "downlink") for k in _clients(scenario)]
+    clients = range(1, done.scenario.uavs.count + 1)
+    names = [f"{way} {k}" for way in ("uplink", "downlink") for k in clients]
     dropped = np.array([way.dropped_frames for way in ways[-1]])
     sent = np.array([way.sent_frames for way in ways[-1]])
     share = dropped / np.maximum(sent + dropped, 1)
@@ -114,12 +113,16 @@ def _observed(scenario: Scenario, done: "Emulation") -> Iterator[tuple[str, floa
 
     budgets = list(zip(done.budgets, done.measured, strict=True))
     parts = ["injection", "rest"]
-    if scenario.workload.compute_time == "modelled":
+    if done.scenario.workload.compute_time == "modelled":
         parts.insert(0, "compute")
     for part in parts:
         shares = [abs(budget.seconds[part]) / round_.latency_s for budget, round_ in budgets]
         worst = int(np.argmax(shares))
-        yield f"{part}_share", shares[worst], f"round {budgets[worst][0].round}"
+        where = f"round {budgets[worst][0].round}"
+        if part == "compute" and (late_s := [s for s in done.overruns_s if s > 0]):
+            where += f"; {len(late_s)} of {len(done.overruns_s)} steps overran"
+            where += f", by {max(late_s):.2g} s at most"
+        yield f"{part}_share", shares[worst], where
     transfers = pd.concat(done.transfers)
     large = transfers[transfers["step"] != "SM"]
     errors = large["error"].abs()
@@ -133,7 +136,3 @@ def _observed(scenario: Scenario, done: "Emulation") -> Iterator[tuple[str, floa
     yield "cpu_others", max(others), f"round {int(np.argmax(others))}"
     drift = [abs(passed.monotonic_ns / passed.raw_ns - 1) * 1e6 for passed in done.machine]
     yield "clock_drift_ppm", max(drift), f"round {int(np.argmax(drift))}"
-
-
-def _clients(scenario: Scenario) -> range:
-    return range(1, scenario.uavs.count + 1)

@@ -111,9 +111,10 @@ def prefer_scheduling() -> None:
 
 
 def ordinary_scheduling() -> None:
-    """Undo `prefer_scheduling`."""
+    """Undo `prefer_scheduling`: no better than others, though worse stays as it was."""
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    os.setpriority(os.PRIO_PROCESS, 0, 0)
+    if os.getpriority(os.PRIO_PROCESS, 0) < 0:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
 
 
 def scheduling() -> str:

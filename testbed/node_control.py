@@ -80,11 +80,6 @@ class NodeControl:
             raise ControlLost(f"{message['kind']!r} came where {kind!r} was due")
         return message
 
-    def receive_tcp(self) -> socket.socket:
-        """Take over the TCP socket that comes before all messages; see `testbed.runtimes`."""
-        (descriptor,) = self._control.receive_descriptors(1)
-        return socket.socket(fileno=descriptor)
-
     def close(self) -> None:
         """Close this end."""
         self._control.close()

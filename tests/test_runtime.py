@@ -231,12 +231,6 @@ def test_a_program_that_is_missing_is_named_in_its_log(tmp_path):
         assert "FileNotFoundError" in (tmp_path / "bs.log").read_text()
 
 
-def test_the_congestion_control_of_the_links_is_that_of_the_run(tmp_path):
-    nodes = [NodeSpec("bs", ["sleep", "100"], tmp_path / "bs")]
-    with pytest.raises(RunError, match="congestion control 'nonesuch' is not available here"):
-        runtimes.start("namespace", nodes, Shape(), "nonesuch")
-
-
 def test_nodes_that_never_connect_are_named(tmp_path):
     nodes = [NodeSpec(name, ["sleep", "100"], tmp_path / name) for name in ("bs", "uav1")]
     with (

@@ -22,7 +22,6 @@ def main(control: NodeControl) -> int:
     linux.precise_timers()
     sys.setswitchinterval(SWITCH_S)
     try:
-        control.receive_tcp().close()
         setup = control.expect("setup")
         if setup["role"] == "bs":
             BaseStation(control, setup, server_work(setup)).serve()

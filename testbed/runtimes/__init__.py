@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -75,14 +75,12 @@ class World:
         self,
         injector: Injector,
         listeners: Mapping[str, socket.socket],
-        tcp: Mapping[str, socket.socket],
         news: ControlSocket,
         cleanup: ExitStack,
     ) -> None:
         self.injector = injector
         """Sets the links' rates."""
         self._listeners = dict(listeners)
-        self._tcp = dict(tcp)
         self._news = news
         self._cleanup = cleanup
 
@@ -111,9 +109,6 @@ class World:
                         raise RunError(f"{ended[0]} before it connected")
         for listener in self._listeners.values():
             listener.close()
-        for name, sock in self._tcp.items():
-            ControlSocket(streams[name]).send_descriptors([sock.fileno()])
-            sock.close()
         return streams
 
     def exits(self) -> list[Exit]:
@@ -133,8 +128,8 @@ class World:
 
     def close(self) -> None:
         """End all nodes and remove all that was made; may be called twice."""
-        for sock in (*self._listeners.values(), *self._tcp.values()):
-            sock.close()
+        for listener in self._listeners.values():
+            listener.close()
         self._cleanup.close()
 
     def __enter__(self) -> "World":
@@ -153,23 +148,14 @@ def start(
     runtime: Literal["namespace", "docker"],
     nodes: Sequence[NodeSpec],
     shape: Shape,
-    congestion_control: str | None = None,
     **options: Any,
 ) -> World:
     """Start a world: the first node is the base station, the others are the UAVs in their order.
 
-    With a congestion control named, every node is handed a TCP socket that has it, as the first
-    thing on its control stream.
-
     Raises:
         RunError: This machine does not allow it, or a step failed; the message says which.
     """
-    if congestion_control is not None:
-        # A link's route decides, whatever its sockets say.
-        shape = replace(shape, congestion_control=congestion_control)
-    world: World = import_module(f"testbed.runtimes.{runtime}").start(
-        nodes, shape, congestion_control, **options
-    )
+    world: World = import_module(f"testbed.runtimes.{runtime}").start(nodes, shape, **options)
     return world
 
 
@@ -179,25 +165,6 @@ def listen_control() -> socket.socket:
     listener.bind(CONTROL_ADDRESS)
     listener.listen(1)
     return listener
-
-
-def open_tcp(congestion_control: str) -> socket.socket:
-    """A TCP socket in the network namespace of the moment, for its node.
-
-    The kernel lets ordinary processes choose only among few congestion controls; whoever
-    administers the namespace may choose any, so the choice is made here and handed over.
-
-    Raises:
-        RunError: The kernel does not have it.
-    """
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
-    except FileNotFoundError:
-        sock.close()
-        name = repr(congestion_control)
-        raise RunError(f"congestion control {name} is not available here") from None
-    return sock
 
 
 def connect_control(timeout_s: float = 30) -> socket.socket:

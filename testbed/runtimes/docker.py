@@ -35,7 +35,7 @@ from testbed import linux
 from testbed.control import ControlSocket
 from testbed.errors import RunError
 from testbed.injector import Injector
-from testbed.runtimes import Exit, Module, NodeSpec, World, listen_control, open_tcp
+from testbed.runtimes import Exit, Module, NodeSpec, World, listen_control
 from testbed.shaping import Shape
 
 LABEL = "uav-sfl-testbed.run"
@@ -53,7 +53,6 @@ REMOVAL_TIMEOUT_S = 120
 def start(
     nodes: Sequence[NodeSpec],
     shape: Shape,
-    congestion_control: str | None = None,
     *,
     image: str = "host",
     readable: Sequence[Path] = (),
@@ -66,7 +65,6 @@ def start(
     Args:
         nodes: The first is the base station.
         shape: How links treat frames.
-        congestion_control: See `testbed.runtimes.start`.
         image: `host`, or the name of an image, whose own ``python3`` runs modules.
         readable: Files and folders that nodes may read, at the same place as here.
         writable: The same for writing.
@@ -132,12 +130,11 @@ def start(
                 namespaces.append(_namespace(container))
                 opened.callback(os.close, namespaces[-1])
             # Entering a namespace moves one thread only, which then ends.
-            sockets = pool.submit(_sockets, namespaces, congestion_control).result()
+            sockets = pool.submit(_listen_in, namespaces).result()
             injector = _fabric(namespaces, shape, cleanup)
         names = [node.name for node in nodes]
-        listeners = dict(zip(names, sockets[: len(nodes)], strict=True))
-        tcp = dict(zip(names, sockets[len(nodes) :], strict=False))
-        return World(injector, listeners, tcp, news, cleanup.pop_all())
+        listeners = dict(zip(names, sockets, strict=True))
+        return World(injector, listeners, news, cleanup.pop_all())
 
 
 @contextmanager
@@ -198,14 +195,12 @@ def _exit(name: str, code: int) -> Exit:
     return Exit(name, 128 - code if code - 128 in set(signal.Signals) else code)
 
 
-def _sockets(namespaces: Sequence[int], congestion_control: str | None) -> list[socket.socket]:
-    listeners, tcp = [], []
+def _listen_in(namespaces: Sequence[int]) -> list[socket.socket]:
+    listeners = []
     for namespace in namespaces:
         linux.enter(namespace)
         listeners.append(listen_control())
-        if congestion_control is not None:
-            tcp.append(open_tcp(congestion_control))
-    return listeners + tcp
+    return listeners
 
 
 def _fabric(namespaces: Sequence[int], shape: Shape, cleanup: ExitStack) -> Injector:

@@ -35,7 +35,7 @@ from testbed import linux
 from testbed.control import ControlSocket
 from testbed.errors import RunError
 from testbed.injector import Injector, serve
-from testbed.runtimes import Module, NodeSpec, World, listen_control, open_tcp
+from testbed.runtimes import Module, NodeSpec, World, listen_control
 from testbed.shaping import Shape
 
 START_TIMEOUT_S = 60
@@ -43,7 +43,7 @@ END_TIMEOUT_S = 60
 """The kernel takes some milliseconds to clear a network namespace away."""
 
 
-def start(nodes: Sequence[NodeSpec], shape: Shape, congestion_control: str | None = None) -> World:
+def start(nodes: Sequence[NodeSpec], shape: Shape) -> World:
     """Start a world: the first node is the base station, the others are the UAVs in their order.
 
     Raises:
@@ -78,23 +78,20 @@ def start(nodes: Sequence[NodeSpec], shape: Shape, congestion_control: str | Non
             }
             for node in nodes
         ]
-        news.send({"nodes": specs, "shape": vars(shape), "congestion_control": congestion_control})
+        news.send({"nodes": specs, "shape": vars(shape)})
         answer = news.receive(START_TIMEOUT_S)
         if answer is None:
             raise RunError(f"namespace runtime: not ready after {START_TIMEOUT_S} s")
         if error := answer[0].get("error"):
             raise RunError(f"namespace runtime: {error}")
-        kinds = 1 if congestion_control is None else 2
-        news.send({"descriptors": kinds * len(nodes)})
+        news.send({"descriptors": len(nodes)})
         passed = [
-            socket.socket(fileno=descriptor)
-            for descriptor in news.receive_descriptors(kinds * len(nodes))
+            socket.socket(fileno=descriptor) for descriptor in news.receive_descriptors(len(nodes))
         ]
         names = [node.name for node in nodes]
-        listeners = dict(zip(names, passed[: len(nodes)], strict=True))
-        tcp = dict(zip(names, passed[len(nodes) :], strict=False))
+        listeners = dict(zip(names, passed, strict=True))
         injector.await_wired()
-        return World(injector, listeners, tcp, news, cleanup.pop_all())
+        return World(injector, listeners, news, cleanup.pop_all())
 
 
 def _end(keeper: subprocess.Popen[bytes]) -> None:
@@ -215,17 +212,15 @@ class _World:
             linux.mount_own_proc()
         linux.raise_open_files()
         order = self._next_order()
-        namespaces, listeners, tcp = [], [], []
+        namespaces, listeners = [], []
         for _ in order["nodes"]:
             namespaces.append(linux.new_network_namespace())
             listeners.append(listen_control())
-            if order["congestion_control"] is not None:
-                tcp.append(open_tcp(order["congestion_control"]))
         self._control.send({"ready": True})
         self._next_order()
-        self._control.send_descriptors([sock.fileno() for sock in (*listeners, *tcp)])
-        for sock in (*listeners, *tcp):
-            sock.close()
+        self._control.send_descriptors([listener.fileno() for listener in listeners])
+        for listener in listeners:
+            listener.close()
         shape = Shape(**order["shape"])
         fabric = self._fork(lambda: self._be_fabric(namespaces, shape))
         self._names[fabric] = "fabric"

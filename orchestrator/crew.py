@@ -1,0 +1,116 @@
+"""The node programs of a run, as the orchestrator talks to them and watches over them."""
+
+import contextlib
+import select
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from testbed.errors import RunError
+from testbed.node_control import ControlLost, Message, NodeControl, NodeFailed
+from testbed.runtimes import Exit, World
+
+BS = "bs"
+POLL_S = 0.2
+
+
+def uav(client: int) -> str:
+    """The name of a client's node; clients count from 1."""
+    return f"uav{client}"
+
+
+class Crew:
+    """All nodes of a world, connected over the control plane."""
+
+    def __init__(self, world: World, stack: contextlib.ExitStack, timeout_s: float):
+        self.world = world
+        self._nodes: dict[str, NodeControl] = {}
+        for name, sock in world.connect(timeout_s).items():
+            self._nodes[name] = NodeControl(sock)
+            stack.callback(self._nodes[name].close)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all nodes."""
+        return list(self._nodes)
+
+    def send(self, name: str, kind: str, **fields: Any) -> None:
+        """Send an order to one node."""
+        self._nodes[name].send(kind, **fields)
+
+    def send_all(self, kind: str, **fields: Any) -> None:
+        """Send the same order to every node."""
+        for node in self._nodes.values():
+            node.send(kind, **fields)
+
+    def collect(
+        self,
+        kind: str,
+        names: Sequence[str],
+        limit_s: float,
+        watch: Callable[[], None] = lambda: None,
+    ) -> dict[str, Message]:
+        """Wait for one message of that kind from each named node, watching over everything.
+
+        Raises:
+            RunError: A node failed or ended, or the time is up: the message says who.
+        """
+        deadline = time.monotonic() + limit_s
+        received: dict[str, Message] = {}
+        waiting = {self._nodes[name].fileno(): name for name in names}
+        poll = select.poll()
+        for descriptor in (*waiting, self.world.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        # A message may have come together with an earlier one, and then lies here already.
+        ready = list(waiting)
+        while True:
+            for descriptor in ready:
+                if name := waiting.get(descriptor):
+                    message = self._take_from(name)
+                    if message is None:
+                        continue
+                    if message["kind"] != kind:
+                        raise RunError(f"{name}: {message['kind']!r} came where {kind!r} was due")
+                    received[name] = message
+                    poll.unregister(descriptor)
+                    del waiting[descriptor]
+                elif ended := self.world.exits():
+                    raise RunError(self._last_words(ended[0]))
+            if not waiting:
+                return received
+            if time.monotonic() > deadline:
+                late = ", ".join(sorted(waiting.values()))
+                raise RunError(f"no {kind!r} from {late} within {limit_s:.0f} s")
+            watch()
+            ready = [descriptor for descriptor, _ in poll.poll(1000 * POLL_S)]
+
+    def _take_from(self, name: str) -> Message | None:
+        """The next message of a node, if it is there.
+
+        Raises:
+            RunError: The node failed or ended; the message says how.
+        """
+        try:
+            return self._nodes[name].take()
+        except NodeFailed as failure:
+            raise RunError(f"{name}: {failure}") from None
+        except ControlLost as lost:
+            # The world tells how it ended; let it come to that.
+            deadline = time.monotonic() + 1
+            while time.monotonic() < deadline:
+                for ended in self.world.exits():
+                    if ended.name == name:
+                        raise RunError(str(ended)) from None
+                time.sleep(0.02)
+            raise RunError(f"{name}: {lost}") from None
+
+    def _last_words(self, ended: Exit) -> str:
+        """How a node ended, with the reason it gave if it could still give one."""
+        if node := self._nodes.get(ended.name):
+            try:
+                node.take()
+            except NodeFailed as failure:
+                return f"{ended}: {failure}"
+            except ControlLost:
+                pass
+        return str(ended)
