@@ -136,6 +136,7 @@ def run(
     from orchestrator.scenario import load
     from orchestrator.tables import (
         budget_table,
+        calibration_table,
         comparison_table,
         step_comparison_table,
         validity_lines,
@@ -152,7 +153,10 @@ def run(
         done = run_scenario(parsed, source, folder, decide=decide, progress=show)
     if json_file is not None:
         write_json(json_file, done.to_json())
-    for table in (comparison_table(done), step_comparison_table(done), budget_table(done)):
+    tables = [comparison_table(done), step_comparison_table(done), budget_table(done)]
+    if done.calibration is not None:
+        tables.append(calibration_table(done.calibration))
+    for table in tables:
         out.print(table)
         out.print()
     for line in validity_lines(done.checks):

@@ -6,17 +6,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from orchestrator.engine import RoundTimes, simulate
+from orchestrator.engine import RoundTimes, simulate, turns_of
 from orchestrator.plan import Array, Radio, RoundPlan
 from orchestrator.rates import link_rates
 from testbed.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
-PARTS = ("start", "framing", "compute", "injection", "rest")
+PARTS = ("start", "framing", "compute", "injection", "order", "rest")
 """What separates a measured round from the predicted one, in the order in which it is put in.
 
 start: the round began at another moment, so in other slots. framing: headers, labels
 and frames around the payload. compute: computing steps took other than modelled. injection: rates
-changed late. rest: what nothing above explains.
+changed late. order: sequential resources served clients in another order, because they were ready
+within the errors of each other. rest: what nothing above explains.
 """
 
 KEYS = ["round", "client", "iteration", "step"]
@@ -87,12 +88,14 @@ def error_budget(
         s_s=_durations(measured, S, link_plan),
         cb_s=_durations(measured, CB, link_plan),
     )
+    turns = turns_of(measured.spans, link_plan.clients, link_plan.iterations)
     start_s = measured.start_s
     stages: list[RoundTimes] = [
         simulate(payload_plan, radio, gain, slot_s, start_s),
         simulate(link_plan, radio, gain, slot_s, start_s),
         simulate(computed, radio, gain, slot_s, start_s),
         simulate(computed, radio, gain, slot_s, start_s, slot_edges_s=slot_edges_s),
+        simulate(computed, radio, gain, slot_s, start_s, slot_edges_s=slot_edges_s, turns=turns),
     ]
     latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
     spans = [predicted.spans, *(s.spans for s in stages), measured.spans]
@@ -163,6 +166,23 @@ def transfer_errors(
     table.insert(0, "round", measured.index)
     table["error"] = table["duration_s"] / table["due_s"] - 1
     return table
+
+
+def calibration_in_short(table: pd.DataFrame) -> pd.DataFrame:
+    """A calibration (see `orchestrator.calibration`), one row a direction and level of rates.
+
+    Columns: direction, level, rate_bps (median), error_p50 and error_max of absolute errors.
+    """
+    sizes = table.assign(error=table["error"].abs())
+    return (
+        sizes.groupby(["direction", "level"], sort=False)
+        .agg(
+            rate_bps=("rate_bps", "median"),
+            error_p50=("error", "median"),
+            error_max=("error", "max"),
+        )
+        .reset_index()
+    )
 
 
 def _by_step(spans: npt.NDArray[np.void]) -> pd.DataFrame:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
+from orchestrator.calibration import calibrate
 from orchestrator.comparison import Budget, error_budget, transfer_errors
 from orchestrator.crew import BS, Crew, uav
 from orchestrator.engine import round_of, round_of_spans
@@ -28,9 +29,9 @@ from orchestrator.plan import (
     plan_round,
     radio_of,
 )
-from orchestrator.predict import Decide, Situation, known_at, predict, simulate_on
+from orchestrator.predict import Decide, Situation, known_at, longer, predict, simulate_on
 from orchestrator.rate_table import RateTable
-from orchestrator.rates import uplink_bps
+from orchestrator.rates import link_rates, uplink_bps
 from orchestrator.scenario import Scenario
 from orchestrator.validity import Check, Machine
 from testbed import runtimes
@@ -86,6 +87,8 @@ class Emulation:
     """What the injector did in each round, and the links' counters at its end."""
     machine: list[Machine] = field(default_factory=list)
     """The machine's clocks and CPU accounts over each round."""
+    calibration: pd.DataFrame | None = None
+    """See `orchestrator.calibration`; None where it was switched off."""
     checks: list[Check] = field(default_factory=list)
     """What the run is held against, see `orchestrator.validity`; empty as long as it goes on."""
 
@@ -147,6 +150,14 @@ def emulate(
         stage = _Stage(Crew(world, stack, STARTUP_TIMEOUT_S), scenario, foreseen)
         stage.set_up(learning)
         radio = radio_of(scenario)
+        if scenario.emulation.calibrate:
+            progress("calibrating links", 0, 1)
+            plan = plan_round(scenario, profile, fixed_allocation(scenario))
+            trace = longer(source, math.ceil(foreseen.rounds[-1].end_s / source.slot_s))
+            rates = link_rates(plan, radio, trace.gain)
+            done.calibration = calibrate(
+                stage.crew, scenario, rates, trace.slot_s, shape_of(scenario)
+            )
         start_s = 0.0
         allocations: list[Allocation] = []
         for index in range(scenario.rounds):

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ns3_scenarios.trace import TraceExhausted
 from orchestrator.kernel import (
+    BY_RULES,
     EXHAUSTED,
     Air,
     Bands,
@@ -133,6 +134,7 @@ def simulate(
     start_s: float = 0.0,
     *,
     slot_edges_s: Array | None = None,
+    turns: npt.NDArray[np.int64] = BY_RULES,
 ) -> RoundTimes:
     """Predict one round.
 
@@ -144,6 +146,8 @@ def simulate(
         start_s: When the round starts.
         slot_edges_s: Shape [S + 1], increasing: the moments at which the rates really changed, in
             place of the multiples of `slot_s`.
+        turns: Shape [2, K, I], see `turns_of`: the order in which sequential stations serve, in
+            place of the paradigm's rules.
 
     Raises:
         TraceExhausted: The round lasts longer than the trace.
@@ -163,7 +167,7 @@ def simulate(
     links = links_of(rules, bands, plan.allocation.beta, plan.allocation.rho)
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.empty(shape), np.empty(shape), np.empty(plan.clients)
-    latency = play_round(rules, work, links, air, float(start_s), begin, end)
+    latency = play_round(rules, work, links, air, float(start_s), turns, begin, end)
     if latency == EXHAUSTED:
         raise TraceExhausted(air.gain.shape[1])
     fill_energy(work, float(plan.compute_power_w), bands.uplink_power_w, begin, end, energy)
@@ -174,6 +178,22 @@ def simulate(
         energy_j=energy,
         objective=latency + plan.energy_weight * float(energy.max()),
     )
+
+
+def turns_of(spans: npt.NDArray[np.void], clients: int, iterations: int) -> npt.NDArray[np.int64]:
+    """Places in the order in which computing and downlink served, shape [2, K, I], from 0.
+
+    Args:
+        spans: A round's steps, dtype `SPAN`.
+        clients: K.
+        iterations: I.
+    """
+    turns = np.empty((2, clients, iterations), np.int64)
+    for station, step in enumerate((S, SG)):
+        served = np.sort(spans[spans["step"] == step], order=["start_s", "end_s", "client"])
+        turns[station, served["client"] - 1, served["iteration"] - 1] = np.arange(len(served))
+    turns.flags.writeable = False  # as `_read_only`
+    return turns
 
 
 def round_of(index: int, plan: RoundPlan, times: RoundTimes) -> Round:

@@ -2,7 +2,7 @@
 
 `orchestrator.engine` says what it computes; this file says how. Numba compiles what is marked, so
 arguments are named tuples of arrays and numbers, and events and queues are heaps of tuples:
-``(moment, client)`` and ``(-lag, moment of arrival, client)``, moments and lags in whole
+``(moment, client)`` and ``(-lag or turn, moment of arrival, client)``, moments and lags in whole
 nanoseconds. Clients and iterations count from 0 in here.
 """
 
@@ -41,6 +41,9 @@ EVENTS = 2
 """The heap of events, beside the queues of the two stations."""
 HALF_NS = 0.5e-9
 EXHAUSTED = math.inf
+BY_RULES = np.empty((0, 0, 0), np.int64)
+"""No turns given: the paradigm's rules decide who is served next."""
+BY_RULES.flags.writeable = False
 
 
 class Rules(NamedTuple):
@@ -245,11 +248,20 @@ def _pop(heaps: Ints, row: int) -> int:
 
 @compiled
 def play_round(
-    rules: Rules, work: Work, links: Links, air: Air, start_s: float, begin: Array, end: Array
+    rules: Rules,
+    work: Work,
+    links: Links,
+    air: Air,
+    start_s: float,
+    turns: Ints,
+    begin: Array,
+    end: Array,
 ) -> float:
     """Fill begin and end, shape [K, 5 I + 2]; answer the round's latency, or EXHAUSTED.
 
     A client's steps stand in their order: step x of iteration i, from 0, in column 5 i + x.
+    Turns, shape [2, K, I], are places in the order in which the stations serve, from 0; a
+    sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
     """
     cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
     uplink_hz, uplink_snr, broadcast_hz, broadcast_snr, gradient_hz, gradient_snr = links
@@ -276,7 +288,7 @@ def play_round(
     for k in range(clients):
         _push(heaps, EVENTS, _ns(together_s), 0, k)
     held, holds = np.empty((2, clients), np.int64), np.zeros(2, np.int64)  # at each station's gate
-    busy = np.zeros(2, np.bool_)
+    busy, served = np.zeros(2, np.bool_), np.zeros(2, np.int64)
     arrived_s, ready_s = np.empty((2, clients)), np.empty((2, clients))  # before, past the gate
     free_s = np.full(2, start_s)
     last_s = start_s
@@ -330,17 +342,23 @@ def play_round(
             for place_held in range(holds[station]):
                 j = held[station, place_held]
                 ready_s[station, j] = now_s
-                lag_s = 0.0
-                if rules.by_lag and not rules.parallel[station]:
+                rank = 0
+                if turns.size:
+                    rank = turns[station, j, i]
+                elif rules.by_lag and not rules.parallel[station]:
                     slot[j] = _slot_at(air, arrived_s[station, j], slot[j])
-                    lag_s = _lag(work, links, air, station, j, i, slot[j], begin, end)
-                _push(heaps, station, -_ns(lag_s), _ns(arrived_s[station, j]), j)
+                    rank = -_ns(_lag(work, links, air, station, j, i, slot[j], begin, end))
+                _push(heaps, station, rank, _ns(arrived_s[station, j]), j)
             holds[station] = 0
 
         for station in (COMPUTING, DOWNLINK):
             if heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
                 break  # computing took no time: there is more to this moment
             while heaps[station, 0, 0] > 0 and not busy[station]:
+                if turns.size and not rules.parallel[station]:
+                    if heaps[station, 1, 0] != served[station]:
+                        break
+                    served[station] += 1
                 k = _pop(heaps, station)
                 column = 5 * iteration[k]
                 now_s = ready_s[station, k]
@@ -431,7 +449,7 @@ def play_rounds(
             work.s_s[k] = menu.server_s[u] / (alpha[n, k] if rules.parallel[COMPUTING] else 1.0)
         links = links_of(rules, bands, beta[n], rho[n])
         starts_s[n] = start_s
-        latency_s[n] = play_round(rules, work, links, air, start_s, begin, end)
+        latency_s[n] = play_round(rules, work, links, air, start_s, BY_RULES, begin, end)
         if latency_s[n] == EXHAUSTED:
             return False
         fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy_j[n])

@@ -104,6 +104,7 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
         "dilation": scenario.emulation.dilation,
         "valid": None,
         "validity": [],
+        "calibration": None,
         "status": "failed",
         "failure": None,
         "data": data,

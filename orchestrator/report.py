@@ -61,7 +61,9 @@ KINDS = ("predicted", "predicted_wire", "measured")
 
 PART_TITLES = dict(
     zip(
-        PARTS, ("start of the round", "framing", "computing", "rate injection", "rest"), strict=True
+        PARTS,
+        ("start of the round", "framing", "computing", "rate injection", "order", "rest"),
+        strict=True,
     )
 )
 """What the page calls the parts of the error budget, in their order."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.comparison import KEYS, PARTS
+from orchestrator.comparison import KEYS, PARTS, calibration_in_short
 from orchestrator.emulate import Emulation, Progress, emulate
 from orchestrator.files import write_json, write_whole
 from orchestrator.manifest import manifest, now
@@ -94,6 +94,9 @@ def run(
             done.checks = validity(done)
             about["valid"] = done.valid
             about["validity"] = to_json(done.checks)
+            if done.calibration is not None:
+                short = calibration_in_short(done.calibration)
+                about["calibration"] = short.to_dict("records")
             write_run(done, folder)
             write_json(folder / MANIFEST, about)
     assert done is not None
@@ -141,6 +144,8 @@ def write_run(done: Emulation, folder: Path) -> None:
     tables["rates"] = pd.concat(done.rates)
     tables["transfers"] = pd.concat(done.transfers)
     tables["injector"] = pd.concat(done.injector)
+    if done.calibration is not None:
+        tables["calibration"] = done.calibration
     tables["learning"] = pd.concat(done.learning)
     tables["budget"] = pd.DataFrame(
         [

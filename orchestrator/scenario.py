@@ -331,6 +331,8 @@ class Objective(Section):
 class Limits(Section):
     """What a run may show and still be valid; a run beyond any of these says so."""
 
+    calibration_error: NotNegative = 0.03
+    """Error of the worst link before the run: median over its lowest, middle and highest rate."""
     injector_lateness_s: NotNegative = 0.005
     """Rate changes of a slot all done after its boundary, 99th percentile, in real seconds."""
     exhausted_slots: Annotated[int, Field(ge=0)] = 0
@@ -379,6 +381,8 @@ class Emulation(Section):
     """Delay of each direction of a link in emulated seconds; needs a kernel with netem."""
     rate_counts: Literal["frame", "payload"] = "frame"
     """What the channel's rate carries: Ethernet frames, or payload with the headers on top."""
+    calibrate: bool = True
+    """Whether every link is measured at its lowest, middle and highest rate before the run."""
     docker_image: str = "host"
     """`host`: this machine's own system, read-only, no build; else the name of an image."""
     limits: Limits = Limits()

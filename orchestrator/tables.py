@@ -7,7 +7,7 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from orchestrator.comparison import PARTS, step_table
+from orchestrator.comparison import PARTS, calibration_in_short, step_table
 from testbed.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -96,6 +96,23 @@ def budget_table(done: "Emulation") -> Table:
         table.add_column(f"{part} ms", justify="right")
     for budget in done.budgets:
         table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+.2f}" for p in PARTS))
+    return table
+
+
+def calibration_table(calibration: pd.DataFrame) -> Table:
+    """One row a direction and level of rates: errors of the links' transfers before the run."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("calibration", "rate", "median Mb/s", "error p50 %", "error max %"):
+        left = column in ("calibration", "rate")
+        table.add_column(column, justify="left" if left else "right")
+    for row in calibration_in_short(calibration).to_dict("records"):
+        table.add_row(
+            row["direction"],
+            row["level"],
+            f"{row['rate_bps'] / 1e6:.3f}",
+            f"{100 * row['error_p50']:.3f}",
+            f"{100 * row['error_max']:.3f}",
+        )
     return table
 
 

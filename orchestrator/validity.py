@@ -97,6 +97,15 @@ def to_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
 
 def _observed(done: "Emulation") -> Iterator[tuple[str, float, str]]:
     """Name of the check (as in the scenario), worst value, where."""
+    if done.calibration is not None and len(done.calibration):
+        sizes = done.calibration.assign(error=done.calibration["error"].abs())
+        links = sizes.groupby(["direction", "client"], as_index=False)["error"].median()
+        worst_link = links.iloc[int(links["error"].argmax())]
+        worst = sizes.iloc[int(sizes["error"].argmax())]
+        where = f"{worst_link['direction']} {worst_link['client']}; worst {worst['error']:.2g}: "
+        where += f"{worst['direction']} {worst['client']} at its {worst['level']} rate"
+        yield "calibration_error", float(worst_link["error"]), where
+
     injector = pd.concat(done.injector)
     yield "injector_lateness_s", float(injector["lateness_s"].quantile(0.99)), ""
     yield "exhausted_slots", sum(report.exhausted for report in done.links), ""

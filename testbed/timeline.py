@@ -53,6 +53,11 @@ class Round:
     spans: npt.NDArray[np.void]
     """Structured array of dtype `SPAN`, sorted by client, then start."""
 
+    @property
+    def end_s(self) -> float:
+        """The end of the last adapter upload."""
+        return self.start_s + self.latency_s
+
     def to_json(self) -> dict[str, Any]:
         """The round as the documented JSON object."""
         columns = [self.spans[name].tolist() for name in SPAN.names or ()]

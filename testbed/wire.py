@@ -7,7 +7,8 @@ ever unpickled.
 
 State of a connection, seen from the UAV::
 
-    HELLO ▶ (per round) ◀ BROADCAST  RECEIPT ▶  ◀ START
+    HELLO ▶ (per probe) PROBE ▶ or ◀ PROBE
+            (per round) ◀ BROADCAST  RECEIPT ▶  ◀ START
             (per iteration) SMASHED ▶  ◀ GRADIENT  RECEIPT ▶
             ADAPTERS ▶
 """
@@ -56,6 +57,8 @@ class Kind(enum.IntEnum):
     """SG: gradient of the smashed data."""
     ADAPTERS = 7
     """CM: the client's adapters."""
+    PROBE = 8
+    """Before the first round, either way: bytes that calibrate the links."""
 
 
 class WireError(Exception):

@@ -123,7 +123,13 @@ def test_run_directory_json_and_budget(small: Path, tmp_path: Path) -> None:
     assert ChannelTrace.load(out / "trace.npz").uavs == 3
     frame = pd.read_parquet(out / "measured.parquet")
     assert len(frame) == 2 * len(first["steps"])
+    calibration = pd.read_parquet(out / "calibration.parquet")
+    assert calibration.groupby(["client", "direction", "level"]).size().tolist() == [1] * 3 * 2 * 3
+    assert calibration["error"].abs().median() < 0.1
+    assert {entry["level"] for entry in manifest["calibration"]} == {"lowest", "middle", "highest"}
     injector = pd.read_parquet(out / "injector.parquet")
+    assert injector["slot"].tolist()[0] == 0
+    assert (np.diff(injector["slot"]) <= 1).all()
     assert len(injector) >= 0.9 * sum(m["latency_s"] for m in run["measured"]) / 0.1
     assert "<html" in (out / "report.html").read_text()[:500].lower()
     again = run_testbed("run", small, "--out", out, check=False)

@@ -17,6 +17,7 @@ from orchestrator.engine import (
     simulate_batch,
     simulate_chain,
     split_costs,
+    turns_of,
 )
 from orchestrator.plan import Allocation, Radio, RoundPlan, fixed_allocation, plan_round, radio_of
 from orchestrator.scenario import validate
@@ -434,6 +435,25 @@ def test_a_sequential_station_serves_one_at_a_time_and_never_idles_without_cause
 
 
 # --- many rounds ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda p: p.name)
+def test_a_rounds_own_order_changes_nothing(scheme):
+    plan, radio, gain, slot_s, start_s = random_case(np.random.default_rng(5), scheme)
+    times = simulate(plan, radio, gain, slot_s, start_s)
+    turns = turns_of(times.spans, plan.clients, plan.iterations)
+    again = simulate(plan, radio, gain, slot_s, start_s, turns=turns)
+    assert (again.spans == times.spans).all()
+
+
+def test_a_station_waits_for_whose_turn_it_is():
+    """Clients 1 and 2 are ready first; told to serve client 3 first, the downlink stands still."""
+    plan, radio = by_hand("cpsfl", **CONTENTION)
+    turns = np.array([[[0], [1], [2]], [[1], [2], [0]]])
+    turns.flags.writeable = False
+    times = simulate(plan, radio, np.ones((3, 100)), 0.1, turns=turns)
+    assert starts_and_ends(times, "SG") == near([(2.1, 3.1), (3.1, 4.1), (1.1, 2.1)])
+    assert (turns_of(times.spans, 3, 1)[1] == turns[1]).all()
 
 
 def paper_like(**workload):

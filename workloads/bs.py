@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 
 from testbed import transport, wire
@@ -19,6 +20,7 @@ from testbed.paradigm import Paradigm
 from testbed.schedule import Schedule, Start
 from testbed.transport import Manner
 from testbed.wire import Header, Kind
+from workloads.probe import Probe, Received, exchange
 from workloads.uav import Span, settle
 from workloads.work import BatchResult, RoundSizes, ServerWork
 
@@ -96,6 +98,9 @@ class BaseStation:
             if order["kind"] == "count":
                 self.control.send("counts", sent=self._count())
                 continue
+            if order["kind"] == "probe":
+                self.control.send("probed", received=self._probe(order))
+                continue
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
             settle()
             self.control.send("ready")
@@ -121,6 +126,18 @@ class BaseStation:
             for client, link in self.links.items()
             for counts in link.count()
         ]
+
+    def _probe(self, order: Message) -> list[Received]:
+        """All links' part of a calibration, a thread each."""
+        probes = [Probe(*fields) for fields in order["probes"]]
+        clock = EmulatedClock(**order["clock"])
+
+        def of_link(client: int) -> list[Received]:
+            own = [probe for probe in probes if probe.client == client]
+            return exchange(self.links[client], own, clock, self.credit_s, at_uav=False)
+
+        with ThreadPoolExecutor(self.clients) as pool:
+            return [row for rows in pool.map(of_link, self.links) for row in rows]
 
 
 class ServerRound:

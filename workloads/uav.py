@@ -9,6 +9,7 @@ from testbed.clock import EmulatedClock
 from testbed.node_control import Message, NodeControl
 from testbed.transport import Manner
 from testbed.wire import Header, Kind
+from workloads.probe import Probe, Received, exchange
 from workloads.work import ClientWork, RoundSizes
 
 Span = tuple[int, int, str, float, float, int]
@@ -66,6 +67,9 @@ class Uav:
                 sent = [[self.client, asdict(counts)] for counts in self.link.count()]
                 self.control.send("counts", sent=sent)
                 continue
+            if order["kind"] == "probe":
+                self.control.send("probed", received=self._probe(order))
+                continue
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
             settle()
             self.control.send("ready")
@@ -79,6 +83,12 @@ class Uav:
                 overruns_s=overruns,
                 cpu_s=time.process_time() - cpu_s,
             )
+
+    def _probe(self, order: Message) -> list[Received]:
+        """This link's part of a calibration."""
+        probes = [Probe(*fields) for fields in order["probes"]]
+        clock = EmulatedClock(**order["clock"])
+        return exchange(self.link, probes, clock, self.credit_s, at_uav=True)
 
     def round(self, order: Message, clock: EmulatedClock) -> tuple[list[Span], list[float]]:
         """One round; answers with this node's steps and how much each computing step overran."""
