@@ -101,9 +101,9 @@ def _observed(done: "Emulation") -> Iterator[tuple[str, float, str]]:
         sizes = done.calibration.assign(error=done.calibration["error"].abs())
         links = sizes.groupby(["direction", "client"], as_index=False)["error"].median()
         worst_link = links.iloc[int(links["error"].argmax())]
-        worst = sizes.iloc[int(sizes["error"].argmax())]
-        where = f"{worst_link['direction']} {worst_link['client']}; worst {worst['error']:.2g}: "
-        where += f"{worst['direction']} {worst['client']} at its {worst['level']} rate"
+        probe = sizes.iloc[int(sizes["error"].argmax())]
+        where = f"{worst_link['direction']} {worst_link['client']}; worst {probe['error']:.2g}: "
+        where += f"{probe['direction']} {probe['client']} at its {probe['level']} rate"
         yield "calibration_error", float(worst_link["error"]), where
 
     injector = pd.concat(done.injector)
