@@ -35,10 +35,11 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$", max_length=80)]
 
 RESERVED = {
-    *("study", "point", "mode", "seed", "status", "valid", "kind", "round", "split", "start_s"),
-    *("latency_s", "max_energy_j", "objective", "decision_s", "client", "iteration", "step"),
-    *("end_s", "bytes", "part", "seconds", "check", "limit", "value", "ok", "detail", "rounds"),
-    *("energy_j", "loss", "accuracy", "time_s", "wall_s", "started", "host", "revision", "dirty"),
+    *("study", "point", "mode", "seed", "status", "valid", "rounds", "kind", "round", "split"),
+    *("start_s", "end_s", "latency_s", "predicted_latency_s", "predicted_wire_latency_s"),
+    *("max_energy_j", "objective", "client", "iteration", "step", "bytes", "part", "seconds"),
+    *("check", "limit", "value", "ok", "detail", "time_s", "loss", "accuracy", "wall_s"),
+    *("started", "host", "revision", "dirty"),
 }
 """Columns of the results that an axis would hide."""
 
@@ -193,6 +194,10 @@ class Study(Section):
         for name in [*self.axes, *drawn]:
             if name in RESERVED:
                 raise ValueError(f"axes: {name!r} is a column of the results; name it otherwise")
+        if "paradigm" in drawn or (
+            (own := self.axes.get("paradigm")) and (own.values is None or own.key is not None)
+        ):
+            raise ValueError("axes: 'paradigm' must be a list of paradigms, and nothing else")
         if double := drawn & self.axes.keys():
             raise ValueError(f"axes: {min(double)!r} stands twice")
         known = {*self.axes, *drawn}

@@ -72,34 +72,33 @@ class CampaignFolder:
             raise InputError(f"{self.path}: not the directory of a campaign: no {CAMPAIGN} in it")
         return load_campaign(self.path)
 
-    def folder(self, point: Point) -> Path:
-        """Where the point's files are, if it is finished."""
-        return self._points / point.id
+    def finished(self, points: Iterable[Point]) -> dict[str, Path]:
+        """The folders of those of the points that are finished, by identity.
 
-    def finished(self, points: Iterable[Point]) -> dict[str, Point]:
-        """Those of the points that are finished, by identity."""
-        return {point.id: point for point in points if self.folder(point).is_dir()}
+        A point that was made before the scenario had some key bears another name; what it was made
+        with is resolved as it would be today, so that it is found all the same.
+        """
+        ids = {point.id for point in points}
+        here = {path.name: path for path in self._points.glob("[!.]*")}
+        found = {id_: path for id_, path in here.items() if id_ in ids}
+        if len(found) < len(ids):
+            for name in here.keys() - ids:
+                with contextlib.suppress(InputError):
+                    found.setdefault(stored_point(here[name]).id, here[name])
+        return {id_: path for id_, path in found.items() if id_ in ids}
 
-    def manifest(self, point: Point) -> dict[str, Any]:
-        """A finished point's manifest."""
-        text = (self.folder(point) / MANIFEST).read_text(encoding="utf-8")
-        manifest: dict[str, Any] = json.loads(text)
-        return manifest
-
-    def store(self, id_: str, files: Files) -> None:
-        """Put a point's files into their place, all at once; what was there before gives way."""
+    def store(self, id_: str, files: Files, instead: Path | None = None) -> None:
+        """Put a point's files into their place, all at once; `instead` of an older folder."""
         place, part = self._points / id_, self._points / f".{id_}.part"
         for name, data in files.items():
             path = part / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        if place.exists():
-            aside = self._points / f".{id_}.old.part"
-            place.rename(aside)
-            part.rename(place)
-            shutil.rmtree(aside)
-        else:
-            part.rename(place)
+        if instead is not None:
+            instead.rename(self._points / f".{id_}.old.part")
+        part.rename(place)
+        if instead is not None:
+            shutil.rmtree(self._points / f".{id_}.old.part")
         (self._failures / f"{id_}.json").unlink(missing_ok=True)
 
     def store_failure(self, id_: str, failure: dict[str, Any]) -> None:
@@ -125,6 +124,12 @@ class CampaignFolder:
 
     def _visible(self) -> Iterator[Path]:
         return (path for path in self.path.iterdir() if path.name != ".lock")
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """The manifest of a finished point's folder."""
+    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    return manifest
 
 
 def stored_point(folder: Path) -> Point:

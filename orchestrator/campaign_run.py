@@ -16,7 +16,7 @@ import numpy as np
 
 from ns3_scenarios.channel import ChannelSettings
 from orchestrator.campaign import Campaign, Point, cells
-from orchestrator.campaign_folder import CampaignFolder, distinct
+from orchestrator.campaign_folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign_point import play
 from orchestrator.channel import channel_settings
 from orchestrator.manifest import now, source_sha256
@@ -54,6 +54,10 @@ class Cluster:
     """Processes on this machine; None: one a core."""
 
 
+HERE = Cluster()
+"""This machine, all cores."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a run of a campaign came to."""
@@ -71,7 +75,7 @@ def run_campaign(
     campaign: Campaign,
     folder: CampaignFolder,
     *,
-    cluster: Cluster = Cluster(),
+    cluster: Cluster = HERE,
     retry_invalid: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Outcome:
@@ -90,24 +94,26 @@ def run_campaign(
     """
     points = distinct(cells(campaign))
     with folder.held(campaign):
-        done = set(folder.finished(points.values()))
-        if retry_invalid:
-            done -= {id_ for id_ in done if not folder.manifest(points[id_])["valid"]}
+        here = folder.finished(points.values())
+        done = {
+            id_ for id_, path in here.items() if not retry_invalid or manifest_of(path)["valid"]
+        }
         missing = [point for id_, point in points.items() if id_ not in done]
         made, failed = 0, {}
         progress(len(done), len(points))
         if missing:
             with contextlib.closing(computed(missing, campaign.seed, cluster)) as answers:
                 for answer in answers:
+                    id_ = answer["id"]
                     if "files" in answer:
-                        folder.store(answer["id"], answer["files"])
+                        folder.store(id_, answer["files"], here.get(id_))
                         made += 1
                     else:
-                        folder.store_failure(answer["id"], answer["failure"])
-                        failed[answer["id"]] = answer["failure"]["failure"]
+                        folder.store_failure(id_, answer["failure"])
+                        failed[id_] = answer["failure"]["failure"]
                     progress(len(done) + made, len(points))
         finished = folder.finished(points.values())
-    invalid = sum(not folder.manifest(point)["valid"] for point in finished.values())
+    invalid = sum(not manifest_of(path)["valid"] for path in finished.values())
     return Outcome(len(points), made, failed, invalid)
 
 
@@ -240,7 +246,10 @@ def _local_cluster(workers: int) -> Any:
     }
     return SpecCluster(
         workers=specs,
-        scheduler={"cls": Scheduler, "options": common | {"port": 0}},
+        scheduler={
+            "cls": Scheduler,
+            "options": common | {"port": 0, "dashboard_address": "127.0.0.1:0"},
+        },
         security=common["security"],
         silence_logs=logging.ERROR,
     )

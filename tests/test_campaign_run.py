@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from small_campaign import campaign_tree, write_campaign
 
 from orchestrator.campaign import cells, load_campaign
-from orchestrator.campaign_folder import CampaignFolder, distinct
+from orchestrator.campaign_folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign_run import Cluster, Outcome, run_campaign
 from testbed.errors import InputError
 
@@ -44,27 +45,38 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_finished_points_hold_their_rounds_steps_and_what_made_them(small: Path) -> None:
-    folder = CampaignFolder(small)
-    points = distinct(cells(folder.campaign()))
-    assert len(points) == 8
-    for point in points.values():
-        rounds = pd.read_parquet(folder.folder(point) / "rounds.parquet")
+    points = distinct(cells(load_campaign(small)))
+    finished = CampaignFolder(small).finished(points.values())
+    assert len(finished) == len(points) == 8
+    for id_, path in finished.items():
+        assert path.name == id_
+        scenario = points[id_].scenario
+        rounds = pd.read_parquet(path / "rounds.parquet")
         assert rounds["round"].tolist() == [0, 1, 2]
-        assert set(rounds["paradigm"]) == {point.scenario.paradigm}
-        steps = pd.read_parquet(folder.folder(point) / "predicted.parquet")
+        assert set(rounds["paradigm"]) == {scenario.paradigm}
+        steps = pd.read_parquet(path / "predicted.parquet")
         assert set(steps["round"]) == {0}
-        manifest = folder.manifest(point)
-        assert manifest["seed"] == point.scenario.seed
-        assert {
-            "revision",
-            "dirty",
-            "source_sha256",
-            "kernel",
-            "cpu",
-            "sysctls",
-            "packages",
-        } <= set(manifest)
+        manifest = manifest_of(path)
+        assert manifest["seed"] == scenario.seed
+        assert {"revision", "dirty", "source_sha256", "kernel", "cpu"} <= set(manifest)
+        assert {"sysctls", "packages", "python", "host", "wall_s"} <= set(manifest)
         assert (manifest["status"], manifest["valid"]) == ("complete", True)
+
+
+def test_points_of_a_time_when_scenarios_had_fewer_keys_are_found(
+    tmp_path: Path, small: Path
+) -> None:
+    shutil.copytree(small, tmp_path / "old")
+    for number, path in enumerate(sorted((tmp_path / "old" / "points").iterdir())):
+        about = json.loads((path / "point.json").read_text())
+        scenario = json.loads(about["scenario"])
+        del scenario["emulation"]["mtu"]
+        about["scenario"] = json.dumps(scenario)
+        (path / "point.json").write_text(json.dumps(about))
+        path.rename(path.with_name(f"{number:016x}"))
+    folder = CampaignFolder(tmp_path / "old")
+    assert len(folder.finished(distinct(cells(folder.campaign())).values())) == 8
+    assert run(tmp_path / "old", tmp_path / "old").made == 0
 
 
 def test_a_finished_campaign_computes_nothing_again(small: Path) -> None:

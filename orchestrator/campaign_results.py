@@ -1,0 +1,217 @@
+"""The results of a campaign: a few Parquet tables, each row with the place it has in its study.
+
+Every table begins with the columns of `PLACE`, then has one column an axis of any study (empty
+where a study has no such axis), then its own, which `TABLES` names. A point that fills cells of
+several studies stands in each of them.
+"""
+
+from collections.abc import Container, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from orchestrator.campaign import Campaign, Cell, cells
+from orchestrator.campaign_folder import CampaignFolder, manifest_of
+from orchestrator.files import write_whole
+
+PLACE = {
+    "study": pa.string(),
+    "point": pa.string(),
+    "mode": pa.string(),
+    "seed": pa.int64(),
+    "paradigm": pa.string(),
+}
+"""Columns that every table begins with."""
+
+TABLES: dict[str, dict[str, pa.DataType]] = {
+    "points": {
+        "status": pa.string(),
+        "valid": pa.bool_(),
+        "rounds": pa.int64(),
+        "latency_s": pa.float64(),
+        "max_energy_j": pa.float64(),
+        "objective": pa.float64(),
+        "predicted_latency_s": pa.float64(),
+        "predicted_wire_latency_s": pa.float64(),
+        "wall_s": pa.float64(),
+        "started": pa.string(),
+        "host": pa.string(),
+        "revision": pa.string(),
+        "dirty": pa.bool_(),
+    },
+    "rounds": {
+        "kind": pa.string(),
+        "round": pa.int64(),
+        "split": pa.int64(),
+        "start_s": pa.float64(),
+        "latency_s": pa.float64(),
+        "max_energy_j": pa.float64(),
+        "objective": pa.float64(),
+    },
+    "steps": {
+        "kind": pa.string(),
+        "round": pa.int64(),
+        "client": pa.int32(),
+        "iteration": pa.int32(),
+        "step": pa.string(),
+        "start_s": pa.float64(),
+        "end_s": pa.float64(),
+        "bytes": pa.int64(),
+    },
+    "budget": {"round": pa.int64(), "part": pa.string(), "seconds": pa.float64()},
+    "validity": {
+        "check": pa.string(),
+        "limit": pa.float64(),
+        "value": pa.float64(),
+        "ok": pa.bool_(),
+        "detail": pa.string(),
+    },
+    "learning": {
+        "round": pa.int64(),
+        "client": pa.int64(),
+        "iteration": pa.int64(),
+        "time_s": pa.float64(),
+        "loss": pa.float64(),
+        "accuracy": pa.float64(),
+    },
+}
+"""By table: its own columns and their types. Times are emulated seconds, but for `wall_s`."""
+
+KINDS = ("predicted", "predicted_wire", "measured")
+MEANS = ("latency_s", "max_energy_j", "objective")
+
+
+def write_results(folder: CampaignFolder, campaign: Campaign) -> Path:
+    """Gather what the finished points hold into the data set, `results/` of the directory.
+
+    Returns:
+        The folder of the tables, one Parquet file each, by the names of `TABLES`.
+    """
+    results = folder.path / "results"
+    results.mkdir(exist_ok=True)
+    placed = cells(campaign)
+    axes = _axis_types(placed)
+    finished = folder.finished([cell.point for cell in placed])
+    failed = folder.failures([cell.point for cell in placed])
+    for name, own in TABLES.items():
+        schema = pa.schema([*PLACE.items(), *axes.items(), *own.items()])
+        tables = (
+            read.assign(**_place(cell))
+            for cell in placed
+            if (read := _read(name, cell, finished.get(cell.point.id), failed)) is not None
+        )
+        write_whole(results / f"{name}.parquet", partial(_write, schema=schema, tables=tables))
+    return results
+
+
+def _read(name: str, cell: Cell, point: Path | None, failed: Container[str]) -> pd.DataFrame | None:
+    """A point's own columns of a table; None if it has none to give."""
+    if name == "points":
+        status = "failed" if cell.point.id in failed else "missing"
+        return pd.DataFrame([{"status": status}]) if point is None else _summary(cell, point)
+    if point is None:
+        return None
+    if name == "steps":
+        return _steps(point)
+    if name == "validity":
+        return pd.DataFrame(manifest_of(point)["validity"])
+    file = point / f"{name}.parquet"
+    return pd.read_parquet(file) if file.is_file() else None
+
+
+def _place(cell: Cell) -> dict[str, Any]:
+    return {
+        "study": cell.study,
+        "point": cell.point.id,
+        "mode": cell.point.mode,
+        "seed": cell.seed,
+        **cell.axes,
+        "paradigm": cell.point.scenario.paradigm,
+    }
+
+
+def study_counts(
+    folder: CampaignFolder, campaign: Campaign
+) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
+    """How far a campaign is: a row a study and mode, and why points failed, by identity."""
+    placed = cells(campaign)
+    points = [cell.point for cell in placed]
+    finished, failures = folder.finished(points), folder.failures(points)
+    valid = {id_ for id_, path in finished.items() if manifest_of(path)["valid"]}
+    rows = [
+        {
+            "study": cell.study,
+            "mode": cell.point.mode,
+            "cells": 1,
+            "finished": cell.point.id in finished,
+            "not valid": cell.point.id in finished and cell.point.id not in valid,
+            "failed": cell.point.id in failures,
+            "missing": cell.point.id not in finished,
+        }
+        for cell in placed
+    ]
+    table = pd.DataFrame(rows).groupby(["study", "mode"], sort=False).sum().reset_index()
+    return table, failures
+
+
+def _write(path: Path, schema: pa.Schema, tables: Iterator[pd.DataFrame]) -> None:
+    """A few points at a time, so that no campaign is too large for memory."""
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        waiting: list[pa.Table] = []
+        for table in tables:
+            table = table.reindex(columns=schema.names)
+            waiting.append(pa.Table.from_pandas(table, schema, preserve_index=False))
+            if sum(part.num_rows for part in waiting) > 100_000:
+                writer.write_table(pa.concat_tables(waiting))
+                waiting.clear()
+        writer.write_table(pa.concat_tables([schema.empty_table(), *waiting]))
+
+
+def _axis_types(placed: Sequence[Cell]) -> dict[str, pa.DataType]:
+    """A column for each axis; text where its values are of several types."""
+    labels: dict[str, list[Any]] = {}
+    for cell in placed:
+        for name, label in cell.axes.items():
+            if name not in PLACE:
+                labels.setdefault(name, []).append(label)
+    found = {}
+    for name, values in labels.items():
+        kinds = {type(value) for value in values}
+        if kinds == {bool}:
+            found[name] = pa.bool_()
+        elif kinds == {int}:
+            found[name] = pa.int64()
+        elif kinds <= {int, float}:
+            found[name] = pa.float64()
+        else:
+            found[name] = pa.string()
+    return found
+
+
+def _summary(cell: Cell, point: Path) -> pd.DataFrame:
+    """One row: what the point came to on average over its rounds, and what made it."""
+    rounds = pd.read_parquet(point / "rounds.parquet")
+    means = rounds.groupby("kind")[list(MEANS)].mean()
+    main = "measured" if cell.point.mode == "run" else "predicted"
+    latencies = means["latency_s"].drop("measured", errors="ignore").add_suffix("_latency_s")
+    manifest = manifest_of(point)
+    made = {name: manifest.get(name) for name in TABLES["points"] if name in manifest}
+    count = int((rounds["kind"] == main).sum())
+    row = {**made, "status": "finished", "rounds": count, **means.loc[main], **latencies}
+    return pd.DataFrame([row])
+
+
+def _steps(point: Path) -> pd.DataFrame | None:
+    tables = [
+        pd.read_parquet(file).assign(kind=kind)
+        for kind in KINDS
+        if (file := point / f"{kind}.parquet").is_file()
+    ]
+    if not tables:
+        return None
+    table = pd.concat(tables)
+    return table.assign(step=table["step"].astype(str))

@@ -1,0 +1,232 @@
+"""A campaign's points computed again, here and now, and held against what was stored.
+
+What the engine predicted must come out the same to the last bit; on another kind of processor the
+last bits of logarithms may differ, which is said. What was measured must come out within a
+tolerance. Whatever differs is named, and so is every difference of the two environments.
+"""
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.campaign import Cell, cells
+from orchestrator.campaign_folder import CampaignFolder, manifest_of, stored_point
+from orchestrator.campaign_point import Files
+from orchestrator.campaign_run import HERE, Cluster, computed
+from orchestrator.manifest import environment
+from orchestrator.run import MANIFEST
+from testbed.errors import InputError
+
+EXACT = 1e-12
+"""Relative difference up to which predictions count as equal."""
+TOLERANCE = 0.05
+"""Of measured latencies, relative."""
+
+Verdict = Literal["equal", "rounding", "within", "differs", "failed"]
+SAYS: dict[Verdict, str] = {
+    "equal": "equal bit for bit",
+    "rounding": f"equal to {EXACT:g}",
+    "within": "within the tolerance",
+    "differs": "DIFFERS",
+    "failed": "FAILED",
+}
+CLOCKED = {"decision_s"}
+"""Columns of real time, which no two runs share."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A point computed again."""
+
+    cell: Cell
+    """One of the cells that it fills."""
+    verdict: Verdict
+    detail: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether it gave the same answer."""
+        return self.verdict not in {"differs", "failed"}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What came of it."""
+
+    replays: list[Replay]
+    environment: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """What differs between then and now: value then, value now."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all points gave the same answer."""
+        return all(replay.ok for replay in self.replays)
+
+    def lines(self) -> Iterator[str]:
+        """What came of it, in words: verdicts counted, and every difference."""
+        for verdict, says in SAYS.items():
+            found = [replay for replay in self.replays if replay.verdict == verdict]
+            if found:
+                yield f"{len(found)} points {says}"
+            for replay in found:
+                if replay.detail:
+                    axes = ", ".join(
+                        f"{name} = {label}" for name, label in replay.cell.axes.items()
+                    )
+                    place = f"{replay.cell.study} ({axes}), seed {replay.cell.seed}"
+                    yield f"  {replay.cell.point.id} {place}: {replay.detail}"
+        if not self.environment:
+            yield "The environment is the same."
+        for name, (then, now) in self.environment.items():
+            yield f"environment: {name}: {then} there, {now} here"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "ok": self.ok,
+            "points": [
+                {
+                    "point": replay.cell.point.id,
+                    "study": replay.cell.study,
+                    "axes": replay.cell.axes,
+                    "seed": replay.cell.seed,
+                    "mode": replay.cell.point.mode,
+                    "verdict": SAYS[replay.verdict],
+                    "detail": replay.detail,
+                }
+                for replay in self.replays
+            ],
+            "environment": {
+                name: {"then": then, "now": now} for name, (then, now) in self.environment.items()
+            },
+        }
+
+
+def verify(
+    folder: CampaignFolder,
+    *,
+    sample: int | None = None,
+    tolerance: float = TOLERANCE,
+    cluster: Cluster = HERE,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Verification:
+    """Compute finished points again and compare.
+
+    Args:
+        folder: The campaign's directory; nothing in it changes.
+        sample: So many points, drawn by the campaign's seed; None: all.
+        tolerance: Relative, of each measured round's latency.
+        cluster: Who computes.
+        progress: Told how far it is.
+
+    Raises:
+        InputError: The directory holds no finished points, or the cluster cannot be used.
+        RunError: All workers were lost.
+    """
+    campaign = folder.campaign()
+    by_id = {cell.point.id: cell for cell in cells(campaign)}
+    finished = folder.finished([cell.point for cell in by_id.values()])
+    if not finished:
+        raise InputError(f"{folder.path}: no point is finished yet")
+    chosen = sorted(finished)
+    if sample is not None and sample < len(chosen):
+        rng = np.random.default_rng(campaign.seed)
+        chosen = sorted(rng.choice(chosen, sample, replace=False).tolist())
+    replays: list[Replay] = []
+    environments: dict[str, tuple[str, str]] = {}
+    points = [stored_point(finished[id_]) for id_ in chosen]
+    with contextlib.closing(computed(points, campaign.seed, cluster)) as answers:
+        for answer in answers:
+            id_ = answer["id"]
+            if "failure" in answer:
+                replays.append(Replay(by_id[id_], "failed", answer["failure"]["failure"]))
+            else:
+                verdict, detail = compare(finished[id_], answer["files"], tolerance)
+                replays.append(Replay(by_id[id_], verdict, detail))
+                now = json.loads(answer["files"][MANIFEST])
+                environments |= environment_differences(manifest_of(finished[id_]), now)
+            progress(len(replays), len(points))
+    order = {id_: at for at, id_ in enumerate(by_id)}
+    replays.sort(key=lambda replay: order[replay.cell.point.id])
+    return Verification(replays, dict(sorted(environments.items())))
+
+
+def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[Verdict, str]:
+    """A stored point against its replay: the verdict, and what differs first or most."""
+    worst = 0.0
+    measured = ""
+    for name in ("rounds", "predicted", "predicted_wire"):
+        if f"{name}.parquet" not in files:
+            continue
+        then = pd.read_parquet(stored / f"{name}.parquet")
+        now = pd.read_parquet(io.BytesIO(files[f"{name}.parquet"]))
+        if then.shape != now.shape or list(then) != list(now):
+            return "differs", f"{name}: {then.shape} there, {now.shape} here (rows, columns)"
+        if name == "rounds" and "measured" in set(then["kind"]):
+            verdict, measured = _measured(then, now, tolerance)
+            if verdict == "differs":
+                return verdict, measured
+            then, now = (t[t["kind"] != "measured"] for t in (then, now))
+        for column, apart in _apart(then, now):
+            worst = max(worst, float(apart.max(initial=0.0)))
+            if worst > EXACT:
+                row = int(apart.argmax())
+                at = int(then["round"].iloc[row])
+                values = f"{then[column].iloc[row]} there, {now[column].iloc[row]} here"
+                return "differs", f"{name}, round {at}: {column} {values}"
+    if measured:
+        return "within", measured
+    return ("equal", "") if worst == 0 else ("rounding", f"largest difference {worst:.1e}")
+
+
+def _apart(then: pd.DataFrame, now: pd.DataFrame) -> Iterator[tuple[str, Any]]:
+    """For each column, how far its rows are apart: relative for numbers, else 0 or infinite."""
+    for column in then.columns.difference(CLOCKED, sort=False):
+        a, b = then[column].to_numpy(), now[column].to_numpy()
+        if a.dtype.kind == "f":
+            with np.errstate(invalid="ignore", divide="ignore"):
+                relative = np.abs(a - b) / np.maximum(np.abs(a), np.abs(b))
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            yield column, np.where(same, 0.0, np.nan_to_num(relative, nan=np.inf))
+        else:
+            yield column, np.where(a == b, 0.0, np.inf)
+
+
+def _measured(then: pd.DataFrame, now: pd.DataFrame, tolerance: float) -> tuple[Verdict, str]:
+    columns = ["round", "latency_s"]
+    there, here = (t.loc[t["kind"] == "measured", columns].to_numpy(float) for t in (then, now))
+    apart = here[:, 1] / there[:, 1] - 1
+    worst = int(np.abs(apart).argmax())
+    text = (
+        f"measured, round {there[worst, 0]:.0f}: {there[worst, 1]:.4f} s there, "
+        f"{here[worst, 1]:.4f} s here ({apart[worst]:+.2%})"
+    )
+    return ("differs" if abs(apart[worst]) > tolerance else "within"), text
+
+
+def environment_differences(
+    then: dict[str, Any], now: dict[str, Any]
+) -> dict[str, tuple[str, str]]:
+    """What results may depend on and is not the same in two manifests."""
+    a, b = (_flat({name: manifest.get(name) for name in environment()}) for manifest in (then, now))
+    return {
+        name: (a.get(name, "absent"), b.get(name, "absent"))
+        for name in sorted(a.keys() | b.keys())
+        if a.get(name) != b.get(name)
+    }
+
+
+def _flat(tree: dict[str, Any]) -> dict[str, str]:
+    """Inner dictionaries unfolded: `packages numpy`."""
+    flat: dict[str, str] = {}
+    for name, value in tree.items():
+        inner = value if isinstance(value, dict) else {"": value}
+        flat |= {f"{name} {key}".strip(): str(each) for key, each in inner.items()}
+    return flat
