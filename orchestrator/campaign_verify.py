@@ -188,7 +188,7 @@ def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[V
 
 def _apart(then: pd.DataFrame, now: pd.DataFrame) -> Iterator[tuple[str, Any]]:
     """For each column, how far its rows are apart: relative for numbers, else 0 or infinite."""
-    for column in then.columns.difference(CLOCKED, sort=False):
+    for column in then.columns.difference(list(CLOCKED), sort=False):
         a, b = then[column].to_numpy(), now[column].to_numpy()
         if a.dtype.kind == "f":
             with np.errstate(invalid="ignore", divide="ignore"):

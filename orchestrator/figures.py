@@ -1,12 +1,38 @@
 """The paper's figures, drawn: a comparison of paradigms over one quantity, and timelines."""
 
+from typing import Any
+
+import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from orchestrator.report import STEP_COLOURS
+from orchestrator.report import STEP_COLOURS, paradigm_title
 from testbed.paradigm import paradigm
 from testbed.timeline import STEPS, Timeline
+
+WIDTH_IN = 3.5
+"""A column of a two-column paper."""
+
+STYLE: dict[Any, Any] = {
+    "font.family": "STIXGeneral",
+    "mathtext.fontset": "stix",
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 0.9,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "pdf.fonttype": 42,  # TrueType, embedded: what publishers' checks ask for
+    "savefig.dpi": 300,
+}
+"""A paper's fonts and lines."""
 
 STYLES = {
     "cpsfl": ("#d55e00", "-", "o"),
@@ -20,6 +46,19 @@ STYLES = {
 """Colour, line and marker of each paradigm; colours tell apart under colour blindness."""
 
 
+COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKERS = "osD^v<>"
+
+
+def style(axis: str | None, value: str, number: int) -> tuple[str, str, str]:
+    """Colour, line and marker of a line: a paradigm's own, else by its number."""
+    if axis == "paradigm" and value in STYLES:
+        return STYLES[value]
+    lines = ("-", "--", ":")
+    turn, place = divmod(number, len(COLOURS))
+    return COLOURS[place], lines[turn % len(lines)], MARKERS[place]
+
+
 def comparison(table: pd.DataFrame, x_label: str) -> Figure:
     """Average per-round latency over x, a line a paradigm.
 
@@ -27,29 +66,81 @@ def comparison(table: pd.DataFrame, x_label: str) -> Figure:
         table: Columns x, paradigm, latency_s, latency_ci95_s (half the interval's width).
         x_label: The quantity on the x axis.
     """
-    figure = Figure(figsize=(5.2, 3.8), layout="constrained")
+    known = table[table["paradigm"].isin(list(STYLES))]
+    return lines(
+        known.rename(columns={"latency_s": "y", "latency_ci95_s": "y_ci95"}),
+        x="x",
+        lines="paradigm",
+        x_label=x_label,
+        y_label="Average per-round latency (s)",
+    )
+
+
+def lines(table: pd.DataFrame, *, x: str, lines: str | None, x_label: str, y_label: str) -> Figure:
+    """A quantity over an axis with its intervals, a line for each value of another axis.
+
+    Args:
+        table: The columns `x` and `lines`, y, y_ci95 (half the interval's width).
+        x: Column of the axis that runs along the figure: numbers, or names of equal distance.
+        lines: Column that tells the lines apart; None: one line.
+        x_label: The quantity on the x axis.
+        y_label: The quantity on the y axis.
+    """
+    scale = mpl.rcParams["font.size"] / 10
+    figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
     axes = figure.add_subplot()
-    for name, (colour, line, marker) in STYLES.items():
-        rows = table[table["paradigm"] == name]
-        if len(rows):
-            axes.errorbar(
-                rows["x"],
-                rows["latency_s"],
-                yerr=rows["latency_ci95_s"],
-                label=paradigm(name).title,
-                color=colour,
-                linestyle=line,
-                marker=marker,
-                markersize=4,
-                markerfacecolor="white",
-                capsize=2,
-            )
-    axes.set_xlabel(x_label)
-    axes.set_ylabel("Average per-round latency (s)")
-    axes.set_xticks(sorted(table["x"].unique()))
+    places = table[x].drop_duplicates().tolist()
+    numeric = all(isinstance(place, (int, float)) for place in places)
+    values = table[lines].drop_duplicates().tolist() if lines else [""]
+    ordered = [v for v in STYLES if v in values] if lines == "paradigm" else []
+    ordered += [value for value in values if value not in ordered]
+    for number, value in enumerate(ordered):
+        rows = table[table[lines] == value] if lines else table
+        colour, line, marker = style(lines, str(value), number)
+        axes.errorbar(
+            rows[x] if numeric else [places.index(place) for place in rows[x]],
+            rows["y"],
+            yerr=rows["y_ci95"],
+            label=paradigm_title(str(value)) if lines == "paradigm" else str(value),
+            color=colour,
+            linestyle=line,
+            marker=marker,
+            markersize=4 * scale,
+            markerfacecolor="white",
+            capsize=2 * scale,
+        )
+    axes.set(xlabel=x_label, ylabel=y_label)
+    if not numeric:
+        axes.set_xticks(range(len(places)), [str(place) for place in places])
+    elif len(places) <= 10:
+        axes.set_xticks(sorted(places))
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
+    if lines:
+        axes.legend(ncols=2, frameon=False)
+    return figure
+
+
+def errors(table: pd.DataFrame) -> Figure:
+    """How far measured rounds are from their predictions, a row a point.
+
+    Args:
+        table: Columns predicted_error and predicted_wire_error, fractions.
+    """
+    figure = Figure(figsize=(WIDTH_IN, 0.9 + 0.12 * min(len(table), 40)), layout="constrained")
+    axes = figure.add_subplot()
+    rows = table.head(40).iloc[::-1]
+    for column, label, colour in (
+        ("predicted_error", "payload only", "#0072b2"),
+        ("predicted_wire_error", "with frames", "#d55e00"),
+    ):
+        axes.plot(
+            100 * rows[column], range(len(rows)), "o", markersize=3, color=colour, label=label
+        )
+    axes.axvline(0, color="black", linewidth=0.6)
+    axes.set(xlabel="Measured above predicted (%)", ylabel="Emulated point", yticks=[])
+    axes.grid(alpha=0.3, axis="x")
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return figure
 
 

@@ -33,7 +33,7 @@ from testbed.timeline import STEPS
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-SCRIPTS = ("charts", "model", "timeline", "map", "panels", "page")
+SCRIPTS = ("charts", "frame", "model", "timeline", "map", "panels", "page")
 """In the order in which the page runs them; a later one builds on the earlier ones."""
 
 STEP_TITLES = {
@@ -635,8 +635,8 @@ def write_report(run_dir: Path) -> Path:
     return path
 
 
-def render(run: Run) -> str:
-    """The page of a run."""
+def render_page(template: str, scripts: Iterable[str], chart_data: Any, **context: Any) -> str:
+    """A page that needs nothing but itself, of a template, scripts and what these draw."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -647,17 +647,27 @@ def render(run: Run) -> str:
         "number": number,
         "plain": plain,
     }
-    script = "".join(_source(f"{name}.js") for name in SCRIPTS)
+    script = "".join(_source(f"{name}.js") for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    manifest, rounds = dict.fromkeys(MANIFEST) | run.manifest, run.rounds
-    by_step = budget_by_step(run)
-    return environment.from_string(_source("report.html")).render(
-        run=run,
-        manifest=manifest,
+    return environment.from_string(_source(template)).render(
         style=Markup(_source("report.css")),
         script=Markup(script),
         script_hash=digest,
-        data=Markup(_embedded(_chart_data(run))),
+        data=Markup(_embedded(chart_data)),
+        **context,
+    )
+
+
+def render(run: Run) -> str:
+    """The page of a run."""
+    manifest, rounds = dict.fromkeys(MANIFEST) | run.manifest, run.rounds
+    by_step = budget_by_step(run)
+    return render_page(
+        "report.html",
+        SCRIPTS,
+        _chart_data(run),
+        run=run,
+        manifest=manifest,
         short=headline(run),
         paradigm=paradigm_title(run.scenario.paradigm),
         split=_range(rounds["split"]) if len(rounds) else str(run.scenario.workload.split),

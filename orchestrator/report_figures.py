@@ -12,33 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from orchestrator.comparison import PARTS
+from orchestrator.figures import STYLE, WIDTH_IN
 from orchestrator.files import write_whole
 from orchestrator.report import STEP_COLOURS, Run, milliseconds, read_run
 from testbed.errors import InputError
 
-WIDTH_IN = 3.5
-"""A column of a two-column paper."""
 MOST_UAVS = 12
 """Rows of the Gantt chart; the first ones of more."""
-
-STYLE: dict[Any, Any] = {
-    "font.family": "STIXGeneral",
-    "mathtext.fontset": "stix",
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "axes.titlesize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "axes.linewidth": 0.6,
-    "lines.linewidth": 0.9,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "pdf.fonttype": 42,  # TrueType, embedded: what publishers' checks ask for
-    "savefig.dpi": 300,
-}
 
 RING_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from rich.table import Table
@@ -209,7 +210,8 @@ def run(
             outcomes = Outcomes(study, rows)
             table = outcomes.table()
             write_csv(out / f"{study.name}.csv", table)
-            write_figure(out / study.name, figures.comparison(table, study.x_label))
+            with mpl.rc_context(figures.STYLE):
+                write_figure(out / study.name, figures.comparison(table, study.x_label))
             findings += study.findings(outcomes)
     summary = Summary(findings)
     write_json(out / "summary.json", summary.to_json())

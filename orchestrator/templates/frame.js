@@ -1,0 +1,62 @@
+/* What frames every page: themes, copying, navigation. */
+
+/* Called when colours have changed. */
+const redraws = [];
+
+function themes() {
+  const names = { "light dark": "system", light: "light", dark: "dark" };
+  const order = Object.keys(names);
+  const root = document.documentElement;
+  let now = order[0];
+  try {
+    now = order.find((key) => key === localStorage.getItem("theme")) ?? now;
+  } catch {} // a page from a file may have no storage
+  const apply = () => {
+    root.style.colorScheme = now;
+    byId("theme").textContent = `Theme: ${names[now]}`;
+    forgetColours();
+    for (const redraw of redraws) redraw();
+  };
+  byId("theme").addEventListener("click", () => {
+    now = order[(order.indexOf(now) + 1) % order.length];
+    try {
+      localStorage.setItem("theme", now);
+    } catch {}
+    apply();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);
+  apply();
+}
+
+function copyButtons() {
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    button.addEventListener("click", async () => {
+      const source = byId(button.dataset.copy);
+      try {
+        await navigator.clipboard.writeText(source.textContent);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(source); // no clipboard: leave it selected
+        button.textContent = "Selected";
+      }
+      setTimeout(() => (button.textContent = "Copy"), 1500);
+    });
+  }
+}
+
+function markSection() {
+  const links = new Map(
+    [...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]),
+  );
+  const seen = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        for (const link of links.values()) link.classList.remove("here");
+        links.get(entry.target.id)?.classList.add("here");
+      }
+    },
+    { rootMargin: "-30% 0px -65% 0px" },
+  );
+  for (const section of document.querySelectorAll("main section")) seen.observe(section);
+}
