@@ -1,14 +1,15 @@
-"""The documentation is true: the key reference is what the models say, links lead somewhere."""
+"""The documentation is true: keys are as the models say, links lead somewhere, blocks have names.
+
+`test_doc_commands.py` runs its commands.
+"""
 
 import re
 from pathlib import Path
 
 import pytest
+from documents import PAGES, ROOT, read
 
 from orchestrator.reference import reference
-
-ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_every_scenario_key_is_documented_as_it_is() -> None:
@@ -21,3 +22,9 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_code_block_says_what_it_is(page: Path) -> None:
+    faults = read(page).faults
+    assert not faults, "\n".join(faults)
