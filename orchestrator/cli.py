@@ -6,6 +6,7 @@ input exits with status 2 and one line, a failed run with status 1.
 
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -126,10 +127,14 @@ def run(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier run in DIR.")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve a page on loopback that shows the run as it goes.")
+    ] = False,
 ) -> None:
     """Emulate rounds on real links and hold them against the prediction."""
     from orchestrator.channel import open_source
     from orchestrator.files import check_writable, write_json
+    from orchestrator.live import serve
     from orchestrator.policies import decider
     from orchestrator.run import run as run_scenario
     from orchestrator.run import run_folder
@@ -148,9 +153,10 @@ def run(
     with (
         run_folder(output, overwrite) as folder,
         open_source(parsed, trace_file) as source,
+        serve(parsed) if live else nullcontext() as view,
         shown("emulated s") as show,
     ):
-        done = run_scenario(parsed, source, folder, decide=decide, progress=show)
+        done = run_scenario(parsed, source, folder, decide=decide, progress=show, live=view)
     if json_file is not None:
         write_json(json_file, done.to_json())
     tables = [comparison_table(done), step_comparison_table(done), budget_table(done)]

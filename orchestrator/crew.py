@@ -24,6 +24,8 @@ class Crew:
 
     def __init__(self, world: World, stack: contextlib.ExitStack, timeout_s: float):
         self.world = world
+        self.hear: Callable[[Message], None] = lambda message: None
+        """Takes what nodes tell on the way (`progress`), whatever is waited for."""
         self._nodes: dict[str, NodeControl] = {}
         for name, sock in world.connect(timeout_s).items():
             self._nodes[name] = NodeControl(sock)
@@ -67,6 +69,9 @@ class Crew:
             for descriptor in ready:
                 if name := waiting.get(descriptor):
                     message = self._take_from(name)
+                    while message is not None and message["kind"] == "progress":
+                        self.hear(message)
+                        message = self._take_from(name)
                     if message is None:
                         continue
                     if message["kind"] != kind:

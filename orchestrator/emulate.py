@@ -19,6 +19,7 @@ from orchestrator.crew import BS, Crew, uav
 from orchestrator.engine import round_of, round_of_spans
 from orchestrator.files import write_whole
 from orchestrator.learning import computing_limit_s, learning_settings, place
+from orchestrator.live import Live
 from orchestrator.plan import (
     Allocation,
     Radio,
@@ -125,6 +126,7 @@ def emulate(
     *,
     decide: Decide | None = None,
     progress: Progress = lambda text, done, total: None,
+    live: Live | None = None,
 ) -> Generator[Emulation, None, None]:
     """Emulate the scenario's rounds; yields what there is after each round.
 
@@ -137,6 +139,7 @@ def emulate(
         folder: Existing folder that takes the nodes' logs and `adapters.safetensors`.
         decide: Who allocates; left out: the scenario's own split and shares.
         progress: Told how far the run is.
+        live: Told what happens within rounds.
 
     Raises:
         RunError: A node or link failed, or something took too long; nothing is left running.
@@ -147,7 +150,7 @@ def emulate(
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
     with _start(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
-        stage = _Stage(Crew(world, stack, STARTUP_TIMEOUT_S), scenario, foreseen)
+        stage = _Stage(Crew(world, stack, STARTUP_TIMEOUT_S), scenario, foreseen, live)
         stage.set_up(learning)
         radio = radio_of(scenario)
         if scenario.emulation.calibrate:
@@ -265,8 +268,11 @@ def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) ->
 class _Stage:
     """A scenario's rounds, played on the nodes of a world."""
 
-    def __init__(self, crew: Crew, scenario: Scenario, foreseen: Timeline):
+    def __init__(self, crew: Crew, scenario: Scenario, foreseen: Timeline, live: Live | None):
         self.crew = crew
+        self.live = live
+        if live is not None:
+            crew.hear = live.heard
         self.injector = crew.world.injector
         self.scenario = scenario
         longest_s = max(round_.latency_s for round_ in foreseen)
@@ -337,6 +343,15 @@ class _Stage:
         clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), round_.start_s, dilation)
         injector.epoch(clock, slot_s)
         self.crew.send_all("begin", **asdict(clock))
+        if self.live is not None:
+            self.live.begin(
+                round_of(round_.index, plan, expected),
+                clock,
+                first,
+                table.rates.uplink,
+                table.rates.gradient,
+                table.channel.position_m,
+            )
 
         text = f"round {round_.index + 1} of {scenario.rounds}"
 
@@ -354,6 +369,8 @@ class _Stage:
         nodes_s = sum(report["cpu_s"] for report in reports.values())
         done.machine.append(Machine.now().since(before, nodes_s))
         self._take(round_, reports, injector.report(), clock, table, done)
+        if self.live is not None:
+            self.live.finished(done.measured[-1])
 
     def _order(self, round_: _Round, sizes: RoundSizes, table: RateTable) -> None:
         plan, paradigm = round_.link_plan, self.scenario.scheme
@@ -374,7 +391,14 @@ class _Stage:
                 "slot_s": table.slot_s,
                 "seconds": seconds.clip(max=1e9).tolist(),
             }
-        self.crew.send(BS, "round", s_s=plan.s_s[:, 0].tolist(), gradient_s=estimate, **common)
+        self.crew.send(
+            BS,
+            "round",
+            s_s=plan.s_s[:, 0].tolist(),
+            gradient_s=estimate,
+            live=self.live is not None,
+            **common,
+        )
         for client in range(plan.clients):
             self.crew.send(
                 uav(client + 1),

@@ -14,6 +14,7 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.comparison import KEYS, PARTS, calibration_in_short
 from orchestrator.emulate import Emulation, Progress, emulate
 from orchestrator.files import write_json, write_whole
+from orchestrator.live import Live
 from orchestrator.manifest import manifest, now
 from orchestrator.predict import Decide
 from orchestrator.profiles import profile_of
@@ -66,6 +67,7 @@ def run(
     *,
     decide: Decide | None = None,
     progress: Progress = lambda text, done, total: None,
+    live: Live | None = None,
 ) -> Emulation:
     """Emulate the scenario and write its run directory into `folder`.
 
@@ -80,7 +82,9 @@ def run(
     profile = profile_of(scenario)
     done: Emulation | None = None
     try:
-        rounds = emulate(scenario, source, profile, folder, decide=decide, progress=progress)
+        rounds = emulate(
+            scenario, source, profile, folder, decide=decide, progress=progress, live=live
+        )
         with contextlib.closing(rounds):
             for state in rounds:
                 done = state

@@ -68,6 +68,10 @@ class _Server:
         self.busy = False
         self.free_s = now_s
 
+    def waiting(self) -> list[int]:
+        held = [waiting for group in list(self.held.values()) for waiting in list(group)]
+        return [waiting.client for waiting in [*sorted(self.queue.copy()), *held]]
+
     def start(self) -> list[Start]:
         started = []
         while self.queue and not (self.sequential and self.busy):
@@ -106,6 +110,13 @@ class Schedule:
     def delivered(self, now_s: float) -> None:
         """A gradient has arrived at its client."""
         self._transmit.release(now_s)
+
+    def waiting(self) -> dict[Resource, list[int]]:
+        """Clients that wait for each resource, by their turn; then those whom a gate holds back.
+
+        Any thread may ask.
+        """
+        return {server.resource: server.waiting() for server in (self._compute, self._transmit)}
 
     def start(self) -> list[Start]:
         """What begins now; call it when all that happened at this moment has been told."""

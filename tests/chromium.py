@@ -94,8 +94,12 @@ class Page:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.show(path.as_uri())
+
+    def show(self, address: str) -> None:
+        """Go to an address and wait until the page is loaded and drawn."""
         before = self._loads
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=address)
         while self._loads == before:
             self._note(self._next())
         self.settle()

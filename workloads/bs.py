@@ -21,6 +21,7 @@ from testbed.schedule import Schedule, Start
 from testbed.transport import Manner
 from testbed.wire import Header, Kind
 from workloads.probe import Probe, Received, exchange
+from workloads.telling import Teller
 from workloads.uav import Span, settle
 from workloads.work import BatchResult, RoundSizes, ServerWork
 
@@ -158,6 +159,8 @@ class ServerRound:
         self.due: list[Task] = []
         self.serial = itertools.count()
         self.spans: list[Span] = []
+        self.receipts: list[Span] = []
+        """What UAVs have received: their own reports have it too, but only after the round."""
         self.overruns: list[float] = []
         self.results: list[tuple[int, int, float, float]] = []
 
@@ -172,8 +175,12 @@ class ServerRound:
             for event in self._all_that_happened():
                 assert isinstance(event, Arrived)
                 started_s = max(started_s, event.header.time_s)
+                self._receipt(event.header, "SM", self.clock.start_s)
                 waiting -= 1
         self.station.control.send("started")
+        teller = None
+        if self.order.get("live"):
+            teller = Teller(self.station.control, (self.spans, self.receipts), self.schedule)
         for client in self.clients:
             self._send(client, Kind.START, 0, time_s=started_s)
 
@@ -193,6 +200,8 @@ class ServerRound:
             for start in self.schedule.start():
                 self._begin(start)
         self.tasks.put(Task(float("inf"), next(self.serial), 0))
+        if teller is not None:
+            teller.stop()
 
     # What happened.
 
@@ -243,12 +252,16 @@ class ServerRound:
     def _delivered(self, header: Header) -> None:
         client = self.clients[header.client]
         client.gradient_s = header.time_s - client.start_s
+        self._receipt(header, "SG", client.start_s)
         self.schedule.delivered(header.time_s)
 
     def _note(self, header: Header, step: str, end_s: float) -> None:
         self.spans.append(
             (header.client, header.iteration, step, header.time_s, end_s, header.payload_bytes)
         )
+
+    def _receipt(self, header: Header, step: str, start_s: float) -> None:
+        self.receipts.append((header.client, header.iteration, step, start_s, header.time_s, 0))
 
     # What begins.
 
