@@ -70,7 +70,7 @@ def calibrate(
     Raises:
         RunError: A node failed.
     """
-    dilation = scenario.emulation.dilation
+    dilation = scenario.dilation
     floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
     up_bps, down_bps = (_levels(rates, floor_bps) for rates in (foreseen.uplink, foreseen.gradient))
     in_turns = scenario.scheme.gradient_transmission == "sequential"

@@ -29,6 +29,7 @@ from orchestrator.plan import (
     payload_bytes,
     plan_round,
     radio_of,
+    round_sizes,
 )
 from orchestrator.predict import Decide, Situation, known_at, longer, predict, simulate_on
 from orchestrator.rate_table import RateTable
@@ -180,15 +181,9 @@ def emulate(
                 after_s = rounds[-1].start_s + rounds[-1].latency_s if rounds else 0.0
                 times, done.channel = simulate_on(plan, radio, source, done.channel, after_s)
                 rounds.append(round_of(index, plan, times))
-            sizes = payload_bytes(scenario, profile, allocation.split)
             stage.play(
                 _Round(index, start_s, plans[0], plans[1], radio),
-                RoundSizes(
-                    adapters=sizes.adapters,
-                    adapters_header=profile.adapter_header_bytes[allocation.split - 1],
-                    smashed=sizes.smashed,
-                    labels=scenario.workload.batch_size,
-                ),
+                round_sizes(scenario, profile, allocation.split),
                 source,
                 done,
                 progress,
@@ -276,7 +271,7 @@ class _Stage:
         self.injector = crew.world.injector
         self.scenario = scenario
         longest_s = max(round_.latency_s for round_ in foreseen)
-        self.limit_s = 60 + 3 * longest_s * scenario.emulation.dilation
+        self.limit_s = 60 + 3 * longest_s * scenario.dilation
         self.limit_s += computing_limit_s(scenario)
         """Real seconds that a round may take before the run is given up."""
 
@@ -332,7 +327,7 @@ class _Stage:
         expected, done.channel = simulate_on(
             plan, round_.radio, source, done.channel, round_.start_s
         )
-        slot_s, dilation = done.channel.slot_s, scenario.emulation.dilation
+        slot_s, dilation = done.channel.slot_s, scenario.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)
         table = RateTable(plan, round_.radio, source, slot_s, first)
         table.grow(math.ceil(expected.end_s / slot_s) + SPARE_SLOTS)

@@ -12,6 +12,7 @@ from testbed.framing import Framing
 from testbed.paradigm import Paradigm
 from workloads.profile import SplitProfile
 from workloads.profile import payload_bytes as tensor_bytes
+from workloads.work import RoundSizes
 
 Array = npt.NDArray[np.float64]
 FLOAT32_BYTES = 4
@@ -148,6 +149,17 @@ def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfe
         adapters=on_link(wire.message_bytes(header + payload.adapters)),
         smashed=on_link(wire.message_bytes(payload.smashed, scenario.workload.batch_size)),
         gradient=on_link(wire.message_bytes(payload.gradient)),
+    )
+
+
+def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundSizes:
+    """What nodes are told about the frames of a round at a split point."""
+    payload = payload_bytes(scenario, profile, split)
+    return RoundSizes(
+        adapters=payload.adapters,
+        adapters_header=profile.adapter_header_bytes[split - 1],
+        smashed=payload.smashed,
+        labels=scenario.workload.batch_size,
     )
 
 

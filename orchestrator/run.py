@@ -3,8 +3,10 @@
 import contextlib
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.comparison import KEYS, PARTS, calibration_in_short
+from orchestrator.dilation import settle
 from orchestrator.emulate import Emulation, Progress, emulate
 from orchestrator.files import write_json, write_whole
 from orchestrator.live import Live
@@ -78,8 +81,18 @@ def run(
         RunError: The run failed; nothing of it is left running.
     """
     check_congestion_control(scenario.emulation.congestion_control)
-    about = manifest(scenario, _data(scenario))
     profile = profile_of(scenario)
+    if scenario.emulation.dilation == "auto":
+        progress("choosing the dilation", 0, 1)
+    scenario, speeds, tried = settle(scenario, source, profile)
+    for foreseen in tried:
+        print(f"testbed: {foreseen}", file=sys.stderr)
+    about = manifest(scenario, _data(scenario))
+    if tried:
+        about["dilation_foreseen"] = {
+            "speeds": speeds and asdict(speeds),
+            "tried": [asdict(foreseen) for foreseen in tried],
+        }
     done: Emulation | None = None
     try:
         rounds = emulate(

@@ -363,8 +363,11 @@ class Emulation(Section):
 
     runtime: Literal["namespace", "docker"] = "namespace"
     """`namespace`: processes, no root needed; `docker`: containers, needs root."""
-    dilation: Annotated[float, Field(gt=0, le=1e6)] = 1.0
-    """Real seconds for an emulated one; slows links and modelled computing alike."""
+    dilation: Literal["auto"] | Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """Real seconds for an emulated one; slows links and modelled computing alike. `auto`: the
+    smallest factor at which this machine's real computing is foreseen to keep up."""
+    overrun_bound: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """With `auto`: what overruns may be foreseen to change of a round's latency."""
     congestion_control: str = Field(default="cubic", pattern=r"^[a-z0-9_]+$")
     """Of every TCP connection; `testbed doctor` lists what the kernel has."""
     mtu: Annotated[int, Field(ge=576, le=9000)] = 1500
@@ -458,6 +461,12 @@ class Scenario(Section):
                 )
         return self
 
+    @property
+    def dilation(self) -> float:
+        """The dilation as a number; who emulates settles `auto` beforehand."""
+        assert self.emulation.dilation != "auto", "see orchestrator.dilation"
+        return self.emulation.dilation
+
     @cached_property
     def scheme(self) -> Paradigm:
         """The paradigm as data."""
@@ -511,18 +520,22 @@ def explain(errors: Sequence[Any]) -> str:
     """The first wrong field of a validation and what it may be, in one line."""
     # Where a field may be one of several things, each of them complains; the one that the value
     # came closest to says more than that it is not a fixed word, or not of a type.
-    field = tuple(part for part in errors[0]["loc"] if not _is_type_tag(part))
-    same = [
+    field = _path(errors[0])
+    same = [e for e in errors if _path(e)[: len(field)] == field]
+    closer = [
         e
-        for e in errors
-        if tuple(p for p in e["loc"] if not _is_type_tag(p))[: len(field)] == field
+        for e in same
+        if e["type"] != "literal_error"
+        and not e["type"].endswith("_type")
+        and not (e["type"] == "float_parsing" and _path(e) == field)
     ]
-    closer = [e for e in same if e["type"] != "literal_error" and not e["type"].endswith("_type")]
     error = (closer or same)[0]
-    may_be_list = error["type"] == "literal_error" and any(e["type"] == "list_type" for e in same)
-    keys = [str(part) for part in error["loc"] if not _is_type_tag(part)]
+    others = {e["type"] for e in same} if error["type"] == "literal_error" else set()
+    may_be = " or a list" if "list_type" in others else ""
+    may_be += " or a number" if others & {"float_type", "float_parsing"} else ""
+    keys = [str(part) for part in _path(error)]
     message = error["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:] + (" or a list" if may_be_list else "")
+    message = message[:1].lower() + message[1:] + may_be
     if error["type"] == "extra_forbidden":
         return f"{'.'.join(keys)}: no such key"
     if error["type"] == "missing":
@@ -535,10 +548,14 @@ def explain(errors: Sequence[Any]) -> str:
     return _one_line(f"{'.'.join(keys) or 'scenario'}: {message}{shown}")
 
 
+def _path(error: Any) -> tuple[Any, ...]:
+    return tuple(part for part in error["loc"] if not _is_type_tag(part))
+
+
 def _is_type_tag(part: Any) -> bool:
     """Whether pydantic put this part into a location to name a member of a union."""
     return isinstance(part, str) and (
-        "[" in part or part in {"Profile", "list", "float", "int", "str"}
+        "[" in part or part in {"Profile", "list", "float", "int", "str", "constrained-float"}
     )
 
 
