@@ -100,9 +100,7 @@ def test_the_smallest_factor_within_the_bound_is_chosen():
 
 
 def test_no_factor_is_large_enough():
-    with pytest.raises(
-        RunError, match=r"emulation.dilation: even .* emulation.overrun_bound is 1 %"
-    ):
+    with pytest.raises(RunError, match=r"emulation.dilation: even .* emulation.overrun_bound, 1 %"):
         settled(forward_s=1e9, backward_s=1.0, server_s=1.0)
 
 
