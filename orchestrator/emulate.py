@@ -279,7 +279,7 @@ class _Stage:
         """Tell every node who it is, and wait until all are connected over the links."""
         clients = self.scenario.uavs.count
         manners = manners_of(self.scenario, max(self.limit_s, STARTUP_TIMEOUT_S))
-        common: dict[str, Any] = {"credit_s": shape_of(self.scenario).burst_s}
+        common: dict[str, Any] = {"credit_s": shape_of(self.scenario).credit_s}
         radio, open_sky = radio_of(self.scenario), np.full((clients, 1), 1e-9)
         equal = np.full(clients, 1 / clients)
         uplink = uplink_bps(radio, equal, open_sky)

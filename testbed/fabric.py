@@ -64,11 +64,12 @@ class Fabric:
 
 @dataclass(frozen=True)
 class DeviceCount:
-    """What a device has sent, as it went over the wire."""
+    """What a device has sent, in packets of one or more frames; see `Shape.packet_frames`."""
 
     sent_bytes: int
-    """With Ethernet headers."""
+    """With the headers of each packet's first frame."""
     sent_frames: int
+    """Packets."""
 
 
 def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:

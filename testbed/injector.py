@@ -309,13 +309,15 @@ class Direction:
     """What one direction of a link has carried since the world began."""
 
     sent_bytes: int
-    """As the shaper charged them: with headers, or payload alone."""
+    """As the shaper charged them, frame by frame: with headers, or payload alone."""
     sent_frames: int
+    """Each frame of a packet of several counts."""
     dropped_frames: int
     backlog_bytes: int
     device_sent_bytes: int
-    """As they went over the wire, with Ethernet headers."""
+    """As the device counts, which does so by packet: headers of its first frame alone."""
     device_sent_frames: int
+    """Packets, of one or more frames."""
 
 
 @dataclass(frozen=True)
