@@ -2,9 +2,9 @@
 
     python benchmarks/fidelity.py [PART...] [--json FILE] [--picture FILE.png]
 
-Parts: paper, schedules, fading, baselines, hundred, quickstart, dilation, docker; left out: all but
-the last two (one takes long, the other needs a Docker daemon). The machine must be idle: whoever else
-computes shows in the figures, and the table says how much that was.
+Parts: paper, schedules, fading, baselines, hundred, quickstart, dilation, docker. Left out are the
+last two unless they are named: one takes long, the other needs a Docker daemon. The machine must be
+idle: whoever else computes shows in the figures, and the table says how much that was.
 
 The error of a transfer is its duration against the integral of the slots' rates from its start
 on, for the bytes that its Ethernet frames take. Baselines carry the uploads of `fading`, and the
