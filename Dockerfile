@@ -32,5 +32,6 @@ COPY orchestrator orchestrator
 RUN pip install --no-cache-dir --no-deps --no-build-isolation .
 
 COPY scenarios scenarios
+COPY campaigns campaigns
 WORKDIR /work
 CMD ["testbed", "--help"]

@@ -28,6 +28,7 @@ class CampaignFolder:
 
     def __init__(self, path: Path):
         self.path = path
+        self._resolved: dict[Path, str] = {}
 
     @contextlib.contextmanager
     def held(self, campaign: Campaign) -> Iterator[None]:
@@ -83,9 +84,16 @@ class CampaignFolder:
         found = {id_: path for id_, path in here.items() if id_ in ids}
         if len(found) < len(ids):
             for name in here.keys() - ids:
-                with contextlib.suppress(InputError):
-                    found.setdefault(stored_point(here[name]).id, here[name])
+                found.setdefault(self._resolve(here[name]), here[name])
         return {id_: path for id_, path in found.items() if id_ in ids}
+
+    def _resolve(self, path: Path) -> str:
+        """The identity that a stored point would have today; empty if it is none any more."""
+        if path not in self._resolved:
+            self._resolved[path] = ""
+            with contextlib.suppress(InputError, OSError):
+                self._resolved[path] = stored_point(path).id
+        return self._resolved[path]
 
     def store(self, id_: str, files: Files, instead: Path | None = None) -> None:
         """Put a point's files into their place, all at once; `instead` of an older folder."""

@@ -191,3 +191,29 @@ def test_workers_die_with_a_killed_orchestrator(tmp_path: Path, small: Path) -> 
     for folder in stored:
         assert json.loads((folder / "manifest.json").read_text())["status"] == "complete"
         assert len(pd.read_parquet(folder / "rounds.parquet")) == 60
+
+
+def test_a_worker_of_another_network_is_lost_midway(tmp_path: Path, small: Path) -> None:
+    """A scheduler and two workers in namespaces of their own; nothing is lost, nothing twice."""
+    enter = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--mount-proc"]
+    enter += ["--fork", "--kill-child"]
+    if subprocess.run([*enter, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this machine allows no user namespaces")
+    file = write_campaign(tmp_path, repeats=list(range(1, 26)), set={"rounds": 30})
+    script = Path(__file__).with_name("dask_over_namespaces.py")
+    done = subprocess.run(
+        [*enter, sys.executable, script, file, tmp_path / "spread"],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["points"], found["made"], found["failed"]) == (100, 100, {})
+    assert found["stored_twice"] == 0
+    assert found["lost_worker_status"] == -signal.SIGKILL
+    assert len(found["by_process"]) == 2
+    assert found["links"] == ["here1", "here2", "lo"]  # nothing of this machine's
+    # As if one machine had done it.
+    assert run(file, tmp_path / "one").made == 100
+    assert content(tmp_path / "spread") == content(tmp_path / "one")
