@@ -170,7 +170,7 @@ def _phase(
     ids = {}
     for job in jobs:
         future = client.submit(
-            play, task, [_plain(point) for point in job], resources=resources, pure=False
+            play, task, [plain_point(point) for point in job], resources=resources, pure=False
         )
         ids[future] = [point.id for point in job]
     waiting = as_completed(list(ids), loop=client.loop)
@@ -189,7 +189,7 @@ def _phase(
         del ids[future]
 
 
-def _plain(point: Point) -> dict[str, Any]:
+def plain_point(point: Point) -> dict[str, Any]:
     """The point as a worker takes it."""
     return {
         "id": point.id,

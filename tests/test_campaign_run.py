@@ -154,6 +154,7 @@ def killed_until_done(file: Path, folder: Path, moments_s: list[float]) -> int:
     return killed
 
 
+@pytest.mark.full
 def test_killed_and_gone_on_with_it_is_as_if_nothing_had_been(tmp_path: Path, small: Path) -> None:
     file = small.parent / "small.yaml"
     assert killed_until_done(file, tmp_path / "out", [2.5, 3.5, 4.5]) >= 1
@@ -171,6 +172,7 @@ def test_half_written_points_are_not_seen(tmp_path: Path, small: Path) -> None:
     assert content(tmp_path / "out") == content(small)
 
 
+@pytest.mark.full
 def test_workers_die_with_a_killed_orchestrator(tmp_path: Path, small: Path) -> None:
     file = write_campaign(tmp_path, set={"rounds": 60}, repeats=list(range(1, 200)))
     words = ["campaign", "run", str(file), "--out", str(tmp_path / "out")]
@@ -193,6 +195,7 @@ def test_workers_die_with_a_killed_orchestrator(tmp_path: Path, small: Path) -> 
         assert len(pd.read_parquet(folder / "rounds.parquet")) == 60
 
 
+@pytest.mark.full
 def test_a_worker_of_another_network_is_lost_midway(tmp_path: Path, small: Path) -> None:
     """A scheduler and two workers in namespaces of their own; nothing is lost, nothing twice."""
     enter = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--mount-proc"]
