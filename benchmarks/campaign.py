@@ -2,10 +2,10 @@
 
     python benchmarks/campaign.py [--file FILE] [--rounds N] [--kills N] [--seed N] [--json FILE]
 
-The campaign's predicted points are made three times: by this process alone, one after the other,
-with a channel each (the baseline); by `testbed campaign run`, undisturbed; and by one that is killed
-with SIGKILL at moments drawn by the seed, and started again each time. Both campaigns' points must
-be equal, byte by byte of every table.
+Some of the campaign's predicted points are made by this process alone, one after the other, with a
+channel each (the baseline); all of them by `testbed campaign run`, undisturbed; and all of them by
+one that is killed with SIGKILL at moments drawn by the seed, and started again each time. Both
+campaigns' points must be equal, byte by byte of every table.
 """
 
 import argparse
