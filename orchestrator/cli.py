@@ -213,6 +213,88 @@ def theory(
 
 
 @app.command()
+def opinions(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="In place of the scenario's.")] = None,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Keep JSON, figures and a trace for Perfetto."),
+    ] = None,
+    kernel: Annotated[
+        bool, typer.Option("--kernel/--no-kernel", help="Emulate, too, or leave that out.")
+    ] = True,
+    delay_ms: Annotated[
+        str,
+        typer.Option(
+            "--delay-ms",
+            metavar="MS[,MS...]",
+            help="One-way delay of ns-3's links; with several, the rounds at each.",
+        ),
+    ] = "0",
+) -> None:
+    """Ask closed forms, engine, ns-3's packets and the kernel how long the rounds take."""
+    from contextlib import nullcontext
+
+    from orchestrator.channel import open_source
+    from orchestrator.files import check_writable, write_json
+    from orchestrator.opinions import ask, keep
+    from orchestrator.run import run_folder
+    from orchestrator.scenario import load
+    from orchestrator.tables import opinion_tables
+
+    parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
+    check_writable("--json", json_file)
+    delays_s = _delays(delay_ms)
+    with (
+        run_folder(None, False) if kernel else nullcontext() as folder,
+        open_source(parsed, trace_file) as source,
+        shown("emulated s") as show,
+    ):
+        said = ask(parsed, source, folder, delays_s=delays_s, progress=show)
+    if json_file is not None:
+        write_json(json_file, said.to_json(parsed))
+    for table in opinion_tables(said):
+        out.print(table)
+        out.print()
+    for complaint in said.complaints:
+        out.print(f"the kernel's run is not valid: {complaint}", markup=False)
+    if output is not None:
+        keep(said, parsed, output)
+        out.print(f"written to {output}")
+
+
+def _delays(text: str) -> list[float]:
+    """Seconds out of a list of milliseconds."""
+    try:
+        delays = [float(part) / 1e3 for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--delay-ms: {text!r} is not numbers with commas between") from None
+    if not all(0 <= delay <= 10 for delay in delays):
+        raise InputError(f"--delay-ms: must be 0 to 10000, not {text}")
+    return delays
+
+
+@app.command()
+def perfetto(
+    run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
+    output: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The trace to write.")
+    ] = Path("trace.json"),
+) -> None:
+    """Write a run's timelines as a trace that ui.perfetto.dev opens."""
+    from orchestrator.files import check_writable, write_json
+    from orchestrator.perfetto import of_run
+    from orchestrator.report import read_run
+
+    check_writable("--out", output)
+    write_json(output, of_run(read_run(run_dir).tables))
+    out.print(f"{output}: open it in https://ui.perfetto.dev")
+
+
+@app.command()
 def train(
     scenario: ScenarioFile,
     output: Annotated[Path, typer.Option("--out", metavar="DIR", help="Keeps the agent.")],

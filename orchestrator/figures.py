@@ -1,5 +1,6 @@
 """The paper's figures, drawn: a comparison of paradigms over one quantity, and timelines."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -9,7 +10,7 @@ from matplotlib.patches import Patch
 
 from orchestrator.report import STEP_COLOURS, paradigm_title
 from testbed.paradigm import paradigm
-from testbed.timeline import STEPS, Timeline
+from testbed.timeline import STEPS, Round, Timeline
 
 WIDTH_IN = 3.5
 """A column of a two-column paper."""
@@ -145,12 +146,21 @@ def errors(table: pd.DataFrame) -> Figure:
 
 
 def timelines(timeline: Timeline) -> Figure:
-    """Rounds above each other, a row a client, a colour a step."""
-    rounds = list(timeline)
+    """Rounds above each other under their paradigms' names: see `gantts`."""
+    return gantts(
+        [
+            (f"{paradigm(round_.paradigm).title}: {round_.latency_s:.2f} s", round_)
+            for round_ in timeline
+        ]
+    )
+
+
+def gantts(rounds: Sequence[tuple[str, Round]]) -> Figure:
+    """Rounds above each other under those titles, a row a client, a colour a step."""
     figure = Figure(figsize=(7, 2.2 * len(rounds)), layout="constrained")
-    longest_s = max(round_.latency_s for round_ in rounds)
+    longest_s = max(round_.latency_s for _, round_ in rounds)
     panels = figure.subplots(len(rounds), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, round_ in zip(panels, rounds, strict=True):
+    for axes, (title, round_) in zip(panels, rounds, strict=True):
         for step, name in enumerate(STEPS):
             rows = round_.spans[round_.spans["step"] == step]
             axes.barh(
@@ -165,7 +175,7 @@ def timelines(timeline: Timeline) -> Figure:
         axes.set_yticks(range(1, int(round_.spans["client"].max()) + 1))
         axes.tick_params(axis="y", labelsize=6)
         axes.invert_yaxis()
-        axes.set_title(f"{paradigm(round_.paradigm).title}: {round_.latency_s:.2f} s", fontsize=9)
+        axes.set_title(title, fontsize=9)
     panels[-1].set_xlabel("Time (s)")
     panels[-1].set_xlim(0, 1.02 * longest_s)
     figure.legend(
@@ -174,4 +184,27 @@ def timelines(timeline: Timeline) -> Figure:
         ncols=len(STEPS),
         fontsize=7,
     )
+    return figure
+
+
+def over_delay(lines: Mapping[str, pd.DataFrame]) -> Figure:
+    """Latency over the one-way delay of the links, a line each; columns delay_ms and mean_s."""
+    figure = Figure(figsize=(5.2, 3.8), layout="constrained")
+    axes = figure.add_subplot()
+    for name, table in lines.items():
+        colour, line, marker = STYLES.get(name, ("#6b7280", "-", "o"))
+        axes.plot(
+            table["delay_ms"],
+            table["mean_s"],
+            label=paradigm(name).title,
+            color=colour,
+            linestyle=line,
+            marker=marker,
+            markersize=4,
+            markerfacecolor="white",
+        )
+    axes.set_xlabel("One-way delay of a link (ms)")
+    axes.set_ylabel("Round latency (s)")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
     return figure

@@ -13,6 +13,7 @@ from testbed.timeline import Timeline
 if TYPE_CHECKING:
     # A prediction's table needs no emulated network.
     from orchestrator.emulate import Emulation
+    from orchestrator.opinions import Opinions
     from orchestrator.validity import Check
     from testbed.doctor import Finding
 
@@ -148,3 +149,37 @@ def validity_lines(checks: Sequence["Check"]) -> list[str]:
     if not failed:
         return ["valid: every check is within its limit"]
     return ["[bold]not valid[/bold]", *(f"  {escape(str(check))}" for check in failed)]
+
+
+def opinion_tables(said: "Opinions") -> list[Table]:
+    """Latencies, mean steps, transfers against the reference, and the sweep over delays if any."""
+    from orchestrator import opinions
+
+    reference = said.reference
+    latency = Table(box=None, pad_edge=False)
+    for column in ("opinion", "round 0 s", "mean s", f"against {reference} ms", "%"):
+        latency.add_column(column, justify="left" if column == "opinion" else "right")
+    for row in opinions.latencies(said).to_dict("records"):
+        mean_s = row["mean_s"]
+        latency.add_row(
+            row["opinion"],
+            f"{row['first_s']:.4f}",
+            "" if pd.isna(mean_s) else f"{mean_s:.4f}",
+            f"{row['difference_ms']:+.2f}",
+            f"{row['difference_percent']:+.3f}",
+        )
+    steps = Table(box=None, pad_edge=False)
+    for column in opinions.steps(said).columns:
+        steps.add_column(str(column), justify="left" if column == "step" else "right")
+    for row in opinions.steps(said).to_dict("records"):
+        steps.add_row(*(f"{v:.5f}" if isinstance(v, float) else str(v) for v in row.values()))
+    transfers = Table(box=None, pad_edge=False, title=f"transfers against {reference}, per cent")
+    columns = ("opinion", "step", "n", "mean", "median |.|", "p95 |.|", "max |.|", "at round/UAV/i")
+    for column in columns:
+        transfers.add_column(column, justify="left" if column in columns[:2] else "right")
+    for row in opinions.transfers(said).to_dict("records"):
+        transfers.add_row(*(f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()))
+    tables = [latency, steps, transfers]
+    if len(said.sweep) > 1:
+        tables.append(plain_table(opinions.sweep(said)))
+    return tables
