@@ -227,13 +227,13 @@ def opinions(
         bool, typer.Option("--kernel/--no-kernel", help="Emulate, too, or leave that out.")
     ] = True,
     delay_ms: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--delay-ms",
             metavar="MS[,MS...]",
-            help="One-way delay of ns-3's links; with several, the rounds at each.",
+            help="One-way delay of ns-3's links, not the emulation's own; of several, each.",
         ),
-    ] = "0",
+    ] = None,
 ) -> None:
     """Ask closed forms, engine, ns-3's packets and the kernel how long the rounds take."""
     from contextlib import nullcontext
@@ -247,7 +247,7 @@ def opinions(
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
-    delays_s = _delays(delay_ms)
+    delays_s = [] if delay_ms is None else _delays(delay_ms)
     with (
         run_folder(None, False) if kernel else nullcontext() as folder,
         open_source(parsed, trace_file) as source,

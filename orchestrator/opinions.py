@@ -26,7 +26,6 @@ from orchestrator.profiles import profile_of
 from orchestrator.progress import Show
 from orchestrator.run import run
 from orchestrator.scenario import Scenario
-from orchestrator.validity import validity
 from testbed.timeline import Timeline
 
 PAYLOAD, WIRE, PACKETS, KERNEL = "engine, payload", "engine, frames", "ns-3 packets", "kernel"
@@ -81,7 +80,7 @@ def ask(
     source: ChannelSource,
     folder: Path | None,
     *,
-    delays_s: Sequence[float] = (0.0,),
+    delays_s: Sequence[float] = (),
     progress: Show = lambda text, done, total: None,
 ) -> Opinions:
     """Ask everyone about the scenario's rounds.
@@ -91,7 +90,7 @@ def ask(
         source: Channels.
         folder: Existing folder for the emulation's run; None leaves the kernel out.
         delays_s: One-way delays of ns-3's links: the first is for the comparison, and where there
-            are more of them, ns-3 plays the rounds at each.
+            are more of them, ns-3 plays the rounds at each. Left out: the emulation's own delay.
         progress: Told what is being done.
 
     Raises:
@@ -100,6 +99,7 @@ def ask(
         ChannelError: ns-3 ended, or its models cannot be built.
     """
     profile = profile_of(scenario)
+    delays_s = delays_s or [scenario.emulation.one_way_delay_s]
     timelines = {
         name: predict(scenario, source, profile, sizing=sizing, decide=decider(scenario))
         for name, sizing in ((PAYLOAD, payload_bytes), (WIRE, link_bytes))
@@ -123,7 +123,7 @@ def ask(
     if folder is not None:
         done = run(scenario, source, folder, decide=decider(scenario), progress=progress)
         timelines[KERNEL] = Timeline(done.measured)
-        complaints = [str(check) for check in validity(scenario, done) if not check.ok]
+        complaints = [str(check) for check in done.checks if not check.ok]
     return Opinions(
         closed_forms=closed_forms(scenario, source),
         timelines=timelines,

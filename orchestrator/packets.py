@@ -46,6 +46,8 @@ from testbed.timeline import CA, CB, CF, CM, SG, SM, SPAN, Round, S, Timeline
 from workloads.profile import SplitProfile
 
 GROWTH_SLOTS = 1024
+LINUX_WINDOW = 10
+"""Segments that TCP sends at first, where the scenario does not say."""
 UP, DOWN = False, True
 
 
@@ -63,7 +65,7 @@ def play(
     source: ChannelSource,
     profile: SplitProfile,
     *,
-    delay_s: float = 0.0,
+    delay_s: float | None = None,
     decide: Decide | None = None,
     progress: Show = lambda text, done, total: None,
 ) -> Played:
@@ -75,15 +77,19 @@ def play(
         scenario: What happens in a round, and what the links are like.
         source: Channels.
         profile: Costs of each split.
-        delay_s: One-way delay of every link.
+        delay_s: One-way delay of every link; left out: the emulation's.
         decide: Who allocates; left out: the scenario's own split and shares.
         progress: Told which round it is, how many emulated seconds it has taken, and as many.
 
     Raises:
-        InputError: ns-3 has no such congestion control, or the trace is too short.
+        InputError: ns-3 does not play this transport or congestion control, or the trace is too
+            short.
         ChannelError: ns-3 ended, or its models cannot be built.
     """
     shape, emulation = shape_of(scenario), scenario.emulation
+    for field, played in (("transport", "tcp"), ("connection", "kept")):
+        if (given := getattr(emulation, field)) != played:
+            raise InputError(f"emulation.{field}: ns-3 plays {played!r} alone, not {given!r}")
     if emulation.congestion_control not in CONGESTION_CONTROLS:
         raise InputError(
             f"emulation.congestion_control: ns-3 plays {', '.join(CONGESTION_CONTROLS)}, "
@@ -93,9 +99,11 @@ def play(
         links=scenario.uavs.count,
         mtu=emulation.mtu,
         frame_header_bytes=ETHERNET_BYTES,
-        delay_s=delay_s,
+        delay_s=emulation.one_way_delay_s if delay_s is None else delay_s,
         congestion_control=emulation.congestion_control,
         queue_frames=shape.queue_frames,
+        initial_window=emulation.initial_window or LINUX_WINDOW,
+        nagle=emulation.nagle,
         packet_s=shape.packet_s,
     )
     done: list[Round] = []

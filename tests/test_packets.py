@@ -277,6 +277,20 @@ def test_each_transfer_of_the_critical_path_takes_the_delay_once() -> None:
     assert later - at_once == pytest.approx(4 * 0.002, rel=0.15)
 
 
+def test_the_links_are_the_scenario_s() -> None:
+    """Its delay, its window: each makes a difference that another way of saying it makes, too."""
+    source, profile = fading(), profile_of(small())
+
+    def latency_s(emulation: dict[str, object], delay_s: float | None = None) -> float:
+        played = play(small(emulation), source, profile, delay_s=delay_s)
+        return played.timeline.rounds[0].latency_s
+
+    delayed_s = latency_s({"one_way_delay_s": 0.01})
+    assert latency_s({}, delay_s=0.01) == delayed_s
+    assert latency_s({"one_way_delay_s": 0.01}, delay_s=0.0) == latency_s({})
+    assert latency_s({"one_way_delay_s": 0.01, "initial_window": 100}) < delayed_s - 0.02
+
+
 def test_outages_are_played() -> None:
     scenario = small()
     gain = fading().trace(4000).gain.copy()
@@ -290,9 +304,11 @@ def test_outages_are_played() -> None:
     ("change", "source", "message"),
     [
         ({"congestion_control": "vegas"}, fading, "congestion_control: ns-3 plays cubic"),
+        ({"transport": "tls"}, fading, "emulation.transport: ns-3 plays 'tcp' alone"),
+        ({"connection": "per-transfer"}, fading, "emulation.connection: ns-3 plays 'kept' alone"),
         ({}, lambda: fading(slots=3), "trace: its 3 slots end"),
     ],
-    ids=["congestion control", "short trace"],
+    ids=["congestion control", "transport", "connection", "short trace"],
 )
 def test_what_cannot_be_played_is_refused(
     change: dict[str, object], source: Callable[[], Replay], message: str
