@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ns3_scenarios.trace import ChannelSource
+from orchestrator.dilation import settle
 from orchestrator.emulate import emulate
 from orchestrator.environment import Backend, Play
 from orchestrator.plan import Allocation
@@ -24,9 +25,9 @@ def emulated_backend(folder: Path) -> Backend:
     @contextlib.contextmanager
     def backend(scenario: Scenario, source: ChannelSource) -> Iterator[Play]:
         decided: list[Allocation] = []
-        rounds = emulate(
-            scenario, source, profile_of(scenario), folder, decide=lambda now: decided[now.index]
-        )
+        profile = profile_of(scenario)
+        scenario, _, _ = settle(scenario, source, profile)
+        rounds = emulate(scenario, source, profile, folder, decide=lambda now: decided[now.index])
 
         def play(index: int, start_s: float, allocation: Allocation) -> Round:
             if index != len(decided):

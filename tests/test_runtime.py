@@ -16,7 +16,7 @@ import pytest
 from small_world import SmallWorld
 
 from orchestrator.emulate import LEARNING_IMPORTS, NODE_IMPORTS
-from testbed import runtimes
+from testbed import linux, runtimes
 from testbed.errors import RunError
 from testbed.runtimes import Exit, Module, NodeSpec
 from testbed.shaping import Shape
@@ -250,3 +250,18 @@ def test_processes_of_nodes_end_with_the_world(tmp_path):
             lambda: found.extend(p for p in psutil.process_iter() if mark in arguments(p)) or found
         )
     until(lambda: gone(found))
+
+
+def test_who_runs_behind_others_goes_on_so():
+    """An ordinary user may lower their priority, but not raise it again."""
+    if (child := os.fork()) == 0:
+        try:
+            lowered = os.nice(15)
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            linux.prefer_scheduling()
+            linux.ordinary_scheduling()
+            os._exit(linux.scheduling() != f"nice {lowered}")
+        except BaseException:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
