@@ -111,6 +111,8 @@ def predict(
             {"scenario": parsed.model_dump(mode="json"), "rounds": timeline.to_json()},
         )
     out.print(rounds_table(timeline))
+    if timeline.ended is not None:
+        raise timeline.ended
 
 
 @app.command()

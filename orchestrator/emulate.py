@@ -17,6 +17,7 @@ from orchestrator.calibration import calibrate
 from orchestrator.comparison import Budget, error_budget, transfer_errors
 from orchestrator.crew import BS, Crew, uav
 from orchestrator.engine import round_of, round_of_spans
+from orchestrator.faults import planned
 from orchestrator.files import write_whole
 from orchestrator.learning import computing_limit_s, learning_settings, place
 from orchestrator.live import Live
@@ -38,6 +39,7 @@ from orchestrator.scenario import Scenario
 from orchestrator.validity import Check, Machine
 from testbed import runtimes
 from testbed.clock import EmulatedClock
+from testbed.errors import InputError
 from testbed.fabric import link_addresses
 from testbed.injector import Report
 from testbed.node_control import Message
@@ -145,6 +147,8 @@ def emulate(
     Raises:
         RunError: A node or link failed, or something took too long; nothing is left running.
     """
+    if planned(scenario):
+        raise InputError("faults: an emulated run cannot have any yet")
     # Refuses a trace that is too short before anything starts, and says how long rounds may take.
     foreseen = predict(scenario, source, profile, sizing=link_bytes)
     done = Emulation(scenario, source.trace(1))

@@ -15,17 +15,21 @@ happens in one moment happens before a sequential station picks its next client.
 first, then earlier arrival at the station, then the lower client number.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import TraceExhausted
+from orchestrator.faults import RoundFaults
 from orchestrator.kernel import (
     BY_RULES,
     EXHAUSTED,
     Air,
     Bands,
+    Faults,
     Menu,
     Rules,
     Work,
@@ -45,7 +49,7 @@ from orchestrator.plan import (
 )
 from orchestrator.scenario import STAGES, Scenario
 from testbed.paradigm import Paradigm
-from testbed.timeline import CA, CB, CF, CM, SG, SM, SPAN, Round, S
+from testbed.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S
 from workloads.profile import SplitProfile
 
 # --- results -------------------------------------------------------------------------------------
@@ -56,13 +60,16 @@ class RoundTimes:
     """When every step of one round started and ended."""
 
     spans: npt.NDArray[np.void]
-    """Dtype `SPAN`, shape [K (5 I + 2)], in absolute emulated times, by client, then start."""
+    """Dtype `SPAN`, in absolute emulated times, by client, then start: all K (5 I + 2) steps, but
+    for those of a lost client that never began."""
     end_s: float
     """End of the last adapter upload."""
     latency_s: float
     energy_j: Array
     """Shape [K], eq. (11)."""
     objective: float
+    lost: Sequence[Loss] = ()
+    """Who was lost, or absent from the start."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,7 @@ def simulate(
     *,
     slot_edges_s: Array | None = None,
     turns: npt.NDArray[np.int64] = BY_RULES,
+    faults: RoundFaults | None = None,
 ) -> RoundTimes:
     """Predict one round.
 
@@ -148,11 +156,12 @@ def simulate(
             place of the multiples of `slot_s`.
         turns: Shape [2, K, I], see `turns_of`: the order in which sequential stations serve, in
             place of the paradigm's rules.
+        faults: What goes wrong; lost clients are dropped, whatever the scenario says about them.
 
     Raises:
         TraceExhausted: The round lasts longer than the trace.
     """
-    air = _air(gain, slot_s, slot_edges_s)
+    air = _air(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     work = Work(
         plan.cf_s,
         plan.cb_s,
@@ -166,17 +175,29 @@ def simulate(
     rules, bands = _rules(plan.paradigm), _bands(radio)
     links = links_of(rules, bands, plan.allocation.beta, plan.allocation.rho)
     shape = (plan.clients, 5 * plan.iterations + 2)
-    begin, end, energy = np.empty(shape), np.empty(shape), np.empty(plan.clients)
-    latency = play_round(rules, work, links, air, float(start_s), turns, begin, end)
+    begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
+    wrong = None if faults is None else _for_kernel(faults)
+    latency = play_round(rules, work, links, air, wrong, float(start_s), turns, begin, end)
     if latency == EXHAUSTED:
         raise TraceExhausted(air.gain.shape[1])
-    fill_energy(work, float(plan.compute_power_w), bands.uplink_power_w, begin, end, energy)
+    spans, lost = _spans(plan, begin, end), []
+    if faults is None or wrong is None:
+        fill_energy(work, float(plan.compute_power_w), bands.uplink_power_w, begin, end, energy)
+    else:
+        lost = [
+            faults.loss(client, float(lost_s))
+            for client, lost_s in enumerate(wrong.lost_s, 1)
+            if math.isfinite(lost_s)
+        ]
+        spans = _cut(spans, lost, start_s)
+        energy = energy_of(spans, plan, radio)
     return RoundTimes(
-        spans=_spans(plan, begin, end),
+        spans=spans,
         end_s=start_s + latency,
         latency_s=latency,
         energy_j=energy,
         objective=latency + plan.energy_weight * float(energy.max()),
+        lost=lost,
     )
 
 
@@ -196,6 +217,44 @@ def turns_of(spans: npt.NDArray[np.void], clients: int, iterations: int) -> npt.
     return turns
 
 
+def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: Radio) -> Array:
+    """Energy of each client [K] as its steps went: eq. (11)."""
+    duration = spans["end_s"] - spans["start_s"]
+
+    def total(*steps: int) -> Array:
+        chosen = np.isin(spans["step"], steps)
+        return np.bincount(
+            spans["client"][chosen] - 1, duration[chosen], minlength=plan.clients
+        ).astype(float)
+
+    return plan.compute_power_w * total(CF, CB) + radio.uplink_power_w * total(CA, CM)
+
+
+def _for_kernel(faults: RoundFaults) -> Faults:
+    """What compiled code works on, and writes to."""
+    return Faults(
+        faults.absent,
+        faults.stop_s,
+        faults.lost_s.copy(),
+        faults.wrong_s,
+        np.array([wrong == "duplicate-frame" for wrong in faults.wrong]),
+        faults.slow,
+    )
+
+
+def _cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> npt.NDArray[np.void]:
+    """The spans without what lost clients did not begin, or did not finish."""
+    kept = np.isfinite(spans["start_s"])
+    for loss in lost:
+        own = spans["client"] == loss.client
+        at_server = np.isin(spans["step"], (SM, S, SG))
+        until_s = np.where(at_server, loss.lost_s, loss.stopped_s)
+        kept &= ~own | ((spans["start_s"] <= until_s) & (loss.lost_s > start_s))
+        spans["end_s"][own] = np.minimum(spans["end_s"], until_s)[own]
+    left: npt.NDArray[np.void] = spans[kept]
+    return left
+
+
 def round_of(index: int, plan: RoundPlan, times: RoundTimes) -> Round:
     """The round as an entry of a timeline; rounds count from 0."""
     return Round(
@@ -207,24 +266,23 @@ def round_of(index: int, plan: RoundPlan, times: RoundTimes) -> Round:
         energy_j=times.energy_j,
         objective=times.objective,
         spans=times.spans,
+        lost=times.lost,
     )
 
 
 def round_of_spans(
-    index: int, plan: RoundPlan, radio: Radio, start_s: float, spans: npt.NDArray[np.void]
+    index: int,
+    plan: RoundPlan,
+    radio: Radio,
+    start_s: float,
+    spans: npt.NDArray[np.void],
+    lost: Sequence[Loss] = (),
 ) -> Round:
     """The round of spans (dtype `SPAN`, in any order) that came about elsewhere than here."""
     spans = np.sort(spans, order=["client", "start_s", "end_s"])
-    duration_s = spans["end_s"] - spans["start_s"]
-
-    def total(*steps: int) -> Array:
-        chosen = np.isin(spans["step"], steps)
-        return np.bincount(
-            spans["client"][chosen] - 1, duration_s[chosen], minlength=plan.clients
-        ).astype(float)
-
-    energy_j = plan.compute_power_w * total(CF, CB) + radio.uplink_power_w * total(CA, CM)
-    latency_s = float(spans["end_s"].max() - start_s)
+    energy_j = energy_of(spans, plan, radio)
+    end_s = max([float(spans["end_s"].max()), *(loss.lost_s for loss in lost)])
+    latency_s = end_s - start_s
     return Round(
         index=index,
         paradigm=plan.paradigm.name,
@@ -234,6 +292,7 @@ def round_of_spans(
         energy_j=energy_j,
         objective=latency_s + plan.energy_weight * float(energy_j.max()),
         spans=spans,
+        lost=lost,
     )
 
 

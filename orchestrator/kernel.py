@@ -14,6 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from testbed.faults import slowed_end
 from testbed.timeline import CA, CB, CF, SG, SM, S
 
 Array = npt.NDArray[np.float64]
@@ -35,11 +36,17 @@ def _inlined(function: Function) -> Function:
     return numba.njit(forceinline=True)(function)  # type: ignore[no-any-return]
 
 
+def _spliced(function: Function) -> Function:
+    """Copy the source into its callers, for functions that take many arrays."""
+    return numba.njit(inline="always")(function)  # type: ignore[no-any-return]
+
+
 COMPUTING, DOWNLINK, CLIENT = 0, 1, 2
 """Where a client's next event puts it: into one of the stations, or back on its own."""
 EVENTS = 2
 """The heap of events, beside the queues of the two stations."""
 HALF_NS = 0.5e-9
+NEVER_NS = 1 << 62
 EXHAUSTED = math.inf
 BY_RULES = np.empty((0, 0, 0), np.int64)
 """No turns given: the paradigm's rules decide who is served next."""
@@ -106,6 +113,27 @@ class Air(NamedTuple):
     gain: Array
     slot_s: float
     edges_s: Array
+
+
+class Faults(NamedTuple):
+    """What goes wrong in a round, by client [K]. Where a round has none, `None` stands in for it,
+    and what deals with faults is not even compiled.
+
+    A client's link has gain 0 from `stop_s` on.
+    """
+
+    absent: npt.NDArray[np.bool_]
+    """Not there from the start."""
+    stop_s: Array
+    """When its process ends; infinity: never."""
+    lost_s: Array
+    """When it counts as lost; written to: infinity for a client that finished before."""
+    wrong_s: Array
+    """Its first smashed data sent from then on are wrong; infinity: never."""
+    wrong_at_end: npt.NDArray[np.bool_]
+    """Whether that shows when they are in, or as soon as they begin."""
+    slow: Array
+    """Rows of node (0 the base station), start, end, factor; see `slowed_end`."""
 
 
 @compiled
@@ -176,11 +204,25 @@ def _transfer(
     return EXHAUSTED, slot
 
 
+_slowed_end = numba.njit(slowed_end)
+
+
+@_inlined
+def _end(faults: Faults | None, node: int, start_s: float, work_s: float) -> float:
+    """When computing ends that a node (0 the base station) starts."""
+    if faults is not None:
+        rows = faults.slow[faults.slow[:, 0] == node][:, 1:]
+        slowed_s: float = _slowed_end(start_s, work_s, rows)
+        return slowed_s
+    return start_s + work_s
+
+
 @_inlined
 def _lag(
     work: Work,
     links: Links,
     air: Air,
+    faults: Faults | None,
     station: int,
     k: int,
     i: int,
@@ -194,10 +236,18 @@ def _lag(
     with the rate of the slot in which the smashed data arrived.
     """
     column = 5 * i
+    forward_s, server_s = work.cf_s[k, i], work.s_s[k, i]
     backward_s: float = work.cb_s[k, i - 1] if i else work.backward_ratio * work.cf_s[k, 0]
-    lag_s: float = backward_s + work.cf_s[k, i] + (end[k, column + CA] - begin[k, column + CA])
+    if faults is not None:  # durations are what they came to be
+        forward_s = end[k, column + CF] - begin[k, column + CF]
+        server_s = end[k, column + S] - begin[k, column + S]
+        if i:
+            backward_s = end[k, column - 5 + CB] - begin[k, column - 5 + CB]
+        else:
+            backward_s = work.backward_ratio * forward_s
+    lag_s: float = backward_s + forward_s + (end[k, column + CA] - begin[k, column + CA])
     if station == DOWNLINK:
-        lag_s += work.s_s[k, i]
+        lag_s += server_s
     elif i:
         lag_s += end[k, column - 5 + SG] - begin[k, column - 5 + SG]
     elif slot < air.gain.shape[1]:
@@ -246,12 +296,55 @@ def _pop(heaps: Ints, row: int) -> int:
     return int(top)
 
 
+@_inlined
+def _given_up(faults: Faults, air: Air, k: int) -> bool:
+    """Whether a client is lost before the trace ends: then a transfer of its may never end."""
+    return bool(faults.lost_s[k] < _edge(air, air.gain.shape[1]))
+
+
+@_spliced
+def _pass_gate(
+    rules: Rules,
+    work: Work,
+    links: Links,
+    air: Air,
+    faults: Faults | None,
+    station: int,
+    now_s: float,
+    turns: Ints,
+    held: Ints,
+    holds: Ints,
+    iteration: Ints,
+    slot: Ints,
+    arrived_s: Array,
+    ready_s: Array,
+    begin: Array,
+    end: Array,
+    heaps: Ints,
+) -> None:
+    """Let all that a gate holds into the station's queue."""
+    for place_held in range(holds[station]):
+        now_s = max(now_s, arrived_s[station, held[station, place_held]])
+    for place_held in range(holds[station]):
+        j = held[station, place_held]
+        ready_s[station, j] = now_s
+        i, rank = iteration[j], 0
+        if turns.size:
+            rank = turns[station, j, i]
+        elif rules.by_lag and not rules.parallel[station]:
+            slot[j] = _slot_at(air, arrived_s[station, j], slot[j])
+            rank = -_ns(_lag(work, links, air, faults, station, j, i, slot[j], begin, end))
+        _push(heaps, station, rank, _ns(arrived_s[station, j]), j)
+    holds[station] = 0
+
+
 @compiled
 def play_round(
     rules: Rules,
     work: Work,
     links: Links,
     air: Air,
+    faults: Faults | None,
     start_s: float,
     turns: Ints,
     begin: Array,
@@ -262,6 +355,7 @@ def play_round(
     A client's steps stand in their order: step x of iteration i, from 0, in column 5 i + x.
     Turns, shape [2, K, I], are places in the order in which the stations serve, from 0; a
     sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
+    With faults, a step of a lost client may end when it is long gone: the caller cuts it.
     """
     cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
     uplink_hz, uplink_snr, broadcast_hz, broadcast_snr, gradient_hz, gradient_snr = links
@@ -271,13 +365,27 @@ def play_round(
     else:
         first = int(start_s / air.slot_s) - 1
     slot = np.full(clients, max(0, first))  # where each client was last; it only moves on
+    here = clients  # clients that are neither absent nor lost
+    gone = np.zeros(clients, np.bool_)  # absent, lost, or past being lost
 
     together_s = start_s  # all clients begin when the slowest has the broadcast
     for k in range(clients):
+        if faults is not None and faults.absent[k]:
+            gone[k] = True
+            here -= 1
+            continue
         begin[k, SM] = start_s
         end[k, SM], slot[k] = _transfer(
             air, k, sm_bytes[k], start_s, slot[k], broadcast_hz, broadcast_snr
         )
+        if faults is not None:
+            if end[k, SM] == EXHAUSTED and not _given_up(faults, air, k):
+                return EXHAUSTED
+            if end[k, SM] > faults.lost_s[k]:
+                gone[k] = True
+                here -= 1
+                together_s = max(together_s, faults.lost_s[k])
+                continue
         together_s = max(together_s, end[k, SM])
     if together_s == EXHAUSTED:
         return EXHAUSTED
@@ -286,17 +394,29 @@ def play_round(
     place = np.full(clients, CLIENT)  # where the client's next event puts it
     heaps = np.zeros((3, clients + 1, 3), np.int64)
     for k in range(clients):
-        _push(heaps, EVENTS, _ns(together_s), 0, k)
+        if not gone[k]:
+            _push(heaps, EVENTS, _ns(together_s), 0, k)
     held, holds = np.empty((2, clients), np.int64), np.zeros(2, np.int64)  # at each station's gate
     busy, served = np.zeros(2, np.bool_), np.zeros(2, np.int64)
+    serves = np.full(2, -1)  # whom a sequential station serves
     arrived_s, ready_s = np.empty((2, clients)), np.empty((2, clients))  # before, past the gate
     free_s = np.full(2, start_s)
-    last_s = start_s
+    last_s = start_s if faults is None else together_s
 
-    while heaps[EVENTS, 0, 0] > 0:
-        moment = heaps[EVENTS, 1, 0]
+    while True:
+        moment = heaps[EVENTS, 1, 0] if heaps[EVENTS, 0, 0] > 0 else NEVER_NS
+        if faults is not None:
+            for k in range(clients):
+                if not gone[k]:
+                    moment = min(moment, _ns(faults.lost_s[k]))
+        elif moment == NEVER_NS:
+            break
+        if faults is not None and (moment == NEVER_NS or gone.all()):
+            break
         while heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
             k = _pop(heaps, EVENTS)
+            if faults is not None and gone[k]:
+                continue
             station, i = place[k], iteration[k]
             column = 5 * i
             if station == CLIENT:
@@ -304,7 +424,7 @@ def play_round(
                 if i >= 0:  # the gradient is there
                     busy[DOWNLINK] = False
                     begin[k, column + CB] = end[k, column + SG]
-                    now_s = begin[k, column + CB] + cb_s[k, i]
+                    now_s = _end(faults, k + 1, begin[k, column + CB], cb_s[k, i])
                     end[k, column + CB] = now_s
                 iteration[k] = i = i + 1
                 column += 5
@@ -312,18 +432,31 @@ def play_round(
                     begin[k, column + 1], upload, size = now_s, column + 1, cm_bytes[k]
                 else:
                     begin[k, column + CF] = now_s
-                    now_s += cf_s[k, i]
+                    now_s = _end(faults, k + 1, now_s, cf_s[k, i])
                     end[k, column + CF] = now_s
                     upload, size = column + CA, ca_bytes[k, i]
                 begin[k, upload] = now_s
-                now_s, slot[k] = _transfer(
+                end[k, upload], slot[k] = _transfer(
                     air, k, size, now_s, slot[k], uplink_hz[k], uplink_snr[k]
                 )
+                if faults is not None:
+                    if now_s >= faults.stop_s[k]:
+                        continue  # it got no further
+                    if i < iterations and now_s >= faults.wrong_s[k]:
+                        shown_s = end[k, upload] if faults.wrong_at_end[k] else now_s
+                        faults.lost_s[k] = min(faults.lost_s[k], shown_s)
+                    if end[k, upload] == EXHAUSTED and not _given_up(faults, air, k):
+                        return EXHAUSTED
+                    if end[k, upload] > faults.lost_s[k]:
+                        continue
+                now_s = end[k, upload]
                 if now_s == EXHAUSTED:
                     return EXHAUSTED
-                end[k, upload] = now_s
                 if i == iterations:
                     last_s = max(last_s, now_s)
+                    if faults is not None:
+                        gone[k] = True
+                        faults.lost_s[k] = math.inf
                 else:
                     place[k] = COMPUTING
                     _push(heaps, EVENTS, _ns(now_s), 0, k)
@@ -335,21 +468,66 @@ def play_round(
             arrived_s[station, k] = now_s
             held[station, holds[station]] = k
             holds[station] += 1
-            if rules.gated[station] and holds[station] < clients:
+            if rules.gated[station] and holds[station] < here:
                 continue
-            for place_held in range(holds[station]):
-                now_s = max(now_s, arrived_s[station, held[station, place_held]])
-            for place_held in range(holds[station]):
-                j = held[station, place_held]
-                ready_s[station, j] = now_s
-                rank = 0
-                if turns.size:
-                    rank = turns[station, j, i]
-                elif rules.by_lag and not rules.parallel[station]:
-                    slot[j] = _slot_at(air, arrived_s[station, j], slot[j])
-                    rank = -_ns(_lag(work, links, air, station, j, i, slot[j], begin, end))
-                _push(heaps, station, rank, _ns(arrived_s[station, j]), j)
-            holds[station] = 0
+            _pass_gate(
+                rules,
+                work,
+                links,
+                air,
+                faults,
+                station,
+                now_s,
+                turns,
+                held,
+                holds,
+                iteration,
+                slot,
+                arrived_s,
+                ready_s,
+                begin,
+                end,
+                heaps,
+            )
+
+        if faults is not None:
+            for k in range(clients):
+                if gone[k] or _ns(faults.lost_s[k]) > moment:
+                    continue
+                lost_s = faults.lost_s[k]
+                gone[k] = True
+                here -= 1
+                last_s = max(last_s, lost_s)
+                for station in (COMPUTING, DOWNLINK):
+                    if serves[station] == k and busy[station]:
+                        busy[station] = False
+                        free_s[station] = lost_s
+                    left = 0
+                    for place_held in range(holds[station]):
+                        if held[station, place_held] != k:
+                            held[station, left] = held[station, place_held]
+                            left += 1
+                    holds[station] = left
+                    if rules.gated[station] and left >= max(1, here):
+                        _pass_gate(
+                            rules,
+                            work,
+                            links,
+                            air,
+                            faults,
+                            station,
+                            lost_s,
+                            turns,
+                            held,
+                            holds,
+                            iteration,
+                            slot,
+                            arrived_s,
+                            ready_s,
+                            begin,
+                            end,
+                            heaps,
+                        )
 
         for station in (COMPUTING, DOWNLINK):
             if heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
@@ -360,14 +538,17 @@ def play_round(
                         break
                     served[station] += 1
                 k = _pop(heaps, station)
+                if faults is not None and gone[k]:
+                    continue
                 column = 5 * iteration[k]
                 now_s = ready_s[station, k]
                 if not rules.parallel[station]:
                     busy[station] = True
+                    serves[station] = k
                     now_s = max(now_s, free_s[station])
                 if station == COMPUTING:
                     begin[k, column + S] = now_s
-                    now_s += s_s[k, iteration[k]]
+                    now_s = _end(faults, 0, now_s, s_s[k, iteration[k]])
                     end[k, column + S] = now_s
                     place[k] = DOWNLINK
                 else:
@@ -381,10 +562,14 @@ def play_round(
                         gradient_hz[k],
                         gradient_snr[k],
                     )
-                    if now_s == EXHAUSTED:
-                        return EXHAUSTED
                     end[k, column + SG] = now_s
                     place[k] = CLIENT
+                    if faults is not None and now_s > faults.lost_s[k]:
+                        if now_s == EXHAUSTED and not _given_up(faults, air, k):
+                            return EXHAUSTED
+                        continue  # until it is given up
+                    if now_s == EXHAUSTED:
+                        return EXHAUSTED
                 free_s[station] = now_s
                 _push(heaps, EVENTS, _ns(now_s), 0, k)
     return last_s - start_s
@@ -449,7 +634,7 @@ def play_rounds(
             work.s_s[k] = menu.server_s[u] / (alpha[n, k] if rules.parallel[COMPUTING] else 1.0)
         links = links_of(rules, bands, beta[n], rho[n])
         starts_s[n] = start_s
-        latency_s[n] = play_round(rules, work, links, air, start_s, BY_RULES, begin, end)
+        latency_s[n] = play_round(rules, work, links, air, None, start_s, BY_RULES, begin, end)
         if latency_s[n] == EXHAUSTED:
             return False
         fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy_j[n])

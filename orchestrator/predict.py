@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
 from orchestrator.engine import RoundTimes, round_of, simulate
+from orchestrator.faults import Course, RoundFaults
 from orchestrator.plan import (
     Allocation,
     Radio,
@@ -16,7 +17,7 @@ from orchestrator.plan import (
     radio_of,
 )
 from orchestrator.scenario import Scenario
-from testbed.errors import InputError
+from testbed.errors import InputError, RunEnds
 from testbed.timeline import Round, Timeline
 from workloads.profile import SplitProfile
 
@@ -55,6 +56,8 @@ def predict(
 ) -> Timeline:
     """Predict rounds from t = 0, one after the other without a gap.
 
+    Where a fault of the scenario ends the run, the timeline has the rounds before, and says so.
+
     Args:
         scenario: What happens in a round.
         source: Channels; asked for more slots as the rounds go on.
@@ -79,16 +82,23 @@ def predict(
     done: list[Round] = []
     allocations: list[Allocation] = []
     start_s = 0.0
+    course = Course(scenario)
     for index in range(count):
         try:
+            faults = course.round(index, start_s)
             if decide is not None:
                 known, channel = known_at(start_s, source, channel)
                 allocation = decide(Situation(index, start_s, done, allocations, known))
                 plan = plan_round(scenario, profile, allocation, sizing)
-            times, channel = simulate_on(plan, radio, source, channel, start_s)
+            times, channel = simulate_on(plan, radio, source, channel, start_s, faults)
+            if faults is not None:
+                faults.check(index, times.end_s, times.lost)
         except TraceExhausted as end:
             raise InputError(_too_short(end, source.slot_s, index, count, start_s)) from None
+        except RunEnds as ended:
+            return Timeline(done, ended)
         done.append(round_of(index, plan, times))
+        course.played(done[-1])
         allocations.append(allocation)
         start_s = times.end_s
         if progress is not None:
@@ -97,12 +107,18 @@ def predict(
 
 
 def simulate_on(
-    plan: RoundPlan, radio: Radio, source: ChannelSource, channel: ChannelTrace, start_s: float
+    plan: RoundPlan,
+    radio: Radio,
+    source: ChannelSource,
+    channel: ChannelTrace,
+    start_s: float,
+    faults: RoundFaults | None = None,
 ) -> tuple[RoundTimes, ChannelTrace]:
     """The round's times, and the trace, grown as far as the round needs it."""
     while True:
         try:
-            return simulate(plan, radio, channel.gain, channel.slot_s, start_s), channel
+            times = simulate(plan, radio, channel.gain, channel.slot_s, start_s, faults=faults)
+            return times, channel
         except TraceExhausted:
             channel = longer(source, 2 * channel.slots, than=channel.slots)
 

@@ -6,12 +6,12 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from orchestrator.scenario import Profile, Scenario, Section
+from orchestrator.scenario import Scenario, Section
 
 HEAD = """# Scenario keys
 
@@ -37,8 +37,16 @@ def _keys(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]
             yield from _keys(inner, f"{prefix}{name}.")
             continue
         yield f"{prefix}{name}", _default(field), _what(field)
-        if name == "profile":
-            yield from _keys(Profile, f"{prefix}{name}.")
+        mark = "[]" if get_origin(inner) is list else ""
+        for section in _sections(inner):
+            yield from _keys(section, f"{prefix}{name}{mark}.")
+
+
+def _sections(annotation: Any) -> Iterator[type[Section]]:
+    """The sections that a field may hold beside, or inside of, other things."""
+    for part in get_args(annotation):
+        if isinstance(part, type) and issubclass(part, Section):
+            yield part
 
 
 def _default(field: FieldInfo) -> str:

@@ -399,6 +399,102 @@ class Emulation(Section):
         return self
 
 
+FaultKind = Literal[
+    "uav-crash",
+    "bs-crash",
+    "link-outage",
+    "partition",
+    "slow-node",
+    "corrupt-frame",
+    "duplicate-frame",
+]
+LASTING = ("link-outage", "partition", "slow-node")
+"""Faults that have a duration; the others happen at a moment."""
+
+
+class FaultEvent(Section):
+    """One fault; what each kind does stands in docs/faults.md."""
+
+    kind: FaultKind
+    """What happens."""
+    nodes: list[Annotated[str, Field(pattern=r"^(bs|uav[1-9]\d{0,4})$")]] = []
+    """Whom it hits: `uav1`, `uav2`, …; `bs` for slow-node. A bs-crash needs none."""
+    round: Annotated[int, Field(ge=0)] | None = None
+    """The round (from 0) from whose start `at_s` counts; left out: from the start of the run."""
+    at_s: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+    """When, in emulated seconds; moved to the nearest slot boundary."""
+    duration_s: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    """How long link-outage, partition and slow-node last; left out: to the end of the run."""
+    factor: Annotated[float, Field(ge=1, le=1e6)] = 2.0
+    """How many times as long a slow node computes."""
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> "FaultEvent":
+        of_bs = "bs" in self.nodes
+        if self.kind == "bs-crash":
+            if self.nodes not in ([], ["bs"]):
+                raise ValueError("nodes: a bs-crash hits the base station alone")
+        elif not self.nodes:
+            raise ValueError(f"nodes: is missing; whom does {self.kind} hit?")
+        elif of_bs and self.kind != "slow-node":
+            raise ValueError(f"nodes: {self.kind} hits UAVs, not bs")
+        if self.duration_s is not None and self.kind not in LASTING:
+            raise ValueError(f"duration_s: {self.kind} happens at a moment")
+        return self
+
+
+class RandomFaults(Section):
+    """Faults drawn by seed: moments uniform in `within_s`, each of one UAV."""
+
+    count: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    """How many; left out: drawn from a Poisson distribution, by `rate_per_s`."""
+    rate_per_s: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """Mean number of faults in a second, where `count` is left out."""
+    kinds: list[FaultKind] = Field(default=["link-outage"], min_length=1)
+    """Drawn from these with equal probability."""
+    within_s: Annotated[float, Field(gt=0, le=1e9)] = 60.0
+    """Emulated seconds from the start of the run in which they begin."""
+    duration_s: tuple[Positive, Positive] = (1.0, 5.0)
+    """Shortest and longest duration, of those that last."""
+    factor: tuple[Annotated[float, Field(ge=1, le=1e6)], Annotated[float, Field(ge=1, le=1e6)]] = (
+        2.0,
+        4.0,
+    )
+    """Least and largest factor of slow nodes."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Left out: the scenario's."""
+
+    @model_validator(mode="after")
+    def _ranges_in_order(self) -> "RandomFaults":
+        if self.count is None and not self.rate_per_s:
+            raise ValueError("count: is missing, and so is rate_per_s; how many faults?")
+        for name in ("duration_s", "factor"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name}: {low:g} must not be above {high:g}")
+        return self
+
+
+class Faults(Section):
+    """What goes wrong in the run, and what a round does without a client."""
+
+    events: list[FaultEvent] = []
+    """Faults at given moments."""
+    random: RandomFaults | None = None
+    """Faults at random moments, by seed."""
+    on_loss: Literal["wait", "drop", "abort"] = "wait"
+    """What a round does when a client counts as lost: `wait` for it if it can come back, `drop` it
+    from the round, or `abort` the run."""
+    loss_timeout_s: Positive = 5.0
+    """Emulated seconds of silence after which a client counts as lost."""
+
+    @property
+    def may_slow(self) -> bool:
+        """Whether any node may be slowed."""
+        drawn = [] if self.random is None else self.random.kinds
+        return "slow-node" in [*drawn, *(event.kind for event in self.events)]
+
+
 class Scenario(Section):
     """One experiment: who flies where, what is trained, how the server serves."""
 
@@ -419,6 +515,7 @@ class Scenario(Section):
     workload: Workload = Workload()
     allocation: AllocationSection = AllocationSection()
     objective: Objective = Objective()
+    faults: Faults = Faults()
     emulation: Emulation = Emulation()
 
     @field_validator("paradigm")
@@ -466,6 +563,22 @@ class Scenario(Section):
         """The dilation as a number; who emulates settles `auto` beforehand."""
         assert self.emulation.dilation != "auto", "see orchestrator.dilation"
         return self.emulation.dilation
+
+    @model_validator(mode="after")
+    def _faults_hit_somebody(self) -> "Scenario":
+        for index, event in enumerate(self.faults.events):
+            for node in event.nodes:
+                if node != "bs" and int(node[3:]) > self.uavs.count:
+                    raise ValueError(
+                        f"faults.events.{index}.nodes: there is no {node}; "
+                        f"uavs.tx_power_w has {self.uavs.count}"
+                    )
+        if self.workload.compute_time == "measured" and self.faults.may_slow:
+            raise ValueError(
+                "workload.compute_time: 'measured' computing cannot be slowed; "
+                "slow-node needs 'modelled'"
+            )
+        return self
 
     @cached_property
     def scheme(self) -> Paradigm:

@@ -1,4 +1,4 @@
-"""The two ways in which the testbed refuses to go on."""
+"""The ways in which the testbed refuses to go on."""
 
 
 class InputError(Exception):
@@ -7,3 +7,12 @@ class InputError(Exception):
 
 class RunError(Exception):
     """A run failed although its input was right: one line that says what. Exit status 1."""
+
+
+class RunEnds(RunError):
+    """A planned fault ends the run before its last round."""
+
+    def __init__(self, message: str, at_s: float):
+        super().__init__(message)
+        self.at_s = at_s
+        """Emulated time."""

@@ -5,12 +5,14 @@ report is a view of timelines.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from testbed.errors import RunEnds
 
 STEPS = ("SM", "CF", "CA", "S", "SG", "CB", "CM")
 """The steps of a round, in their order, by the paper's names.
@@ -36,6 +38,20 @@ steps carry 0 bytes."""
 
 
 @dataclass(frozen=True)
+class Loss:
+    """A client that a round went on without."""
+
+    client: int
+    """From 1."""
+    lost_s: float
+    """When it was given up; where that was before the round, it has no steps in it."""
+    stopped_s: float
+    """When it did its last, earlier where its process ended."""
+    cause: str
+    """The kind of fault, or the name of what was refused."""
+
+
+@dataclass(frozen=True)
 class Round:
     """One round of one paradigm, predicted or measured."""
 
@@ -52,6 +68,17 @@ class Round:
     """latency + energy weight · largest client energy."""
     spans: npt.NDArray[np.void]
     """Structured array of dtype `SPAN`, sorted by client, then start."""
+    lost: Sequence[Loss] = ()
+    """Clients without which the round went on; the last step of each may be cut off."""
+
+    @property
+    def cut(self) -> npt.NDArray[np.bool_]:
+        """Shape [len(spans)]: the steps that a loss cut off, at their `end_s`."""
+        cut = np.zeros(len(self.spans), bool)
+        for loss in self.lost:
+            ends = np.isin(self.spans["end_s"], (loss.lost_s, loss.stopped_s))
+            cut |= (self.spans["client"] == loss.client) & ends
+        return cut
 
     @property
     def end_s(self) -> float:
@@ -61,6 +88,7 @@ class Round:
     def to_json(self) -> dict[str, Any]:
         """The round as the documented JSON object."""
         columns = [self.spans[name].tolist() for name in SPAN.names or ()]
+        cut = self.cut.tolist()
         return {
             "round": self.index,
             "paradigm": self.paradigm,
@@ -69,6 +97,7 @@ class Round:
             "latency_s": self.latency_s,
             "energy_j": self.energy_j.tolist(),
             "objective": self.objective,
+            **({"lost": [asdict(loss) for loss in self.lost]} if self.lost else {}),
             "steps": [
                 {
                     "client": client,
@@ -77,8 +106,11 @@ class Round:
                     "start_s": start_s,
                     "end_s": end_s,
                     "bytes": size,
+                    **({"cut": True} if was_cut else {}),
                 }
-                for client, iteration, step, start_s, end_s, size in zip(*columns, strict=True)
+                for (client, iteration, step, start_s, end_s, size), was_cut in zip(
+                    zip(*columns, strict=True), cut, strict=True
+                )
             ],
         }
 
@@ -88,6 +120,8 @@ class Timeline:
     """Rounds that follow each other."""
 
     rounds: Sequence[Round]
+    ended: RunEnds | None = None
+    """Why there are fewer rounds than were asked for."""
 
     def __iter__(self) -> Iterator[Round]:
         return iter(self.rounds)

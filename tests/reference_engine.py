@@ -71,6 +71,7 @@ class Station:
         self.parallel, self.gated, self.by_lag, self.clients = parallel, gated, by_lag, clients
         self.gate, self.queue = [], []
         self.busy = False
+        self.serves = None
         self.free_s = -math.inf
 
     def arrive(self, visit):
@@ -81,6 +82,19 @@ class Station:
             held.ready_s = max(v.arrived_s for v in self.gate)
         self.queue += self.gate
         self.gate = []
+
+    def give_up(self, client, now_s):
+        """Forget a client that is lost; those at the gate may have waited for it alone."""
+        self.clients -= 1
+        self.gate = [v for v in self.gate if v.client != client]
+        self.queue = [v for v in self.queue if v.client != client]
+        if self.serves == client and self.busy:
+            self.busy, self.free_s = False, now_s
+        if self.gated and self.gate and len(self.gate) >= self.clients:
+            for held in self.gate:
+                held.ready_s = now_s
+            self.queue += self.gate
+            self.gate = []
 
     def next(self):
         """Whom to serve now, and from when; None if nobody."""
@@ -94,13 +108,44 @@ class Station:
         start_s = chosen.ready_s if self.parallel else max(chosen.ready_s, self.free_s)
         return chosen, start_s
 
-    def serve_until(self, end_s):
-        self.busy, self.free_s = True, end_s
+    def serve_until(self, end_s, client):
+        self.busy, self.free_s, self.serves = True, end_s, client
 
 
-def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None):
-    """Latency, energies, objective, and spans (client, iteration, step, start, end, bytes)."""
+def slowly(start_s, work_s, rows):
+    """When computing ends, found by walking from one change of speed to the next."""
+    now_s, left_s = start_s, work_s
+    while left_s > 0:
+        factor = math.prod(f for begin, end, f in rows if begin <= now_s < end)
+        changes = [t for begin, end, _ in rows for t in (begin, end) if t > now_s]
+        until_s = min(changes, default=math.inf)
+        if now_s + left_s * factor <= until_s:
+            return now_s + left_s * factor
+        left_s -= (until_s - now_s) / factor
+        now_s = until_s
+    return now_s
+
+
+def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, faults=None):
+    """Latency, energies, objective, spans (client, iteration, step, start, end, bytes), lost.
+
+    `faults` has lists by client: absent, stop_s, lost_s, wrong_s, duplicate; and slow, by node.
+    """
     clients, iterations = plan.cf_s.shape
+    if faults is None:
+        never = [math.inf] * clients
+        faults = {
+            "absent": [False] * clients,
+            "stop_s": never,
+            "lost_s": never,
+            "wrong_s": never,
+            "duplicate": [False] * clients,
+            "slow": {},
+        }
+    slow = faults["slow"]
+    deadline = list(faults["lost_s"])
+    lost = {k: deadline[k] for k in range(clients) if faults["absent"][k]}
+    there = [k for k in range(clients) if k not in lost]
     paradigm, share = plan.paradigm, plan.allocation
     if slot_edges_s is None:
         slot_edges_s = [s * slot_s for s in range(gain.shape[1] + 1)]
@@ -135,39 +180,61 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None):
         return end - start
 
     by_lag = paradigm.order == "larger-lag"
-    computing = Station(
-        paradigm.server_compute == "parallel", paradigm.compute_waits_for_all, by_lag, clients
-    )
-    downlink = Station(parallel_down, paradigm.transmission_waits_for_all, by_lag, clients)
 
-    for k in range(clients):
-        steps[k, 0, "SM"] = (start_s, broadcast[k].end(start_s, plan.sm_bytes[k]), plan.sm_bytes[k])
-    together_s = max(end for _, end, _ in steps.values())
+    def carried(link, k, start, size):
+        """When a transfer ends; never, where its client is lost before the trace ends."""
+        try:
+            return link.end(start, size)
+        except TooShort:
+            if deadline[k] < edges[-1]:
+                return math.inf
+            raise
+
+    begun_s = [start_s]
+    for k in list(there):
+        end = carried(broadcast[k], k, start_s, plan.sm_bytes[k])
+        steps[k, 0, "SM"] = (start_s, end, plan.sm_bytes[k])
+        if end > deadline[k]:
+            lost[k] = deadline[k]
+            there.remove(k)
+        begun_s.append(min(end, deadline[k]))
+    together_s = max(begun_s)
+    computing = Station(
+        paradigm.server_compute == "parallel", paradigm.compute_waits_for_all, by_lag, len(there)
+    )
+    downlink = Station(parallel_down, paradigm.transmission_waits_for_all, by_lag, len(there))
+    finished = {}
 
     iteration = [0] * clients
-    agenda = [(together_s, "begin", k) for k in range(clients)]
+    agenda = [(together_s, "begin", k) for k in there]
 
     def begin(k, now):
         i = iteration[k]
-        steps[k, i, "CF"] = (now, now + plan.cf_s[k, i], 0)
-        now += plan.cf_s[k, i]
-        end = up[k].end(now, plan.ca_bytes[k, i])
+        steps[k, i, "CF"] = (now, slowly(now, plan.cf_s[k, i], slow.get(k + 1, [])), 0)
+        now = steps[k, i, "CF"][1]
+        if now >= faults["stop_s"][k]:
+            return
+        end = carried(up[k], k, now, plan.ca_bytes[k, i])
+        if now >= faults["wrong_s"][k]:
+            deadline[k] = min(deadline[k], end if faults["duplicate"][k] else now)
         steps[k, i, "CA"] = (now, end, plan.ca_bytes[k, i])
-        agenda.append((end, "smashed data in", k))
+        if end <= deadline[k]:
+            agenda.append((end, "smashed data in", k))
 
     def lag(k, at_computing):
         i = iteration[k]
-        backward = plan.cb_s[k, i - 1] if i > 0 else plan.backward_ratio * plan.cf_s[k, 0]
-        value = backward + plan.cf_s[k, i] + took(k, i, "CA")
+        backward = took(k, i - 1, "CB") if i > 0 else plan.backward_ratio * took(k, 0, "CF")
+        value = backward + took(k, i, "CF") + took(k, i, "CA")
         if not at_computing:
-            return value + plan.s_s[k, i]
+            return value + took(k, i, "S")
         if i > 0:
             return value + took(k, i - 1, "SG")
         rate = down[k].rate(steps[k, 0, "CA"][1])
         return value + (8 * plan.sg_bytes[k, 0] / rate if rate > 0 else math.inf)
 
-    while agenda:
-        moment = min(nanosecond(time_s) for time_s, _, _ in agenda)
+    while there:
+        deadlines = [deadline[k] for k in there if deadline[k] < math.inf]
+        moment = min(nanosecond(t) for t in [t for t, _, _ in agenda] + deadlines)
         for event in sorted(e for e in agenda if nanosecond(e[0]) == moment):
             agenda.remove(event)
             now, what, k = event
@@ -183,19 +250,29 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None):
                 downlink.arrive(Visit(k, now, known))
             elif what == "gradient there":
                 downlink.busy = False
-                steps[k, i, "CB"] = (now, now + plan.cb_s[k, i], 0)
-                now += plan.cb_s[k, i]
+                steps[k, i, "CB"] = (now, slowly(now, plan.cb_s[k, i], slow.get(k + 1, [])), 0)
+                now = steps[k, i, "CB"][1]
                 if i + 1 < iterations:
                     iteration[k] += 1
                     begin(k, now)
-                else:
-                    end = up[k].end(now, plan.cm_bytes[k])
+                elif now < faults["stop_s"][k]:
+                    end = carried(up[k], k, now, plan.cm_bytes[k])
                     steps[k, i, "CM"] = (now, end, plan.cm_bytes[k])
+                    if end <= deadline[k]:
+                        finished[k] = end
+                        there.remove(k)
+        for k in list(there):
+            if deadline[k] < math.inf and nanosecond(deadline[k]) <= moment:
+                lost[k] = deadline[k]
+                there.remove(k)
+                agenda = [event for event in agenda if event[2] != k]
+                computing.give_up(k, deadline[k])
+                downlink.give_up(k, deadline[k])
         while (chosen := computing.next()) is not None:
             visit, start = chosen
             k = visit.client
-            end = start + plan.s_s[k, iteration[k]]
-            computing.serve_until(end)
+            end = slowly(start, plan.s_s[k, iteration[k]], slow.get(0, []))
+            computing.serve_until(end, k)
             steps[k, iteration[k], "S"] = (start, end, 0)
             agenda.append((end, "computed", k))
         if any(nanosecond(time_s) == moment for time_s, _, _ in agenda):
@@ -204,18 +281,31 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None):
             visit, start = chosen
             k = visit.client
             size = plan.sg_bytes[k, iteration[k]]
-            end = down[k].end(start, size)
-            downlink.serve_until(end)
+            end = carried(down[k], k, start, size)
+            downlink.serve_until(end, k)
             steps[k, iteration[k], "SG"] = (start, end, size)
-            agenda.append((end, "gradient there", k))
+            if end <= deadline[k]:
+                agenda.append((end, "gradient there", k))
+
+    for (k, i, step), (start, end, size) in list(steps.items()):
+        if k in lost:
+            own = step in ("CF", "CA", "CB", "CM")
+            until = min(lost[k], faults["stop_s"][k]) if own else lost[k]
+            del steps[k, i, step]
+            if start <= until:
+                steps[k, i, step] = (start, min(end, until), size)
+
+    def total(k, *kinds):
+        return sum(
+            end - start for (c, _, s), (start, end, _) in steps.items() if c == k and s in kinds
+        )
 
     energy = [
-        plan.compute_power_w * sum(took(k, i, "CF") + took(k, i, "CB") for i in range(iterations))
-        + radio.uplink_power_w[k]
-        * (sum(took(k, i, "CA") for i in range(iterations)) + took(k, iterations - 1, "CM"))
+        plan.compute_power_w * total(k, "CF", "CB") + radio.uplink_power_w[k] * total(k, "CA", "CM")
         for k in range(clients)
     ]
-    latency = max(steps[k, iterations - 1, "CM"][1] for k in range(clients)) - start_s
+    given_up = [at_s for k, at_s in lost.items() if not faults["absent"][k]]
+    latency = max([*finished.values(), *given_up, start_s]) - start_s
     spans = sorted(
         (
             (k + 1, i + 1, step, start, end, size)
@@ -223,4 +313,4 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None):
         ),
         key=lambda span: (span[0], span[3], span[4]),
     )
-    return latency, energy, latency + plan.energy_weight * max(energy), spans
+    return latency, energy, latency + plan.energy_weight * max(energy), spans, lost
