@@ -15,7 +15,7 @@ import pandas as pd
 
 from orchestrator.comparison import integral_end_s
 from orchestrator.crew import BS, Crew, uav
-from orchestrator.plan import Array
+from orchestrator.plan import Array, transfer_bytes
 from orchestrator.rates import LinkRates
 from orchestrator.scenario import Scenario
 from testbed import wire
@@ -48,7 +48,6 @@ TIMEOUT_S = 60.0
 class _Transfer:
     level: int
     probe: Probe
-    on_link_bytes: int
 
 
 def calibrate(
@@ -103,14 +102,15 @@ def calibrate(
         start_s, end_s = received[client, places[client]]
         places[client] += 1
         rates = np.pad((up_bps if upward else down_bps)[client - 1], spare[1], "edge")
-        due_s = integral_end_s(rates, level_s, start_s, 8 * transfer.on_link_bytes) - start_s
+        size = transfer_bytes(scenario.emulation, 0, transfer.probe.payload_bytes)
+        due_s = integral_end_s(rates, level_s, start_s, 8 * size) - start_s
         rows.append(
             (
                 client,
                 "uplink" if upward else "downlink",
                 LEVELS[transfer.level],
                 rates[transfer.level],
-                transfer.on_link_bytes,
+                size,
                 start_s,
                 end_s - start_s,
                 due_s,
@@ -167,16 +167,8 @@ def _schedule(
         level_s = max(level_s, free_s + gap_s)
     transfers = []
     for level, client, upward, at_s, charged_bytes in planned:
-        payload_bytes, on_link_bytes = _sizes(charged_bytes, shape)
+        segments = max(1, round(charged_bytes / shape.frame_bytes))
+        payload_bytes = segments * Framing(shape.mtu).segment_bytes - wire.HEADER_BYTES
         probe = Probe(client + 1, upward, level * level_s + at_s, payload_bytes)
-        transfers.append(_Transfer(level, probe, on_link_bytes))
+        transfers.append(_Transfer(level, probe))
     return level_s, transfers
-
-
-def _sizes(charged_bytes: float, shape: Shape) -> tuple[int, int]:
-    """Payload of the frame that takes about so many bytes on the link, and what it really takes."""
-    framing = Framing(shape.mtu)
-    segments = max(1, round(charged_bytes / shape.frame_bytes))
-    message = segments * framing.segment_bytes
-    on_link = framing.on_link(message) if shape.charges_headers else message
-    return message - wire.HEADER_BYTES, on_link

@@ -8,7 +8,7 @@ import signal
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -132,6 +132,12 @@ def run(
     live: Annotated[
         bool, typer.Option("--live", help="Serve a page on loopback that shows the run as it goes.")
     ] = False,
+    pcap: Annotated[
+        bool, typer.Option("--pcap", help="Capture every link into DIR/pcap, for tshark.")
+    ] = False,
+    pcap_headers: Annotated[
+        bool, typer.Option("--pcap-headers", help="The same, headers of frames alone.")
+    ] = False,
 ) -> None:
     """Emulate rounds on real links and hold them against the prediction."""
     from orchestrator.channel import open_source
@@ -151,6 +157,11 @@ def run(
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
+    if (pcap or pcap_headers) and output is None:
+        raise InputError("--pcap: needs --out DIR, where captures are kept")
+    capture: Literal["headers", "frames"] | None = "frames" if pcap else None
+    if pcap_headers:
+        capture = "headers"
     decide = decider(parsed)
     with (
         run_folder(output, overwrite) as folder,
@@ -158,7 +169,15 @@ def run(
         serve(parsed) if live else nullcontext() as view,
         shown("emulated s") as show,
     ):
-        done = run_scenario(parsed, source, folder, decide=decide, progress=show, live=view)
+        done = run_scenario(
+            parsed,
+            source,
+            folder,
+            decide=decide,
+            capture=capture,
+            progress=show,
+            live=view,
+        )
     if json_file is not None:
         write_json(json_file, done.to_json())
     tables = [comparison_table(done), step_comparison_table(done), budget_table(done)]
@@ -169,6 +188,11 @@ def run(
         out.print()
     for line in validity_lines(done.checks):
         out.print(line)
+    if done.captured is not None:
+        missed = done.captured.missed_packets
+        out.print(
+            f"captured: {done.captured.frames} frames" + (f", {missed} missed" * bool(missed))
+        )
     if output is not None:
         out.print(f"report: {output / 'report.html'}")
 

@@ -82,12 +82,7 @@ def error_budget(
         slot_s: Length of a slot.
         slot_edges_s: Shape [S + 1], when the rates really changed; None if that is not known.
     """
-    computed = replace(
-        link_plan,
-        cf_s=_durations(measured, CF, link_plan),
-        s_s=_durations(measured, S, link_plan),
-        cb_s=_durations(measured, CB, link_plan),
-    )
+    computed = measured_plan(measured, link_plan)
     turns = turns_of(measured.spans, link_plan.clients, link_plan.iterations)
     start_s = measured.start_s
     stages: list[RoundTimes] = [
@@ -110,6 +105,16 @@ def error_budget(
         measured_s=measured.latency_s,
         seconds=dict(zip(PARTS, np.diff(latencies).tolist(), strict=True)),
         steps=steps,
+    )
+
+
+def measured_plan(measured: Round, plan: RoundPlan) -> RoundPlan:
+    """The plan with computing steps as long as they really took."""
+    return replace(
+        plan,
+        cf_s=_durations(measured, CF, plan),
+        s_s=_durations(measured, S, plan),
+        cb_s=_durations(measured, CB, plan),
     )
 
 

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
+from orchestrator.accounts import SET_UP, account, closed
 from orchestrator.calibration import calibrate
 from orchestrator.comparison import Budget, error_budget, transfer_errors
 from orchestrator.crew import BS, Crew, uav
@@ -21,6 +22,7 @@ from orchestrator.faults import planned
 from orchestrator.files import write_whole
 from orchestrator.learning import computing_limit_s, learning_settings, place
 from orchestrator.live import Live
+from orchestrator.overhead import waterfall
 from orchestrator.plan import (
     Allocation,
     Radio,
@@ -38,6 +40,7 @@ from orchestrator.rates import link_rates, uplink_bps
 from orchestrator.scenario import Scenario
 from orchestrator.validity import Check, Machine
 from testbed import runtimes
+from testbed.capture import Captured
 from testbed.clock import EmulatedClock
 from testbed.errors import InputError
 from testbed.fabric import link_addresses
@@ -59,6 +62,8 @@ LEAD_S = 0.1
 """Real seconds between the order to begin a round and its beginning."""
 STARTUP_TIMEOUT_S = 600.0
 """Real seconds that nodes may take to load their models, many on few cores."""
+REST_S = 0.25
+"""Real seconds after a round until the last acknowledgement has been sent, and counted."""
 SPARE_SLOTS = 100
 """How many slots more than a round is predicted to last the injector is given at first."""
 
@@ -91,6 +96,12 @@ class Emulation:
     """What the injector did in each round, and the links' counters at its end."""
     machine: list[Machine] = field(default_factory=list)
     """The machine's clocks and CPU accounts over each round."""
+    accounts: list[pd.DataFrame] = field(default_factory=list)
+    """See `orchestrator.accounts`: what the links carried; first the set-up, then each round."""
+    waterfalls: list[dict[str, float]] = field(default_factory=list)
+    """See `orchestrator.overhead.waterfall`: what each round's latency is made of."""
+    captured: Captured | None = None
+    """What the capture held, if there was one."""
     calibration: pd.DataFrame | None = None
     """See `orchestrator.calibration`; None where it was switched off."""
     checks: list[Check] = field(default_factory=list)
@@ -128,6 +139,7 @@ def emulate(
     folder: Path,
     *,
     decide: Decide | None = None,
+    capture: Literal["frames", "headers"] | None = None,
     progress: Progress = lambda text, done, total: None,
     live: Live | None = None,
 ) -> Generator[Emulation, None, None]:
@@ -141,6 +153,7 @@ def emulate(
         profile: Costs of each split.
         folder: Existing folder that takes the nodes' logs and `adapters.safetensors`.
         decide: Who allocates; left out: the scenario's own split and shares.
+        capture: Write what goes over each link to `folder`/pcap, whole or the headers alone.
         progress: Told how far the run is.
         live: Told what happens within rounds.
 
@@ -156,6 +169,8 @@ def emulate(
     progress("starting nodes", 0, 1)
     with _start(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
         stage = _Stage(Crew(world, stack, STARTUP_TIMEOUT_S), scenario, foreseen, live)
+        if capture is not None:
+            stage.capture(folder / "pcap", headers_only=capture == "headers")
         stage.set_up(learning)
         radio = radio_of(scenario)
         if scenario.emulation.calibrate:
@@ -166,6 +181,7 @@ def emulate(
             done.calibration = calibrate(
                 stage.crew, scenario, rates, trace.slot_s, shape_of(scenario)
             )
+        done.accounts.append(stage.account(SET_UP, None)[0])
         start_s = 0.0
         allocations: list[Allocation] = []
         for index in range(scenario.rounds):
@@ -215,6 +231,8 @@ def shape_of(scenario: Scenario) -> Shape:
         mtu=scenario.emulation.mtu,
         charges_headers=scenario.emulation.rate_counts == "frame",
         congestion_control=scenario.emulation.congestion_control,
+        initial_window=scenario.emulation.initial_window,
+        delay_s=scenario.emulation.one_way_delay_s * scenario.dilation,
     )
 
 
@@ -278,6 +296,33 @@ class _Stage:
         self.limit_s = 60 + 3 * longest_s * scenario.dilation
         self.limit_s += computing_limit_s(scenario)
         """Real seconds that a round may take before the run is given up."""
+        self.capturing = False
+
+    def capture(self, folder: Path, *, headers_only: bool) -> None:
+        """Capture every link into a folder of its own from now on."""
+        folder.mkdir()
+        files = [folder / f"{name}.pcap" for name in self.crew.names if name != BS]
+        self.injector.capture(files, headers_only=headers_only)
+        self.capturing = True
+
+    def account(self, round_: int, before: Report | None) -> tuple[pd.DataFrame, Report]:
+        """The accounts since the last time, once the links have come to rest, and their counters.
+
+        Args:
+            round_: What it was for.
+            before: The counters when it began; None: when the links were made.
+        """
+        time.sleep(REST_S)
+        self.crew.send_all("count")
+        counts = self.crew.collect("counts", self.crew.names, STARTUP_TIMEOUT_S)
+        sent = [
+            ("down" if name == BS else "up", client, fields)
+            for name, message in counts.items()
+            for client, fields in message["sent"]
+        ]
+        after = self.injector.report()
+        books = account(round_, sent, self.scenario.emulation.transport)
+        return closed(books, round_, before, after, shape_of(self.scenario)), after
 
     def set_up(self, learning: dict[str, Any] | None) -> None:
         """Tell every node who it is, and wait until all are connected over the links."""
@@ -338,6 +383,7 @@ class _Stage:
         self._order(round_, sizes, table)
         table.give(injector, dilation)
         injector.phase(0)
+        links = injector.report()
         before = Machine.now()
         clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), round_.start_s, dilation)
         injector.epoch(clock, slot_s)
@@ -367,7 +413,11 @@ class _Stage:
         injector.pause()
         nodes_s = sum(report["cpu_s"] for report in reports.values())
         done.machine.append(Machine.now().since(before, nodes_s))
-        self._take(round_, reports, injector.report(), clock, table, done)
+        accounts, after = self.account(round_.index, links)
+        done.accounts.append(accounts)
+        if self.capturing and round_.index + 1 == scenario.rounds:
+            done.captured = injector.end_capture()
+        self._take(round_, reports, after, clock, table, done)
         if self.live is not None:
             self.live.finished(done.measured[-1])
 
@@ -435,6 +485,18 @@ class _Stage:
                 table.channel.gain,
                 table.slot_s,
                 edges_s,
+            )
+        )
+        done.waterfalls.append(
+            waterfall(
+                measured,
+                round_.payload_plan,
+                done.accounts[-1],
+                round_.radio,
+                table.channel.gain,
+                table.slot_s,
+                edges_s,
+                charges_headers=self.scenario.emulation.rate_counts == "frame",
             )
         )
         done.transfers.append(

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.scenario import Scenario
+from orchestrator.scenario import Emulation, Scenario
 from testbed import wire
-from testbed.framing import Framing
+from testbed.framing import Framing, grpc_bytes
 from testbed.paradigm import Paradigm
+from testbed.transport.tls import client_flights_bytes, record_overhead_bytes
+from testbed.wire import GREETING_BYTES
 from workloads.profile import SplitProfile
 from workloads.profile import payload_bytes as tensor_bytes
 from workloads.work import RoundSizes
@@ -134,21 +136,18 @@ def payload_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Tran
 
 
 def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
-    """What the links are charged: headers, labels, and the frames around all of it.
+    """What the links are charged: headers, labels, the transport, and the frames around it all.
 
-    Where `emulation.rate_counts` is `payload`, frames cost nothing and only the messages count.
+    Where `emulation.rate_counts` is `payload`, frames cost nothing and only the stream counts. With
+    a connection for each transfer, what its sender sends to open it counts, too.
     """
     payload = payload_bytes(scenario, profile, split)
-    header = profile.adapter_header_bytes[split - 1]
-    on_link = (
-        Framing(scenario.emulation.mtu).on_link
-        if scenario.emulation.rate_counts == "frame"
-        else int
-    )
+    names = profile.adapter_header_bytes[split - 1]
+    labels = scenario.workload.batch_size * wire.LABEL_BYTES
     return Transfers(
-        adapters=on_link(wire.message_bytes(header + payload.adapters)),
-        smashed=on_link(wire.message_bytes(payload.smashed, scenario.workload.batch_size)),
-        gradient=on_link(wire.message_bytes(payload.gradient)),
+        adapters=transfer_bytes(scenario.emulation, names, payload.adapters),
+        smashed=transfer_bytes(scenario.emulation, labels, payload.smashed),
+        gradient=transfer_bytes(scenario.emulation, 0, payload.gradient),
     )
 
 
@@ -161,6 +160,25 @@ def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundS
         smashed=payload.smashed,
         labels=scenario.workload.batch_size,
     )
+
+
+def transfer_bytes(choices: Emulation, extra_bytes: int, payload_bytes: int) -> int:
+    """What a link is charged for a frame with that much beside its header."""
+    on_link = Framing(choices.mtu).on_link if choices.rate_counts == "frame" else int
+    head = wire.HEADER_BYTES + extra_bytes
+    opening = 0
+    if choices.connection == "per-transfer":
+        head += GREETING_BYTES
+        if choices.rate_counts == "frame":
+            opening += Framing(choices.mtu).opening()
+        if choices.transport == "tls":
+            opening += sum(map(on_link, client_flights_bytes()))
+    message = head + payload_bytes
+    if choices.transport == "tls":
+        message += record_overhead_bytes(head, payload_bytes)
+    elif choices.transport == "grpc":
+        message = grpc_bytes(message)
+    return opening + on_link(message)
 
 
 def plan_round(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -24,6 +25,7 @@ from orchestrator.profiles import profile_of
 from orchestrator.report import write_report
 from orchestrator.scenario import Scenario
 from orchestrator.validity import to_json, validity
+from testbed.doctor import has_netem
 from testbed.errors import InputError
 from testbed.timeline import Timeline
 
@@ -69,6 +71,7 @@ def run(
     folder: Path,
     *,
     decide: Decide | None = None,
+    capture: Literal["frames", "headers"] | None = None,
     progress: Progress = lambda text, done, total: None,
     live: Live | None = None,
 ) -> Emulation:
@@ -80,7 +83,7 @@ def run(
         InputError: This machine cannot run the scenario as it is.
         RunError: The run failed; nothing of it is left running.
     """
-    check_congestion_control(scenario.emulation.congestion_control)
+    check_kernel(scenario)
     profile = profile_of(scenario)
     if scenario.emulation.dilation == "auto":
         progress("choosing the dilation", 0, 1)
@@ -96,7 +99,14 @@ def run(
     done: Emulation | None = None
     try:
         rounds = emulate(
-            scenario, source, profile, folder, decide=decide, progress=progress, live=live
+            scenario,
+            source,
+            profile,
+            folder,
+            decide=decide,
+            capture=capture,
+            progress=progress,
+            live=live,
         )
         with contextlib.closing(rounds):
             for state in rounds:
@@ -129,12 +139,18 @@ def _data(scenario: Scenario) -> str:
     return scenario.workload.data.source
 
 
-def check_congestion_control(name: str) -> None:
-    """Refuse a congestion control that this kernel does not have.
+def check_kernel(scenario: Scenario) -> None:
+    """Refuse what this kernel cannot do.
 
     Raises:
         InputError: Names the field and what there is.
     """
+    if scenario.emulation.one_way_delay_s and not has_netem():
+        raise InputError(
+            "emulation.one_way_delay_s: this kernel has no netem (the module sch_netem), "
+            "so its links have no delay of their own; see `testbed doctor`"
+        )
+    name = scenario.emulation.congestion_control
     available = AVAILABLE.read_text().split()
     if name not in available:
         raise InputError(
@@ -164,6 +180,15 @@ def write_run(done: Emulation, folder: Path) -> None:
     if done.calibration is not None:
         tables["calibration"] = done.calibration
     tables["learning"] = pd.concat(done.learning)
+    tables["accounts"] = pd.concat(done.accounts)
+    tables["waterfall"] = pd.DataFrame(
+        [
+            (round_.index, part, seconds)
+            for round_, parts in zip(done.measured, done.waterfalls, strict=True)
+            for part, seconds in parts.items()
+        ],
+        columns=["round", "part", "seconds"],
+    )
     tables["budget"] = pd.DataFrame(
         [
             (budget.round, part, seconds)

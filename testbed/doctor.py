@@ -63,6 +63,11 @@ def examine() -> list[Finding]:
     ]
 
 
+def has_netem() -> bool:
+    """Whether links can be given a delay."""
+    return bool(_probe().get("qdiscs", {}).get("netem"))
+
+
 def _system() -> Finding:
     cores = len(os.sched_getaffinity(0))
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -123,8 +128,8 @@ def _kernel(probe: dict[str, Any]) -> list[Finding]:
             "other qdiscs",
             all(found.values()),
             ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in found.items()),
-            "nothing of the testbed's own: it needs htb, tbf and bfifo; netem would be needed to "
-            "add delay or loss to links by hand, fq to pace senders",
+            "emulation.one_way_delay_s, which needs netem; fq would pace senders; the testbed's "
+            "own links need htb, tbf and bfifo alone",
             "" if all(found.values()) else "a kernel with the missing sch_* modules",
         ),
     ]

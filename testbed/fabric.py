@@ -29,9 +29,12 @@ _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _PERMANENT = 0x80
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _MAIN, _STATIC, _UNIVERSE, _ON_LINK, _UNICAST, _BLACKHOLE = 254, 4, 0, 253, 1, 6
+_LEAST_IPV6_MTU = 1280
+"""A device with less has no IPv6 to begin with."""
 _NOWHERE = "192.0.2.1"
 """An address that nobody has (RFC 5737)."""
-_CONGESTION_CONTROL = 16
+_INITIAL_WINDOW, _CONGESTION_CONTROL = 11, 16
+"""Metrics of a route."""
 _ADDRESS, _IFNAME, _MTU, _LINKINFO, _STATS64 = 1, 3, 4, 18, 23
 _AF_SPEC, _NET_NS_FD, _TX_QUEUES, _RX_QUEUES, _GSO_MAX_SEGS = 26, 28, 31, 32, 40
 
@@ -93,16 +96,14 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
     ours = []
     for link, end in enumerate(bs.ends, 1):
         here, there = link_addresses(link)
-        ours += _configure(end, here, there, _mac(link, at_uav=True), shape.congestion_control)
+        ours += _configure(end, here, there, _mac(link, at_uav=True), shape)
     _transact(bs.netlink, ours, shape)
     sites = []
     for link, uav in enumerate(uavs, 1):
         linux.enter(uav)
         site = Site(Netlink(), [End(UAV_DEVICE, shape)])
         there, here = link_addresses(link)
-        setup = _configure(
-            site.ends[0], here, there, _mac(link, at_uav=False), shape.congestion_control
-        )
+        setup = _configure(site.ends[0], here, there, _mac(link, at_uav=False), shape)
         _transact(site.netlink, [_up(_LO), *setup], shape)
         sites.append(site)
     return Fabric(bs, sites)
@@ -188,14 +189,15 @@ def _pair(link: int, uav: int, shape: Shape) -> bytes:
     return message(netlink.NEWLINK, netlink.CREATE | netlink.EXCLUSIVE, body)
 
 
-def _configure(
-    end: End, here: str, there: str, neighbour: bytes, congestion_control: str
-) -> list[bytes]:
+def _configure(end: End, here: str, there: str, neighbour: bytes, shape: Shape) -> list[bytes]:
     index = end.index
+    metrics = [attribute(_CONGESTION_CONTROL, text(shape.congestion_control))]
+    if shape.initial_window is not None:
+        metrics.append(attribute(_INITIAL_WINDOW, u32(shape.initial_window)))
     # One frame a packet: TCP would else hand over 64 KiB at a time, and the shaper delays them as
     # one.
     messages = [_packet_frames(index, 1)]
-    if Path("/proc/sys/net/ipv6").exists():
+    if Path("/proc/sys/net/ipv6").exists() and shape.mtu >= _LEAST_IPV6_MTU:
         no_addresses = nested(_AF_SPEC, nested(socket.AF_INET6, attribute(8, b"\1")))
         messages.append(_link(index, no_addresses))
     address = socket.inet_aton(here)
@@ -224,7 +226,7 @@ def _configure(
             _ROUTE.pack(socket.AF_INET, 32, 0, 0, _MAIN, _STATIC, _ON_LINK, _UNICAST, 0)
             + attribute(1, socket.inet_aton(there))
             + attribute(4, u32(index))
-            + nested(8, attribute(_CONGESTION_CONTROL, text(congestion_control))),
+            + nested(8, *metrics),
         ),
     ]
     return messages

@@ -1,4 +1,4 @@
-"""How many bytes a message takes on an Ethernet link that carries it over TCP/IPv4."""
+"""How many bytes a message takes on an Ethernet link that carries it over TCP/IPv4, and gRPC."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,12 @@ ETHERNET_BYTES = 14
 IPV4_BYTES = 20
 TCP_BYTES = 32
 """TCP header with the timestamp option, as Linux sends it."""
+SYN_OPTION_BYTES = 8
+"""What the options of the frames that begin a connection take more."""
+GRPC_PREFIX_BYTES = 5
+HTTP2_FRAME_BYTES = 9
+HTTP2_DATA_BYTES = 1 << 14
+"""Most of a message in a DATA frame, as gRPC cuts it (RFC 9113 lets peers agree on more)."""
 
 
 @dataclass(frozen=True)
@@ -28,3 +34,13 @@ class Framing:
         """Bytes of all frames that carry a message of that many bytes."""
         segments = -(-message_bytes // self.segment_bytes)
         return message_bytes + segments * (ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES)
+
+    def opening(self) -> int:
+        """Bytes of the frames with which one who opens a connection does so: SYN and ACK."""
+        return 2 * (ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES) + SYN_OPTION_BYTES
+
+
+def grpc_bytes(message_bytes: int) -> int:
+    """Bytes of the HTTP/2 frames that carry a gRPC message."""
+    size = message_bytes + GRPC_PREFIX_BYTES
+    return size + HTTP2_FRAME_BYTES * -(-size // HTTP2_DATA_BYTES)

@@ -17,13 +17,15 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed import linux
+from testbed.capture import Capture, Captured
 from testbed.clock import EmulatedClock
 from testbed.control import ControlSocket
 from testbed.errors import RunError
-from testbed.fabric import Fabric, Site, device_counts, limit_packets, wire
+from testbed.fabric import BS_DEVICE_BASE, Fabric, Site, device_counts, limit_packets, wire
 from testbed.netlink import Batch
 from testbed.shaping import End, Shape, queue_counts
 
@@ -98,8 +100,12 @@ class _Table:
 class _Service:
     """The injector process's state and loop."""
 
-    def __init__(self, control: ControlSocket, fabric: Fabric, shape: Shape) -> None:
+    def __init__(
+        self, control: ControlSocket, fabric: Fabric, shape: Shape, base_station: int
+    ) -> None:
         self._control = control
+        self._base_station = base_station
+        self._capture: Capture | None = None
         self._fabric = fabric
         self._shape = shape
         self._table = _Table(len(fabric.uavs))
@@ -222,6 +228,17 @@ class _Service:
     def _do_pause(self, blob: bytes) -> None:
         self._running = False
 
+    def _do_capture(self, files: Sequence[str], headers_only: bool, blob: bytes) -> None:
+        linux.enter(self._base_station)
+        devices = {BS_DEVICE_BASE + link: file for link, file in enumerate(files, 1)}
+        self._capture = Capture(devices, headers_only)
+        self._control.send({"event": "capture"})
+
+    def _do_end_capture(self, blob: bytes) -> None:
+        assert self._capture is not None
+        self._control.send({"event": "captured", **vars(self._capture.end())})
+        self._capture = None
+
     def _do_report(self, blob: bytes) -> None:
         links = []
         bs_queues = queue_counts(self._fabric.base_station.netlink)
@@ -298,7 +315,7 @@ def serve(control: socket.socket, base_station: int, uavs: Sequence[int], shape:
     try:
         fabric = wire(base_station, uavs, shape)
         channel.send({"event": "wired"})
-        _Service(channel, fabric, shape).run()
+        _Service(channel, fabric, shape, base_station).run()
     except (OSError, RunError) as error:
         with contextlib.suppress(RunError):
             channel.send({"event": "error", "message": str(error)})
@@ -427,6 +444,28 @@ class Injector:
         """Leave the rates as they are until the next `epoch`."""
         with self._lock:
             self._send("pause")
+
+    def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
+        """Write what goes over the links from now on to pcap files, one a link.
+
+        Raises:
+            RunError: This machine does not let us, or the files cannot be written.
+        """
+        with self._lock:
+            names = [str(file.resolve()) for file in files]
+            self._send("capture", files=names, headers_only=headers_only)
+            self._await("capture")
+
+    def end_capture(self) -> Captured:
+        """End what `capture` began; the files are whole when this returns.
+
+        Raises:
+            RunError: It has failed.
+        """
+        with self._lock:
+            self._send("end_capture")
+            found = self._await("captured")
+            return Captured(found["frames"], found["missed_packets"])
 
     def stop(self) -> None:
         """End the process."""

@@ -39,10 +39,13 @@ the first packet's way, the last packet's timer. Measured by calibrations: 0.05 
 _MOST_PACKET_BYTES = 64_000
 """The gate lets no packet of 64 KiB pass."""
 _ROOT = 0xFFFF_FFFF
-GATE, SHAPER, QUEUE = 0x1_0000, 0x2_0000, 0x3_0000
-"""Handles of the three qdiscs of an end."""
+GATE, SHAPER, QUEUE, DELAY = 0x1_0000, 0x2_0000, 0x3_0000, 0x4_0000
+"""Handles of the three qdiscs of an end, and of the one around them where there is a delay."""
+_DELAYED_FRAMES = 100_000
+"""Most that netem holds: more than TCP ever has under way."""
 
 _KIND, _OPTIONS, _STATS2, _STAB = 1, 2, 7, 8
+_NETEM_LATENCY = 10
 _TCMSG = struct.Struct("=BxxxiIII")
 _RATE = struct.Struct("=BBHhHI")
 
@@ -62,6 +65,10 @@ class Shape:
     then where the integral of the rates has come to."""
     congestion_control: str = "cubic"
     """Of all TCP connections over the links."""
+    initial_window: int | None = None
+    """Segments that they send at first; None: the kernel's own."""
+    delay_s: float = 0.0
+    """Of each direction, in real seconds: netem holds every frame so long before it is shaped."""
     packet_s: float = 0.25e-3
     """How much a packet may hold, as emulated time at the link's rate. The kernel handles packets
     of one or more frames, and TCP acknowledges packets: longer ones take less computing and fewer
@@ -176,11 +183,25 @@ def _gate(index: int, flags: int, shape: Shape, is_open: bool) -> bytes:
         flags,
         index,
         GATE,
-        _ROOT,
+        DELAY | 1 if shape.delay_s else _ROOT,
         attribute(_KIND, text("tbf")),
         nested(_OPTIONS, attribute(1, options)),
         # A change without the size table would remove it.
         *_size_table(shape),
+    )
+
+
+def _delay(index: int, flags: int, shape: Shape) -> bytes:
+    options = struct.pack("=IIIIII", 0, _DELAYED_FRAMES, 0, 0, 0, 0)
+    nanoseconds = attribute(_NETEM_LATENCY, struct.pack("=q", round(shape.delay_s * 1e9)))
+    return _object(
+        netlink.NEWQDISC,
+        flags,
+        index,
+        DELAY,
+        _ROOT,
+        attribute(_KIND, text("netem")),
+        attribute(_OPTIONS, options + nanoseconds),
     )
 
 
@@ -221,6 +242,7 @@ class End:
         create = netlink.CREATE | netlink.REPLACE
         queue_bytes = self._shape.queue_frames * (self._shape.mtu + ETHERNET_BYTES)
         return [
+            *([_delay(self.index, create, self._shape)] if self._shape.delay_s else []),
             _gate(self.index, create, self._shape, False),
             _object(
                 netlink.NEWQDISC,

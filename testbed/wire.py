@@ -38,6 +38,10 @@ _TIMESPEC = struct.Struct("=qq")
 _NOTE_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 LABEL_BYTES = 4
 """A label travels as a little-endian uint32 beside the smashed data."""
+PORT = struct.Struct("<H")
+"""Beside a greeting (HELLO): where its sender listens, 0 where it does not."""
+GREETING_BYTES = HEADER_BYTES + PORT.size + TOKEN_BYTES
+"""What whoever opens a connection says on it first."""
 
 
 class Kind(enum.IntEnum):

@@ -54,7 +54,6 @@ class Counts:
 
     kind: str
     """Of `testbed.wire.Kind`."""
-    round: int
     iteration: int
     payload_bytes: int
     framing_bytes: int
@@ -74,7 +73,6 @@ class Counts:
         """The books of a frame that is about to be sent."""
         return cls(
             kind=header.kind.name,
-            round=header.round,
             iteration=header.iteration,
             payload_bytes=header.payload_bytes,
             framing_bytes=header.frame_bytes - header.payload_bytes + greeting_bytes,

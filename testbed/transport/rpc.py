@@ -217,7 +217,9 @@ def _socket_to(peer: tuple[str, int]) -> socket.socket | None:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):  # noqa: PTH115
                 continue
             sock = socket.socket(fileno=os.dup(int(name)))
-            if sock.family == socket.AF_INET and sock.getpeername() == peer:
-                return sock
+            if sock.family in (socket.AF_INET, socket.AF_INET6):
+                host, port, *_ = sock.getpeername()
+                if (host.removeprefix("::ffff:"), port) == peer:
+                    return sock
             sock.close()
     return None

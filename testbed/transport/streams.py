@@ -4,7 +4,6 @@ import hmac
 import queue
 import socket
 import ssl
-import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +14,18 @@ from testbed import wire
 from testbed.transport import Identity, Link, Manner
 from testbed.transport.accounts import Counts, TcpCount
 from testbed.transport.tls import TlsStream, context, name_of
-from testbed.wire import Buffer, ConnectionLost, Header, Kind, WireError
+from testbed.wire import (
+    GREETING_BYTES,
+    PORT,
+    Buffer,
+    ConnectionLost,
+    Header,
+    Kind,
+    WireError,
+)
 
 BACKLOG = 1024
 BASE_STATION = 0
-_PORT = struct.Struct("<H")
-"""Beside a greeting: where its sender listens, 0 where it does not."""
-GREETING_BYTES = wire.HEADER_BYTES + _PORT.size + wire.TOKEN_BYTES
 _WITH_RECEIPT = (Kind.BROADCAST, Kind.GRADIENT)
 
 
@@ -90,8 +94,8 @@ def _dial(manner: Manner, server: int, address: tuple[str, int]) -> Stream:
 
 def _greeting(manner: Manner, client: int, port: int = 0) -> bytes:
     token = bytes.fromhex(manner.token)
-    header = Header(Kind.HELLO, client, 0, 0, _PORT.size, len(token), 0.0, 0.0)
-    return header.pack() + _PORT.pack(port) + token
+    header = Header(Kind.HELLO, client, 0, 0, PORT.size, len(token), 0.0, 0.0)
+    return header.pack() + PORT.pack(port) + token
 
 
 def _greeted(stream: Stream, manner: Manner) -> tuple[int, int]:
@@ -102,15 +106,15 @@ def _greeted(stream: Stream, manner: Manner) -> tuple[int, int]:
     """
     header = _receive_header(stream)
     token = bytearray.fromhex(manner.token)
-    header.expect(Kind.HELLO, 0, _PORT.size, len(token))
-    port, given = bytearray(_PORT.size), bytearray(len(token))
+    header.expect(Kind.HELLO, 0, PORT.size, len(token))
+    port, given = bytearray(PORT.size), bytearray(len(token))
     stream.receive_into(memoryview(port))
     stream.receive_into(memoryview(given))
     if not hmac.compare_digest(given, token):
         raise WireError("token: a peer does not know this run's token")
     if isinstance(stream, TlsStream) and stream.peer_name != name_of(header.client):
         raise WireError(f"client: {stream.peer_name} says to be {header.client}")
-    return header.client, _PORT.unpack(port)[0]
+    return header.client, PORT.unpack(port)[0]
 
 
 def _receive_header(stream: Stream) -> Header:
@@ -185,7 +189,15 @@ class _Call:
 class PerTransferLink:
     """A connection for each transfer, opened by whoever sends it."""
 
-    def __init__(self, dial: Callable[[], Stream], greeting: bytes, timeout_s: float):
+    def __init__(self, dial: Callable[[], Stream], greeting: bytes, timeout_s: float, first: _Call):
+        """Begin.
+
+        Args:
+            dial: Opens a connection to the peer.
+            greeting: What to say on it first.
+            timeout_s: Real seconds after which waiting for the peer gives up.
+            first: The connection on which the two have met.
+        """
         self.arrivals: queue.SimpleQueue[Stream | Exception] = queue.SimpleQueue()
         """Connections that the peer has opened and that were greeted."""
         self._dial = dial
@@ -196,7 +208,8 @@ class PerTransferLink:
         """What is being received."""
         self._header: Header | None = None
         self._rest_bytes = 0
-        self._over: list[_Call] = []
+        self._over = [first]
+        first.hang_up()
 
     def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
         """See `Link`."""
@@ -281,15 +294,13 @@ def accept(
         if not 1 <= client <= clients or client in kept or client in single:
             raise WireError(f"client: {client} is not one that is due")
         if manner.connection == "kept":
-            counts = Counts.of(Header(Kind.HELLO, client, 0, 0, 0, 0, 0.0, 0.0))
-            counts.framing_bytes, counts.accepted = 0, 1
-            kept[client] = KeptLink(stream, counts)
+            kept[client] = KeptLink(stream, _greeting_counts(client, accepted=1))
         else:
-            sock.close()
             single[client] = PerTransferLink(
                 lambda k=client, at=(host, port): _dial(manner, k, at),  # type: ignore[misc]
                 _greeting(manner, BASE_STATION),
                 manner.timeout_s,
+                _Call(stream, _greeting_counts(client, accepted=1)),
             )
     if not single:
         listener.close()
@@ -303,20 +314,28 @@ def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
     if manner.connection == "kept":
         stream = _dial(manner, BASE_STATION, server)
         stream.send(_greeting(manner, client))
-        counts = Counts.of(Header(Kind.HELLO, client, 0, 0, 0, 0, 0.0, 0.0))
-        counts.framing_bytes, counts.opened = GREETING_BYTES, 1
+        counts = _greeting_counts(client, opened=1)
         counts.record_bytes = stream.record_bytes
         return KeptLink(stream, counts)
     listener = _listen(("0.0.0.0", 0))
-    link = PerTransferLink(
-        lambda: _dial(manner, BASE_STATION, server), _greeting(manner, client), manner.timeout_s
-    )
-    _answer(listener, manner, {BASE_STATION: link})
     stream = _dial(manner, BASE_STATION, server)
     stream.send(_greeting(manner, client, listener.getsockname()[1]))
-    # The base station closes it when it has read the greeting.
-    stream.sock.shutdown(socket.SHUT_WR)
+    link = PerTransferLink(
+        lambda: _dial(manner, BASE_STATION, server),
+        _greeting(manner, client),
+        manner.timeout_s,
+        _Call(stream, _greeting_counts(client, opened=1)),
+    )
+    _answer(listener, manner, {BASE_STATION: link})
     return link
+
+
+def _greeting_counts(client: int, opened: int = 0, accepted: int = 0) -> Counts:
+    """The books of a connection so far: a greeting from whoever opened it."""
+    counts = Counts.of(Header(Kind.HELLO, client, 0, 0, 0, 0, 0.0, 0.0))
+    counts.framing_bytes = GREETING_BYTES * opened
+    counts.opened, counts.accepted = opened, accepted
+    return counts
 
 
 def _listen(address: tuple[str, int]) -> socket.socket:

@@ -4,10 +4,12 @@ OpenSSL encrypts from memory to memory, so that record sizes are known, and the 
 arrival, which `ssl.SSLSocket` hides, can still be read.
 """
 
+import contextlib
 import os
 import socket
 import ssl
 import threading
+from functools import cache
 from typing import Any
 
 from testbed import wire
@@ -25,6 +27,29 @@ _WRITE_BYTES = 16 * RECORD_BYTES
 def record_overhead_bytes(*part_bytes: int) -> int:
     """What records add to a frame whose parts (header with extras, payload) have these lengths."""
     return RECORD_OVERHEAD_BYTES * sum(-(-size // RECORD_BYTES) for size in part_bytes)
+
+
+@cache
+def client_flights_bytes() -> tuple[int, ...]:
+    """What a client sends at a time while it shakes hands with a server of its run: two flights."""
+    from testbed.transport.certificates import identities
+
+    server, client = identities(1)
+    ours, theirs = (ssl.MemoryBIO(), ssl.MemoryBIO()), (ssl.MemoryBIO(), ssl.MemoryBIO())
+    ends = [
+        (context(client, server_side=False).wrap_bio(*ours, False, name_of(0)), ours, theirs),
+        (context(server, server_side=True).wrap_bio(*theirs, True), theirs, ours),
+    ]
+    flights: list[int] = []
+    for turn in range(4):
+        end, (_, outgoing), (incoming, _) = ends[turn % 2]
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+        data = outgoing.read()
+        incoming.write(data)
+        if turn % 2 == 0:
+            flights.append(len(data))
+    return tuple(flights)
 
 
 def name_of(client: int) -> str:
