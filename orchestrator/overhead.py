@@ -7,7 +7,8 @@ import pandas as pd
 
 from orchestrator.accounts import STEP_OF
 from orchestrator.comparison import measured_plan
-from orchestrator.engine import BY_RULES, simulate, turns_of
+from orchestrator.engine import simulate, turns_of
+from orchestrator.kernel import BY_RULES
 from orchestrator.plan import Array, Radio, RoundPlan
 from testbed.timeline import Round
 
@@ -30,8 +31,8 @@ PARTS = (
 payload: its bits over the channel's rates, as if nothing was computed. computing: steps as long as
 the device profile says. framing to resent: see `orchestrator.accounts.BYTES`, each on the transfer
 that it belongs to. overruns: computing steps took other than modelled. slots: rates changed late.
-order: the server served in another order. rest: what none of it explains. Acknowledgements have no part: they go the other way on a link that
-carries nothing else at that time.
+order: the server served in another order. rest: what none of it explains. Acknowledgements have no
+part: they go the other way on a link that carries nothing else at that time.
 """
 
 PART_OF = {
