@@ -301,7 +301,8 @@ class _Stage:
     def capture(self, folder: Path, *, headers_only: bool) -> None:
         """Capture every link into a folder of its own from now on."""
         folder.mkdir()
-        files = [folder / f"{name}.pcap" for name in self.crew.names if name != BS]
+        clients = range(1, self.scenario.uavs.count + 1)
+        files = [folder / f"{uav(client)}.pcap" for client in clients]
         self.injector.capture(files, headers_only=headers_only)
         self.capturing = True
 

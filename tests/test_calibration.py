@@ -16,15 +16,15 @@ UP = np.array([[20e6, 21e6, 22e6], [8e6, 9e6, 10e6]])
 DOWN = np.array([[300e6, 310e6, 320e6], [290e6, 295e6, 300e6]])
 
 
+def on_link(transfer) -> int:
+    return Framing(1500).on_link(wire.message_bytes(transfer.probe.payload_bytes))
+
+
 def spans(transfers, rates):
     """Start and end of each transfer if its link carries what it should, by level."""
     by_level = {level: [] for level in range(len(LEVELS))}
     for t in transfers:
-        lasts_s = (
-            8
-            * Framing(1500).on_link(wire.message_bytes(t.probe.payload_bytes))
-            / rates[t.probe.client - 1, t.level]
-        )
+        lasts_s = 8 * on_link(t) / rates[t.probe.client - 1, t.level]
         by_level[t.level].append((t.probe.start_s, t.probe.start_s + lasts_s))
     return by_level
 
@@ -59,21 +59,9 @@ def test_shared_downlinks_carry_theirs_at_once():
 def test_a_slow_link_carries_some_frames_and_one_that_is_never_up_none():
     up = np.array([[2e5] * 3, [1e3] * 3, [0.0] * 3])
     _, transfers = _schedule(up, np.zeros((3, 3)), True, Shape(), 1.0)
-    frames = {
-        t.probe.client: round(
-            Framing(1500).on_link(wire.message_bytes(t.probe.payload_bytes)) / 1514
-        )
-        for t in transfers
-    }
+    frames = {t.probe.client: round(on_link(t) / 1514) for t in transfers}
     assert frames == {1: 16, 2: 1}
-    assert (
-        max(
-            8 * Framing(1500).on_link(wire.message_bytes(t.probe.payload_bytes)) / 2e5
-            for t in transfers
-            if t.probe.client == 1
-        )
-        < MOST_S
-    )
+    assert max(8 * on_link(t) / 2e5 for t in transfers if t.probe.client == 1) < MOST_S
 
 
 def test_levels_leave_outages_out():
