@@ -198,6 +198,56 @@ def run(
 
 
 @app.command()
+def overhead(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="In place of the scenario's.")] = None,
+    overrides: Overrides = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option("--sweep", metavar="KEY=V,V", help="Once for each value of a choice."),
+    ] = None,
+    json_file: JsonFile = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Tables and pictures.")
+    ] = None,
+) -> None:
+    """Emulate, and say what every byte and millisecond of a round is for."""
+    from orchestrator import overhead_study as studies
+    from orchestrator.channel import open_source
+    from orchestrator.files import check_writable, write_json
+    from orchestrator.scenario import load
+
+    given = [*(overrides or []), *_rounds(rounds)]
+    points = [(value, load(scenario, [*given, *words])) for value, words in studies.sweep_of(sweep)]
+    check_writable("--json", json_file)
+    with shown("emulated s") as show:
+        outcomes = studies.study(
+            points,
+            lambda parsed: open_source(parsed, trace_file),
+            lambda value: lambda text, done, total: show(f"{value} {text}".strip(), done, total),
+        )
+    key = (sweep or "").partition("=")[0]
+    for outcome in outcomes:
+        if key:
+            out.print(f"[bold]{key} {outcome.value}[/bold]")
+        for table in (studies.bytes_table(outcome), studies.waterfall_table(outcome)):
+            out.print(table)
+            out.print()
+        for complaint in outcome.complaints:
+            out.print(f"not valid: {complaint}", markup=False)
+    if key:
+        out.print(studies.sweep_table(key, outcomes))
+    if json_file is not None:
+        scenarios = [parsed.model_dump(mode="json") for _, parsed in points]
+        values = [o.to_json() | {"scenario": s} for o, s in zip(outcomes, scenarios, strict=True)]
+        write_json(json_file, {"sweep": key, "points": values})
+    if output is not None:
+        for path in studies.write(output, key, outcomes):
+            out.print(f"{path}")
+
+
+@app.command()
 def report(
     run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
     figures: Annotated[

@@ -1,5 +1,6 @@
 """Accounts of every byte, held against captures of the same links; choices of the transport."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -181,6 +182,24 @@ def test_a_delay_needs_netem_and_is_there_where_the_kernel_has_it(tmp_path: Path
 def test_keys_of_tls_are_never_in_a_file(run: tuple[str, Path]) -> None:
     for path in run[1].rglob("*"):
         assert path.is_dir() or b"PRIVATE KEY" not in path.read_bytes()
+
+
+def test_a_sweep_is_a_table_pictures_and_json(tmp_path: Path) -> None:
+    scenario, out, found = tmp_path / "small.yaml", tmp_path / "out", tmp_path / "found.json"
+    scenario.write_text(SMALL)
+    words = ("--sweep", "emulation.mtu=1500,9000", "--out", out, "--json", found)
+    done = run_testbed("overhead", scenario, *words)
+    assert "emulation.mtu 9000" in done.stdout
+    small, large = json.loads(found.read_text())["points"]
+    assert large["up_bytes"]["header_bytes"] < small["up_bytes"]["header_bytes"] / 4
+    assert large["up_bytes"]["payload_bytes"] == small["up_bytes"]["payload_bytes"] == 1_440_000
+    for point in (small, large):
+        assert sum(point["parts_s"].values()) == pytest.approx(point["measured_s"], abs=1e-9)
+    names = {path.name for path in out.iterdir()}
+    assert {"sweep.png", "sweep.pdf", "waterfall-1500.png", "bytes.csv", "waterfall.csv"} <= names
+    refused = run_testbed("overhead", scenario, "--sweep", "emulation.mtu", check=False)
+    assert refused.returncode == 2
+    assert "--sweep" in refused.stderr
 
 
 def test_a_stranger_is_refused_by_tls() -> None:

@@ -1,0 +1,134 @@
+"""Protocol overheads: accounts against captures, gRPC against our framing, the cost of a capture.
+
+    python benchmarks/overhead.py [PART...] [--json FILE]
+
+Parts: bytes (K = 3, each transport: accounts less capture, which should be 0), transports (the
+paper's round over each transport), capture (the paper's round with and without one). The machine
+must be idle for latencies; bytes do not mind. `testbed overhead` has the tables and pictures.
+"""
+
+import argparse
+import json
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from rich.console import Console
+
+from orchestrator.accounts import BYTES
+from orchestrator.channel import open_source
+from orchestrator.emulate import Emulation, emulate
+from orchestrator.profiles import profile_of
+from orchestrator.scenario import Scenario, load
+from orchestrator.tables import plain_table
+from testbed.capture import frames
+from testbed.fabric import link_addresses
+
+SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
+TRANSPORTS: dict[str, list[str]] = {
+    "tcp": [],
+    "tls": ["emulation.transport=tls"],
+    "grpc": ["emulation.transport=grpc"],
+    "tcp per transfer": ["emulation.connection=per-transfer"],
+    "tls per transfer": ["emulation.transport=tls", "emulation.connection=per-transfer"],
+}
+Capture = Literal["frames", "headers"] | None
+
+
+def emulated(scenario: Scenario, folder: Path, capture: Capture = None) -> Emulation:
+    with open_source(scenario, None) as source:
+        rounds = emulate(scenario, source, profile_of(scenario), folder, capture=capture)
+        with closing(rounds):
+            *_, done = rounds
+    return done
+
+
+def of_bytes() -> list[dict[str, Any]]:
+    """Bytes by the accounts, and what they differ by from a capture of the same links."""
+    rows = []
+    for name, words in TRANSPORTS.items():
+        scenario = load(
+            SCENARIOS / "quickstart.yaml", ["workload.compute=none", "rounds=1", *words]
+        )
+        with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
+            done = emulated(scenario, Path(folder), "headers")
+            booked = pd.concat(done.accounts).groupby(["client", "direction"])[list(BYTES)].sum()
+            for client in range(1, scenario.uavs.count + 1):
+                seen = list(frames(Path(folder) / "pcap" / f"uav{client}.pcap"))
+                for direction, address in zip(("down", "up"), link_addresses(client), strict=True):
+                    captured = sum(
+                        f.header_bytes + f.data_bytes for f in seen if f.source == address
+                    )
+                    total = int(booked.loc[(client, direction)].sum())
+                    rows.append(
+                        {
+                            "transport": name,
+                            "client": client,
+                            "direction": direction,
+                            "accounts": total,
+                            "less capture": total - captured,
+                        }
+                    )
+    return rows
+
+
+def of_transports() -> list[dict[str, Any]]:
+    """The paper's round: bytes on all links, and latency."""
+    rows = []
+    for name, words in TRANSPORTS.items():
+        scenario = load(SCENARIOS / "paper.yaml", ["workload.compute=none", *words])
+        with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
+            done = emulated(scenario, Path(folder))
+        sums = done.accounts[-1][list(BYTES)].sum()
+        rows.append(
+            {
+                "transport": name,
+                "link bytes": int(sums.sum()),
+                **{kind.removesuffix("_bytes"): int(sums[kind]) for kind in BYTES if sums[kind]},
+                "predicted wire s": done.predicted_wire[0].latency_s,
+                "measured s": done.measured[0].latency_s,
+            }
+        )
+    return rows
+
+
+def of_capture() -> list[dict[str, Any]]:
+    """What a capture does to the paper's round."""
+    rows = []
+    captures: tuple[Capture, ...] = (None, "headers", "frames")
+    for capture in captures:
+        scenario = load(SCENARIOS / "paper.yaml", ["workload.compute=none"])
+        with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
+            done = emulated(scenario, Path(folder), capture)
+        rows.append(
+            {
+                "capture": capture or "none",
+                "missed packets": done.captured.missed_packets if done.captured else 0,
+                "measured s": done.measured[0].latency_s,
+                "transfer error p95 %": 100
+                * float(pd.concat(done.transfers)["error"].abs().quantile(0.95)),
+            }
+        )
+    return rows
+
+
+PARTS = {"bytes": of_bytes, "transports": of_transports, "capture": of_capture}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    found = {}
+    for part in arguments.parts or PARTS:
+        found[part] = PARTS[part]()
+        Console().print(plain_table(pd.DataFrame(found[part]).fillna(0)))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
