@@ -3,8 +3,8 @@
 Nodes keep books of the frames they send (payload, our framing, TLS records), and read from the
 kernel's TCP what it sent for them (`tcp_info`). The links' own counters say how many bytes there
 were in all. What the books say and what the links counted must be the same: `other_bytes` is the
-difference, and is 0 unless TCP used options beyond the usual ones, as for selective
-acknowledgements after a loss.
+difference. It is 0 unless TCP used options beyond the usual ones, as for selective acknowledgements
+after a loss, or a link's queue dropped what TCP had sent.
 """
 
 from collections.abc import Sequence

@@ -162,22 +162,22 @@ def bytes_table(outcome: Outcome) -> Table:
     What has no part of its own in the latency (see `orchestrator.overhead`) has none here.
     """
     table = Table(box=None, pad_edge=False)
-    table.add_column("bytes of a round")
+    table.add_column("bytes")
     for column in ("up", "down", "both", "% of all", "ms", "% of round"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for name in BYTES:
         seconds = outcome.parts_s[PART_OF[name]] if name in PART_OF else None
         table.add_row(
             name.removesuffix("_bytes"),
-            f"{outcome.up_bytes[name]:,.0f}",
-            f"{outcome.down_bytes[name]:,.0f}",
-            f"{outcome.bytes_of(name):,.0f}",
+            f"{outcome.up_bytes[name]:.0f}",
+            f"{outcome.down_bytes[name]:.0f}",
+            f"{outcome.bytes_of(name):.0f}",
             f"{100 * outcome.bytes_of(name) / outcome.link_bytes:.3f}",
             *_time(seconds, outcome.measured_s),
         )
     table.add_section()
     ways = (*(sum(way.values()) for way in outcome.both_ways), outcome.link_bytes)
-    table.add_row("all", *(f"{way:,.0f}" for way in ways))
+    table.add_row("all", *(f"{way:.0f}" for way in ways))
     return table
 
 
@@ -190,14 +190,14 @@ def waterfall_table(outcome: Outcome) -> Table:
     total_s = 0.0
     for part, seconds in outcome.parts_s.items():
         total_s += seconds
-        table.add_row(part, *_time(seconds, outcome.measured_s), f"{1e3 * total_s:,.2f}")
+        table.add_row(part, *_time(seconds, outcome.measured_s), f"{1e3 * total_s:.2f}")
     return table
 
 
 def _time(seconds: float | None, round_s: float) -> tuple[str, str]:
     if seconds is None:
         return "-", "-"
-    return f"{1e3 * seconds:+,.2f}", f"{100 * seconds / round_s:.3f}"
+    return f"{1e3 * seconds:+.2f}", f"{100 * seconds / round_s:.3f}"
 
 
 def sweep_table(key: str, outcomes: Sequence[Outcome]) -> Table:
