@@ -36,7 +36,7 @@ COLOURS = {
     "handshake_bytes": "#e69f00",
     "other_bytes": "#000000",
 }
-_GREY, _BLUE, _RED = "#999999", "#0072b2", "#d55e00"
+_GREY, _ORANGE, _BLUE, _RED = "#999999", "#e69f00", "#0072b2", "#d55e00"
 
 
 @dataclass(frozen=True)
@@ -232,25 +232,31 @@ def waterfall_figure(outcome: Outcome) -> Figure:
     whole, above = figure.subplots(2, 1, height_ratios=(1, 3))
     begins = np.concatenate([[0.0], np.cumsum(list(outcome.parts_s.values()))])
     foreseen_s = begins[2]
-    colours = [_GREY, "#e69f00", *[_BLUE] * 6, *[_RED] * 4]
-    for begin, (part, seconds), colour in zip(
+    colours = [_GREY, _ORANGE, *[_BLUE] * 6, *[_RED] * 4]
+    for begin, (part, lasts_s), colour in zip(
         begins[:-1], outcome.parts_s.items(), colours, strict=True
     ):
-        whole.barh(0, seconds, left=begin, color=colour)
+        whole.barh(0, lasts_s, left=begin, color=colour)
         if part not in PARTS[:2]:
-            above.barh(part, 1e3 * seconds, left=1e3 * (begin - foreseen_s), color=colour)
-            end_ms = 1e3 * (max(begin, begin + seconds) - foreseen_s)
+            above.barh(part, 1e3 * lasts_s, left=1e3 * (begin - foreseen_s), color=colour)
+            end_ms = 1e3 * (max(begin, begin + lasts_s) - foreseen_s)
             above.annotate(
-                f"{1e3 * seconds:+.2f} ms",
+                f"{1e3 * lasts_s:+.2f} ms",
                 (end_ms, part),
                 xytext=(3, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=7,
             )
-    for text, begin, seconds in zip(PARTS[:2], begins, outcome.parts_s.values(), strict=False):
-        label = f"{text}\n{seconds:.3f} s"
-        whole.text(begin + seconds / 2, 0, label, ha="center", va="center", fontsize=7)
+    seconds = list(outcome.parts_s.values())
+    for text, colour, some in (
+        ("payload", _GREY, seconds[:1]),
+        ("computing", _ORANGE, seconds[1:2]),
+        ("protocol", _BLUE, seconds[2:8]),
+        ("emulation", _RED, seconds[8:]),
+    ):
+        whole.barh(0, 0, color=colour, label=f"{text} {sum(some):.3f} s")
+    whole.legend(fontsize=7, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
     whole.set_yticks([])
     whole.set_xlabel("latency of a round (s)", fontsize=8)
     whole.set_xlim(0, max(begins) * 1.02)
