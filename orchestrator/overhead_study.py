@@ -322,7 +322,8 @@ def write(folder: Path, key: str, outcomes: Sequence[Outcome]) -> list[Path]:
     )
     made = []
     for outcome in outcomes:
-        name = f"waterfall-{outcome.value}" if outcome.value else "waterfall"
+        # A point would begin the name's suffix.
+        name = "-".join(["waterfall", outcome.value.replace(".", "_")]).rstrip("-")
         write_figure(folder / name, waterfall_figure(outcome))
         made.append(folder / f"{name}.png")
     if key:
