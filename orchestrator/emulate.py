@@ -176,10 +176,10 @@ def emulate(
         if scenario.emulation.calibrate:
             progress("calibrating links", 0, 1)
             plan = plan_round(scenario, profile, fixed_allocation(scenario))
-            trace = longer(source, math.ceil(foreseen.rounds[-1].end_s / source.slot_s))
-            rates = link_rates(plan, radio, trace.gain)
+            slots = math.ceil(foreseen.rounds[-1].end_s / source.slot_s)
+            rates = link_rates(plan, radio, longer(source, slots).gain[:, :slots])
             done.calibration = calibrate(
-                stage.crew, scenario, rates, trace.slot_s, shape_of(scenario)
+                stage.crew, scenario, rates, source.slot_s, shape_of(scenario)
             )
         done.accounts.append(stage.account(SET_UP, None)[0])
         start_s = 0.0
