@@ -24,7 +24,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ns3_scenarios.trace import ChannelTrace, TraceError
-from orchestrator.comparison import KEYS, PARTS
+from orchestrator.comparison import KEYS, PARTS, calibration_in_short
 from orchestrator.files import write_whole
 from orchestrator.scenario import Scenario, validate
 from testbed.errors import InputError
@@ -59,14 +59,40 @@ STEP_COLOURS = {
 
 KINDS = ("predicted", "predicted_wire", "measured")
 
-PART_TITLES = dict(
-    zip(
-        PARTS,
-        ("start of the round", "framing", "computing", "rate injection", "order", "rest"),
-        strict=True,
-    )
-)
-"""What the page calls the parts of the error budget, in their order."""
+PART_TITLES = {
+    "start": "start of the round",
+    "compute": "computing",
+    "injection": "rate injection",
+}
+"""What the page calls the parts of the error budget that need more than their name."""
+
+PURPOSES = {
+    "payload": "tensors",
+    "framing": "the testbed's headers, labels and receipts",
+    "tls": "TLS records",
+    "grpc": "gRPC and HTTP/2",
+    "header": "Ethernet, IP and TCP headers of frames with data",
+    "ack": "frames without data: acknowledgements",
+    "resent": "frames sent again",
+    "handshake": "opening connections",
+    "other": "what the links counted beyond that",
+}
+"""What the bytes of a link are for, in words."""
+
+CHECK_TITLES = {
+    "calibration_error": "Error of the worst link before the run",
+    "injector_lateness_s": "Lateness of rate changes, 99th percentile",
+    "exhausted_slots": "Slots without rates",
+    "dropped_frames": "Frames that a link's queue dropped",
+    "backlog_bytes": "Left in a link's queue after a round",
+    "compute_share": "Overruns of computing, of a round",
+    "injection_share": "Late rate changes, of a round",
+    "rest_share": "Unexplained, of a round",
+    "transfer_error": "Error of transfers, 95th percentile",
+    "cpu_steal": "CPU time taken by other guests",
+    "cpu_others": "CPU time taken by other programs",
+    "clock_drift_ppm": "Drift of the clock",
+}
 
 SPAN_COLUMNS = ("round", "paradigm", "client", "iteration", "step", "start_s", "end_s", "bytes")
 TABLES = {
@@ -88,6 +114,9 @@ TABLES = {
     "budget": ("round", "part", "seconds"),
     "budget_steps": (*KEYS, "part", "seconds"),
     "learning": ("round", "client", "iteration", "time_s", "loss", "accuracy"),
+    "calibration": ("client", "direction", "level", "rate_bps", "error"),
+    "accounts": ("round", "direction"),
+    "waterfall": ("round", "part", "seconds"),
 }
 """The Parquet files of a run directory and the columns that the report reads."""
 
@@ -130,6 +159,14 @@ class Run:
         """The prediction that the measurement is held against: with frames, if it is there."""
         return next((kind for kind in ("predicted_wire", "predicted") if kind in self.tables), None)
 
+    @property
+    def parts(self) -> list[str]:
+        """The parts of the error budget that the run has: the known ones in their order."""
+        if "budget" not in self.tables:
+            return []
+        have = self.tables["budget"]["part"].unique().tolist()
+        return [*(part for part in PARTS if part in have), *(p for p in have if p not in PARTS)]
+
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """One row a round: latency, objective and energy of each kind; NaN where there is none."""
@@ -171,6 +208,10 @@ def read_run(run_dir: Path) -> Run:
     else:
         if trace.position_m is None:
             absent["trace"] = "the trace was given without positions"
+    if "calibration" in absent and not scenario.emulation.calibrate:
+        absent["calibration"] = (
+            "emulation.calibrate is off: the links were not tried before the run"
+        )
     if "learning" in absent and scenario.workload.compute == "none":
         absent["learning"] = "workload.compute is none: the run carried bytes and learnt nothing"
     return Run(
@@ -289,7 +330,7 @@ def _reading(run: Run, short: Headline, measured_rounds: int) -> str:
         sentence = f"That is {_apart(short.predicted_error)} its prediction for the payload alone"
         if (parts := budget_means(run)) is not None:
             largest = max(parts, key=lambda part: abs(parts[part]))
-            share = f"{PART_TITLES[largest]} ({milliseconds(parts[largest])})"
+            share = f"{part_title(largest)} ({milliseconds(parts[largest])})"
             sentence += f"; the largest part of the gap is {share}"
         sentences.append(sentence + ".")
     return " ".join(sentences)
@@ -310,7 +351,12 @@ def budget_means(run: Run) -> dict[str, float] | None:
     if "budget" not in run.tables:
         return None
     means = run.tables["budget"].groupby("part")["seconds"].mean()
-    return {part: float(means.get(part, 0.0)) for part in PARTS}
+    return {part: float(means[part]) for part in run.parts}
+
+
+def part_title(part: str) -> str:
+    """What the page calls a part of the error budget."""
+    return PART_TITLES.get(part, part)
 
 
 def step_comparison(run: Run) -> pd.DataFrame:
@@ -348,7 +394,7 @@ def budget_by_step(run: Run) -> pd.DataFrame | None:
         index="step", columns="part", values="seconds", aggfunc="mean"
     )
     present = [step for step in STEPS if step in means.index]
-    return means.reindex(index=present, columns=list(PARTS))
+    return means.reindex(index=present, columns=run.parts)
 
 
 def lateness(run: Run) -> dict[str, float] | None:
@@ -498,7 +544,7 @@ def _budget(run: Run) -> list[dict[str, Any]] | None:
     wide = run.tables["budget"].pivot_table(
         index="round", columns="part", values="seconds", aggfunc="sum"
     )
-    wide = wide.reindex(columns=list(PARTS)).fillna(0.0)
+    wide = wide.reindex(columns=run.parts).fillna(0.0)
     columns = ["round", "predicted_latency_s", "measured_latency_s"]
     return [
         {
@@ -506,8 +552,8 @@ def _budget(run: Run) -> list[dict[str, Any]] | None:
             "predicted_s": _number(predicted_s, 9),
             "measured_s": _number(measured_s, 9),
             "parts": [
-                {"key": part, "name": title, "seconds": _number(wide.at[index, part], 9)}
-                for part, title in PART_TITLES.items()
+                {"key": part, "name": part_title(part), "seconds": _number(wide.at[index, part], 9)}
+                for part in run.parts
             ],
         }
         for index, predicted_s, measured_s in run.rounds[columns].dropna().itertuples(index=False)
@@ -617,6 +663,21 @@ def plain(value: Any) -> str:
     return NOTHING if value is None else str(value)
 
 
+def observed(value: Any, check: str) -> str:
+    """What a check of the validity compares, in the unit that its name says."""
+    if isinstance(value, (bool, str)) or value is None:
+        return plain(value)
+    if check.endswith("_s"):
+        return f"{value * 1e3:,.3g} ms"
+    if check.endswith("_ppm"):
+        return f"{value:,.3g} ppm"
+    if check.endswith("_bytes"):
+        return f"{value:,.0f} B"
+    if check.endswith(("_share", "_error", "_frames")) or check.startswith("cpu_"):
+        return f"{value * 100:,.3g} %"
+    return plain(value)
+
+
 # --- the page ------------------------------------------------------------------------------------
 
 
@@ -646,6 +707,7 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
         "percent": percent,
         "number": number,
         "plain": plain,
+        "observed": observed,
     }
     script = "".join(_source(f"{name}.js") for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -678,7 +740,12 @@ def render(run: Run) -> str:
         prediction={"predicted_wire": "with frames", "predicted": "payload only"}.get(
             run.prediction or "", NOTHING
         ),
-        part_titles=PART_TITLES,
+        part_titles={part: part_title(part) for part in run.parts},
+        calibration=_calibration(run),
+        overheads=_overheads(run),
+        composition=_composition(run),
+        purposes=PURPOSES,
+        check_titles=CHECK_TITLES,
         budget=_budget_rows(run),
         budget_by_step=None if by_step is None else by_step.to_dict("index"),
         lateness=lateness(run),
@@ -712,7 +779,7 @@ def _round_rows(rounds: pd.DataFrame) -> list[dict[str, Any]]:
     for kind in ("predicted", "predicted_wire"):
         table[f"{kind}_difference_s"] = table["measured_latency_s"] - table[f"{kind}_latency_s"]
         table[f"{kind}_error"] = table["measured_latency_s"] / table[f"{kind}_latency_s"] - 1
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+    return _records(table)
 
 
 def _budget_rows(run: Run) -> list[dict[str, Any]]:
@@ -723,6 +790,51 @@ def _budget_rows(run: Run) -> list[dict[str, Any]]:
         explained_s = sum(part["seconds"] for part in row["parts"])
         rows.append(row | {"gap_s": gap_s, "unexplained_s": gap_s - explained_s})
     return rows
+
+
+def _calibration(run: Run) -> list[dict[str, Any]]:
+    """One row a direction and level of rates: rate_bps, and the links' errors."""
+    if "calibration" not in run.tables:
+        return []
+    return _records(calibration_in_short(run.tables["calibration"]))
+
+
+def _overheads(run: Run) -> list[dict[str, Any]]:
+    """What the links carried in the rounds: purpose, up and down (bytes), share of all bytes."""
+    if "accounts" not in run.tables:
+        return []
+    table = run.tables["accounts"]
+    purposes = [str(name) for name in table if str(name).endswith("_bytes")]
+    sums = table[table["round"] >= 0].groupby("direction")[purposes].sum()
+    up, down = sums.reindex(["up", "down"], fill_value=0).to_numpy(float)
+    total = float((up + down).sum())
+    return [
+        {
+            "purpose": name.removesuffix("_bytes"),
+            "up": float(upward),
+            "down": float(downward),
+            "share": float(upward + downward) / total if total else None,
+        }
+        for name, upward, downward in zip(purposes, up, down, strict=True)
+        if upward or downward
+    ]
+
+
+def _composition(run: Run) -> list[dict[str, Any]]:
+    """What a round's latency is made of, on average: part, seconds, share of the latency."""
+    if "waterfall" not in run.tables:
+        return []
+    means = run.tables["waterfall"].groupby("part", sort=False)["seconds"].mean()
+    total = float(means.sum())
+    return [
+        {"part": str(part), "seconds": float(mean), "share": float(mean) / total if total else None}
+        for part, mean in means.items()
+        if mean
+    ]
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _bytes_by_step(run: Run) -> dict[str, tuple[float, float]]:

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from orchestrator.comparison import PARTS
 from orchestrator.figures import STYLE, WIDTH_IN
 from orchestrator.files import write_whole
 from orchestrator.report import STEP_COLOURS, Run, milliseconds, read_run
@@ -164,7 +163,7 @@ def _budget(run: Run, round_: int) -> Figure | None:
         return None
     latencies = ["predicted_latency_s", "measured_latency_s"]
     totals = rounds.loc[[round_], latencies].to_numpy(float)[0]
-    seconds = np.array([float(parts.get(part, 0.0)) for part in PARTS])
+    seconds = np.array([float(parts.get(part, 0.0)) for part in run.parts])
     if not np.isfinite(totals).all():
         return None
     before = totals[0] + np.concatenate(([0.0], np.cumsum(seconds)[:-1]))
@@ -172,8 +171,8 @@ def _budget(run: Run, round_: int) -> Figure | None:
     spread = max(float(np.ptp(heights)), 1e-3)
     floor = heights.min() - 0.3 * spread
     figure, ax = _canvas(2.0)
-    x = np.arange(1, len(PARTS) + 1)
-    ends = [0, len(PARTS) + 1]
+    x = np.arange(1, len(run.parts) + 1)
+    ends = [0, len(run.parts) + 1]
     ax.bar(ends, totals - floor, bottom=floor, width=0.62, color="#6b7280")
     colours = ["#d55e00" if value >= 0 else "#0072b2" for value in seconds]
     ax.bar(x, seconds, bottom=before, width=0.62, color=colours)
@@ -183,7 +182,7 @@ def _budget(run: Run, round_: int) -> Figure | None:
         tops.append((int(place), max(low, low + value), milliseconds(value)))
     for end, top, label in tops:
         ax.annotate(label, (end, top), (0, 2), textcoords="offset points", ha="center", fontsize=6)
-    ax.set_xticks([ends[0], *x, ends[1]], ["predicted", *PARTS, "measured"], fontsize=6)
+    ax.set_xticks([ends[0], *x, ends[1]], ["predicted", *run.parts, "measured"], fontsize=6)
     ax.set(ylabel="Latency (s)", ylim=(floor, heights.max() + 0.18 * spread))
     ax.ticklabel_format(axis="y", useOffset=False)
     return figure

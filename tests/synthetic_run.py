@@ -67,6 +67,16 @@ def make_run(
         }
     ).to_parquet(run_dir / "injector.parquet")
     _learning(kinds["measured"], rng).to_parquet(run_dir / "learning.parquet")
+    _calibration(scenario, rng).to_parquet(run_dir / "calibration.parquet")
+    _accounts(kinds["measured"]).to_parquet(run_dir / "accounts.parquet")
+    pd.DataFrame(
+        [
+            (budget.round, part, seconds)
+            for budget in budgets
+            for part, seconds in {"payload": budget.predicted_s, **budget.seconds}.items()
+        ],
+        columns=["round", "part", "seconds"],
+    ).to_parquet(run_dir / "waterfall.parquet")
     trace.save(run_dir / "trace.npz")
 
     tree = scenario.model_dump(mode="json") | {"name": name}
@@ -199,6 +209,38 @@ def _rates(scenario: Scenario, trace: ChannelTrace, slots: int) -> pd.DataFrame:
             "downlink_bps": (radio.downlink_hz * np.log2(1 + down_snr)).ravel(),
         }
     )
+
+
+def _calibration(scenario: Scenario, rng: np.random.Generator) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            (client, direction, level, rate_bps, rng.normal(0, 2e-3))
+            for client in range(1, scenario.uavs.count + 1)
+            for direction in ("uplink", "downlink")
+            for level, rate_bps in (("lowest", 1e6), ("middle", 2e6), ("highest", 4e6))
+        ],
+        columns=["client", "direction", "level", "rate_bps", "error"],
+    )
+
+
+def _accounts(measured: Timeline) -> pd.DataFrame:
+    """By transfer: its payload, and frames' headers; a greeting before the first round."""
+    steps = measured.frame().query("bytes > 0")
+    direction = np.where(steps["step"].isin(["SM", "SG"]), "down", "up")
+    table = pd.DataFrame(
+        {
+            "round": steps["round"],
+            "client": steps["client"],
+            "direction": direction,
+            "kind": steps["step"].astype(str),
+            "iteration": steps["iteration"],
+            "payload_bytes": steps["bytes"],
+            "tls_bytes": 0,
+            "header_bytes": steps["bytes"] * 66 // 1448,
+        }
+    )
+    greeting = table.head(1).assign(round=-1, payload_bytes=10**12)
+    return pd.concat([greeting, table])
 
 
 def _learning(measured: Timeline, rng: np.random.Generator) -> pd.DataFrame:

@@ -64,6 +64,10 @@ class Page(HTMLParser):
     def words(self, section: str) -> str:
         return " ".join(self.text[section].split())
 
+    def cells(self, section: str) -> str:
+        """The same without any space: neighbouring cells have none between them."""
+        return "".join(self.text[section].split())
+
 
 def embedded(html: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
@@ -254,6 +258,28 @@ def test_run_that_is_not_valid_says_why(run_dir: Path) -> None:
     assert "packets dropped" not in words
 
 
+def test_checks_are_in_words_and_units(run_dir: Path) -> None:
+    checks = [
+        {"check": "injector_lateness_s", "limit": 0.005, "value": 9.1e-3, "ok": False},
+        {
+            "check": "transfer_error",
+            "limit": 0.03,
+            "value": 0.081,
+            "ok": False,
+            "detail": "CA of 1",
+        },
+        {"check": "backlog_bytes", "limit": 10_000, "value": 12_345, "ok": False},
+        {"check": "cpu_of_tomorrow", "limit": 0.5, "value": 0.25, "ok": True},
+    ]
+    change(run_dir / "manifest.json", valid=False, validity=checks)
+    page = Page(render(read_run(run_dir)))
+    words = page.words("overview")
+    assert "Lateness of rate changes, 99th percentile: 9.1 ms, at most 5 ms is allowed" in words
+    assert "Error of transfers, 95th percentile: 8.1 %, at most 3 % is allowed (CA of 1)" in words
+    assert "12,345 B, at most 10,000 B" in words
+    assert "cpu_of_tomorrow25%50%✓kept" in page.cells("validity")
+
+
 @pytest.mark.parametrize(("valid", "badge"), [(True, "✓ valid"), (None, "? validity not judged")])
 def test_badge(run_dir: Path, valid: bool | None, badge: str) -> None:
     change(run_dir / "manifest.json", valid=valid)
@@ -281,6 +307,53 @@ def test_synthetic_data_are_called_so(run_dir: Path) -> None:
     assert "Data: CIFAR-100, 500 images." in words
 
 
+# --- calibration, overheads, parts ---------------------------------------------------------------
+
+
+def test_calibration_gives_the_links_errors(run_dir: Path) -> None:
+    table = pd.read_parquet(run_dir / "calibration.parquet")
+    error = table.query("direction == 'uplink' and level == 'lowest'")["error"].abs()
+    row = f"uplinklowest1.00{100 * error.median():.3f}%{100 * error.max():.3f}%"
+    assert row in Page(render(read_run(run_dir))).cells("validity")
+
+
+def test_overheads_are_the_bytes_of_the_rounds(run_dir: Path) -> None:
+    table = pd.read_parquet(run_dir / "accounts.parquet").query("round >= 0")
+    sums = table.groupby("direction")[["payload_bytes", "header_bytes"]].sum()
+    cells = Page(render(read_run(run_dir))).cells("overheads")
+    share = sums["header_bytes"].sum() / sums.to_numpy().sum()
+    up, down = (sums.at[way, "header_bytes"] for way in ("up", "down"))
+    headers = "headerEthernet,IPandTCPheadersofframeswithdata"
+    assert f"{headers}{up:,}{down:,}{100 * share:.2f}%" in cells
+    assert "tls" not in cells  # there was none
+
+
+def test_what_a_latency_is_made_of_adds_up(run_dir: Path) -> None:
+    table = pd.read_parquet(run_dir / "waterfall.parquet")
+    mean_s = table.query("part == 'framing'")["seconds"].mean()
+    cells = Page(render(read_run(run_dir))).cells("overheads")
+    assert f"framing+{1e3 * mean_s:,.1f}ms" in cells
+
+
+def test_without_overheads_there_is_no_section_of_them(run_dir: Path) -> None:
+    for name in ("accounts", "waterfall"):
+        (run_dir / f"{name}.parquet").unlink()
+    page = Page(render(read_run(run_dir)))
+    assert "overheads" not in page.text
+    assert ("a", {"href": "#overheads"}) not in page.elements
+
+
+def test_a_part_that_the_report_does_not_know_is_shown_all_the_same(run_dir: Path) -> None:
+    table = pd.read_parquet(run_dir / "budget.parquet")
+    table["part"] = table["part"].replace("rest", "weather")
+    table.to_parquet(run_dir / "budget.parquet")
+    page = render(read_run(run_dir))
+    cells = Page(page).cells("budget")
+    assert "FramingComputingRateinjectionOrderWeatherMeasureds" in cells
+    assert [part["key"] for part in embedded(page)["budget"][0]["parts"]][-1] == "weather"
+    assert "Thepartsofround" not in cells  # they add up
+
+
 # --- missing files -------------------------------------------------------------------------------
 
 SECTIONS = {
@@ -293,6 +366,7 @@ SECTIONS = {
     "budget_steps.parquet": "budget",
     "injector.parquet": "validity",
     "learning.parquet": "learning",
+    "calibration.parquet": "validity",
 }
 
 

@@ -86,8 +86,8 @@ function levels(entry, from) {
     level = bar.to;
     return bar;
   });
-  if (from === "rest") {
-    const framing = entry.parts.findIndex((part) => part.key === "framing");
+  const framing = entry.parts.findIndex((part) => part.key === "framing");
+  if (from === "rest" && framing >= 0) {
     bars.push(
       {
         name: "with framing",
