@@ -176,14 +176,18 @@ def _budget(run: Run, round_: int) -> Figure | None:
     ax.bar(ends, totals - floor, bottom=floor, width=0.62, color="#6b7280")
     colours = ["#d55e00" if value >= 0 else "#0072b2" for value in seconds]
     ax.bar(x, seconds, bottom=before, width=0.62, color=colours)
-    labels = [f"{total:.3f} s" for total in totals]
+    labels = [f"{total:.3f}" for total in totals]
     tops = [*zip(ends, totals, labels, strict=True)]
     for place, low, value in zip(x, before, seconds, strict=True):
-        tops.append((int(place), max(low, low + value), milliseconds(value)))
+        tops.append((int(place), max(low, low + value), milliseconds(value).removesuffix(" ms")))
     for end, top, label in tops:
         ax.annotate(label, (end, top), (0, 2), textcoords="offset points", ha="center", fontsize=6)
     ax.set_xticks([ends[0], *x, ends[1]], ["predicted", *run.parts, "measured"], fontsize=6)
-    ax.set(ylabel="Latency (s)", ylim=(floor, heights.max() + 0.18 * spread))
+    ax.set(
+        xlabel="Latencies in s, parts in ms",
+        ylabel="Latency (s)",
+        ylim=(floor, heights.max() + 0.18 * spread),
+    )
     ax.ticklabel_format(axis="y", useOffset=False)
     return figure
 
