@@ -138,12 +138,14 @@ class Live:
                 return state
             now_s = self.clock.now()
             if self.phase != "running":
-                now_s = max(row[4] for row in self.measured)
+                now_s = max((row[4] for row in self.measured), default=now_s)
             slot = max(0, int(now_s / self.scenario.slot_s))
             same = round_ == self.index and self.phase == "running"
             same = same and 0 <= steps <= len(self.measured)
             rates = {
-                name: np.round(bps[:, min(slot - self.first, bps.shape[1] - 1)] / 1e3).tolist()
+                name: np.round(
+                    bps[:, np.clip(slot - self.first, 0, bps.shape[1] - 1)] / 1e3
+                ).tolist()
                 for name, bps in self.rates_bps.items()
             }
             place = self.position_m

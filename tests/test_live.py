@@ -134,6 +134,21 @@ def test_it_ends_with_the_run_and_tells_a_page_that_watches(monkeypatch, capfd) 
     assert live.phase == "ended"
 
 
+def test_a_run_that_fails_in_its_first_round_ends_like_any_other(monkeypatch) -> None:
+    monkeypatch.setattr(module, "LINGER_S", 0.0)
+    live = begun(Live(SMALL))
+    assert live.state(-1, 0)["up_kbps"] == [1000, 3000, 5000]
+    live.end()
+    assert live.state(0, 0)["phase"] == "ended"
+
+
+def test_before_its_start_a_round_shows_its_first_slot() -> None:
+    live = begun(Live(SMALL))
+    live.clock = EmulatedClock(time.monotonic_ns() + 10**9, 0.7, 1.0)
+    live.first = 7
+    assert live.state(-1, 0)["up_kbps"] == [1000, 3000, 5000]
+
+
 def test_who_waits_is_in_the_order_of_service() -> None:
     schedule = Schedule(paradigm("cpsfl"), 3)
     for client, lag_s in ((1, 2.0), (2, 3.0), (3, 1.0)):
