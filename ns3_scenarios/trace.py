@@ -1,7 +1,9 @@
 """Channel traces: the gain of every UAV's channel in every slot, and where it came from."""
 
 import io
+import math
 import os
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+
+
+FIELDS = ("gain", "slot_s", "position", "seed", "scenario")
+MOST_BYTES = 16 << 30
+"""Of one field: 10 UAVs' positions over two years of slots."""
 
 
 class TraceError(Exception):
@@ -79,8 +86,9 @@ class ChannelTrace:
             TraceError: The file is no such trace; the message names the field.
         """
         try:
+            _check_sizes(path)
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                fields = {name: file[name] for name in file.files}
+                fields = {name: file[name] for name in FIELDS if name in file.files}
         except FileNotFoundError:
             raise TraceError(f"{path}: no such file") from None
         except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for broken bytes
@@ -121,6 +129,30 @@ class ChannelTrace:
             seed=None if seed is None else int(seed),
             scenario=None if scenario is None else str(scenario),
         )
+
+
+def _check_sizes(path: Path) -> None:
+    """Refuse what would take more memory than a file says it has, or than any trace needs.
+
+    Raises:
+        ValueError: Names the field.
+    """
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name not in FIELDS:
+                continue
+            if member.file_size > MOST_BYTES:
+                raise ValueError(f"{name} is larger than {MOST_BYTES} bytes")
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                read = {
+                    (1, 0): np.lib.format.read_array_header_1_0,
+                    (2, 0): np.lib.format.read_array_header_2_0,
+                }[version]
+                shape, _, dtype = read(file)
+            if math.prod(shape) * dtype.itemsize > member.file_size:
+                raise ValueError(f"{name} says to be larger than it is")
 
 
 class ChannelSource(Protocol):

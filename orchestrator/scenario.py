@@ -31,6 +31,10 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
+MOST_BYTES = 4_000_000
+"""Of a scenario file."""
+MOST_VALUES = 200_000
+"""In a scenario, aliases unfolded."""
 STAGES = 4
 """A Swin has four stages; the split point u puts the first u on the client."""
 
@@ -605,16 +609,50 @@ def read_tree(path: Path, what: str) -> dict[str, Any]:
         InputError: There is no such file, or it is no mapping in YAML.
     """
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: no such {what} file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path}: not YAML: {_one_line(error)}") from None
+    tree = _parsed(text, str(path))
     if not isinstance(tree, dict):
         raise InputError(f"{path}: must be a mapping of keys to values")
     return tree
+
+
+def _parsed(text: str, source: str) -> Any:
+    """The values that a YAML text describes.
+
+    Raises:
+        InputError: It is no YAML, or it would unfold to more than any scenario has.
+    """
+    if len(text) > MOST_BYTES:
+        raise InputError(f"{source}: longer than {MOST_BYTES} characters")
+    try:
+        tree = yaml.safe_load(text)
+        _count(tree, {})
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
+        raise InputError(f"{source}: not YAML: {_one_line(error)}") from None
+    return tree
+
+
+def _count(tree: Any, known: dict[int, int]) -> int:
+    """Values in a tree, shared ones counted wherever they stand.
+
+    Raises:
+        ValueError: There are too many, or no end of them.
+    """
+    if not isinstance(tree, (dict, list)):
+        return 1
+    if id(tree) in known:
+        return known[id(tree)]
+    known[id(tree)] = MOST_VALUES + 1  # as long as it is being counted: it may contain itself
+    inner = tree.values() if isinstance(tree, dict) else tree
+    total = 1 + sum(_count(value, known) for value in inner)
+    if total > MOST_VALUES:
+        raise ValueError(f"it unfolds to more than {MOST_VALUES} values")
+    known[id(tree)] = total
+    return total
 
 
 def validate(tree: dict[str, Any], source: str) -> Scenario:
@@ -676,10 +714,7 @@ def _override(tree: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise InputError(f"--set {override}: must be dotted.key=value")
-    try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"--set {key}: not YAML: {_one_line(error)}") from None
+    value = _parsed(text, f"--set {key}")
     put(tree, key, value, f"--set {key}")
 
 
