@@ -4,6 +4,7 @@ Progress and tables of a run in progress go to stderr; results to stdout or the 
 input exits with status 2 and one line, a failed run with status 1.
 """
 
+import errno
 import signal
 import sys
 from contextlib import nullcontext
@@ -39,6 +40,7 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write what was computed as JSON.")
 ]
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 
 out = Console()
@@ -495,6 +497,29 @@ def doctor(json_file: JsonFile = None) -> None:
     out.print(findings_table(findings))
 
 
+@app.command()
+def clean() -> None:
+    """Remove what dead runs have left on this machine, and say what that was.
+
+    Running ones, and whatever is not the testbed's, are let alone.
+    """
+    from testbed import leftovers
+    from testbed.runtimes import docker
+
+    found = leftovers.find()
+    try:
+        found += [*docker.find_leftovers(), *docker.find_image()]
+    except RunError as error:
+        print(f"testbed: containers were not looked for: {error}", file=sys.stderr)
+    done = leftovers.remove(found)
+    for what, problem in done.items():
+        print(f"{'not ' if problem else ''}removed: {what}")
+    if problems := [f"{what}: {problem}" for what, problem in done.items() if problem]:
+        raise RunError("; ".join(problems))
+    if not done:
+        print("nothing was left")
+
+
 def _rounds(rounds: int | None) -> list[str]:
     return [] if rounds is None else [f"rounds={rounds}"]
 
@@ -523,6 +548,10 @@ def main() -> None:
         _leave(2, str(error))
     except (RunError, ChannelError) as error:
         _leave(1, str(error))
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        _leave(1, f"{error.filename or 'output'}: {error.strerror}")
     except _Stopped as error:
         _leave(error.status, str(error))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import InputError
+from testbed.leftovers import noted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,11 +20,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     A failure leaves neither a half-written file nor a changed one.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        write(part)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with noted(part):
+        try:
+            write(part)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed import linux, netlink, plugins
-from testbed.errors import InputError
+from testbed import leftovers, linux, netlink, plugins
+from testbed.errors import InputError, RunError
 from testbed.fabric import DeviceCount, Fabric, device_counts, link_addresses, wire
 from testbed.netlink import attribute, message, text
 from testbed.shaping import Shape
@@ -55,6 +55,8 @@ def examine() -> list[Finding]:
         *_kernel(probe),
         _congestion_controls(),
         _docker(),
+        _leftovers(),
+        _landlock(probe),
         _scheduling(probe),
         _timers(),
         _open_files(),
@@ -166,6 +168,35 @@ def _docker() -> Finding:
         f"daemon {version}" + ("" if root else ", but links are plugged in by root alone"),
         needed_for,
         "" if root else "run as root, or use the namespace runtime",
+    )
+
+
+def _leftovers() -> Finding:
+    found = leftovers.find()
+    try:
+        from testbed.runtimes.docker import find_leftovers
+
+        found += find_leftovers()
+    except (ImportError, RunError):
+        pass  # See the finding about docker.
+    names = ", ".join(leftover.what for leftover in found[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return Finding(
+        "leftovers",
+        not found,
+        names + more or "dead runs have left nothing",
+        "a tidy machine: what is left takes memory and disk, and may still run",
+        "testbed clean" if found else "",
+    )
+
+
+def _landlock(probe: dict[str, Any]) -> Finding:
+    return Finding(
+        "Landlock",
+        probe["landlock"] == "",
+        probe["landlock"] or "nodes of the namespace runtime open no file for writing",
+        "nodes that cannot write their user's files, in the namespace runtime",
+        "boot with landlock in the kernel's parameter lsm=" if probe["landlock"] else "",
     )
 
 
@@ -285,7 +316,17 @@ def _main() -> None:
     if "namespaces" in result:
         result["links"] = _try_links()
         result["qdiscs"] = {name: _has_qdisc(name) for name in _QDISCS}
+    result["landlock"] = _try_landlock()
     json.dump(result, sys.stdout)
+
+
+def _try_landlock() -> str:
+    try:
+        linux.drop_privileges()
+        linux.forbid_writing()
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def _try_links() -> str:

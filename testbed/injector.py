@@ -314,6 +314,7 @@ def serve(control: socket.socket, base_station: int, uavs: Sequence[int], shape:
     channel = ControlSocket(control)
     try:
         fabric = wire(base_station, uavs, shape)
+        linux.keep_capabilities(linux.CAP_NET_ADMIN)
         channel.send({"event": "wired"})
         _Service(channel, fabric, shape, base_station).run()
     except (OSError, RunError) as error:

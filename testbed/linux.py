@@ -12,15 +12,23 @@ CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
 _MS_REC = 0x4000
 _MS_PRIVATE = 1 << 18
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
 _PR_SET_TIMERSLACK = 29
 _PR_SET_NO_NEW_PRIVS = 38
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91, "riscv64": 91}
 _CAPABILITY_V3 = 0x20080522
+CAP_NET_ADMIN = 12
+_SYS_LANDLOCK = 444
+"""Making a set of rules; adding one and being bound by the set are the next numbers, everywhere."""
+_LANDLOCK_WRITE_FILE = 1 << 1
+_LANDLOCK_WRITING = _LANDLOCK_WRITE_FILE | sum(1 << bit for bit in range(4, 13))
+"""Writing into files, removing and making them: all of it that Landlock's first version knows."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -70,12 +78,7 @@ def precise_timers() -> None:
 
 def drop_privileges() -> None:
     """Give up all capabilities, for this process and whatever it executes."""
-    _checked("prctl", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    capability = 0
-    while _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
-        capability += 1
-    header = struct.pack("Ii", _CAPABILITY_V3, 0)
-    _checked("capset", _libc.syscall(_SYS_CAPSET[os.uname().machine], header, bytes(24)))
+    keep_capabilities()
 
 
 def name_process(*words: str) -> None:
@@ -88,6 +91,54 @@ def name_process(*words: str) -> None:
     text = b"".join(word.encode() + b"\0" for word in words)[: end - start - 1]
     ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
     _checked("prctl", _libc.prctl(_PR_SET_NAME, words[-1].encode(), 0, 0, 0))
+
+
+def keep_capabilities(*kept: int) -> None:
+    """Give up all capabilities but these (`CAP_*`), for this process and whatever it executes."""
+    _checked("prctl", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    capability = 0
+    while _libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) >= 0:
+        if capability not in kept:
+            # May be refused, for want of CAP_SETPCAP; there is no way back all the same.
+            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+        capability += 1
+    header = struct.pack("Ii", _CAPABILITY_V3, 0)
+    mask = sum(1 << capability for capability in kept)
+    words = [mask & 0xFFFFFFFF, mask & 0xFFFFFFFF, 0, mask >> 32, mask >> 32, 0]
+    _checked(
+        "capset", _libc.syscall(_SYS_CAPSET[os.uname().machine], header, struct.pack("6I", *words))
+    )
+
+
+def hide(folder: str) -> None:
+    """Show an empty, read-only folder in place of this one, in a mount namespace of one's own."""
+    flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+    _checked(f"mount {folder}", _libc.mount(b"none", folder.encode(), b"tmpfs", flags, None))
+
+
+def forbid_writing(*writable: str | Path) -> None:
+    """Let this process, and whatever it executes, open no file for writing and make none.
+
+    Files that are open stay so; devices, and what lies in `writable`, may still be written.
+
+    Raises:
+        OSError: The kernel has no Landlock.
+    """
+    attributes = struct.pack("Q", _LANDLOCK_WRITING)
+    rules = _libc.syscall(_SYS_LANDLOCK, attributes, len(attributes), 0)
+    if rules < 0:
+        _checked("landlock", -1)
+    try:
+        for path in ("/dev", *writable):
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            folder = Path(path).is_dir()
+            allowed = _LANDLOCK_WRITING if folder else _LANDLOCK_WRITE_FILE
+            rule = struct.pack("=Qi", allowed, place)
+            _checked("landlock", _libc.syscall(_SYS_LANDLOCK + 1, rules, 1, rule, 0))
+            os.close(place)
+        _checked("landlock", _libc.syscall(_SYS_LANDLOCK + 2, rules, 0))
+    finally:
+        os.close(rules)
 
 
 def raise_open_files() -> None:

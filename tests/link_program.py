@@ -81,6 +81,7 @@ def do_facts(listener, peers):
         "capabilities": int(status["CapPrm"], 16) | int(status["CapBnd"], 16),
         "no_new_privileges": status["NoNewPrivs"].strip(),
         "uid": os.getuid(),
+        "seccomp": status["Seccomp"].strip(),
         "root_is_writable": os.access("/", os.W_OK),
         "interfaces": sorted(name for _, name in socket.if_nameindex()),
         "congestion_control": algorithms,
@@ -90,6 +91,19 @@ def do_facts(listener, peers):
 
 def do_may_write(listener, peers, folders):
     return [os.access(folder, os.W_OK) for folder in folders]
+
+
+def do_try_to(listener, peers, files):
+    """Whether each file can be written, and what is in /run."""
+
+    def write(file):
+        try:
+            Path(file).write_text("x")
+        except OSError:
+            return False
+        return True
+
+    return {"written": list(map(write, files)), "run": [p.name for p in Path("/run").iterdir()]}
 
 
 def do_exit(listener, peers, status):

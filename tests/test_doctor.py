@@ -25,7 +25,7 @@ def test_without_namespaces_it_says_how_to_get_them(monkeypatch):
     monkeypatch.setattr(
         doctor,
         "_probe",
-        lambda: {"error": "unshare: Operation not permitted", "scheduling": "fifo"},
+        lambda: {"error": "unshare: Operation not permitted", "scheduling": "fifo", "landlock": ""},
     )
     findings = {finding.name: finding for finding in doctor.examine()}
     assert not findings["namespaces"].ok

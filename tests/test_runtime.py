@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -213,6 +214,22 @@ print(len(os.listdir("/proc/self/task")))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
     assert found.stdout.split() == ["False", "True", "False", "1"], found.stderr
+
+
+def test_nodes_write_no_files_and_see_no_daemons(tmp_path):
+    given = tmp_path / "given"
+    given.mkdir()
+    daemon = Path("/run") / f"testbed-test-{os.getpid()}.sock"
+    ours = tmp_path / "ours"
+    with SmallWorld(tmp_path, writable=[given]) as small, contextlib.ExitStack() as stack:
+        if os.geteuid() == 0:
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(daemon))
+            stack.callback(daemon.unlink)
+        said = small.ask("uav1", "try_to", files=[str(ours), str(given / "file"), "/dev/null"])
+        assert said["written"] == [False, True, True]
+        assert not said["run"], "sockets of daemons are in sight"
+    assert not ours.exists()
 
 
 def test_a_module_that_cannot_be_imported_is_named_in_a_log(tmp_path):

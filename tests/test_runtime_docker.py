@@ -3,12 +3,14 @@
 import os
 import signal
 import sys
+import time
 
+import psutil
 import pytest
 from small_world import SmallWorld
-from test_runtime import check_result, family, gone, spawn, until
+from test_runtime import arguments, check_result, family, gone, spawn, until
 
-from testbed import runtimes
+from testbed import leftovers, runtimes
 from testbed.errors import RunError
 from testbed.runtimes import Exit, NodeSpec
 from testbed.runtimes import docker as runtime
@@ -38,6 +40,11 @@ def containers(client):
     return client.containers.list(all=True, filters={"label": runtime.LABEL}, ignore_removed=True)
 
 
+def ours(client):
+    """Without those of other people's runs on this machine."""
+    return [c for c in containers(client) if c.labels[runtime.MARK_LABEL] == leftovers.mark()]
+
+
 def test_a_world_of_containers(client, tmp_path):
     limits = {"cpus": 0.5, "memory_bytes": 256 << 20}
     shown, given = tmp_path / "shown", tmp_path / "given"
@@ -65,6 +72,86 @@ def test_a_world_of_containers(client, tmp_path):
             assert config["Memory"] == limits["memory_bytes"]
             assert config["NanoCpus"] == 500_000_000
     assert containers(client) == []
+
+
+def test_containers_have_limits_and_no_way_out(client, tmp_path):
+    with SmallWorld(tmp_path, runtime="docker") as small:
+        facts = small.ask("uav1", "facts")
+        assert facts["uid"] == runtime.NOBODY
+        assert facts["seccomp"] == "2", "a seccomp filter"
+        assert facts["no_new_privileges"] == "1"
+        for container in containers(client):
+            config = container.attrs["HostConfig"]
+            assert config["NanoCpus"] == len(os.sched_getaffinity(0)) * 1e9
+            assert 0 < config["Memory"] < psutil.virtual_memory().total
+            assert config["MemorySwap"] == config["Memory"]
+            assert config["PidsLimit"] == runtime.PROCESSES
+            assert not config["Privileged"]
+            assert not config["CapAdd"]
+            assert not config["Devices"]
+            assert not any("unconfined" in option for option in config["SecurityOpt"])
+            sources = [mount["Source"] for mount in container.attrs["Mounts"]]
+            assert not any("docker.sock" in source or source in ("/", "/run") for source in sources)
+
+
+def test_nodes_read_what_only_root_may_where_they_must(client, tmp_path):
+    secret = tmp_path / "data"
+    secret.write_text("x")
+    secret.chmod(0o600)
+    with SmallWorld(tmp_path, runtime="docker", readable=[secret]) as small:
+        facts = small.ask("uav1", "facts")
+        assert facts["uid"] == 0
+        assert facts["capabilities"] == 0
+
+
+def helpers(word):
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        if word in arguments(process):
+            found.append(process)
+    return found
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("victim", ["testbed.runtimes.docker", "testbed.injector"])
+def test_nothing_is_left_when_a_helping_process_is_gone_or_stands_still(
+    client, tmp_path, monkeypatch, victim, end
+):
+    monkeypatch.setattr(runtime, "REMOVAL_TIMEOUT_S", 3)
+    monkeypatch.setattr(runtime, "END_TIMEOUT_S", 3)
+    with SmallWorld(tmp_path, runtime="docker") as small:
+        processes = helpers("testbed.runtimes.docker") + helpers("testbed.injector")
+        assert len(processes) == 2
+        (process,) = helpers(victim)
+        process.send_signal(end)
+        if victim == "testbed.injector" and end == signal.SIGKILL:
+            with pytest.raises(RunError, match="injector: its process is gone"):
+                small.injector.report()
+    assert ours(client) == []
+    until(lambda: gone(processes))
+
+
+def test_what_a_killed_orchestrator_and_its_killed_reaper_leave_is_found(client, tmp_path):
+    process = spawn("docker", tmp_path)
+    check_result(process)
+    processes = family(process)
+    (reaper,) = [p for p in processes if "testbed.runtimes.docker" in arguments(p)]
+    with SmallWorld(tmp_path, runtime="docker"):
+        live = {container.name for container in ours(client)}
+        for victim in (reaper, process):
+            victim.send_signal(signal.SIGKILL)
+        process.wait(10)
+        time.sleep(1)
+        dead = {leftover.what.removeprefix("container ") for leftover in runtime.find_leftovers()}
+        assert len(dead) >= 2
+        assert not dead & live
+        assert runtime.find_image() == [], "an emulation runs that may want it"
+        # The next run begins by removing them.
+        with SmallWorld(tmp_path, runtime="docker"):
+            assert runtime.find_leftovers() == []
+        assert {container.name for container in ours(client)} == live
+    assert ours(client) == []
+    until(lambda: gone(processes))
 
 
 def test_transfers_are_those_of_the_other_runtime(client, tmp_path):

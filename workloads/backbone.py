@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import struct
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 
 from testbed.errors import InputError
+from testbed.leftovers import noted
 from workloads.model import LoraLinear, SplitSwin, generator
 from workloads.settings import ModelConfig
 
@@ -195,16 +195,17 @@ def _write(
         header[name] = {"dtype": kind, "shape": shapes[name], "data_offsets": offsets}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with noted(part):
         try:
-            file.write(struct.pack("<Q", len(text)) + text)
-            for name in order:
-                tensor = source(name, shapes[name]).to(dtypes[name]).contiguous()
-                file.write(tensor.flatten().view(torch.uint8).numpy().data)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).chmod(0o444)
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+            with part.open("wb") as file:
+                file.write(struct.pack("<Q", len(text)) + text)
+                for name in order:
+                    tensor = source(name, shapes[name]).to(dtypes[name]).contiguous()
+                    file.write(tensor.flatten().view(torch.uint8).numpy().data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.chmod(0o444)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)

@@ -2,11 +2,12 @@
 
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
+
+from testbed.leftovers import noted
 
 KIB = 1024
 
@@ -113,8 +114,9 @@ def _keep(path: Path, text: str) -> None:
     """Write through a temporary file; a folder that cannot be written only costs the time again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            file.write(text)
-        Path(file.name).replace(path)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        with noted(part):
+            part.write_text(text)
+            part.replace(path)
     except OSError:
         pass

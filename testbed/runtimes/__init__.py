@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from testbed import leftovers
 from testbed.control import ControlSocket
 from testbed.errors import RunError
 from testbed.injector import Injector
@@ -118,13 +119,26 @@ class World:
             RunError: The world itself is gone.
         """
         found = []
-        while message := self._news.receive(0):
-            found.append(Exit(**message[0]["exit"]))
+        while message := self._receive():
+            if error := message.get("error"):
+                raise RunError(error)
+            found.append(Exit(**message["exit"]))
         return found
+
+    def _receive(self) -> dict[str, Any] | None:
+        try:
+            message = self._news.receive(0)
+        except RunError:
+            raise RunError("the runtime's own processes are gone") from None
+        return message and message[0]
 
     def fileno(self) -> int:
         """For `select`: readable when `exits` has something to tell."""
         return self._news.fileno()
+
+    def at_end(self, callback: Callable[[], object]) -> None:
+        """Have something called when the world is closed, before everything else."""
+        self._cleanup.callback(callback)
 
     def close(self) -> None:
         """End all nodes and remove all that was made; may be called twice."""
@@ -155,7 +169,11 @@ def start(
     Raises:
         RunError: This machine does not allow it, or a step failed; the message says which.
     """
-    world: World = import_module(f"testbed.runtimes.{runtime}").start(nodes, shape, **options)
+    module = import_module(f"testbed.runtimes.{runtime}")
+    with ExitStack() as cleanup:
+        cleanup.enter_context(leftovers.announced())
+        world: World = module.start(nodes, shape, **options)
+        world.at_end(cleanup.pop_all().close)
     return world
 
 

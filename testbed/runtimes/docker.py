@@ -24,21 +24,26 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import docker
+import psutil
 import requests
 
-from testbed import linux
+from testbed import leftovers, linux
 from testbed.control import ControlSocket
 from testbed.errors import RunError
 from testbed.injector import Injector
+from testbed.leftovers import Leftover, running
 from testbed.runtimes import Exit, Module, NodeSpec, World, listen_control
 from testbed.shaping import Shape
 
 LABEL = "uav-sfl-testbed.run"
+MARK_LABEL = "uav-sfl-testbed.mark"
+"""Of every container: see `testbed.leftovers`."""
 HOST_IMAGE = "uav-sfl-testbed-host"
 """Made once and kept: it is empty."""
 NODE_LABEL = "uav-sfl-testbed.node"
@@ -47,7 +52,12 @@ SYSTEM = (
     *("/etc/alternatives", "/etc/ld.so.cache", "/etc/passwd", "/etc/group", "/etc/localtime"),
 )
 LOG = "/node.log"
-REMOVAL_TIMEOUT_S = 120
+NOBODY = 65_534
+PROCESSES = 1024
+MEMORY_SHARE = 0.75
+"""Of the machine's memory: what a node may use at most, so that it is the node that ends."""
+REMOVAL_TIMEOUT_S = 60
+END_TIMEOUT_S = 10
 
 
 def start(
@@ -68,8 +78,8 @@ def start(
         image: `host`, or the name of an image, whose own ``python3`` runs modules.
         readable: Files and folders that nodes may read, at the same place as here.
         writable: The same for writing.
-        cpus: CPU cores that a node may use.
-        memory_bytes: Memory that a node may use.
+        cpus: CPU cores that a node may use; left out: as many as this process.
+        memory_bytes: Memory that a node may use; left out: three quarters of the machine's.
 
     Raises:
         RunError: Not root, no daemon, no such image, or a step failed.
@@ -80,14 +90,19 @@ def start(
             "the namespace runtime does not"
         )
     linux.raise_open_files()
+    cpus = cpus or len(os.sched_getaffinity(0))
+    memory_bytes = memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
     run = secrets.token_hex(8)
     with ExitStack() as cleanup, _one_line():
-        client = docker.from_env(timeout=60, max_pool_size=len(nodes) + 10)
+        client = _connect(60, len(nodes) + 10)
         cleanup.callback(client.close)
+        for leftover in _dead_containers(client):
+            leftover.remove()
         tag = _image(client, image)
         cleanup.enter_context(_reaper(run))
         if image == "host":
             readable = [*_host_paths(), *readable]
+        user = NOBODY if all(map(_open_to_all, readable)) and not writable else 0
         mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in readable}
         mounts |= {str(path): {"bind": str(path), "mode": "rw"} for path in writable}
         options: dict[str, Any] = {
@@ -96,14 +111,17 @@ def start(
             "security_opt": ["no-new-privileges"],
             "read_only": True,
             "tmpfs": {"/tmp": ""},
-            "pids_limit": 1024,
-            "nano_cpus": None if cpus is None else round(cpus * 1e9),
+            "pids_limit": PROCESSES,
+            "nano_cpus": round(cpus * 1e9),
             "mem_limit": memory_bytes,
+            "memswap_limit": memory_bytes,
             "log_config": {"Type": "none"},
         }
 
         def create(node: NodeSpec) -> Any:
             node.log.touch()
+            if user:
+                os.chown(node.log, user, user)
             argv = node.program
             if isinstance(argv, Module):
                 argv = argv.argv(sys.executable if image == "host" else "python3")
@@ -114,7 +132,12 @@ def start(
                 ["/bin/sh", "-c", f'exec "$@" >>{LOG} 2>&1', "sh", *argv],
                 name=f"uav-sfl-{run}-{node.name}",
                 hostname=node.name,
-                labels={LABEL: run, NODE_LABEL: node.name},
+                labels={
+                    LABEL: run,
+                    NODE_LABEL: node.name,
+                    MARK_LABEL: leftovers.mark(),
+                },
+                user=f"{user}:{user}",
                 environment=_environment(image) | dict(node.env),
                 volumes=mounts | log,
                 **options,
@@ -172,6 +195,12 @@ def _host_paths() -> list[Path]:
     return kept
 
 
+def _open_to_all(path: Path) -> bool:
+    """Whether anybody may read it, in a container that holds it under its own name."""
+    wanted = 0o005 if path.is_dir() else 0o004
+    return path.stat().st_mode & wanted == wanted
+
+
 def _environment(image: str) -> dict[str, str]:
     if image != "host":
         return {"HOME": "/tmp"}
@@ -217,12 +246,21 @@ def _fabric(namespaces: Sequence[int], shape: Shape, cleanup: ExitStack) -> Inje
             stdin=subprocess.DEVNULL,
             stdout=2,
             start_new_session=True,
+            env=leftovers.marked(),
         )
-    cleanup.callback(process.wait)
+    cleanup.callback(_end, process)
     cleanup.callback(ours.close)
     injector = Injector(ours)
     injector.await_wired()
     return injector
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:  # It may be stopped.
+        process.kill()
+        process.wait()
 
 
 def _news(client: docker.DockerClient, run: str, cleanup: ExitStack) -> ControlSocket:
@@ -232,11 +270,14 @@ def _news(client: docker.DockerClient, run: str, cleanup: ExitStack) -> ControlS
     events = client.events(filters=filters, decode=True)
 
     def follow() -> None:
-        with theirs, suppress(RunError, OSError, requests.RequestException):
+        with theirs, suppress(RunError):
             news = ControlSocket(theirs)
-            for event in events:
-                facts = event["Actor"]["Attributes"]
-                news.send({"exit": vars(_exit(facts[NODE_LABEL], int(facts["exitCode"])))})
+            # What ends the stream of events, in whatever way, is the end of the daemon, or ours.
+            with suppress(Exception):
+                for event in events:
+                    facts = event["Actor"]["Attributes"]
+                    news.send({"exit": vars(_exit(facts[NODE_LABEL], int(facts["exitCode"])))})
+            news.send({"error": "docker runtime: the daemon is gone"})
 
     threading.Thread(target=follow, daemon=True).start()
     cleanup.callback(ours.close)
@@ -252,39 +293,114 @@ def _reaper(run: str) -> Iterator[None]:
         stdin=subprocess.PIPE,
         stdout=2,
         start_new_session=True,
+        env=leftovers.marked(),
     )
     try:
         yield
     finally:
-        process.communicate(b"in order", REMOVAL_TIMEOUT_S)
+        try:
+            process.communicate(b"in order", REMOVAL_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         if process.returncode:
-            raise RunError(
-                f"docker runtime: containers with label {LABEL}={run} could not be removed"
-            )
+            _remove_in_its_place(run)
+
+
+def _remove_in_its_place(run: str) -> None:
+    """What the reaper should have done: it is gone, or the daemon is."""
+    try:
+        with _one_line(), closing(_connect(REMOVAL_TIMEOUT_S)) as client:
+            _remove_all(client, run)
+    except RunError as error:
+        raise RunError(
+            f"{error}; its containers could not be removed: `testbed clean` does when it is back"
+        ) from None
 
 
 def _reap(run: str) -> None:
+    linux.keep_capabilities()
     in_order = sys.stdin.buffer.read()
-    client = docker.from_env(timeout=REMOVAL_TIMEOUT_S)
-    _remove_all(client, run)
-    if not in_order:
-        # The daemon may have been about to make one more.
-        time.sleep(2)
+    with _one_line(), closing(_connect(REMOVAL_TIMEOUT_S)) as client:
         _remove_all(client, run)
+        if not in_order:
+            # The daemon may have been about to make one more.
+            time.sleep(2)
+            _remove_all(client, run)
+
+
+def _connect(timeout_s: int, connections: int = 10) -> docker.DockerClient:
+    return docker.from_env(timeout=timeout_s, max_pool_size=connections)
 
 
 def _remove_all(client: docker.DockerClient, run: str) -> None:
-    def remove(container: Any) -> None:
-        with suppress(docker.errors.NotFound):
-            container.remove(force=True, v=True)
-
-    # `ignore_removed`: between listing and looking, one may have gone.
-    found = client.containers.list(
-        all=True, filters={"label": f"{LABEL}={run}"}, ignore_removed=True
-    )
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(remove, found))
+        list(pool.map(_remove, _containers(client, f"{LABEL}={run}")))
+
+
+def _containers(client: docker.DockerClient, label: str) -> list[Any]:
+    # `ignore_removed`: between listing and looking, one may have gone.
+    found = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+    return list(found)
+
+
+def _remove(container: Any) -> None:
+    with suppress(docker.errors.NotFound):
+        container.remove(force=True, v=True)
+
+
+# What dead runs have left.
+
+
+def find_leftovers() -> list[Leftover]:
+    """Containers of dead runs.
+
+    Raises:
+        RunError: No daemon answers, or it does not let us ask.
+    """
+    with _one_line(), closing(_connect(5)) as client:
+        return list(_dead_containers(client))
+
+
+def find_image() -> list[Leftover]:
+    """The image `host`, if it is there and no emulation runs that may want it.
+
+    Raises:
+        RunError: As `find_leftovers`.
+    """
+    with _one_line(), closing(_connect(5)) as client:
+        found = client.images.list(HOST_IMAGE)
+    return [Leftover(f"image {HOST_IMAGE}", _remove_image)] if found and not running() else []
+
+
+def _dead_containers(client: docker.DockerClient) -> Iterator[Leftover]:
+    for container in _containers(client, MARK_LABEL):
+        if not leftovers.alive(container.labels[MARK_LABEL]):
+            yield Leftover(f"container {container.name}", partial(_remove_by_name, container.name))
+
+
+def _remove_by_name(name: str) -> None:
+    with _connected() as client, suppress(docker.errors.NotFound):
+        _remove(client.containers.get(name))
+
+
+def _remove_image() -> None:
+    with _connected() as client, suppress(docker.errors.ImageNotFound):
+        client.images.remove(HOST_IMAGE)
+
+
+@contextmanager
+def _connected() -> Iterator[docker.DockerClient]:
+    """A client for one thing; what goes wrong is an `OSError`."""
+    try:
+        with closing(_connect(REMOVAL_TIMEOUT_S)) as client:
+            yield client
+    except docker.errors.DockerException as error:
+        raise OSError(getattr(error, "explanation", None) or str(error)) from None
 
 
 if __name__ == "__main__":
-    _reap(sys.argv[1])
+    try:
+        _reap(sys.argv[1])
+    except RunError:
+        sys.exit(1)  # The orchestrator tries in its turn, and says why it cannot.

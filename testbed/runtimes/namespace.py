@@ -9,8 +9,8 @@ keeper with the orchestrator. Nothing has a name on the host, so nothing can be 
 The world makes a network namespace for each node and forks the fabric process, which wires them.
 Nodes that import the same modules are born in one *nursery*: a process that imports them, forks the
 nodes, and ends, which leaves its children to the world. A node enters its namespace, gives up all
-capabilities, and runs its module, or executes its command. What was imported is thus loaded once
-and lies in memory once.
+capabilities and all writing of files, and runs its module, or executes its command. What was
+imported is thus loaded once and lies in memory once.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from testbed import linux
+from testbed import leftovers, linux
 from testbed.control import ControlSocket
 from testbed.errors import RunError
 from testbed.injector import Injector, serve
@@ -39,12 +39,23 @@ from testbed.runtimes import Module, NodeSpec, World, listen_control
 from testbed.shaping import Shape
 
 START_TIMEOUT_S = 60
-END_TIMEOUT_S = 60
+END_TIMEOUT_S = 10
 """The kernel takes some milliseconds to clear a network namespace away."""
 
 
-def start(nodes: Sequence[NodeSpec], shape: Shape) -> World:
-    """Start a world: the first node is the base station, the others are the UAVs in their order.
+def start(
+    nodes: Sequence[NodeSpec],
+    shape: Shape,
+    *,
+    writable: Sequence[Path] = (),
+) -> World:
+    """Start a world; see `testbed.runtimes.start`.
+
+    Args:
+        nodes: The first is the base station.
+        shape: How links treat frames.
+        writable: Files and folders that nodes may write, where the kernel has Landlock; elsewhere
+            they may write what their user may.
 
     Raises:
         RunError: This machine does not allow user namespaces, or a step failed.
@@ -61,6 +72,7 @@ def start(nodes: Sequence[NodeSpec], shape: Shape) -> World:
             stdout=2,
             # Ctrl-C in a terminal goes to the orchestrator alone, which ends the world in order.
             start_new_session=True,
+            env=leftovers.marked(),
         )
     news, injector = ControlSocket(news_ours), Injector(injector_ours)
     with ExitStack() as cleanup:
@@ -78,7 +90,13 @@ def start(nodes: Sequence[NodeSpec], shape: Shape) -> World:
             }
             for node in nodes
         ]
-        news.send({"nodes": specs, "shape": vars(shape)})
+        news.send(
+            {
+                "nodes": specs,
+                "shape": vars(shape),
+                "writable": [str(path) for path in writable],
+            }
+        )
         answer = news.receive(START_TIMEOUT_S)
         if answer is None:
             raise RunError(f"namespace runtime: not ready after {START_TIMEOUT_S} s")
@@ -210,6 +228,8 @@ class _World:
         # A /proc of one's own is good to have, but not to be had inside most containers.
         with contextlib.suppress(OSError):
             linux.mount_own_proc()
+            # Where daemons listen, Docker's among them: a file's owner may connect, root above all.
+            linux.hide("/run")
         linux.raise_open_files()
         order = self._next_order()
         namespaces, listeners = [], []
@@ -228,7 +248,14 @@ class _World:
         linux.ordinary_scheduling()
         groups: dict[str, list[_Node]] = {}
         for node, namespace in zip(order["nodes"], namespaces, strict=True):
-            born = _Node(node["name"], node["program"], node["log"], node["env"], namespace)
+            born = _Node(
+                node["name"],
+                node["program"],
+                node["log"],
+                node["env"],
+                namespace,
+                order["writable"],
+            )
             groups.setdefault(json.dumps([born.preload, born.env]), []).append(born)
         for group in groups.values():
             nursery = self._fork(lambda g=group: self._be_nursery(g))  # type: ignore[misc]
@@ -298,6 +325,7 @@ class _Node:
     log: str
     env: dict[str, str]
     namespace: int
+    writable: Sequence[str]
 
     @property
     def preload(self) -> Sequence[str]:
@@ -316,6 +344,8 @@ class _Node:
         for namespace in namespaces:
             os.close(namespace)
         linux.drop_privileges()
+        with contextlib.suppress(OSError):
+            linux.forbid_writing(*self.writable)
         if isinstance(self.program, list):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.execvp(self.program[0], self.program)

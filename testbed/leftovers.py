@@ -1,0 +1,235 @@
+"""What dead runs have left on this machine: found by their mark, and removed.
+
+The mark of a run is that of the process that makes it, and names boot, PID namespace, PID and
+starting time: no other process, past or to come, has the same. It stands in the environment of
+the run's helping processes, as a label on its containers, and as the name of a note in the user's
+cache that lists its temporary files. What bears the mark of a process that lives, or of one that
+cannot be seen from here, is let alone; so is whatever bears none.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+VARIABLE = "UAV_SFL_TESTBED_RUN"
+"""In the environment of a run's helping processes: the mark."""
+_RUNNING = "uav-sfl-testbed/"
+"""Beginning of an abstract unix address that every emulation holds: gone with its process."""
+_PROC = Path("/proc")
+
+_lock = threading.Lock()
+_noted: list[Path] = []
+# A fork has not made its parent's files.
+os.register_at_fork(after_in_child=_noted.clear)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Something that a dead run has left."""
+
+    what: str
+    """In words."""
+    remove: Callable[[], object]
+    """Raises `OSError` where it cannot be removed."""
+
+
+def mark() -> str:
+    """The mark of what this process makes."""
+    return _mark(os.getpid())
+
+
+@cache
+def _mark(pid: int) -> str:
+    return f"{_boot()}-{_pid_namespace()}-{pid}-{_started(pid)}"
+
+
+def marked() -> dict[str, str]:
+    """The environment of a helping process: ours, and the mark."""
+    return {**os.environ, VARIABLE: mark()}
+
+
+def alive(mark: str) -> bool:
+    """Whether the process of a mark lives; also true where that cannot be told from here."""
+    try:
+        boot, namespace, pid, started = mark.split("-")
+    except ValueError:
+        return True
+    if boot != _boot():
+        return False
+    return namespace != _pid_namespace() or _started(int(pid)) == started
+
+
+def _boot() -> str:
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+
+
+def _pid_namespace() -> str:
+    return str((_PROC / "self/ns/pid").readlink()).strip("pid:[]")
+
+
+def _started(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks; None where it has ended."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+# Emulations beside each other.
+
+
+@contextlib.contextmanager
+def announced() -> Iterator[None]:
+    """Be seen by `running`, while the context lasts."""
+    with socket.socket(socket.AF_UNIX) as sign:
+        sign.bind(f"\0{_RUNNING}{os.getpid()}/{secrets.token_hex(4)}")
+        yield
+
+
+def running() -> list[int]:
+    """PIDs of the processes that emulate on this machine at present, of all users.
+
+    Not seen: those in containers that have a network of their own.
+    """
+    found = set()
+    for line in (_PROC / "net/unix").read_text().splitlines():
+        _, _, name = line.partition(f"@{_RUNNING}")
+        if name:
+            found.add(int(name.partition("/")[0]))
+    return sorted(found)
+
+
+# Temporary files.
+
+
+@contextlib.contextmanager
+def noted(path: Path) -> Iterator[Path]:
+    """Note that a file or folder, which is about to be made, must not outlive this process.
+
+    In the end it has been removed or renamed.
+    """
+    _note(lambda: _noted.append(path.absolute()))
+    try:
+        yield path
+    finally:
+        _note(lambda: _noted.remove(path.absolute()))
+
+
+def _note(change: Callable[[], object]) -> None:
+    with _lock:
+        change()
+        note = notes() / mark()
+        # Where the note cannot be written, the file itself is still worth having.
+        with contextlib.suppress(OSError):
+            if _noted:
+                note.parent.mkdir(parents=True, exist_ok=True)
+                fresh = note.with_suffix(".fresh")
+                fresh.write_text(
+                    "".join(f"{path}\n" for path in _noted), "utf-8", "surrogateescape"
+                )
+                fresh.replace(note)
+            else:
+                note.unlink(missing_ok=True)
+
+
+def notes() -> Path:
+    """The folder of the notes."""
+    return _cache() / "temporary"
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "uav-sfl-testbed"
+
+
+# What is there.
+
+
+def find() -> list[Leftover]:
+    """Processes, then files, of dead runs. Containers: see `testbed.runtimes.docker`."""
+    return [*_processes(), *_files()]
+
+
+def _processes() -> Iterator[Leftover]:
+    for folder in _PROC.iterdir():
+        if not folder.name.isdigit():
+            continue
+        pid = int(folder.name)
+        mark = _mark_of(pid)
+        if mark is not None and not alive(mark):
+            yield Leftover(f"process {pid} of run {mark}", partial(_end, pid, mark))
+
+
+def _mark_of(pid: int) -> str | None:
+    """The mark in a process's environment, if it lives and we may look."""
+    try:
+        variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    for variable in variables:
+        name, _, mark = variable.decode(errors="replace").partition("=")
+        if name == VARIABLE and _started(pid) is not None:
+            return mark
+    return None
+
+
+def _end(pid: int, mark: str) -> None:
+    # It may have ended with an earlier one: the first process of a PID namespace ends all others.
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            # The number may be another process's by now.
+            if _mark_of(pid) == mark:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+
+
+def _files() -> Iterator[Leftover]:
+    for note in sorted(notes().glob("*")):
+        if alive(note.name.removesuffix(".fresh")):
+            continue
+        with contextlib.suppress(OSError):
+            for line in note.read_text("utf-8", "surrogateescape").splitlines():
+                if os.path.lexists(line):
+                    yield Leftover(line, partial(_remove, Path(line)))
+            yield Leftover(f"note {note.name}", partial(note.unlink, missing_ok=True))
+    yield from _half_built()
+
+
+def _half_built() -> Iterator[Leftover]:
+    """Folders in which an ns-3 build stopped half-way; it holds a lock while it builds."""
+    found = [path for path in _cache().glob("tmp*") if path.is_dir()]
+    with contextlib.suppress(OSError), (_cache() / "build.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for path in found:
+            yield Leftover(str(path), partial(_remove, path))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove(found: list[Leftover]) -> Mapping[str, str]:
+    """Remove what was found; by what it is, why it could not be removed, or nothing."""
+    done = {}
+    for leftover in found:
+        try:
+            leftover.remove()
+            done[leftover.what] = ""
+        except OSError as error:
+            done[leftover.what] = str(error)
+    return done
