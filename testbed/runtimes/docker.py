@@ -214,8 +214,9 @@ def _namespace(container: Any) -> int:
     with suppress(FileNotFoundError):
         if state["Running"]:
             return linux.open_network_namespace(state["Pid"])
-    container.reload()
-    ended = _exit(container.labels[NODE_LABEL], container.attrs["State"]["ExitCode"])
+    # It may have ended so lately that the daemon does not know how.
+    status = container.wait(timeout=END_TIMEOUT_S)["StatusCode"]
+    ended = _exit(container.labels[NODE_LABEL], status)
     raise RunError(f"docker runtime: {ended} before it connected")
 
 
