@@ -1,6 +1,6 @@
 """What a run leaves and says when something goes wrong at a random moment; whether it stays flat.
 
-    python benchmarks/survival.py faults [--runs 200] [--json FILE]
+    python benchmarks/survival.py faults [--runs 200] [--workers N] [--json FILE]
     python benchmarks/survival.py soak [--minutes 60] [--json FILE] [--picture FILE.png]
 
 `faults`: small runs (K = 3, three rounds, no computing), in turn in both runtimes. In each, at a
@@ -27,7 +27,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +69,8 @@ FREEZE_S = 2.0
 IN_TIME_S = 120.0
 """A node that is silent is given up after the round's limit, which is above a minute."""
 GONE_S = 20.0
-CAMPAIGN = f"SURVIVAL_{os.getpid()}"
-"""In the environment of every process of these runs, and of no other."""
+VARIABLE = "TESTBED_SURVIVAL"
+"""In the environment of every process of a run: the run's folder."""
 
 err = Console(stderr=True)
 
@@ -81,7 +83,7 @@ class Fault:
     role: str
     action: str
     moment: float
-    """As a share of the time that an undisturbed run takes."""
+    """As a share of the time from the process's start to the end of an undisturbed run."""
 
 
 @dataclass(frozen=True)
@@ -144,17 +146,19 @@ def start(folder: Path, runtime: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, CAMPAIGN: "1", "TMPDIR": str(folder / "tmp")},
+        env={**os.environ, VARIABLE: str(folder), "TMPDIR": str(folder / "tmp")},
     )
 
 
 def play(run: int, fault: Fault, usual_s: float, folder: Path) -> Outcome:
     """One run with its fault."""
     began = time.monotonic()
-    moment_s = fault.moment * usual_s
     process = start(folder, fault.runtime)
-    time.sleep(moment_s)
-    victim = find(fault, process)
+    while find(fault, process, folder) is None and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(max(0.0, fault.moment * (began + usual_s - time.monotonic())))
+    moment_s = time.monotonic() - began
+    victim = find(fault, process, folder)
     hit = victim is not None and harm(victim, fault.action)
     try:
         _, said = process.communicate(timeout=IN_TIME_S)
@@ -188,7 +192,7 @@ def play(run: int, fault: Fault, usual_s: float, folder: Path) -> Outcome:
     )
 
 
-def find(fault: Fault, orchestrator: subprocess.Popen[str]) -> psutil.Process | None:
+def find(fault: Fault, orchestrator: subprocess.Popen[str], folder: Path) -> psutil.Process | None:
     """The process of that role, if it is there by now."""
     if fault.role == "orchestrator":
         return psutil.Process(orchestrator.pid) if orchestrator.poll() is None else None
@@ -201,7 +205,7 @@ def find(fault: Fault, orchestrator: subprocess.Popen[str]) -> psutil.Process | 
         "bs": "bs",
         "uav": "uav2",
     }
-    for process in of_run(orchestrator.pid):
+    for process in of_run(orchestrator.pid, folder):
         with contextlib.suppress(psutil.Error):
             if fault.role == "world" and process.ppid() == orchestrator.pid:
                 continue
@@ -214,14 +218,15 @@ def find(fault: Fault, orchestrator: subprocess.Popen[str]) -> psutil.Process | 
     return None
 
 
-def of_run(orchestrator: int) -> Iterator[psutil.Process]:
+def of_run(orchestrator: int, folder: Path) -> Iterator[psutil.Process]:
     """The processes of the run of that orchestrator, containers' and the dead one's too."""
     containers = {container.attrs["State"]["Pid"] for container in containers_of(orchestrator)}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.pid == orchestrator or process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            if CAMPAIGN in process.environ() or process.pid in containers:
+            ours = process.environ().get(VARIABLE) == str(folder)
+            if ours or process.pid in containers:
                 yield process
 
 
@@ -235,17 +240,12 @@ def containers_of(orchestrator: int) -> list[Any]:
     return [c for c in found if c.labels[MARK_LABEL].split("-")[2] == str(orchestrator)]
 
 
+@cache
 def docker_client() -> Any:
     """One client for all."""
-    global _client
-    if _client is None:
-        import docker
+    import docker
 
-        _client = docker.from_env()
-    return _client
-
-
-_client: Any = None
+    return docker.from_env()
 
 
 def harm(process: psutil.Process, action: str) -> bool:
@@ -278,7 +278,7 @@ def remains(orchestrator: int, folder: Path) -> list[str]:
 
 
 def _remains(orchestrator: int, folder: Path) -> list[str]:
-    found = [f"process {p.pid} {p.info['name']}" for p in _with_name(of_run(orchestrator))]
+    found = [f"process {p.pid} {p.info['name']}" for p in _with_name(of_run(orchestrator, folder))]
     found += [f"container {container.name}" for container in containers_of(orchestrator)]
     found += [f"device {name}" for name in psutil.net_if_addrs() if name not in DEVICES]
     allowed = {folder / "small.yaml", folder / "tmp", folder / "out"}
@@ -339,30 +339,38 @@ def judge(out: Path, status: int | None, said: str, fault: Fault, hit: bool) -> 
     return kept, ""
 
 
-def faults(runs: int, seed: int, minutes: float, file: Path | None) -> list[Outcome]:
-    """Play runs that `file` does not hold yet, for as long as there is time."""
+def faults(runs: int, seed: int, workers: int, minutes: float, file: Path | None) -> list[Outcome]:
+    """Play runs that `file` does not hold yet, some at a time, for as long as there is time."""
     done: list[Outcome] = []
     if file is not None and file.exists():
         done = [Outcome(**row) for row in json.loads(file.read_text())["runs"]]
     deadline = time.monotonic() + 60 * minutes
     usual_s = {runtime: undisturbed(runtime) for runtime in RUNTIMES}
-    for run in range(len(done), runs):
+    have = {outcome.run for outcome in done}
+
+    def one(run: int) -> Outcome | None:
         if time.monotonic() > deadline:
-            break
+            return None
         fault = draw(seed, run)
         with tempfile.TemporaryDirectory(prefix="survival-") as folder:
-            outcome = play(run, fault, usual_s[fault.runtime], Path(folder))
-        done.append(outcome)
-        word = "ok" if outcome.ok else "NOT OK"
-        err.print(
-            f"{run}: {fault.runtime} {fault.action} {fault.role} at {outcome.moment_s:.1f} s: "
-            f"{word}, status {outcome.status}, {outcome.wall_s:.0f} s, {outcome.said!r} "
-            f"{outcome.untrue} {list(outcome.left) or ''}",
-            highlight=False,
-            markup=False,
-        )
-        if file is not None:
-            write_json(file, {"seed": seed, "runs": [asdict(row) for row in done]})
+            return play(run, fault, usual_s[fault.runtime], Path(folder))
+
+    with ThreadPoolExecutor(workers) as pool:
+        for outcome in pool.map(one, [run for run in range(runs) if run not in have]):
+            if outcome is None:
+                break
+            done.append(outcome)
+            word = "ok" if outcome.ok else f"NOT OK {outcome.untrue} {outcome.left}"
+            err.print(
+                f"{outcome.run}: {outcome.runtime} {outcome.action} {outcome.role} "
+                f"at {outcome.moment_s:.1f} s{'' if outcome.hit else ' (missed)'}: {word}, "
+                f"status {outcome.status}, {outcome.wall_s:.0f} s, {outcome.said!r}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+            if file is not None:
+                write_json(file, {"seed": seed, "runs": [asdict(row) for row in done]})
     return done
 
 
@@ -499,6 +507,7 @@ def main() -> None:
     parser.add_argument("part", choices=("faults", "soak"))
     parser.add_argument("--runs", type=int, default=200, help="of `faults`, in all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1, help="of `faults`: runs at a time")
     parser.add_argument("--minutes", type=float, default=60, help="begin nothing after that time")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path)
@@ -507,7 +516,7 @@ def main() -> None:
     if options.part == "soak":
         out.print(soak_table(soak(options.minutes, options.json, options.picture)))
         return
-    done = faults(options.runs, options.seed, options.minutes, options.json)
+    done = faults(options.runs, options.seed, options.workers, options.minutes, options.json)
     out.print(faults_table(done))
     said = Counter(outcome.said.removeprefix("testbed: ") for outcome in done)
     for words, count in said.most_common(12):
