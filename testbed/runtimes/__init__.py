@@ -166,9 +166,12 @@ def start(
 ) -> World:
     """Start a world: the first node is the base station, the others are the UAVs in their order.
 
+    What dead runs of this runtime have left is removed before.
+
     Raises:
         RunError: This machine does not allow it, or a step failed; the message says which.
     """
+    leftovers.remove(leftovers.find())
     module = import_module(f"testbed.runtimes.{runtime}")
     with ExitStack() as cleanup:
         cleanup.enter_context(leftovers.announced())
