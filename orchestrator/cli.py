@@ -156,6 +156,7 @@ def run(
         step_comparison_table,
         validity_lines,
     )
+    from testbed.leftovers import noted, running
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
     check_writable("--json", json_file)
@@ -165,8 +166,15 @@ def run(
     if pcap_headers:
         capture = "headers"
     decide = decider(parsed)
+    if others := running():
+        print(
+            f"testbed: note: another emulation runs on this machine (PID {others[0]}); if they "
+            "disturb each other, the run's validity says so",
+            file=sys.stderr,
+        )
     with (
         run_folder(output, overwrite) as folder,
+        noted(folder, unless="checkpoint/round-*"),
         open_source(parsed, trace_file) as source,
         serve(parsed) if live else nullcontext() as view,
         shown("emulated s") as show,

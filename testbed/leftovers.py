@@ -9,13 +9,14 @@ cannot be seen from here, is let alone; so is whatever bears none.
 
 import contextlib
 import fcntl
+import json
 import os
 import secrets
 import shutil
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -27,7 +28,7 @@ _RUNNING = "uav-sfl-testbed/"
 _PROC = Path("/proc")
 
 _lock = threading.Lock()
-_noted: list[Path] = []
+_noted: list[tuple[str, str]] = []
 # A fork has not made its parent's files.
 os.register_at_fork(after_in_child=_noted.clear)
 
@@ -113,33 +114,57 @@ def running() -> list[int]:
 
 
 @contextlib.contextmanager
-def noted(path: Path) -> Iterator[Path]:
+def noted(path: Path, unless: str = "") -> Iterator[Path]:
     """Note that a file or folder, which is about to be made, must not outlive this process.
 
     In the end it has been removed or renamed.
+
+    Args:
+        path: The file or folder.
+        unless: What in the folder, as a pattern for `Path.glob`, makes it worth keeping.
     """
-    _note(lambda: _noted.append(path.absolute()))
+    entry = str(path.absolute()), unless
+    _disown(entry[0])
+    _note(lambda: _noted.append(entry))
     try:
         yield path
     finally:
-        _note(lambda: _noted.remove(path.absolute()))
+        _note(lambda: _noted.remove(entry))
 
 
 def _note(change: Callable[[], object]) -> None:
     with _lock:
         change()
-        note = notes() / mark()
         # Where the note cannot be written, the file itself is still worth having.
         with contextlib.suppress(OSError):
-            if _noted:
-                note.parent.mkdir(parents=True, exist_ok=True)
-                fresh = note.with_suffix(".fresh")
-                fresh.write_text(
-                    "".join(f"{path}\n" for path in _noted), "utf-8", "surrogateescape"
-                )
-                fresh.replace(note)
-            else:
-                note.unlink(missing_ok=True)
+            _write(notes() / mark(), _noted)
+
+
+def _write(note: Path, entries: Sequence[tuple[str, str]]) -> None:
+    if not entries:
+        note.unlink(missing_ok=True)
+        return
+    note.parent.mkdir(parents=True, exist_ok=True)
+    fresh = note.with_suffix(".fresh")
+    fresh.write_text(json.dumps(entries))
+    fresh.replace(note)
+
+
+def _read(note: Path) -> list[tuple[str, str]]:
+    try:
+        return [(path, unless) for path, unless in json.loads(note.read_text())]
+    except (OSError, ValueError):
+        return []
+
+
+def _disown(path: str) -> None:
+    """Strike a name that is about to be used again from the notes of dead processes."""
+    for note in notes().glob("*"):
+        entries = _read(note)
+        others = [entry for entry in entries if entry[0] != path]
+        if len(others) < len(entries) and not alive(note.name):
+            with contextlib.suppress(OSError):
+                _write(note, others)
 
 
 def notes() -> Path:
@@ -199,11 +224,11 @@ def _files() -> Iterator[Leftover]:
     for note in sorted(notes().glob("*")):
         if alive(note.name.removesuffix(".fresh")):
             continue
-        with contextlib.suppress(OSError):
-            for line in note.read_text("utf-8", "surrogateescape").splitlines():
-                if os.path.lexists(line):
-                    yield Leftover(line, partial(_remove, Path(line)))
-            yield Leftover(f"note {note.name}", partial(note.unlink, missing_ok=True))
+        for path, unless in _read(note):
+            worth_keeping = unless and any(Path(path).glob(unless))
+            if os.path.lexists(path) and not worth_keeping:
+                yield Leftover(path, partial(_remove, Path(path)))
+        yield Leftover(f"note {note.name}", partial(note.unlink, missing_ok=True))
     yield from _half_built()
 
 

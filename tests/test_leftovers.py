@@ -1,6 +1,7 @@
 """What dead runs leave is found and removed, and nothing else is."""
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -92,10 +93,35 @@ def test_files_of_live_processes_are_let_alone(tmp_path, cache):
     half = tmp_path / "half"
     with noted(half):
         half.write_text("x")
-        assert (cache / "temporary" / mark()).read_text() == f"{half}\n"
+        assert json.loads((cache / "temporary" / mark()).read_text()) == [[str(half), ""]]
         assert clean() == {}
         assert half.exists()
     assert list((cache / "temporary").iterdir()) == []
+
+
+def test_a_folder_with_something_worth_keeping_is_kept(tmp_path):
+    folder = tmp_path / "run"
+    for inside in ("other", "checkpoint"):
+        of_ended_process(
+            f"from pathlib import Path; p = Path({str(folder)!r}); "
+            f"a = noted(p, 'checkpoint/round-*'); a.__enter__(); "
+            f"(p / '{inside}').mkdir(parents=True); (p / '{inside}' / 'round-0').write_text('x')"
+        )
+        assert not any(clean().values())
+        assert folder.exists() == (inside == "checkpoint")
+
+
+def test_a_name_that_is_used_again_belongs_to_who_uses_it(tmp_path):
+    folder = tmp_path / "part"
+    of_ended_process(
+        f"from pathlib import Path; a = noted(Path({str(folder)!r})); a.__enter__(); "
+        f"Path({str(folder)!r}).mkdir()"
+    )
+    assert str(folder) in ours()
+    with noted(folder):
+        assert str(folder) not in ours()
+        clean()
+        assert folder.exists()
 
 
 def test_a_fork_that_dies_does_not_take_its_parents_files_along(tmp_path, cache):
