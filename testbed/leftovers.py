@@ -159,7 +159,7 @@ def _read(note: Path) -> list[tuple[str, str]]:
 
 def _disown(path: str) -> None:
     """Strike a name that is about to be used again from the notes of dead processes."""
-    for note in notes().glob("*"):
+    for note in _within(notes()):
         entries = _read(note)
         others = [entry for entry in entries if entry[0] != path]
         if len(others) < len(entries) and not alive(note.name):
@@ -221,7 +221,7 @@ def _end(pid: int, mark: str) -> None:
 
 
 def _files() -> Iterator[Leftover]:
-    for note in sorted(notes().glob("*")):
+    for note in _within(notes()):
         if alive(note.name.removesuffix(".fresh")):
             continue
         for path, unless in _read(note):
@@ -234,11 +234,19 @@ def _files() -> Iterator[Leftover]:
 
 def _half_built() -> Iterator[Leftover]:
     """Folders in which an ns-3 build stopped half-way; it holds a lock while it builds."""
-    found = [path for path in _cache().glob("tmp*") if path.is_dir()]
+    found = [path for path in _within(_cache()) if path.name.startswith("tmp")]
     with contextlib.suppress(OSError), (_cache() / "build.lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for path in found:
             yield Leftover(str(path), partial(_remove, path))
+
+
+def _within(folder: Path) -> list[Path]:
+    """What is in a folder; nothing, if it is not there or not for us to see."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _remove(path: Path) -> None:
