@@ -214,11 +214,16 @@ class _World:
         except (OSError, RunError) as error:
             self._control.send({"error": str(error)})
             return
+        # Ends when the orchestrator has closed the control socket, or is gone.
+        with contextlib.suppress(RunError):
+            self._watch(wake)
+
+    def _watch(self, wake: int) -> None:
         while True:
             sources = [self._control.fileno(), self._births, wake]
             ready, _, _ = select.select(sources, [], [])
             if self._control.fileno() in ready:
-                return  # The orchestrator has closed it, or is gone.
+                return
             self._note_births()
             if wake in ready:
                 os.read(wake, 4096)
