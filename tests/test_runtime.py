@@ -19,7 +19,7 @@ from small_world import SmallWorld
 from orchestrator.emulate import LEARNING_IMPORTS, NODE_IMPORTS
 from testbed import linux, runtimes
 from testbed.errors import RunError
-from testbed.runtimes import Exit, Module, NodeSpec
+from testbed.runtimes import Exit, Module, NodeSpec, namespace
 from testbed.shaping import Shape
 
 SMALL_WORLD = Path(__file__).with_name("small_world.py")
@@ -125,6 +125,28 @@ def test_nothing_is_left_when_keeper_or_world_is_killed(tmp_path, victim):
             small.world.exits()
         with pytest.raises(RunError, match="gone"):
             small.injector.report()
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("victim", ["keeper", "world", "fabric", "bs"])
+def test_nothing_is_left_whoever_is_killed_or_stands_still(tmp_path, monkeypatch, victim, end):
+    monkeypatch.setattr(namespace, "END_TIMEOUT_S", 2)
+    with SmallWorld(tmp_path) as small:
+        (keeper,) = [
+            p for p in psutil.Process().children() if "testbed.runtimes.namespace" in arguments(p)
+        ]
+        (world,) = keeper.children()
+        named = {" ".join(arguments(p)): p for p in world.children()}
+        processes = {"keeper": keeper, "world": world}
+        processes["fabric"] = next(p for name, p in named.items() if "fabric" in name)
+        processes["bs"] = next(p for name, p in named.items() if "link_program" in name)
+        everyone = [keeper, *keeper.children(recursive=True)]
+        processes[victim].send_signal(end)
+        if victim == "fabric" and end == signal.SIGKILL:
+            with pytest.raises(RunError, match="injector: its process is gone"):
+                small.injector.report()
+            until(lambda: Exit("fabric", -signal.SIGKILL) in small.world.exits())
+    until(lambda: gone(everyone))
 
 
 def test_exits_are_told_at_once(tmp_path):

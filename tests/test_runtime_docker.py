@@ -1,9 +1,14 @@
 """The Docker runtime: the same worlds in containers, and that none is left."""
 
+import gc
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -36,13 +41,13 @@ def client():
     client.close()
 
 
-def containers(client):
-    return client.containers.list(all=True, filters={"label": runtime.LABEL}, ignore_removed=True)
-
-
-def ours(client):
-    """Without those of other people's runs on this machine."""
-    return [c for c in containers(client) if c.labels[runtime.MARK_LABEL] == leftovers.mark()]
+def containers(client, pid=None):
+    """Those of this process's runs, or another's: this machine may have more."""
+    found = client.containers.list(
+        all=True, filters={"label": runtime.MARK_LABEL}, ignore_removed=True
+    )
+    pid = str(pid or os.getpid())
+    return [c for c in found if c.labels[runtime.MARK_LABEL].split("-")[2] == pid]
 
 
 def test_a_world_of_containers(client, tmp_path):
@@ -127,7 +132,7 @@ def test_nothing_is_left_when_a_helping_process_is_gone_or_stands_still(
         if victim == "testbed.injector" and end == signal.SIGKILL:
             with pytest.raises(RunError, match="injector: its process is gone"):
                 small.injector.report()
-    assert ours(client) == []
+    assert containers(client) == []
     until(lambda: gone(processes))
 
 
@@ -137,20 +142,22 @@ def test_what_a_killed_orchestrator_and_its_killed_reaper_leave_is_found(client,
     processes = family(process)
     (reaper,) = [p for p in processes if "testbed.runtimes.docker" in arguments(p)]
     with SmallWorld(tmp_path, runtime="docker"):
-        live = {container.name for container in ours(client)}
+        live = {container.name for container in containers(client)}
         for victim in (reaper, process):
             victim.send_signal(signal.SIGKILL)
         process.wait(10)
         time.sleep(1)
-        dead = {leftover.what.removeprefix("container ") for leftover in runtime.find_leftovers()}
-        assert len(dead) >= 2
-        assert not dead & live
+        left = {container.name for container in containers(client, process.pid)}
+        assert len(left) == 2
+        found = {leftover.what.removeprefix("container ") for leftover in runtime.find_leftovers()}
+        assert left <= found
+        assert not found & live
         assert runtime.find_image() == [], "an emulation runs that may want it"
         # The next run begins by removing them.
         with SmallWorld(tmp_path, runtime="docker"):
-            assert runtime.find_leftovers() == []
-        assert {container.name for container in ours(client)} == live
-    assert ours(client) == []
+            assert containers(client, process.pid) == []
+        assert {container.name for container in containers(client)} == live
+    assert containers(client) == []
     until(lambda: gone(processes))
 
 
@@ -159,7 +166,7 @@ def test_transfers_are_those_of_the_other_runtime(client, tmp_path):
     check_result(process)
     process.communicate("")
     assert process.returncode == 0
-    assert containers(client) == []
+    assert containers(client, process.pid) == []
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
@@ -167,10 +174,10 @@ def test_nothing_is_left_when_the_orchestrator_is_killed(client, tmp_path, end):
     process = spawn("docker", tmp_path)
     check_result(process)
     processes = family(process)
-    assert len(containers(client)) == 2
+    assert len(containers(client, process.pid)) == 2
     process.send_signal(end)
     process.wait(30)
-    until(lambda: containers(client) == [], 30)
+    until(lambda: containers(client, process.pid) == [], 30)
     until(lambda: gone(processes), 30)
 
 
@@ -215,3 +222,97 @@ def test_no_daemon_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(RunError, match=r"^docker runtime: ") as refused:
         runtimes.start("docker", nodes, Shape())
     assert "\n" not in str(refused.value)
+
+
+@pytest.fixture
+def daemon(tmp_path, monkeypatch):
+    """A Docker daemon of the test's own: what starts it, and what kills it and all that is its."""
+    if shutil.which("dockerd") is None:
+        pytest.skip("there is no dockerd")
+    folder = Path(tempfile.mkdtemp(prefix="dockerd-"))  # short: sockets have short names
+    socket = f"unix://{folder}/socket"
+    monkeypatch.setenv("DOCKER_HOST", socket)
+    command = [
+        *("dockerd", "--host", socket, "--bridge=none", "--iptables=false"),
+        *(
+            "--data-root",
+            folder / "data",
+            "--exec-root",
+            folder / "exec",
+            "--pidfile",
+            folder / "pid",
+        ),
+    ]
+    started = []
+
+    def start():
+        with (folder / "log").open("a") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        started.append(process)
+        docker = pytest.importorskip("docker")
+
+        def answers():
+            assert process.poll() is None, (folder / "log").read_text()[-2000:]
+            try:
+                return docker.from_env(timeout=5).ping()
+            except docker.errors.DockerException:
+                return False
+
+        until(answers, 60)
+
+    def kill():
+        processes = family(started[-1])
+        for victim in (started[-1], *processes):
+            if victim.pid == started[-1].pid or "containerd" in victim.name():
+                victim.kill()
+        started[-1].wait()
+        (folder / "pid").unlink(missing_ok=True)
+
+    yield start, kill
+    if started[-1].poll() is None:
+        started[-1].terminate()
+        started[-1].wait(30)
+    for mount in reversed(psutil.disk_partitions(all=True)):
+        if mount.mountpoint.startswith(str(folder)):
+            subprocess.run(["umount", "-l", mount.mountpoint], check=False)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.full
+def test_a_daemon_that_dies_in_mid_run_is_named_and_its_containers_are_found_later(
+    daemon, tmp_path
+):
+    start, kill = daemon
+    start()
+    small = SmallWorld(tmp_path, runtime="docker")
+    nodes = [c.attrs["State"]["Pid"] for c in runtime.docker.from_env().containers.list()]
+    assert len(nodes) == 2
+    kill()
+    lost = []
+
+    def told():
+        try:
+            small.world.exits()
+        except RunError as error:
+            lost.append(str(error))
+        return lost
+
+    until(told, 20)
+    assert lost == ["docker runtime: the daemon is gone"]
+    with pytest.raises(RunError, match="could not be removed: `testbed clean`"):
+        small.world.close()
+    # Nodes end with the orchestrator's sockets, daemon or none.
+    small.nodes.clear()
+    gc.collect()
+    until(lambda: not any(map(psutil.pid_exists, nodes)), 20)
+    start()
+    assert runtime.find_leftovers() == [], "of a process that lives: ours"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leftovers, "alive", lambda mark: False)
+        found = runtime.find_leftovers()
+        assert len(found) == 2
+        assert not any(leftovers.remove(found).values())
+        assert runtime.find_leftovers() == []
+    (image,) = runtime.find_image()
+    image.remove()
+    assert runtime.find_image() == []
