@@ -320,7 +320,9 @@ def judge(out: Path, status: int | None, said: str, fault: Fault, hit: bool) -> 
     if not hit:
         return kept, f"status {status} though nothing happened"
     if status == -signal.SIGKILL:
-        return kept, "" if manifest is None else "killed, and yet a run directory"
+        # It may have been whole already: then the report was being written.
+        whole = manifest is None or (manifest["status"] == "complete" and kept == ROUNDS)
+        return kept, "" if whole else "killed, and yet a run directory"
     words = said.strip().splitlines()[-1] if said.strip() else ""
     if not words.startswith("testbed: "):
         return kept, "no word why"

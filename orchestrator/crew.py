@@ -37,13 +37,20 @@ class Crew:
         return list(self._nodes)
 
     def send(self, name: str, kind: str, **fields: Any) -> None:
-        """Send an order to one node."""
-        self._nodes[name].send(kind, **fields)
+        """Send an order to one node.
+
+        Raises:
+            RunError: It ended; the message says how.
+        """
+        try:
+            self._nodes[name].send(kind, **fields)
+        except ControlLost as lost:
+            raise RunError(self._why(name, lost)) from None
 
     def send_all(self, kind: str, **fields: Any) -> None:
-        """Send the same order to every node."""
-        for node in self._nodes.values():
-            node.send(kind, **fields)
+        """Send the same order to every node; see `send`."""
+        for name in self._nodes:
+            self.send(name, kind, **fields)
 
     def collect(
         self,
@@ -97,17 +104,19 @@ class Crew:
         """
         try:
             return self._nodes[name].take()
-        except NodeFailed as failure:
-            raise RunError(f"{name}: {failure}") from None
         except ControlLost as lost:
-            # The world tells how it ended; let it come to that.
-            deadline = time.monotonic() + 1
-            while time.monotonic() < deadline:
-                for ended in self.world.exits():
-                    if ended.name == name:
-                        raise RunError(str(ended)) from None
-                time.sleep(0.02)
-            raise RunError(f"{name}: {lost}") from None
+            raise RunError(self._why(name, lost)) from None
+
+    def _why(self, name: str, lost: ControlLost) -> str:
+        """How a node ended, or who was ended before it failed; else what it said itself."""
+        # The world tells; let it come to that.
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            for ended in self.world.exits():
+                if ended.status < 0 or (ended.name == name and not isinstance(lost, NodeFailed)):
+                    return str(ended) if ended.name == name else f"{ended} ({name}: {lost})"
+            time.sleep(0.02)
+        return f"{name}: {lost}"
 
     def _last_words(self, ended: Exit) -> str:
         """How a node ended, with the reason it gave if it could still give one."""

@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -224,11 +225,14 @@ def _files() -> Iterator[Leftover]:
     for note in _within(notes()):
         if alive(note.name.removesuffix(".fresh")):
             continue
-        for path, unless in _read(note):
-            worth_keeping = unless and any(Path(path).glob(unless))
-            if os.path.lexists(path) and not worth_keeping:
-                yield Leftover(path, partial(_remove, Path(path)))
-        yield Leftover(f"note {note.name}", partial(note.unlink, missing_ok=True))
+        paths = [
+            path
+            for path, unless in _read(note)
+            if os.path.lexists(path) and not (unless and any(Path(path).glob(unless)))
+        ]
+        for path in paths:
+            yield Leftover(path, partial(_remove, Path(path)))
+        yield Leftover(f"note {note.name}", partial(_forget, note, paths))
     yield from _half_built()
 
 
@@ -249,8 +253,19 @@ def _within(folder: Path) -> list[Path]:
         return []
 
 
+def _forget(note: Path, paths: Sequence[str]) -> None:
+    """Remove a note, unless something that it names is still there: the next one will get it."""
+    if not any(map(os.path.lexists, paths)):
+        note.unlink(missing_ok=True)
+
+
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
+        # Processes that are about to end may still write into it.
+        for _ in range(10):
+            with contextlib.suppress(OSError):
+                return shutil.rmtree(path)
+            time.sleep(0.1)
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
