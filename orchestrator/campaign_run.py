@@ -29,7 +29,9 @@ Progress = Callable[[int, int], None]
 """Called with points done and their number."""
 
 TOGETHER = 16
-"""Predicted points of one channel that a worker takes at once: ns-3 then moves the UAVs once."""
+TOGETHER_ROUNDS = 8000
+"""Predicted points of one channel that a worker takes at once, and their rounds, at most: ns-3 then
+moves the UAVs once, and still what is lost with a worker is seconds of work."""
 
 CONNECT_S = 15
 """How long a scheduler may take to answer, and its first worker to come."""
@@ -151,11 +153,11 @@ def _jobs(points: Sequence[Point], rng: np.random.Generator) -> list[list[Point]
         alone = point.mode == "run" or point.scenario.allocation.policy not in {"fixed", "equal"}
         key = (channel_settings(point.scenario), point.trace, point.id if alone else "")
         groups.setdefault(key, []).append(point)
-    jobs = [
-        group[at : at + TOGETHER]
-        for group in groups.values()
-        for at in range(0, len(group), TOGETHER)
-    ]
+    jobs = []
+    for group in groups.values():
+        longest = max(point.scenario.rounds for point in group)
+        size = min(TOGETHER, max(1, TOGETHER_ROUNDS // longest))
+        jobs += [group[at : at + size] for at in range(0, len(group), size)]
     return [jobs[at] for at in rng.permutation(len(jobs))]
 
 
