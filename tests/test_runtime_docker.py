@@ -266,12 +266,16 @@ def daemon(tmp_path, monkeypatch):
             if victim.pid == started[-1].pid or "containerd" in victim.name():
                 victim.kill()
         started[-1].wait()
-        (folder / "pid").unlink(missing_ok=True)
+        for file in ("pid", "exec/containerd/containerd.pid"):
+            (folder / file).unlink(missing_ok=True)
 
     yield start, kill
     if started[-1].poll() is None:
         started[-1].terminate()
         started[-1].wait(30)
+    for process in psutil.process_iter():
+        if any(str(folder) in argument for argument in arguments(process)):
+            process.kill()  # a container's keeper outlives the daemon
     for mount in reversed(psutil.disk_partitions(all=True)):
         if mount.mountpoint.startswith(str(folder)):
             subprocess.run(["umount", "-l", mount.mountpoint], check=False)
