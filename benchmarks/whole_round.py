@@ -6,8 +6,8 @@ Without a scenario it is the paper's: ten UAVs that train Swin-L, u = 2, three i
 each computing step is timed alone, in a process of its own and with as many threads as its node
 has; then `testbed run` plays the round, and the proportional set sizes of all its processes are
 summed up every few seconds. Computing takes what it takes here (`workload.compute_time: measured`),
-so that nothing waits for modelled time. UAVs recompute activations, the base station has two
-threads; `--set` changes any of it, in both parts alike.
+so that nothing waits for modelled time, and UAVs recompute activations; `--set` changes any of it,
+in both parts alike.
 """
 
 import argparse
@@ -35,7 +35,6 @@ DEFAULTS = [
     "rounds=1",
     "workload.compute_time=measured",
     "workload.recompute=true",
-    "base_station.threads=2",
 ]
 SAMPLE_S = 3.0
 

@@ -16,7 +16,7 @@ from typing import Any
 from orchestrator.campaign import Campaign, Cell, Point, load_campaign, point_of, to_yaml
 from orchestrator.campaign_point import Files
 from orchestrator.files import write_json, write_whole
-from orchestrator.run import MANIFEST
+from orchestrator.run_folder import MANIFEST
 from orchestrator.scenario import validate
 from testbed.errors import InputError
 

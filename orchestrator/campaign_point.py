@@ -25,7 +25,8 @@ from orchestrator.manifest import environment, now, source_sha256
 from orchestrator.policies import decider
 from orchestrator.predict import predict
 from orchestrator.profiles import profile_of
-from orchestrator.run import MANIFEST, run
+from orchestrator.run import run
+from orchestrator.run_folder import MANIFEST
 from orchestrator.scenario import Scenario, validate
 from testbed.errors import InputError, RunError
 from testbed.timeline import Timeline

@@ -21,7 +21,7 @@ from orchestrator.campaign_folder import CampaignFolder, manifest_of, stored_poi
 from orchestrator.campaign_point import Files
 from orchestrator.campaign_run import HERE, Cluster, computed
 from orchestrator.manifest import environment
-from orchestrator.run import MANIFEST
+from orchestrator.run_folder import MANIFEST
 from testbed.errors import InputError
 
 EXACT = 1e-12

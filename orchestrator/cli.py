@@ -140,6 +140,9 @@ def run(
     pcap_headers: Annotated[
         bool, typer.Option("--pcap-headers", help="The same, headers of frames alone.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run of DIR that was killed or failed.")
+    ] = False,
 ) -> None:
     """Emulate rounds on real links and hold them against the prediction."""
     from orchestrator.channel import open_source
@@ -147,7 +150,7 @@ def run(
     from orchestrator.live import serve
     from orchestrator.policies import decider
     from orchestrator.run import run as run_scenario
-    from orchestrator.run import run_folder
+    from orchestrator.run_folder import run_folder
     from orchestrator.scenario import load
     from orchestrator.tables import (
         budget_table,
@@ -173,7 +176,7 @@ def run(
             file=sys.stderr,
         )
     with (
-        run_folder(output, overwrite) as folder,
+        run_folder(output, parsed, overwrite=overwrite, resume=resume) as folder,
         noted(folder, unless="checkpoint/round-*"),
         open_source(parsed, trace_file) as source,
         serve(parsed) if live else nullcontext() as view,
@@ -185,6 +188,7 @@ def run(
             folder,
             decide=decide,
             capture=capture,
+            keep=output is not None,
             progress=show,
             live=view,
         )

@@ -15,12 +15,19 @@ import pandas as pd
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
 from orchestrator.accounts import SET_UP, account, closed
 from orchestrator.calibration import calibrate
+from orchestrator.checkpoint import Checkpoint
 from orchestrator.comparison import Budget, error_budget, transfer_errors
 from orchestrator.crew import BS, Crew, uav
 from orchestrator.engine import round_of, round_of_spans
 from orchestrator.faults import planned
-from orchestrator.files import write_whole
-from orchestrator.learning import computing_limit_s, learning_settings, place
+from orchestrator.learning import (
+    computing_limit_s,
+    evaluates_after,
+    evaluation_table,
+    learning_settings,
+    learning_table,
+    place,
+)
 from orchestrator.live import Live
 from orchestrator.overhead import waterfall
 from orchestrator.plan import (
@@ -82,6 +89,8 @@ class Emulation:
     predicted_wire: list[Round] = field(default_factory=list)
     """The engine again, with the bytes that the frames on the link really take."""
     measured: list[Round] = field(default_factory=list)
+    allocations: list[Allocation] = field(default_factory=list)
+    """What was decided for each round, the one that is going on too."""
     decision_s: list[float] = field(default_factory=list)
     """Real seconds that each round's allocation took to decide."""
     budgets: list[Budget] = field(default_factory=list)
@@ -90,6 +99,8 @@ class Emulation:
     rates: list[pd.DataFrame] = field(default_factory=list)
     injector: list[pd.DataFrame] = field(default_factory=list)
     learning: list[pd.DataFrame] = field(default_factory=list)
+    passes: list[dict[str, Any]] = field(default_factory=list)
+    """What the server noted of each round's passes; see `workloads.real.RealServer.notes`."""
     overruns_s: list[float] = field(default_factory=list)
     """Emulated seconds by which each modelled computing step overran."""
     links: list[Report] = field(default_factory=list)
@@ -106,6 +117,9 @@ class Emulation:
     """See `orchestrator.calibration`; None where it was switched off."""
     checks: list[Check] = field(default_factory=list)
     """What the run is held against, see `orchestrator.validity`; empty as long as it goes on."""
+    state: bytes = b""
+    """Global adapters and head after the last round, as a safetensors file; nothing where nothing
+    is learned."""
 
     @property
     def valid(self) -> bool | None:
@@ -140,10 +154,13 @@ def emulate(
     *,
     decide: Decide | None = None,
     capture: Literal["frames", "headers"] | None = None,
+    checkpoint: Checkpoint | None = None,
     progress: Progress = lambda text, done, total: None,
     live: Live | None = None,
 ) -> Generator[Emulation, None, None]:
     """Emulate the scenario's rounds; yields what there is after each round.
+
+    A run that goes on from a checkpoint yields first what that brought.
 
     Close the generator (`contextlib.closing`) to end the nodes before the last round.
 
@@ -151,9 +168,10 @@ def emulate(
         scenario: What to emulate.
         source: Channels.
         profile: Costs of each split.
-        folder: Existing folder that takes the nodes' logs and `adapters.safetensors`.
+        folder: Existing folder that takes the nodes' logs.
         decide: Who allocates; left out: the scenario's own split and shares.
         capture: Write what goes over each link to `folder`/pcap, whole or the headers alone.
+        checkpoint: Where the run goes on from, and what takes each round.
         progress: Told how far the run is.
         live: Told what happens within rounds.
 
@@ -165,6 +183,10 @@ def emulate(
     # Refuses a trace that is too short before anything starts, and says how long rounds may take.
     foreseen = predict(scenario, source, profile, sizing=link_bytes)
     done = Emulation(scenario, source.trace(1))
+    if checkpoint is not None:
+        checkpoint.restore(done, source)
+        if done.measured:
+            yield done
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
     with _start(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
@@ -182,23 +204,27 @@ def emulate(
                 stage.crew, scenario, rates, source.slot_s, shape_of(scenario)
             )
         done.accounts.append(stage.account(SET_UP, None)[0])
-        start_s = 0.0
-        allocations: list[Allocation] = []
-        for index in range(scenario.rounds):
+        if done.state:
+            stage.restore(done.state)
+        elif evaluates_after(scenario, 0):
+            done.learning.append(evaluation_table(-1, 0.0, stage.evaluate()))
+        for index in range(len(done.measured), scenario.rounds):
+            start_s = done.measured[-1].end_s if done.measured else 0.0
             began = time.perf_counter()
             if decide is None:
                 allocation = fixed_allocation(scenario)
             else:
                 known, done.channel = known_at(start_s, source, done.channel)
-                allocation = decide(Situation(index, start_s, done.measured, allocations, known))
+                now = Situation(index, start_s, done.measured, done.allocations, known)
+                allocation = decide(now)
             done.decision_s.append(time.perf_counter() - began)
-            allocations.append(allocation)
+            done.allocations.append(allocation)
             plans = [
                 plan_round(scenario, profile, allocation, sizing)
                 for sizing in (payload_bytes, link_bytes)
             ]
             for rounds, plan in zip((done.predicted, done.predicted_wire), plans, strict=True):
-                after_s = rounds[-1].start_s + rounds[-1].latency_s if rounds else 0.0
+                after_s = rounds[-1].end_s if rounds else 0.0
                 times, done.channel = simulate_on(plan, radio, source, done.channel, after_s)
                 rounds.append(round_of(index, plan, times))
             stage.play(
@@ -208,11 +234,14 @@ def emulate(
                 done,
                 progress,
             )
-            start_s = done.measured[-1].start_s + done.measured[-1].latency_s
+            if learning is not None:
+                done.state = stage.state()
+            if evaluates_after(scenario, index + 1):
+                end_s = done.measured[-1].end_s
+                done.learning.append(evaluation_table(index, end_s, stage.evaluate()))
+            if checkpoint is not None:
+                checkpoint.save(done)
             yield done
-        if learning is not None:
-            state = stage.state()
-            write_whole(folder / "adapters.safetensors", lambda path: path.write_bytes(state))
         stage.stop()
 
 
@@ -515,7 +544,9 @@ class _Stage:
                 }
             )
         )
-        done.learning.append(_learning(round_.index, reports[BS]))
+        if self.scenario.workload.compute == "real":
+            done.learning.append(learning_table(round_.index, reports))
+            done.passes.append({"split": measured.split} | reports[BS]["notes"])
         for report in reports.values():
             done.overruns_s += report["overruns_s"]
         done.links.append(slots)
@@ -525,6 +556,16 @@ class _Stage:
         self.crew.send(BS, "save")
         saved = self.crew.collect("saved", [BS], STARTUP_TIMEOUT_S)
         return bytes(saved[BS]["blob"])
+
+    def evaluate(self) -> Message:
+        """Loss, accuracy and samples of the global state on held-out data."""
+        self.crew.send(BS, "evaluate")
+        return self.crew.collect("evaluated", [BS], self.limit_s)[BS]
+
+    def restore(self, state: bytes) -> None:
+        """Let the base station go on from a global state."""
+        self.crew.send(BS, "restore", blob=state)
+        self.crew.collect("restored", [BS], STARTUP_TIMEOUT_S)
 
     def stop(self) -> None:
         """Let every node end by itself."""
@@ -538,14 +579,3 @@ def _measured(round_: _Round, reports: dict[str, Message]) -> Round:
         [(client, i, STEPS.index(step), *rest) for client, i, step, *rest in rows], dtype=SPAN
     )
     return round_of_spans(round_.index, round_.link_plan, round_.radio, round_.start_s, spans)
-
-
-def _learning(index: int, report: Message) -> pd.DataFrame:
-    ends = {(span[0], span[1]): span[4] for span in report["spans"] if span[2] == "S"}
-    return pd.DataFrame(
-        [
-            (index, client, iteration, ends[client, iteration], loss, accuracy)
-            for client, iteration, loss, accuracy in report["results"]
-        ],
-        columns=["round", "client", "iteration", "time_s", "loss", "accuracy"],
-    )

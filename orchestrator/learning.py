@@ -1,10 +1,15 @@
-"""What the nodes are told about the learning, out of a scenario."""
+"""The learning as the orchestrator sees it: what nodes are told, and what they report."""
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import pandas as pd
+
 from orchestrator.profiles import profile_of
 from orchestrator.scenario import BaseStation, Scenario, Uavs
+from testbed.node_control import Message
 
 SLOW_FLOPS = 5e9
 """What a core computes in a second if it is slow or has much else to do."""
@@ -50,6 +55,9 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         "clients": scenario.uavs.count,
         "backbone": str(backbone_file(model, cache_folder())),
         "wire_dtype": workload.wire_dtype,
+        "wire_error": workload.wire_error,
+        "clients_per_pass": workload.clients_per_pass,
+        "evaluate_samples": workload.evaluate_samples,
     }
 
 
@@ -68,3 +76,79 @@ def computing_limit_s(scenario: Scenario) -> float:
 def place(node: BaseStation | Uavs) -> dict[str, Any]:
     """Where on this machine a node computes: what the settings of each kind of node add."""
     return {"device": node.device, "threads": node.threads}
+
+
+def evaluates_after(scenario: Scenario, rounds: int) -> bool:
+    """Whether the global state is held against held-out data after so many rounds."""
+    every = scenario.workload.evaluate_every
+    if every == 0 or scenario.workload.compute == "none":
+        return False
+    return rounds % every == 0 or rounds == scenario.rounds
+
+
+ERRORS = ("smashed_error", "gradient_error")
+COLUMNS = ("round", "data", "client", "iteration", "time_s", "loss", "accuracy")
+
+
+def whole_table(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The tables of all rounds in one; empty where nothing was learned."""
+    if not parts:
+        return pd.DataFrame(columns=[*COLUMNS, *ERRORS])
+    return pd.concat(parts, ignore_index=True)
+
+
+def learning_table(round_: int, reports: Mapping[str, Message]) -> pd.DataFrame:
+    """What a round's batches showed, one row each.
+
+    Returns:
+        `COLUMNS`, with `data` = train and `time_s` the end of S; then `smashed_error` and
+        `gradient_error`, the wire's relative errors (NaN where nobody noted them).
+    """
+    bs = reports["bs"]
+    ends_s = {(span[0], span[1]): span[4] for span in bs["spans"] if span[2] == "S"}
+    table = pd.DataFrame(
+        [
+            (round_, "train", client, iteration, ends_s[client, iteration], loss, accuracy)
+            for client, iteration, loss, accuracy in bs["results"]
+        ],
+        columns=COLUMNS,
+    ).sort_values(["client", "iteration"], ignore_index=True)
+    errors = {
+        "smashed_error": {
+            client: reports[f"uav{client}"]["notes"]["wire_errors"]
+            for client in table["client"].unique()
+        },
+        "gradient_error": {int(k): own for k, own in bs["notes"]["wire_errors"].items()},
+    }
+    for column, by_client in errors.items():
+        # In the order of iterations; empty where nobody noted them.
+        table[column] = [
+            by_client[client][iteration - 1] if by_client[client] else math.nan
+            for client, iteration in zip(table["client"], table["iteration"], strict=True)
+        ]
+    return table
+
+
+def evaluation_table(round_: int, time_s: float, found: Message) -> pd.DataFrame:
+    """An evaluation as a row of `learning_table`: `data` is held-out, client and iteration 0.
+
+    Args:
+        round_: After which, from 0; -1 before the first.
+        time_s: Emulated time at which the round ended.
+        found: Loss and accuracy.
+    """
+    row = (round_, "held-out", 0, 0, time_s, found["loss"], found["accuracy"], math.nan, math.nan)
+    return pd.DataFrame([row], columns=[*COLUMNS, *ERRORS])
+
+
+def passes_in_short(passes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How the server computed, by split: batches, passes, and the times that decided it."""
+    short: dict[int, dict[str, Any]] = {}
+    for noted in passes:
+        entry = short.setdefault(
+            noted["split"], {"split": noted["split"], "batches": 0, "passes": 0}
+        )
+        entry["batches"] += sum(noted["passes"])
+        entry["passes"] += len(noted["passes"])
+        entry["measured"] = noted["pass_times"]
+    return list(short.values())

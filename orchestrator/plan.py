@@ -159,6 +159,7 @@ def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundS
         adapters_header=profile.adapter_header_bytes[split - 1],
         smashed=payload.smashed,
         labels=scenario.workload.batch_size,
+        batches=scenario.workload.local_iterations,
     )
 
 

@@ -2,10 +2,7 @@
 
 import contextlib
 import json
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,55 +11,24 @@ from typing import Literal
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
+from orchestrator.checkpoint import Checkpoint
 from orchestrator.comparison import KEYS, PARTS, calibration_in_short
 from orchestrator.dilation import settle
 from orchestrator.emulate import Emulation, Progress, emulate
 from orchestrator.files import write_json, write_whole
+from orchestrator.learning import passes_in_short, whole_table
 from orchestrator.live import Live
 from orchestrator.manifest import manifest, now
 from orchestrator.predict import Decide
 from orchestrator.profiles import profile_of
-from orchestrator.report import write_report
+from orchestrator.run_folder import MANIFEST
 from orchestrator.scenario import Scenario
 from orchestrator.validity import to_json, validity
 from testbed.doctor import has_netem
 from testbed.errors import InputError
 from testbed.timeline import Timeline
 
-MANIFEST = "manifest.json"
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-
-
-@contextlib.contextmanager
-def run_folder(out: Path | None, overwrite: bool) -> Iterator[Path]:
-    """A folder to fill: becomes `out`, with a report, when the context ends and it holds a run.
-
-    Raises:
-        InputError: `out` is taken.
-    """
-    if out is None:
-        with tempfile.TemporaryDirectory(prefix="testbed-run-") as temporary:
-            yield Path(temporary)
-        return
-    if out.exists() and not (overwrite and (out / MANIFEST).is_file()):
-        remedy = "or pass --overwrite" if (out / MANIFEST).is_file() else "it holds no run"
-        raise InputError(f"--out: {out} exists already; choose another name, {remedy}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
-    except OSError as error:
-        raise InputError(f"--out: {out.parent} cannot be written ({error.strerror})") from None
-    try:
-        folder.chmod(0o755)
-        yield folder
-    finally:
-        if (folder / MANIFEST).is_file():
-            if out.exists():
-                shutil.rmtree(out)
-            folder.rename(out)
-            write_report(out)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run(
@@ -72,12 +38,21 @@ def run(
     *,
     decide: Decide | None = None,
     capture: Literal["frames", "headers"] | None = None,
+    keep: bool = False,
     progress: Progress = lambda text, done, total: None,
     live: Live | None = None,
 ) -> Emulation:
     """Emulate the scenario and write its run directory into `folder`.
 
     A run that fails keeps what it measured until then; its manifest says so.
+
+    Args:
+        scenario: What to emulate.
+        source: Channels.
+        folder: See `orchestrator.run_folder`.
+        decide: Who allocates; left out: the scenario's own split and shares.
+        keep: Whether to go on from a checkpoint in `folder`, and to leave one after each round.
+        progress: Told how far the run is.
 
     Raises:
         InputError: This machine cannot run the scenario as it is.
@@ -96,6 +71,10 @@ def run(
             "speeds": speeds and asdict(speeds),
             "tried": [asdict(foreseen) for foreseen in tried],
         }
+    checkpoint = Checkpoint(folder) if keep else None
+    if checkpoint is not None:
+        about["sessions"] = checkpoint.sessions(about)
+        about["started"] = about["sessions"][0]["started"]
     done: Emulation | None = None
     try:
         rounds = emulate(
@@ -105,6 +84,7 @@ def run(
             folder,
             decide=decide,
             capture=capture,
+            checkpoint=checkpoint,
             progress=progress,
             live=live,
         )
@@ -124,6 +104,7 @@ def run(
             if done.calibration is not None:
                 short = calibration_in_short(done.calibration)
                 about["calibration"] = short.to_dict("records")
+            about["server_passes"] = passes_in_short(done.passes)
             write_run(done, folder)
             write_json(folder / MANIFEST, about)
     assert done is not None
@@ -179,7 +160,7 @@ def write_run(done: Emulation, folder: Path) -> None:
     tables["injector"] = pd.concat(done.injector)
     if done.calibration is not None:
         tables["calibration"] = done.calibration
-    tables["learning"] = pd.concat(done.learning)
+    tables["learning"] = whole_table(done.learning)
     tables["accounts"] = pd.concat(done.accounts)
     tables["waterfall"] = pd.DataFrame(
         [
@@ -202,6 +183,8 @@ def write_run(done: Emulation, folder: Path) -> None:
     )
     for name, table in tables.items():
         write_whole(folder / f"{name}.parquet", partial(table.to_parquet, index=False))
+    if done.state:
+        write_whole(folder / "adapters.safetensors", lambda path: path.write_bytes(done.state))
     done.channel.save(folder / "trace.npz")
     text = json.dumps(done.scenario.model_dump(mode="json"), indent=1)
     write_whole(folder / "scenario.json", lambda p: p.write_text(text + "\n", encoding="utf-8"))

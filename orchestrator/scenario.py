@@ -284,9 +284,28 @@ class Workload(Section):
     file."""
     image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
     """Height and width of the input in pixels; none: the model's own."""
+    wire_error: bool = False
+    """Whether nodes note how far the wire's type changes smashed data and gradients."""
     data: Data = Data()
+    evaluate_every: Annotated[int, Field(ge=0)] = 0
+    """Rounds between evaluations of the global model on held-out data; there is one before the
+    first round and one after the last; 0: never."""
+    evaluate_samples: Annotated[int, Field(ge=1)] = 500
+    """Most held-out samples of an evaluation."""
     server_adapters: Literal["per-client", "shared"] = "per-client"
     """One server-side adapter set a client, averaged; or one that all clients' batches train."""
+    clients_per_pass: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Most clients whose waiting batches the server computes in one pass, where that is measured
+    to be faster. Above 1, the last bits of results depend on who waits with whom."""
+
+    @model_validator(mode="after")
+    def _shared_in_turn(self) -> "Workload":
+        if self.server_adapters == "shared" and self.clients_per_pass > 1:
+            raise ValueError(
+                "clients_per_pass: must be 1 where server_adapters is 'shared', whose batches "
+                "train one set in turn"
+            )
+        return self
 
 
 class AllocationSection(Section):

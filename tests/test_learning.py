@@ -299,17 +299,29 @@ def test_many_clients_in_one_pass_equal_one_by_one(model: SplitSwin) -> None:
 def test_whether_one_pass_pays_is_measured(
     model: SplitSwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = ServerLearner(model, [1, 2], TRAINING)
+    server = ServerLearner(model, [1, 2, 3], TRAINING)
     server.begin_round(3)
     alone = server.forward_backward
-    assert isinstance(server.together_pays(2, 2, (4, 4, 128)), bool)
+    times = server.pass_times(2, 2, (4, 4, 128))
+    assert times.clients == 2
+    assert 0 < times.seconds(1) == pytest.approx(times.one_by_one_s / 2)
+    assert times.seconds(2) == pytest.approx(times.together_s)
 
     def slow(*arguments: Any) -> ServerStep:
         time.sleep(0.2)
         return alone(*arguments)
 
     monkeypatch.setattr(server, "forward_backward", slow)
-    assert server.together_pays(2, 2, (4, 4, 128))
+    assert server.pass_times(3, 2, (4, 4, 128)).pays
+    monkeypatch.undo()
+    together = server.forward_backward_together
+
+    def slow_together(batches: Any) -> dict[int, ServerStep]:
+        time.sleep(0.5)
+        return together(batches)
+
+    monkeypatch.setattr(server, "forward_backward_together", slow_together)
+    assert not server.pass_times(3, 2, (4, 4, 128)).pays
 
 
 def test_stopwatch_times_the_body() -> None:

@@ -15,10 +15,12 @@ from testbed.transport import Manner
 from testbed.transport.certificates import identities
 from workloads.bs import BaseStation
 from workloads.uav import Uav
-from workloads.work import RoundSizes, ZeroClient, ZeroServer
+from workloads.work import RoundSizes, ServerWork, ZeroClient, ZeroServer
 
 CLIENTS, ITERATIONS = 3, 2
-SIZES = RoundSizes(adapters=10_000, adapters_header=64, smashed=50_000, labels=8)
+SIZES = RoundSizes(
+    adapters=10_000, adapters_header=64, smashed=50_000, labels=8, batches=ITERATIONS
+)
 TOKEN = "00" * 16
 PLAIN = Manner(TOKEN, 10.0)
 
@@ -33,8 +35,10 @@ def play(
     compute_s: float = 0.02,
     rounds: int = 1,
     manner: Manner = PLAIN,
+    server: ServerWork | None = None,
 ) -> list[list]:
     """Rounds of K clients; answers with all spans of each."""
+    server = server or ZeroServer()
     port = free_port()
     known = identities(CLIENTS) if manner.transport == "tls" else [None] * (CLIENTS + 1)
     common = {"credit_s": 1e-3}
@@ -54,7 +58,7 @@ def play(
 
     setup = {"clients": CLIENTS, "address": "127.0.0.1", "port": port, **of_node(0)}
     setup["paradigm"] = asdict(paradigm)
-    start(lambda control: BaseStation(control, setup, ZeroServer()).serve())
+    start(lambda control: BaseStation(control, setup, server).serve())
     ours[0].expect("listening", 5)
     for client in range(1, CLIENTS + 1):
         of_client = {"client": client, "server": ["127.0.0.1", port], **of_node(client)}

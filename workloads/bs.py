@@ -58,6 +58,17 @@ class Task:
     client: int = field(compare=False)
 
 
+@dataclass(frozen=True, order=True)
+class Work:
+    """Real work in line: that of turns which have begun goes first, then the one due first."""
+
+    ahead: bool
+    due_s: float
+    serial: int
+    client: int = field(compare=False)
+    iteration: int = field(compare=False)
+
+
 @dataclass
 class Progress:
     """How far a client is in its current iteration."""
@@ -68,6 +79,9 @@ class Progress:
     """τ_CB(i-1) + τ_CF(i) + τ_CA(i)."""
     start_s: float = 0.0
     due_s: float = 0.0
+    computing: bool = False
+    """Whether its turn at the server's computing has begun."""
+    work_done_s: float | None = None
     gradient: memoryview | None = None
     gradient_s: float | None = None
     """τ_SG of the previous iteration."""
@@ -102,6 +116,13 @@ class BaseStation:
             if order["kind"] == "probe":
                 self.control.send("probed", received=self._probe(order))
                 continue
+            if order["kind"] == "restore":
+                self.work.restore(order["blob"])
+                self.control.send("restored")
+                continue
+            if order["kind"] == "evaluate":
+                self.control.send("evaluated", **asdict(self.work.evaluate()))
+                continue
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
             settle()
             self.control.send("ready")
@@ -117,6 +138,7 @@ class BaseStation:
                 spans=round_.spans,
                 overruns_s=round_.overruns,
                 results=round_.results,
+                notes=self.work.notes(),
                 cpu_s=cpu_s,
             )
 
@@ -152,9 +174,11 @@ class ServerRound:
         self.sizes = RoundSizes(**order["sizes"])
         self.iterations: int = order["iterations"]
         self.modelled = order["compute_time"] == "modelled"
+        self.ahead = self.modelled and not self.work.in_turn
+        """Whether real work begins when its data are in, be it modelled to begin later."""
         self.schedule = Schedule(station.paradigm, station.clients)
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.tasks: queue.PriorityQueue[Task] = queue.PriorityQueue()
+        self.tasks: queue.PriorityQueue[Work] = queue.PriorityQueue()
         self.clients = {client: Progress() for client in station.links}
         self.due: list[Task] = []
         self.serial = itertools.count()
@@ -199,7 +223,7 @@ class ServerRound:
             self._steps_come_due()
             for start in self.schedule.start():
                 self._begin(start)
-        self.tasks.put(Task(float("inf"), next(self.serial), 0))
+        self.tasks.put(Work(True, float("inf"), next(self.serial), 0, 0))
         if teller is not None:
             teller.stop()
 
@@ -210,7 +234,10 @@ class ServerRound:
         client.iteration = header.iteration
         client.arrived_s = end_s
         client.lag_s = header.compute_s + end_s - header.time_s
+        client.computing, client.work_done_s = False, None
         self._note(header, "CA", end_s)
+        if self.ahead:
+            self._work(header.client, end_s, ahead=True)
         if client.gradient_s is None:
             client.gradient_s = self._first_gradient_s(header.client, end_s)
         self.schedule.smashed_arrived(
@@ -226,21 +253,30 @@ class ServerRound:
         row = slots["seconds"][client - 1]
         return float(row[min(max(at, 0), len(row) - 1)])
 
+    def _work(self, client: int, start_s: float, ahead: bool) -> None:
+        """Put the real work of a turn in line that begins then, or would at the earliest."""
+        due_s = start_s + self.order["s_s"][client - 1]
+        iteration = self.clients[client].iteration
+        self.tasks.put(Work(ahead, due_s, next(self.serial), client, iteration))
+
     def _work_done(self, event: Computed) -> None:
         client = self.clients[event.client]
-        client.gradient = event.gradient
+        client.gradient, client.work_done_s = event.gradient, event.done_s
         if event.result is not None:
             self.results.append(
                 (event.client, client.iteration, event.result.loss, event.result.accuracy)
             )
-        if not self.modelled:
-            self._computed(event.client, event.done_s)
-        elif event.done_s > client.due_s:
-            self.overruns.append(event.done_s - client.due_s)
-            self._computed(event.client, event.done_s)
-        else:
-            self.overruns.append(0.0)
-            heapq.heappush(self.due, Task(client.due_s, next(self.serial), event.client))
+        if client.computing:
+            self._end_computing(event.client, event.done_s)
+
+    def _end_computing(self, client_id: int, done_s: float) -> None:
+        """A turn at computing ends when it is modelled to, or with the work where that is later."""
+        end_s = done_s
+        if self.modelled:
+            due_s = self.clients[client_id].due_s
+            end_s = max(done_s, due_s)
+            self.overruns.append(end_s - due_s)
+        heapq.heappush(self.due, Task(end_s, next(self.serial), client_id))
 
     def _computed(self, client_id: int, end_s: float) -> None:
         client = self.clients[client_id]
@@ -270,7 +306,11 @@ class ServerRound:
         if start.resource == "compute":
             client.start_s = start.at_s
             client.due_s = start.at_s + self.order["s_s"][start.client - 1]
-            self.tasks.put(Task(client.due_s, next(self.serial), start.client))
+            client.computing = True
+            if client.work_done_s is not None:
+                self._end_computing(start.client, client.work_done_s)
+            else:
+                self._work(start.client, start.at_s, ahead=False)
         else:
             client.start_s = start.at_s
             self._start_threads(self._transmit, [start.client])
@@ -320,9 +360,25 @@ class ServerRound:
         self.events.put(Arrived(header, self.clock.at(arrived_ns)))
 
     def _compute(self, _: int) -> None:
+        worked: set[tuple[int, int]] = set()
         while (task := self.tasks.get()).client:
-            gradient, result = self.work.forward_backward(task.client)
-            self.events.put(Computed(task.client, self.clock.now(), gradient, result))
+            if (task.client, task.iteration) in worked:
+                continue  # It was in line twice: since its data came, and since its turn began.
+            rest_s = float("inf")
+            if self.modelled:
+                rest_s = (self.clock.monotonic_ns(task.due_s) - time.monotonic_ns()) / 1e9
+            size = self.work.pass_size(1 + self.tasks.qsize(), rest_s)
+            group = {task.client: task.iteration}
+            while len(group) < size and not self.tasks.empty():
+                other = self.tasks.get()
+                if (other.client, other.iteration) not in worked:
+                    group[other.client] = other.iteration
+            worked |= set(group.items())
+            clients = list(group)
+            served = self.work.forward_backward(clients)
+            done_s = self.clock.now()
+            for client, (gradient, result) in zip(clients, served, strict=True):
+                self.events.put(Computed(client, done_s, gradient, result))
 
     def _broadcast(self, client: int) -> None:
         header = self.work.adapters_header()
@@ -382,7 +438,7 @@ class ServerRound:
         return happened
 
     def _steps_come_due(self) -> None:
-        """Tell the schedule of modelled computing steps whose time is over."""
+        """Tell the schedule of computing steps whose time is over."""
         now_s = self.clock.now()
         while self.due and self.due[0].due_s <= now_s:
             task = heapq.heappop(self.due)

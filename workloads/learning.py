@@ -112,6 +112,26 @@ class ServerStep:
     accuracy: float
 
 
+@dataclass(frozen=True)
+class PassTimes:
+    """What the server takes for the batches of several clients, in real seconds."""
+
+    clients: int
+    one_by_one_s: float
+    together_s: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether one pass for all of them is faster."""
+        return self.together_s < self.one_by_one_s
+
+    def seconds(self, clients: int) -> float:
+        """Of one pass for so many, on the line through one client and all of them."""
+        one_s = self.one_by_one_s / self.clients
+        each_s = (self.together_s - one_s) / max(1, self.clients - 1)
+        return one_s + each_s * (clients - 1)
+
+
 class ServerLearner:
     """The BS's side: one backbone, K sets of adapters and heads, and the global state.
 
@@ -216,11 +236,11 @@ class ServerLearner:
                 )
             }
 
-    def together_pays(self, clients: int, batch_size: int, shape: Sequence[int]) -> bool:
-        """Whether one pass for that many waiting clients is faster here than one after the other.
+    def pass_times(self, clients: int, batch_size: int, shape: Sequence[int]) -> PassTimes:
+        """How long this machine takes for waiting clients, in one pass and one after the other.
 
-        Measured, never assumed: each way is run twice on zeros and the faster times are compared.
-        Call it after `begin_round`; afterwards begin the round again, for the sets have moved.
+        Each way is run twice on zeros, and the faster time counts. Call it after `begin_round`;
+        afterwards begin the round again, for the sets have moved.
 
         Args:
             clients: Waiting, at most K.
@@ -230,17 +250,21 @@ class ServerLearner:
         smashed = torch.zeros(batch_size, *shape)
         labels = torch.zeros(batch_size, dtype=torch.int64)
         waiting = dict.fromkeys(self._clients[:clients], (smashed, labels))
+
+        def one_by_one() -> None:
+            for client in waiting:
+                self.forward_backward(client, smashed, labels)
+
         watch = Stopwatch(self._model.device)
-        best = [float("inf"), float("inf")]
-        for _ in range(2):
-            with watch:
-                self.forward_backward_together(waiting)
-            best[0] = min(best[0], watch.seconds)
-            with watch:
-                for client in waiting:
-                    self.forward_backward(client, smashed, labels)
-            best[1] = min(best[1], watch.seconds)
-        return best[0] < best[1]
+        best = []
+        for way in (one_by_one, lambda: self.forward_backward_together(waiting)):
+            times = []
+            for _ in range(2):
+                with watch:
+                    way()
+                times.append(watch.seconds)
+            best.append(min(times))
+        return PassTimes(len(waiting), *best)
 
     def aggregate(self, adapters: Mapping[int, Tensor], samples: Mapping[int, int]) -> None:
         """Average the clients' parts and their server-side sets into the new global state.

@@ -36,7 +36,7 @@ def main() -> None:
     for line in sys.stdin:
         seconds = {"forward_s": _timed(lambda: client.forward(FIRST))}
         if json.loads(line) == "all":
-            seconds["server_s"] = _timed(lambda: server.forward_backward(FIRST))
+            seconds["server_s"] = _timed(lambda: server.forward_backward([FIRST]))
             seconds["backward_s"] = _timed(client.backward, before=lambda: client.forward(FIRST))
         _say(seconds)
 

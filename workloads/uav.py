@@ -28,18 +28,24 @@ class Stopwatch:
     """Runs computing steps in emulated time.
 
     A modelled step ends at its deadline, or when the real work is done if that is later: an
-    overrun, which is kept. A measured step takes as long as the work takes.
+    overrun, which is kept. A measured step takes as long as the work took on its device.
     """
 
     clock: EmulatedClock
     modelled: bool
     overruns: list[float]
 
-    def end(self, start_s: float, duration_s: float) -> float:
-        """The step's end, once its work has been done; waits for the modelled one."""
-        done_s = self.clock.now()
+    def end(self, start_s: float, duration_s: float, work_s: float) -> float:
+        """The step's end, once its work has been done; waits for the modelled one.
+
+        Args:
+            start_s: When it began.
+            duration_s: What it is modelled to take.
+            work_s: Real seconds that the work took.
+        """
         if not self.modelled:
-            return done_s
+            return start_s + work_s / self.clock.dilation
+        done_s = self.clock.now()
         due_s = start_s + duration_s
         self.clock.wait_until(due_s)
         self.overruns.append(max(0.0, done_s - due_s))
@@ -81,6 +87,7 @@ class Uav:
                 "report",
                 spans=spans,
                 overruns_s=overruns,
+                notes=self.work.notes(),
                 cpu_s=time.process_time() - cpu_s,
             )
 
@@ -123,7 +130,7 @@ class Uav:
         now_s, backward_s = start.time_s, 0.0
         for iteration in range(1, order["iterations"] + 1):
             smashed, labels = self.work.forward(iteration)
-            forward_end_s = watch.end(now_s, order["cf_s"])
+            forward_end_s = watch.end(now_s, order["cf_s"], self.work.seconds)
             note(iteration, "CF", now_s, forward_end_s)
             if iteration == 1:
                 # Nothing went before: the paper lets ς τ_CF(1) stand for τ_CB(0) in the lag.
@@ -139,7 +146,7 @@ class Uav:
             )
             now_s = receive(Kind.GRADIENT, iteration, "SG", self.work.gradient_buffer())
             self.work.backward()
-            end_s = watch.end(now_s, order["cb_s"])
+            end_s = watch.end(now_s, order["cb_s"], self.work.seconds)
             note(iteration, "CB", now_s, end_s)
             backward_s, now_s = end_s - now_s, end_s
         self._send(

@@ -4,8 +4,12 @@
 import no torch, for pure network studies.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+Notes = dict[str, Any]
+"""What the work observed in a round, as JSON has it; goes to the orchestrator with the report."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,8 @@ class RoundSizes:
     smashed: int
     labels: int
     """Number of labels beside each smashed batch."""
+    batches: int
+    """How many batches each client trains on: I."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,25 @@ class BatchResult:
     accuracy: float
 
 
+Served = tuple[memoryview, BatchResult | None]
+"""Gradient of a client's smashed data, and what was learned."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The global state on held-out data."""
+
+    loss: float
+    accuracy: float
+    samples: int
+
+
 class ClientWork(Protocol):
     """Client side of the split model. Buffers are plain bytes, valid until the next call."""
+
+    @property
+    def seconds(self) -> float:
+        """Real seconds that the last forward or backward pass took, by its device's own clock."""
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Get ready for a round, outside emulated time."""
@@ -55,9 +78,15 @@ class ClientWork(Protocol):
     def adapters(self) -> memoryview:
         """The trained adapters."""
 
+    def notes(self) -> Notes:
+        """What was observed in the round."""
+
 
 class ServerWork(Protocol):
     """Server side of the split model for all clients (counted from 1)."""
+
+    in_turn: bool
+    """Whether results depend on the order in which clients are served."""
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Get ready for a round, outside emulated time."""
@@ -74,8 +103,16 @@ class ServerWork(Protocol):
     def labels_buffer(self, client: int) -> memoryview:
         """Where that client's labels are received."""
 
-    def forward_backward(self, client: int) -> tuple[memoryview, BatchResult | None]:
-        """Gradient of the client's smashed data, and what was learned."""
+    def pass_size(self, waiting: int, rest_s: float) -> int:
+        """How many of the clients that wait are best served in one pass.
+
+        Args:
+            waiting: One or more.
+            rest_s: Real seconds until the first of them is due.
+        """
+
+    def forward_backward(self, clients: Sequence[int]) -> list[Served]:
+        """Gradient of each client's smashed data, and what was learned; in one pass."""
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Where that client's trained adapters are received."""
@@ -83,8 +120,17 @@ class ServerWork(Protocol):
     def aggregate(self) -> None:
         """Average what the clients and their server sides have become, outside emulated time."""
 
+    def notes(self) -> Notes:
+        """What was observed in the round."""
+
+    def evaluate(self) -> Evaluation:
+        """Hold the global state against held-out data, outside emulated time."""
+
     def state(self) -> bytes:
         """The global state as a safetensors file, under the unsplit model's names."""
+
+    def restore(self, state: bytes) -> None:
+        """Go on from a global state, as `state` gave it."""
 
 
 class _Zeros:
@@ -101,6 +147,10 @@ class _Zeros:
         """As many bytes as the header takes."""
         return bytes(self.sizes.adapters_header)
 
+    def notes(self) -> Notes:
+        """Nothing is observed."""
+        return {}
+
     def _adapters(self) -> memoryview:
         return self._bytes[: self.sizes.adapters]
 
@@ -110,6 +160,8 @@ class _Zeros:
 
 class ZeroClient(_Zeros):
     """Sizes without learning: every payload is zeros."""
+
+    seconds = 0.0
 
     def adapters_buffer(self) -> memoryview:
         """Where the broadcast is received."""
@@ -137,6 +189,8 @@ class ZeroClient(_Zeros):
 class ZeroServer(_Zeros):
     """The server's side of `ZeroClient`; all clients share one buffer, whose content is nothing."""
 
+    in_turn = False
+
     def broadcast(self) -> memoryview:
         """As many bytes as the adapters take."""
         return self._adapters()
@@ -149,9 +203,13 @@ class ZeroServer(_Zeros):
         """Where labels are received."""
         return self._labels
 
-    def forward_backward(self, client: int) -> tuple[memoryview, BatchResult | None]:
-        """As many bytes as the gradient takes."""
-        return self._smashed(), None
+    def pass_size(self, waiting: int, rest_s: float) -> int:
+        """There is nothing to gain."""
+        return 1
+
+    def forward_backward(self, clients: Sequence[int]) -> list[Served]:
+        """As many bytes as the gradients take."""
+        return [(self._smashed(), None) for _ in clients]
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Where adapters are received."""
@@ -160,6 +218,17 @@ class ZeroServer(_Zeros):
     def aggregate(self) -> None:
         """Nothing to average."""
 
+    def evaluate(self) -> Evaluation:
+        """Nothing is learned: not to be asked for.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("nothing is learned")
+
     def state(self) -> bytes:
         """No state at all."""
         return b""
+
+    def restore(self, state: bytes) -> None:
+        """Nothing to go on from."""
