@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from ns3_scenarios.trace import ChannelError
+from orchestrator import learning_cli
 from orchestrator.campaign_cli import app as campaign_app
 from orchestrator.progress import shown
 from testbed.errors import InputError, RunError
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 
 app.add_typer(campaign_app, name="campaign")
+learning_cli.add_to(app)
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).")]
 Overrides = Annotated[

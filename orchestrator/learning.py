@@ -10,6 +10,7 @@ import pandas as pd
 from orchestrator.profiles import profile_of
 from orchestrator.scenario import BaseStation, Scenario, Uavs
 from testbed.node_control import Message
+from workloads.settings import DataConfig, ModelConfig, TrainingConfig
 
 SLOW_FLOPS = 5e9
 """What a core computes in a second if it is slow or has much else to do."""
@@ -28,18 +29,8 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         return None
     from workloads.backbone import backbone_file
     from workloads.profile import cache_folder
-    from workloads.settings import DataConfig, ModelConfig, TrainingConfig
 
-    model = ModelConfig(
-        workload.model,
-        workload.classes,
-        rank=workload.lora_rank,
-        alpha=workload.lora_alpha,
-        image_size=workload.image_size,
-        seed=scenario.seed,
-        weights=workload.weights,
-        dtype=workload.dtype,
-    )
+    model = model_of(scenario)
     training = TrainingConfig(
         learning_rate=workload.learning_rate,
         optimiser=workload.optimiser,
@@ -59,6 +50,21 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         "clients_per_pass": workload.clients_per_pass,
         "evaluate_samples": workload.evaluate_samples,
     }
+
+
+def model_of(scenario: Scenario) -> ModelConfig:
+    """The model that the scenario trains."""
+    workload = scenario.workload
+    return ModelConfig(
+        workload.model,
+        workload.classes,
+        rank=workload.lora_rank,
+        alpha=workload.lora_alpha,
+        image_size=workload.image_size,
+        seed=scenario.seed,
+        weights=workload.weights,
+        dtype=workload.dtype,
+    )
 
 
 def computing_limit_s(scenario: Scenario) -> float:

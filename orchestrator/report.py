@@ -574,13 +574,18 @@ def _histogram(run: Run) -> dict[str, Any] | None:
 
 
 def _learning(run: Run) -> list[dict[str, Any]] | None:
-    """One curve a schedule: the mean over clients at each iteration, and each client's own."""
+    """Curves of training (the mean over clients at each iteration, and each client's own) and of
+    the global model on held-out data, where it was evaluated."""
     if "learning" not in run.tables:
         return None
     table = run.tables["learning"]
     if "paradigm" not in table:
         table = table.assign(paradigm=run.scenario.paradigm)
     curves: list[dict[str, Any]] = []
+    held_out = table.iloc[:0]
+    if "data" in table:
+        held_out = table[table["data"] == "held-out"].sort_values("time_s")
+        table = table[table["data"] == "train"]
     for name, part in table.groupby("paradigm", sort=False):
         mean = part.groupby(["round", "iteration"])[["time_s", "loss", "accuracy"]].mean()
         mean = mean.sort_values("time_s")
@@ -602,6 +607,9 @@ def _learning(run: Run) -> list[dict[str, Any]] | None:
                 ],
             }
         )
+    if len(held_out):
+        columns = {name: _numbers(held_out[name], 6) for name in ("time_s", "loss", "accuracy")}
+        curves.append({"label": "held-out data", **columns, "clients": []})
     return curves
 
 

@@ -1,0 +1,72 @@
+"""`testbed compare` and `testbed export`: what runs have learned, side by side and for others."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from testbed.errors import InputError
+
+out = Console()
+
+
+def add_to(app: typer.Typer) -> None:
+    """Let the console script know the commands of this file."""
+    app.command()(compare)
+    app.command()(export)
+
+
+def compare(
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Directories of runs that learned.")
+    ],
+    page: Annotated[
+        Path, typer.Option("--out", metavar="FILE.html", help="The page to write.")
+    ] = Path("comparison.html"),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON.")
+    ] = None,
+) -> None:
+    """Show runs beside each other: learning curves over emulated time, and what precision costs."""
+    from orchestrator.compare import write_comparison
+    from orchestrator.files import check_writable, write_json
+    from orchestrator.tables import plain_table
+
+    check_writable("--out", page)
+    check_writable("--json", json_file)
+    table = write_comparison(run_dirs, page)
+    if json_file is not None:
+        # NaN is nothing that JSON knows.
+        write_json(json_file, table.astype(object).where(table.notna(), None).to_dict("records"))
+    columns = ["run", "rounds", "latency_s", "train_loss", "held_out_loss", "held_out_accuracy"]
+    out.print(plain_table(table[columns]))
+    out.print(f"comparison: {page}")
+
+
+def export(
+    run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run.")],
+    folder: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="The folder to make, for peft to load.")
+    ],
+) -> None:
+    """Write what a run has trained as a folder that peft loads over the same backbone."""
+    from orchestrator.learning import model_of
+    from orchestrator.report import read_run
+
+    run = read_run(run_dir)
+    state = run_dir / "adapters.safetensors"
+    if not state.is_file():
+        raise InputError(f"{run_dir}: nothing was trained: adapters.safetensors is missing")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"--out: {folder} exists already and is not an empty folder")
+    import safetensors.torch  # torch takes seconds to import
+
+    from workloads.backbone import backbone_file
+    from workloads.export import export_peft
+    from workloads.profile import cache_folder
+
+    model = model_of(run.scenario)
+    export_peft(safetensors.torch.load_file(state), folder, model)
+    out.print(f"adapters and head: {folder}")
+    out.print(f"frozen weights, by timm's names: {backbone_file(model, cache_folder())}")
