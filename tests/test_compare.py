@@ -32,17 +32,7 @@ def a_run(folder: Path, losses: list[float], **workload: object) -> Path:
     (folder / "scenario.json").write_text(json.dumps(tree))
     train, held_out = losses[:2], losses[2:]
     rows = [
-        (
-            round_,
-            "train",
-            client,
-            1,
-            10.0 * round_ + client,
-            loss + (client - 1.5) / 5,
-            0.5,
-            0.1,
-            0.3,
-        )
+        (round_, "train", k, 1, 10.0 * round_ + k, loss + (k - 1.5) / 5, 0.5, 0.1, 0.3)
         for round_, loss in enumerate(train)
         for k in (1, 2)
     ]
