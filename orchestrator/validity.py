@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 if TYPE_CHECKING:
@@ -113,8 +114,8 @@ def _observed(done: "Emulation") -> Iterator[tuple[str, float, str]]:
     ways = [(*report.uplink, *report.downlink) for report in done.links]
     clients = range(1, done.scenario.uavs.count + 1)
     names = [f"{way} {k}" for way in ("uplink", "downlink") for k in clients]
-    dropped = np.array([way.dropped_frames for way in ways[-1]])
-    sent = np.array([way.sent_frames for way in ways[-1]])
+    dropped = _in_all([[way.dropped_frames for way in report] for report in ways])
+    sent = _in_all([[way.sent_frames for way in report] for report in ways])
     share = dropped / np.maximum(sent + dropped, 1)
     yield "dropped_frames", share.max(), names[int(share.argmax())]
     backlog = np.array([[way.backlog_bytes for way in report] for report in ways]).max(axis=0)
@@ -145,3 +146,11 @@ def _observed(done: "Emulation") -> Iterator[tuple[str, float, str]]:
     yield "cpu_others", max(others), f"round {int(np.argmax(others))}"
     drift = [abs(passed.monotonic_ns / passed.raw_ns - 1) * 1e6 for passed in done.machine]
     yield "clock_drift_ppm", max(drift), f"round {int(np.argmax(drift))}"
+
+
+def _in_all(counts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+    """Totals of links' counters [rounds, ways], which begin anew where a run was gone on with."""
+    table = np.array(counts)
+    begun_anew = (np.diff(table, axis=0) < 0).any(axis=1)
+    total: npt.NDArray[np.int64] = table[-1] + table[:-1][begun_anew].sum(axis=0)
+    return total

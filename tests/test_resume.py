@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.checkpoint import Checkpoint, _packed, _unpacked
 from orchestrator.run_folder import abandoned, first_difference, is_locked, part_of
+from orchestrator.validity import _in_all
 from testbed.timeline import SPAN, Round
 
 TESTBED = [sys.executable, "-m", "orchestrator"]
@@ -208,3 +209,8 @@ def test_records_come_back_as_they_were_and_nothing_else_does() -> None:
 def test_the_first_difference_is_named() -> None:
     assert first_difference({"a": {"b": [1, 2]}}, {"a": {"b": [1, 3]}}) == ("a.b", [1, 2], [1, 3])
     assert first_difference({"a": {"b": 1}}, {"a": {"b": 1}}) is None
+
+
+def test_links_counters_begin_anew_with_each_session() -> None:
+    assert _in_all([[1, 2]]).tolist() == [1, 2]
+    assert _in_all([[1, 2], [3, 4], [1, 4], [2, 5]]).tolist() == [5, 9]
