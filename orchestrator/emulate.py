@@ -487,7 +487,9 @@ class _Stage:
                 backward_ratio=plan.backward_ratio,
                 **common,
             )
-        self.crew.collect("ready", self.crew.names, STARTUP_TIMEOUT_S)
+        # The server may measure its passes first.
+        limit_s = STARTUP_TIMEOUT_S + computing_limit_s(self.scenario)
+        self.crew.collect("ready", self.crew.names, limit_s)
 
     def _take(
         self,

@@ -18,7 +18,7 @@ from typing import Any
 from orchestrator.checkpoint import FOLDER, Checkpoint
 from orchestrator.files import write_json
 from orchestrator.report import write_report
-from orchestrator.scenario import Scenario
+from orchestrator.scenario import Scenario, validate
 from testbed.errors import InputError
 
 MANIFEST = "manifest.json"
@@ -85,8 +85,6 @@ def run_folder(
             yield part
         finally:
             _settle(out, part)
-    if out.is_dir():
-        write_report(out)
 
 
 def _find(out: Path, part: Path, scenario: Scenario) -> None:
@@ -110,10 +108,11 @@ def _check_same(folder: Path, scenario: Scenario) -> None:
     Raises:
         InputError: Names a key that differs.
     """
-    if not (folder / SCENARIO).is_file():
+    path = folder / SCENARIO
+    if not path.is_file():
         return  # killed before it had begun
     # Through the model: a run stays the same when scenarios gain keys.
-    began = Scenario.model_validate(_json(folder / SCENARIO)).model_dump(mode="json")
+    began = validate(_json(path), str(path)).model_dump(mode="json")
     now = scenario.model_dump(mode="json")
     if now["emulation"]["dilation"] == "auto":
         began["emulation"]["dilation"] = "auto"  # where it has been chosen, it stands there
@@ -176,7 +175,10 @@ def _clear(out: Path, part: Path, overwrite: bool) -> None:
 
 
 def _settle(out: Path, part: Path) -> None:
-    """Rename the part if it holds a run; else remove it, unless there are rounds to go on with."""
+    """Rename the part if it holds a run; else remove it, unless there are rounds to go on with.
+
+    A run that failed has a report, too.
+    """
     status = _json(part / MANIFEST).get("status")
     if status is None:
         if not Checkpoint(part).rounds:
@@ -188,6 +190,7 @@ def _settle(out: Path, part: Path) -> None:
         shutil.rmtree(out)
     part.rename(out)
     (out / LOCK).unlink()
+    write_report(out)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -166,6 +166,7 @@ def test_a_failed_run_keeps_its_rounds_and_goes_on(tmp_path: Path) -> None:
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["status"] == "failed"
     assert "SIGTERM" in manifest["failure"]
+    assert "The run failed" in (out / "report.html").read_text()
     assert pd.read_parquet(out / "measured.parquet")["round"].nunique() < 20
 
     gain = np.full((2, 4000), 1e-10)
