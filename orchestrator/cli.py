@@ -333,7 +333,7 @@ def opinions(
     from orchestrator.channel import open_source
     from orchestrator.files import check_writable, write_json
     from orchestrator.opinions import ask, keep
-    from orchestrator.run import run_folder
+    from orchestrator.run_folder import run_folder
     from orchestrator.scenario import load
     from orchestrator.tables import opinion_tables
 
@@ -341,7 +341,7 @@ def opinions(
     check_writable("--json", json_file)
     delays_s = [] if delay_ms is None else _delays(delay_ms)
     with (
-        run_folder(None, False) if kernel else nullcontext() as folder,
+        run_folder(None, parsed) if kernel else nullcontext() as folder,
         open_source(parsed, trace_file) as source,
         shown("emulated s") as show,
     ):
