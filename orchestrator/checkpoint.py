@@ -64,8 +64,10 @@ class Checkpoint:
         return list(known)
 
     def save(self, done: "Emulation") -> None:
-        """Keep what the last measured round added."""
+        """Keep what the last measured round added, if it is not kept already."""
         index = len(done.measured) - 1
+        if self._kept.get("measured", 0) > index:
+            return
         record: dict[str, Any] = {"channel_sha256": _digest(done.channel, done.measured[index])}
         for field in fields(done):
             value = getattr(done, field.name)

@@ -171,7 +171,7 @@ def emulate(
         folder: Existing folder that takes the nodes' logs.
         decide: Who allocates; left out: the scenario's own split and shares.
         capture: Write what goes over each link to `folder`/pcap, whole or the headers alone.
-        checkpoint: Where the run goes on from, and what takes each round.
+        checkpoint: Where the run goes on from.
         progress: Told how far the run is.
         live: Told what happens within rounds.
 
@@ -239,8 +239,6 @@ def emulate(
             if evaluates_after(scenario, index + 1):
                 end_s = done.measured[-1].end_s
                 done.learning.append(evaluation_table(index, end_s, stage.evaluate()))
-            if checkpoint is not None:
-                checkpoint.save(done)
             yield done
         stage.stop()
 

@@ -91,6 +91,8 @@ def run(
         with contextlib.closing(rounds):
             for state in rounds:
                 done = state
+                if checkpoint is not None:
+                    checkpoint.save(done)
         about["status"] = "complete"
     except BaseException as error:
         about["failure"] = str(error) or type(error).__name__
