@@ -19,7 +19,7 @@ PRECISION = ("workload.wire_dtype", "workload.dtype")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b")
 DASHES = ("", "7 4", "2 3")
 """Runs beyond the colours are told apart by dashes."""
-UNTOLD = {"name", "emulation.dilation", "emulation.runtime"}
+UNTOLD = {"name", "emulation.dilation", "emulation.runtime", "workload.wire_error"}
 """Keys that make no other experiment."""
 
 
@@ -160,7 +160,7 @@ def precision_costs(runs: Sequence[Run]) -> list[dict[str, Any]]:
         if set(values.values()) == {"float32"}:
             continue
         for base, other in enumerate(runs):
-            keys = set(differing([run, other])) - UNTOLD - {"workload.wire_error", "rounds"}
+            keys = set(differing([run, other])) - UNTOLD - {"rounds"}
             exact = all(
                 _flat(other.scenario.model_dump(mode="json"))[key] == "float32" for key in PRECISION
             )
