@@ -78,7 +78,7 @@ class DeviceCount:
 def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
     """Make all links; every one is closed (an outage) until a rate is set.
 
-    The caller needs the right to administer the namespaces. It is left in one of them.
+    The caller needs the right to administer the namespaces. It is left in the base station's.
 
     Args:
         base_station: Open file of the base station's network namespace.
@@ -106,6 +106,7 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
         setup = _configure(site.ends[0], here, there, _mac(link, at_uav=False), shape)
         _transact(site.netlink, [_up(_LO), *setup], shape)
         sites.append(site)
+    linux.enter(base_station)
     return Fabric(bs, sites)
 
 

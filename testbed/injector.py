@@ -100,11 +100,8 @@ class _Table:
 class _Service:
     """The injector process's state and loop."""
 
-    def __init__(
-        self, control: ControlSocket, fabric: Fabric, shape: Shape, base_station: int
-    ) -> None:
+    def __init__(self, control: ControlSocket, fabric: Fabric, shape: Shape) -> None:
         self._control = control
-        self._base_station = base_station
         self._capture: Capture | None = None
         self._fabric = fabric
         self._shape = shape
@@ -229,7 +226,6 @@ class _Service:
         self._running = False
 
     def _do_capture(self, files: Sequence[str], headers_only: bool, blob: bytes) -> None:
-        linux.enter(self._base_station)
         devices = {BS_DEVICE_BASE + link: file for link, file in enumerate(files, 1)}
         self._capture = Capture(devices, headers_only)
         self._control.send({"event": "capture"})
@@ -314,9 +310,10 @@ def serve(control: socket.socket, base_station: int, uavs: Sequence[int], shape:
     channel = ControlSocket(control)
     try:
         fabric = wire(base_station, uavs, shape)
-        linux.keep_capabilities(linux.CAP_NET_ADMIN)
+        # To change rates, and to capture.
+        linux.keep_capabilities(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)
         channel.send({"event": "wired"})
-        _Service(channel, fabric, shape, base_station).run()
+        _Service(channel, fabric, shape).run()
     except (OSError, RunError) as error:
         with contextlib.suppress(RunError):
             channel.send({"event": "error", "message": str(error)})

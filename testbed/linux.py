@@ -24,6 +24,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91, "riscv64": 91}
 _CAPABILITY_V3 = 0x20080522
 CAP_NET_ADMIN = 12
+CAP_NET_RAW = 13
 _SYS_LANDLOCK = 444
 """Making a set of rules; adding one and being bound by the set are the next numbers, everywhere."""
 _LANDLOCK_WRITE_FILE = 1 << 1
