@@ -4,7 +4,7 @@ Nodes keep books of the frames they send (payload, our framing, TLS records), an
 kernel's TCP what it sent for them (`tcp_info`). The links' own counters say how many bytes there
 were in all. What the books say and what the links counted must be the same: `other_bytes` is the
 difference. It is 0 unless TCP used options beyond the usual ones, as for selective acknowledgements
-after a loss, or a link's queue dropped what TCP had sent.
+after a loss, or a link's queue dropped a retransmission or an acknowledgement, which TCP counts.
 """
 
 from collections.abc import Sequence
@@ -81,16 +81,18 @@ def account(
 def _split(counts: Counts, transport: str) -> dict[str, int]:
     tcp = counts.tcp
     known = counts.payload_bytes + counts.framing_bytes + counts.record_bytes
-    beyond = tcp.data_bytes - tcp.resent_bytes - known - counts.handshake_bytes
+    beyond = tcp.data_bytes - counts.opened - known - counts.handshake_bytes
     # A connection begins with SYN and ACK of who opens it, and the SYN of who accepts it, which is
     # none of its socket's yet.
-    empty = tcp.segments - tcp.data_segments - 2 * counts.opened
+    empty = tcp.empty_segments - 2 * counts.opened
+    # Where nothing was refused, fewer were tried: all but one that did nothing but end it.
+    taken = tcp.taken_segments - counts.opened - counts.accepted
     return {
         "payload_bytes": counts.payload_bytes,
         "framing_bytes": counts.framing_bytes,
         "tls_bytes": counts.record_bytes,
         "grpc_bytes": beyond if transport == "grpc" else 0,
-        "header_bytes": HEADERS_BYTES * (tcp.data_segments - tcp.resent_segments),
+        "header_bytes": HEADERS_BYTES * min(taken, tcp.tried_segments),
         "ack_bytes": HEADERS_BYTES * empty,
         "resent_bytes": tcp.resent_bytes + HEADERS_BYTES * tcp.resent_segments,
         "handshake_bytes": counts.handshake_bytes

@@ -201,25 +201,26 @@ def _time(seconds: float | None, round_s: float) -> tuple[str, str]:
 
 
 def sweep_table(key: str, outcomes: Sequence[Outcome]) -> Table:
-    """One row a value: overheads as per cent of the payload, and latencies."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column(key)
-    names = [name for name in BYTES[1:] if any(outcome.bytes_of(name) for outcome in outcomes)]
-    for name in names:
-        table.add_column(f"{name.removesuffix('_bytes')} %", justify="right")
-    for column in ("overhead %", "predicted wire s", "measured s", "error %", "valid"):
-        table.add_column(column, justify="right")
+    """One column a value: overheads as per cent of the payload, and latencies."""
+    table = Table(box=None, pad_edge=False, title=key, title_justify="left", title_style="bold")
+    table.add_column("")
     for outcome in outcomes:
-        payload = outcome.bytes_of("payload_bytes")
-        table.add_row(
-            outcome.value,
-            *(f"{100 * outcome.bytes_of(name) / payload:.3f}" for name in names),
-            f"{100 * (outcome.link_bytes / payload - 1):.3f}",
-            f"{outcome.predicted_wire_s:.4f}",
-            f"{outcome.measured_s:.4f}",
-            f"{100 * (outcome.measured_s / outcome.predicted_wire_s - 1):+.3f}",
-            "yes" if outcome.valid else "no",
-        )
+        table.add_column(outcome.value, justify="right", overflow="fold")
+
+    def add(text: str, cell: Callable[[Outcome], str]) -> None:
+        table.add_row(text, *map(cell, outcomes))
+
+    def share(outcome: Outcome, size: float) -> str:
+        return f"{100 * size / outcome.bytes_of('payload_bytes'):.3f}"
+
+    for name in BYTES[1:]:
+        if any(outcome.bytes_of(name) for outcome in outcomes):
+            add(f"{name.removesuffix('_bytes')} %", lambda o, n=name: share(o, o.bytes_of(n)))  # type: ignore[misc]
+    add("overhead %", lambda o: share(o, o.link_bytes - o.bytes_of("payload_bytes")))
+    add("predicted wire s", lambda o: f"{o.predicted_wire_s:.4f}")
+    add("measured s", lambda o: f"{o.measured_s:.4f}")
+    add("error %", lambda o: f"{100 * (o.measured_s / o.predicted_wire_s - 1):+.3f}")
+    add("valid", lambda o: "yes" if o.valid else "no")
     return table
 
 
@@ -277,7 +278,9 @@ def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
     payload = np.array([outcome.bytes_of("payload_bytes") for outcome in outcomes])
     below = np.zeros(len(outcomes))
     for name in BYTES[1:]:
-        share = 100 * np.array([outcome.bytes_of(name) for outcome in outcomes]) / payload
+        # What TCP counts and no link has carried is nothing to stack.
+        sizes = np.array([max(0.0, outcome.bytes_of(name)) for outcome in outcomes])
+        share = 100 * sizes / payload
         if share.any():
             label = name.removesuffix("_bytes")
             left.bar(places, share, 0.6, below, label=label, color=COLOURS[name])

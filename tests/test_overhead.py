@@ -79,6 +79,32 @@ def test_accounts_and_captures_hold_the_same_bytes(run: tuple[str, Path]) -> Non
     assert (in_round["handshake_bytes"].sum() > 0) == (choice in ("tls-per-transfer", "payload"))
 
 
+@pytest.mark.parametrize("transport", ["tcp", "grpc"])
+def test_what_a_queue_refused_was_not_carried(transport: str, tmp_path: Path) -> None:
+    """TCP counts a frame as sent also where the link's own queue drops it, as many under BBR."""
+    scenario, out = tmp_path / "small.yaml", tmp_path / "out"
+    scenario.write_text(SMALL.replace("200000", "2000000"))
+    choices = ("congestion_control=bbr", f"transport={transport}")
+    words = [w for choice in choices for w in ("--set", f"emulation.{choice}")]
+    run_testbed("run", scenario, *words, "--out", out, "--pcap-headers")
+    checks = json.loads((out / "manifest.json").read_text())["validity"]
+    (dropped,) = (c["value"] for c in checks if c["check"] == "dropped_frames")
+    assert dropped > 0.002
+    accounts = pd.read_parquet(out / "accounts.parquet")
+    booked = accounts.groupby(["client", "direction"])[list(BYTES)].sum()
+    for client, direction in booked.index:
+        books = booked.loc[client, direction]
+        source = f"10.0.{client}.{1 if direction == 'down' else 2}"
+        first, end = 0, 0
+        for f in frames(out / "pcap" / f"uav{client}.pcap"):
+            if f.source == source and f.data_bytes and f.sequence + f.data_bytes > end:
+                first, end = first + 1, f.sequence + f.data_bytes
+        # A frame or two may have been sent again in part; options of some frames are no headers.
+        assert books["header_bytes"] == pytest.approx(66 * first, abs=2 * 66)
+        assert abs(books["other_bytes"]) < 500
+        assert books["grpc_bytes"] < 2_000
+
+
 def test_the_waterfall_adds_up_to_the_measured_latency(run: tuple[str, Path]) -> None:
     _, out = run
     parts = pd.read_parquet(out / "waterfall.parquet").set_index("part")["seconds"]

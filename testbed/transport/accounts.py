@@ -1,43 +1,77 @@
 """What a node's side of a link has sent, frame by frame, by its own books and by the kernel's."""
 
+import fcntl
 import socket
 import struct
+import termios
 from dataclasses import dataclass, fields
 
 from testbed.wire import Header
 
+_UNACKED, _SACKED = 24, 28
 _TOTAL_RETRANS = 100
+_BYTES_ACKED = 120
 _SEGS_OUT = 136
 _DATA_SEGS_OUT = 156
-_BYTES_SENT = 200
-_INFO_BYTES = 216
+_DELIVERED = 192
+_BYTES_RETRANS = 208
+_DSACK_DUPS = 216
+_INFO_BYTES = 220
 """Offsets in `struct tcp_info` of linux/tcp.h, which only ever grows at its end."""
+_FIN_UNSENT = (1, 8)
+"""`tcpi_state` of connections that this side has not ended: ESTABLISHED, CLOSE_WAIT."""
 
 
 @dataclass(frozen=True)
 class TcpCount:
-    """What the kernel's TCP has sent on a connection (`tcp_info`), or between two moments."""
+    """What the kernel's TCP has sent on a connection (`tcp_info`), or between two moments.
 
-    segments: int = 0
-    """Frames of all kinds, also those that carry no data."""
-    data_segments: int = 0
-    """Frames with data, retransmitted ones too."""
+    TCP counts a frame as sent also where the link's own queue refuses it, and then again when it
+    tries anew, which is no retransmission to it. What a connection carries is therefore read from
+    what was acknowledged and what is still to be.
+    """
+
+    empty_segments: int = 0
+    """Frames without data."""
+    tried_segments: int = 0
+    """Frames with data for the first time, with those that the link's queue refused."""
+    taken_segments: int = 0
+    """The same without the refused, but with the frame that opened the connection, and one that
+    did nothing but end it."""
     data_bytes: int = 0
-    """Bytes of the stream, retransmitted ones too."""
+    """Bytes of the stream; of who opened the connection, one more."""
     resent_segments: int = 0
+    """Retransmissions."""
     resent_bytes: int = 0
 
     @classmethod
     def of(cls, sock: socket.socket) -> "TcpCount":
         """What a TCP socket has sent since it was connected."""
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        info, queued_bytes = b"", -1
+        # Until nothing was acknowledged meanwhile, so that the two belong together.
+        while (now_bytes := _queued_bytes(sock)) != queued_bytes:
+            queued_bytes = now_bytes
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         if len(info) < _INFO_BYTES:
             return cls()
+        unacked, sacked = struct.unpack_from("=II", info, _UNACKED)
         (resent,) = struct.unpack_from("=I", info, _TOTAL_RETRANS)
+        (acked_bytes,) = struct.unpack_from("=Q", info, _BYTES_ACKED)
         (segments,) = struct.unpack_from("=I", info, _SEGS_OUT)
         (data_segments,) = struct.unpack_from("=I", info, _DATA_SEGS_OUT)
-        sent_bytes, resent_bytes = struct.unpack_from("=QQ", info, _BYTES_SENT)
-        return cls(segments, data_segments, sent_bytes, resent, resent_bytes)
+        (delivered,) = struct.unpack_from("=I", info, _DELIVERED)
+        (resent_bytes,) = struct.unpack_from("=Q", info, _BYTES_RETRANS)
+        (twice,) = struct.unpack_from("=I", info, _DSACK_DUPS)
+        return cls(
+            empty_segments=segments - data_segments,
+            tried_segments=data_segments - resent,
+            # What the peer says it got twice, the kernel counts as delivered twice.
+            taken_segments=delivered - twice + unacked - sacked,
+            # The end of a stream counts as a byte.
+            data_bytes=acked_bytes + queued_bytes - (info[0] not in _FIN_UNSENT),
+            resent_segments=resent,
+            resent_bytes=resent_bytes,
+        )
 
     def __add__(self, other: "TcpCount") -> "TcpCount":
         """Both together."""
@@ -46,6 +80,12 @@ class TcpCount:
     def since(self, before: "TcpCount") -> "TcpCount":
         """What was sent since then."""
         return TcpCount(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
+
+
+def _queued_bytes(sock: socket.socket) -> int:
+    """What was given to a socket and is not acknowledged yet."""
+    (size,) = struct.unpack("=i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
+    return int(size)
 
 
 @dataclass
