@@ -178,8 +178,9 @@ def test_choices_that_cannot_be_are_refused_by_name(words, complaint, tmp_path: 
     scenario.write_text(SMALL)
     refused = run_testbed("run", scenario, *words, check=False)
     assert refused.returncode == 2
-    assert complaint in refused.stderr
-    assert len(refused.stderr.splitlines()) == 1
+    # Another emulation on this machine is worth a note, too.
+    (line,) = (x for x in refused.stderr.splitlines() if not x.startswith("testbed: note: "))
+    assert complaint in line
 
 
 def test_a_delay_needs_netem_and_is_there_where_the_kernel_has_it(tmp_path: Path) -> None:
