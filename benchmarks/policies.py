@@ -39,7 +39,7 @@ def played(name: str, rounds: int) -> dict[str, Any]:
     ):
         done = run(
             scenario, source, Path(folder), decide=policy(scenario, name), progress=show
-        ).to_json(scenario)
+        ).to_json()
     means = {
         kind: {
             "objective": fmean(round_["objective"] for round_ in done[kind]),
