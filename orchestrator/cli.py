@@ -151,6 +151,7 @@ def run(
     from orchestrator.files import check_writable, write_json
     from orchestrator.live import serve
     from orchestrator.policies import decider
+    from orchestrator.run import check_kernel
     from orchestrator.run import run as run_scenario
     from orchestrator.run_folder import run_folder
     from orchestrator.scenario import load
@@ -170,6 +171,7 @@ def run(
     capture: Literal["headers", "frames"] | None = "frames" if pcap else None
     if pcap_headers:
         capture = "headers"
+    check_kernel(parsed)
     decide = decider(parsed)
     if others := running():
         print(
