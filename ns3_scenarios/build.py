@@ -12,14 +12,18 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import IO, Any, Literal
 
 from ns3_scenarios.trace import ChannelError
 
 Models = Literal["channel", "packets"]
 """A folder of ``cpp/``."""
+
+BUILD_S = 600.0
+"""How long a build may take; it takes some seconds."""
 
 _SOURCES = Path(__file__).parent / "cpp"
 _LIBRARIES = {
@@ -62,7 +66,7 @@ def library(models: Models = "channel") -> Path:
         if built.exists():
             return built
         with (cache / "build.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _hold(lock)
             if not built.exists():
                 _build(command, sources, built)
         return built
@@ -90,7 +94,33 @@ def _command(compiler: str, version: str, wheel: Path, libraries: Sequence[str])
 
 def _identity(compiler: str) -> str:
     command = [compiler, "-dumpfullversion", "-dumpmachine"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return _run(command).stdout
+
+
+def _run(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=BUILD_S, **options
+        )
+    except subprocess.TimeoutExpired:
+        raise ChannelError(
+            f"waited {BUILD_S:g} s for g++, which builds the ns-3 models, to end"
+        ) from None
+
+
+def _hold(lock: IO[str]) -> None:
+    """Lock a file, as soon as no other process holds it."""
+    deadline = time.monotonic() + BUILD_S
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise ChannelError(
+                    f"waited {BUILD_S:g} s for another process that builds the ns-3 models: "
+                    f"it holds {lock.name}"
+                ) from None
+            time.sleep(0.1)
 
 
 def _cache() -> Path:
@@ -105,14 +135,7 @@ def _build(command: list[str], sources: list[Path], target: Path) -> None:
     unit = "".join(f'#include "{path}"\n' for path in sources)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         fresh = Path(folder) / target.name
-        made = subprocess.run(
-            [*command, "-o", str(fresh)],
-            input=unit,
-            env=os.environ | {"LC_ALL": "C"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        made = _run([*command, "-o", str(fresh)], input=unit, env=os.environ | {"LC_ALL": "C"})
         if made.returncode:
             errors = [line for line in made.stderr.splitlines() if "error" in line]
             reason = (errors or made.stderr.splitlines() or ["no message"])[0]

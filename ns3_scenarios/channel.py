@@ -7,7 +7,7 @@ from typing import Literal, Self
 import numpy as np
 
 from ns3_scenarios import build
-from ns3_scenarios.child import Child
+from ns3_scenarios.child import LAUNCH, Child, Launch
 from ns3_scenarios.mobility import Track
 from ns3_scenarios.trace import Array, ChannelTrace
 
@@ -59,12 +59,18 @@ class Ns3Channel:
     Args:
         settings: What decides the channel.
         track: Where the model that the settings name puts the UAVs.
+        launch: How ns-3's process is started.
 
     Raises:
         ChannelError: The ns-3 models cannot be built.
     """
 
-    def __init__(self, settings: ChannelSettings, track: Track | None = None):
+    def __init__(
+        self,
+        settings: ChannelSettings,
+        track: Track | None = None,
+        launch: Launch = LAUNCH,
+    ) -> None:
         self.settings = settings
         self._track = track
         self._trace = ChannelTrace(
@@ -73,7 +79,7 @@ class Ns3Channel:
             position_m=np.empty((self.uavs, 0, 3)),
             seed=settings.seed,
         )
-        self._child = Child("ns3_scenarios.process", build.library(), asdict(settings))
+        self._child = Child("ns3_scenarios.process", build.library(), asdict(settings), launch)
 
     @property
     def slot_s(self) -> float:

@@ -3,19 +3,40 @@
 ns-3 ends the process that it lives in where something is wrong, and a process has one simulator.
 """
 
-import contextlib
-import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from ns3_scenarios.trace import ChannelError
+
+ANSWER_S = 120.0
+"""How long ns-3 may take for an answer, or to take an order: it needs milliseconds, and seconds
+where a slot has very many packets."""
+ENDING_S = 10.0
+"""How long it may take to end once it says no more."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the process is started."""
+
+    within: Sequence[str] = ()
+    """Modules that are run first, each of which runs the next one."""
+    env: Mapping[str, str] | None = None
+    """Its environment; None: this process's."""
+
+
+LAUNCH = Launch()
+"""As any other process."""
 
 
 class Child:
@@ -26,17 +47,26 @@ class Child:
             "settings"}``.
         library: The built models.
         settings: Plain values.
+        launch: How it is started.
     """
 
-    def __init__(self, module: str, library: Path, settings: dict[str, Any]):
+    def __init__(
+        self, module: str, library: Path, settings: dict[str, Any], launch: Launch
+    ) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
+            [sys.executable, "-P", "-m", *launch.within, module],
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             process_group=0,  # Ctrl-C is the parent's to handle.
+            env=launch.env,
         )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
+        os.set_blocking(self._stdin.fileno(), False)
         self._finalizer = weakref.finalize(self, _end, self.process, self._stderr, os.getpid())
         start = {"library": str(library), "parent": os.getpid(), "settings": settings}
         self.send(json.dumps(start))
@@ -45,15 +75,15 @@ class Child:
         """Write a line, and the bytes that belong to it, to its stdin.
 
         Raises:
-            ChannelError: It ended; the message says how and what it said.
+            ChannelError: It ended; the message says how and what it said. Or it takes too long.
         """
-        stdin = self.process.stdin
-        assert stdin is not None
-        if stdin.closed:
+        if self._stdin.closed:
             raise ChannelError("ns-3's process was closed; it answers no more")
+        left = memoryview(line.encode() + b"\n" + data)
         try:
-            stdin.write(line.encode() + b"\n" + data)
-            stdin.flush()
+            while left:
+                self._await(self._stdin, select.POLLOUT, "take an order")
+                left = left[os.write(self._stdin.fileno(), left) :]
         except BrokenPipeError:
             raise self._died() from None
 
@@ -61,31 +91,47 @@ class Child:
         """Fill `place` from its stdout.
 
         Raises:
-            ChannelError: It ended; the message says how and what it said.
+            ChannelError: It ended; the message says how and what it said. Or it takes too long.
         """
-        stdout = self.process.stdout
-        assert isinstance(stdout, io.BufferedReader)
-        if stdout.readinto(place) != len(place):
-            raise self._died()
+        while place:
+            self._await(self._stdout, select.POLLIN, "answer")
+            count = os.readv(self._stdout.fileno(), [place])
+            if not count:
+                raise self._died()
+            place = place[count:]
 
     def receive_line(self) -> bytes:
-        """The next line of its stdout.
+        """The line of its stdout that answers what was sent last.
 
         Raises:
-            ChannelError: It ended; the message says how and what it said.
+            ChannelError: It ended; the message says how and what it said. Or it takes too long.
         """
-        assert self.process.stdout is not None
-        line: bytes = self.process.stdout.readline()
-        if not line.endswith(b"\n"):
-            raise self._died()
-        return line
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            self._await(self._stdout, select.POLLIN, "answer")
+            part = os.read(self._stdout.fileno(), 1 << 16)
+            if not part:
+                raise self._died()
+            line += part
+        return bytes(line)
 
     def close(self) -> None:
         """End the process."""
         self._finalizer()
 
+    def _await(self, stream: IO[bytes], event: int, what: str) -> None:
+        poll = select.poll()
+        poll.register(stream, event)
+        if not poll.poll(1000 * ANSWER_S):
+            self.close()  # What it says later would answer nobody.
+            raise ChannelError(f"waited {ANSWER_S:g} s for ns-3's process to {what}")
+
     def _died(self) -> ChannelError:
-        status = self.process.wait()
+        try:
+            status = self.process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
         self._stderr.seek(0)
         said = " ".join(self._stderr.read().decode(errors="replace").split())[-1000:]
         how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
@@ -98,6 +144,4 @@ def _end(process: "subprocess.Popen[bytes]", stderr: IO[bytes], owner: int) -> N
     process.kill()
     process.wait()
     for stream in (process.stdin, process.stdout, stderr):
-        # stdin may hold a request that the process did not live to read.
-        with contextlib.suppress(BrokenPipeError):
-            stream.close()  # type: ignore[union-attr]
+        stream.close()  # type: ignore[union-attr]

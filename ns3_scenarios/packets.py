@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from ns3_scenarios import build
-from ns3_scenarios.child import Child
+from ns3_scenarios.child import LAUNCH, Child, Launch
 
 CONGESTION_CONTROLS = ("cubic", "reno", "bbr")
 """By Linux's names: ns-3's TcpCubic and TcpLinuxReno, both starting slowly again after a pause as
@@ -83,14 +83,19 @@ class PacketNetwork:
     is finished at the old one. Messages of one direction of a link arrive in the order in which
     they were sent. Use as a context manager, or `close` it.
 
+    Args:
+        settings: What the links are like.
+        launch: How ns-3's process is started.
+
     Raises:
         ChannelError: The ns-3 models cannot be built.
     """
 
-    def __init__(self, settings: PacketSettings):
+    def __init__(self, settings: PacketSettings, launch: Launch = LAUNCH):
         plain = asdict(settings)
         plain["congestion_control"] = CONGESTION_CONTROLS.index(settings.congestion_control)
-        self._child = Child("ns3_scenarios.packets_process", build.library("packets"), plain)
+        library = build.library("packets")
+        self._child = Child("ns3_scenarios.packets_process", library, plain, launch)
         self._rates: tuple[list[float], list[float]] | None = None
         self._send: list[tuple[int, bool, int]] = []
 

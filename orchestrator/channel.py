@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
+from ns3_scenarios.child import Launch
 from ns3_scenarios.mobility import HIGHEST_M, HIGHEST_NLOS_M, Airspace, Model, Track
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, Replay, TraceError
 from orchestrator.scenario import GAUSS_MARKOV, Scenario
-from testbed import plugins
+from testbed import leftovers, plugins
 from testbed.errors import InputError
 
 
@@ -42,7 +43,12 @@ def ns3_source(scenario: Scenario) -> Ns3Channel:
         InputError: A mobility model refuses its parameters.
         ChannelError: ns-3 cannot be started, or the model put a UAV where there is no channel.
     """
-    return Ns3Channel(channel_settings(scenario), _track(scenario))
+    return Ns3Channel(channel_settings(scenario), _track(scenario), ns3_launch())
+
+
+def ns3_launch() -> Launch:
+    """ns-3's process can do no more than compute, and bears the mark of this one."""
+    return Launch(("testbed.confined",), leftovers.marked())
 
 
 def _track(scenario: Scenario) -> Track | None:

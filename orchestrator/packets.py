@@ -21,6 +21,7 @@ import numpy as np
 
 from ns3_scenarios.packets import CONGESTION_CONTROLS, Counts, PacketNetwork, PacketSettings
 from ns3_scenarios.trace import ChannelSource
+from orchestrator.channel import ns3_launch
 from orchestrator.emulate import shape_of
 from orchestrator.engine import round_of_spans
 from orchestrator.plan import (
@@ -114,7 +115,7 @@ def play(
     def show(seconds: float) -> None:
         progress(f"ns-3, round {len(done) + 1} of {scenario.rounds}", seconds, seconds)
 
-    with PacketNetwork(settings) as network:
+    with PacketNetwork(settings, ns3_launch()) as network:
         for index in range(scenario.rounds):
             if decide is None:
                 allocation = fixed_allocation(scenario)

@@ -142,6 +142,16 @@ def forbid_writing(*writable: str | Path) -> None:
         os.close(rules)
 
 
+def confine(*writable: str | Path) -> None:
+    """Give up all capabilities, and all opening of files for writing where the kernel has Landlock.
+
+    See `drop_privileges` and `forbid_writing`.
+    """
+    drop_privileges()
+    with contextlib.suppress(OSError):
+        forbid_writing(*writable)
+
+
 def raise_open_files() -> None:
     """Use the hard limit of open files: a world with many nodes needs several a node."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,5 +1,6 @@
 """The library of ns-3 models: built once, whole or not at all."""
 
+import fcntl
 import os
 import shutil
 import stat
@@ -90,6 +91,29 @@ def test_failed_build_leaves_nothing(
     assert cached(tmp_path) == [".lock"]
     monkeypatch.delenv("FAKE_FAILS")
     assert build.library().exists()
+
+
+def test_a_compiler_that_does_not_end_is_given_up(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "bin" / "g++"
+    compiler.write_text("#!/bin/sh\nexec sleep 1000\n")
+    monkeypatch.setattr(build, "BUILD_S", 0.1)
+    with pytest.raises(ChannelError, match=r"^waited 0.1 s for g\+\+.*to end$"):
+        build.library()
+
+
+def test_another_process_that_builds_for_ever_is_named(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "cache" / "uav-sfl-testbed" / "build.lock"
+    lock.parent.mkdir(parents=True)
+    monkeypatch.setattr(build, "BUILD_S", 0.2)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ChannelError, match=f"another process that builds.*{lock}"):
+            build.library()
+    assert builds(log) == 0
 
 
 def test_missing_compiler_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 
 from ns3_scenarios import channel as module
+from ns3_scenarios import child
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.trace import ChannelError, ChannelTrace
+from orchestrator.channel import ns3_source
+from orchestrator.scenario import validate
+from testbed import leftovers
 
 SETTINGS = ChannelSettings(
     ring_m=[(100.0, 550.0)] * 2 + [(820.0, 1000.0)] * 3,
@@ -165,6 +169,39 @@ def test_an_interrupt_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
             source.trace(20)
 
 
+def tell(process: child.Child, data: bytes) -> bytes:
+    process.send("10", data)
+    return process.receive_line()
+
+
+@pytest.mark.parametrize(("what", "data"), [("answer", b""), ("take an order", bytes(1 << 20))])
+def test_a_process_that_stands_still_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, what: str, data: bytes
+) -> None:
+    with Ns3Channel(SETTINGS) as source:
+        source.trace(10)
+        process = source._child.process
+        process.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(child, "ANSWER_S", 0.1)
+        with pytest.raises(ChannelError, match=f"^waited 0.1 s for ns-3's process to {what}$"):
+            tell(source._child, data)
+        assert process.poll() == -signal.SIGKILL
+        with pytest.raises(ChannelError, match="closed"):
+            source.trace(11)
+
+
+def test_a_process_that_says_no_more_but_does_not_end_is_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mute.py").write_text("import os, time\nos.close(1)\ntime.sleep(1000)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(child, "ENDING_S", 0.1)
+    mute = child.Child("mute", tmp_path, {}, child.LAUNCH)
+    with pytest.raises(ChannelError, match="SIGKILL"):
+        mute.receive_line()
+    mute.close()
+
+
 def test_close_ends_the_process_and_may_be_repeated() -> None:
     source = Ns3Channel(SETTINGS)
     trace = source.trace(10)
@@ -184,7 +221,7 @@ def test_forgotten_channel_takes_its_process_along() -> None:
 
 
 ORPHANAGE = """
-import os, sys, time
+import os, signal, sys, time
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 source = Ns3Channel(ChannelSettings(ring_m=[(100, 550)] * 3, seed=1))
 source.trace(10)
@@ -192,12 +229,14 @@ if "busy" in sys.argv:  # more than the pipe holds, and nobody reads
     source._child.send("1000000")
 if "forked" in sys.argv and not (sibling := os.fork()):
     time.sleep(60)  # holds the pipes open
+if "stopped" in sys.argv:
+    source._child.process.send_signal(signal.SIGSTOP)
 print(source._child.process.pid, sibling if "forked" in sys.argv else 0, flush=True)
 time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("how", ["idle", "busy", "forked", "busy forked"])
+@pytest.mark.parametrize("how", ["idle", "busy", "forked", "busy forked", "stopped"])
 def test_process_never_outlives_its_parent(how: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", ORPHANAGE, *how.split()], stdout=subprocess.PIPE, text=True
@@ -213,6 +252,31 @@ def test_process_never_outlives_its_parent(how: str) -> None:
             os.close(handle)
             if sibling:
                 os.kill(sibling, signal.SIGKILL)
+
+
+def test_a_run_s_process_bears_its_mark_and_can_do_no_more_than_compute() -> None:
+    scenario = validate({"uavs": {"tx_power_w": [1]}, "workload": {"compute": "none"}}, "test")
+    with ns3_source(scenario) as source:
+        source.trace(10)
+        place = Path(f"/proc/{source._child.process.pid}")
+        environment = (place / "environ").read_bytes().split(b"\0")
+        status = (place / "status").read_text()
+    assert f"{leftovers.VARIABLE}={leftovers.mark()}".encode() in environment
+    about = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert about["NoNewPrivs"] == "1"
+    assert {about[kind] for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
+
+
+def test_a_confined_module_writes_into_nothing_but_what_is_open(tmp_path: Path) -> None:
+    (tmp_path / "writer.py").write_text("print(open(__file__, 'a'))")
+    writer = subprocess.run(
+        [sys.executable, "-m", "testbed.confined", "writer"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[1]}"},
+        capture_output=True,
+        text=True,
+    )
+    assert "PermissionError" in writer.stderr
+    assert not writer.stdout
 
 
 def test_a_fork_does_not_end_the_process() -> None:

@@ -348,9 +348,7 @@ class _Node:
         linux.enter(self.namespace)
         for namespace in namespaces:
             os.close(namespace)
-        linux.drop_privileges()
-        with contextlib.suppress(OSError):
-            linux.forbid_writing(*self.writable)
+        linux.confine(*self.writable)
         if isinstance(self.program, list):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.execvp(self.program[0], self.program)
