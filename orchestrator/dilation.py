@@ -11,6 +11,7 @@ asks of the cores is not foreseen; the run's validity tells.
 import heapq
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ from orchestrator.plan import (
 )
 from orchestrator.predict import longer, predict, simulate_on
 from orchestrator.scenario import Scenario
+from testbed import leftovers
 from testbed.errors import RunError
 from testbed.timeline import CB, CF, S
 from workloads.profile import SplitProfile
@@ -315,13 +317,17 @@ def measure(scenario: Scenario, profile: SplitProfile) -> Speeds:
     )
 
 
+MEASURE_S = 600.0
+"""How long a program may take for an answer: it loads a model, or repeats a step for a while."""
+
+
 def _program() -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "workloads.speed"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**leftovers.marked(), "OMP_NUM_THREADS": "1"},
     )
 
 
@@ -333,6 +339,12 @@ def _tell(program: "subprocess.Popen[str]", what: object) -> None:
 
 def _hear(program: "subprocess.Popen[str]") -> dict[str, Any]:
     assert program.stdout is not None
+    poll = select.poll()
+    poll.register(program.stdout, select.POLLIN)
+    if not poll.poll(1000 * MEASURE_S):
+        raise RunError(
+            f"emulation.dilation: waited {MEASURE_S:g} s for a program that times the real work"
+        )
     line = program.stdout.readline()
     if not line:
         raise RunError("emulation.dilation: the real work failed while it was measured")

@@ -36,6 +36,8 @@ HEADERS_BYTES = 14 + 60 + 60
 """The longest headers that a frame may have."""
 MOST_BYTES = 1 << 18
 BUFFER_BYTES = 1 << 20
+END_S = 60.0
+"""How long what is in the ring may take to be written."""
 
 _SOL_PACKET = 263
 _RX_RING, _STATISTICS, _VERSION, _VNET_HDR = 5, 6, 10, 15
@@ -114,12 +116,19 @@ class Capture:
         """Write what has come until now, and end.
 
         Raises:
-            OSError: The process failed.
+            OSError: The process failed, or takes too long.
         """
         os.close(self._open)
+        poll = select.poll()
+        poll.register(self._result, select.POLLIN)
+        in_time = poll.poll(1000 * END_S)
+        if not in_time:
+            os.kill(self._process, signal.SIGKILL)
         with open(self._result, "rb") as result:  # noqa: PTH123
             text = result.read()
         os.waitpid(self._process, 0)
+        if not in_time:
+            raise OSError(f"waited {END_S:g} s for the capture's process to write its files")
         if not text:
             raise OSError("the capture has failed")
         return Captured(**json.loads(text))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from testbed import linux
 from testbed.errors import RunError
 
 _LENGTHS = struct.Struct("!II")
@@ -20,7 +21,14 @@ _CHUNK = 1 << 16
 _DESCRIPTORS_AT_ONCE = 200
 """The kernel passes at most 253 a message."""
 
+PATIENCE_S = 60.0
+"""How long the other side may take nothing of a message, or give nothing that is due at once."""
+
 Message = tuple[dict[str, Any], bytes]
+
+
+class NoAnswer(RunError):
+    """The other side is there, but takes or gives nothing."""
 
 
 class ControlSocket:
@@ -31,6 +39,8 @@ class ControlSocket:
         self._buffer = bytearray()
         self._closed = False
         stream.setblocking(True)
+        # Of sending alone, which a time limit of Python's is not.
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, linux.timeval(PATIENCE_S))
 
     def fileno(self) -> int:
         """For `select`."""
@@ -41,16 +51,21 @@ class ControlSocket:
         self._socket.close()
 
     def send(self, header: dict[str, Any], blob: bytes | memoryview = b"") -> None:
-        """Send one message; waits while the other side does not read.
+        """Send one message; waits a while for the other side to read.
 
         Raises:
             RunError: The other side is gone.
+            NoAnswer: It reads nothing.
         """
         text = json.dumps(header).encode()
         try:
             self._socket.sendall(_LENGTHS.pack(len(text), len(blob)) + text)
             if blob:
                 self._socket.sendall(blob)
+        except BlockingIOError:
+            raise NoAnswer(
+                f"control socket: waited {PATIENCE_S:g} s for the other side to read"
+            ) from None
         except OSError as error:
             raise RunError(f"control socket: {error.strerror}") from None
 
@@ -105,15 +120,25 @@ class ControlSocket:
 
         Raises:
             RunError: The other side is gone.
+            NoAnswer: It passes none on.
         """
         found: list[int] = []
         while len(found) < count:
-            data, part, _, _ = socket.recv_fds(self._socket, 1, _DESCRIPTORS_AT_ONCE)
+            there = readable(self._socket, PATIENCE_S)
+            data, part, _, _ = (
+                socket.recv_fds(self._socket, 1, _DESCRIPTORS_AT_ONCE)
+                if there
+                else (b"", [], 0, None)
+            )
             found += part
             if not data:
                 for descriptor in found:
                     os.close(descriptor)
-                raise RunError("control socket: the other side is gone")
+                if there:
+                    raise RunError("control socket: the other side is gone")
+                raise NoAnswer(
+                    f"control socket: waited {PATIENCE_S:g} s for the other side to pass files on"
+                )
         return found
 
 

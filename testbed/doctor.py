@@ -25,6 +25,7 @@ _QDISCS = ("htb", "tbf", "bfifo", "netem", "fq", "fq_codel")
 _SLEEPS = 200
 _LATE_S = 1e-3
 _PROBE_TIMEOUT_S = 60
+_TOOL_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True)
@@ -279,19 +280,29 @@ def _plugins() -> list[Finding]:
 
 
 def _first_line(command: list[str]) -> str:
-    found = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    try:
+        found = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"waited {_TOOL_TIMEOUT_S} s for {command[0]}"
     return (found.stdout.splitlines() or [""])[0]
 
 
 def _probe() -> dict[str, Any]:
     """What the probing process found out in namespaces that end with it."""
-    found = subprocess.run(
-        [sys.executable, "-m", __name__],
-        capture_output=True,
-        text=True,
-        timeout=_PROBE_TIMEOUT_S,
-        check=True,
-    )
+    try:
+        found = subprocess.run(
+            [sys.executable, "-m", __name__],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(
+            f"doctor: waited {_PROBE_TIMEOUT_S} s for the process that tries what namespaces allow"
+        ) from None
     result: dict[str, Any] = json.loads(found.stdout)
     return result
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed import linux
-from testbed.capture import Capture, Captured
+from testbed.capture import END_S, Capture, Captured
 from testbed.clock import EmulatedClock
-from testbed.control import ControlSocket
+from testbed.control import ControlSocket, NoAnswer
 from testbed.errors import RunError
 from testbed.fabric import BS_DEVICE_BASE, Fabric, Site, device_counts, limit_packets, wire
 from testbed.netlink import Batch
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+ANSWER_S = 30.0
+"""How long the injector's process may take for an answer; it needs milliseconds."""
 SPIN_NS = 150_000
 """The last stretch before a boundary is spent awake: a sleeper may wake that much too late."""
 
@@ -462,7 +464,7 @@ class Injector:
         """
         with self._lock:
             self._send("end_capture")
-            found = self._await("captured")
+            found = self._await("captured", END_S + ANSWER_S)
             return Captured(found["frames"], found["missed_packets"])
 
     def stop(self) -> None:
@@ -509,26 +511,30 @@ class Injector:
     def _send(self, do: str, blob: bytes = b"", **fields: Any) -> None:
         try:
             self._control.send({"do": do, **fields}, blob)
+        except NoAnswer as error:
+            raise RunError(f"injector: its process takes no order ({error})") from None
         except RunError:
             self._collect(0)
             raise RunError("injector: its process is gone") from None
 
-    def _await(self, event: str, timeout_s: float = 30) -> dict[str, Any]:
+    def _await(self, event: str, timeout_s: float | None = None) -> dict[str, Any]:
+        timeout_s = ANSWER_S if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
             for index, found in enumerate(self._events):
                 if found["event"] == event:
                     return self._events.pop(index)
-            self._collect(deadline - time.monotonic())
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise RunError(f"injector: waited {timeout_s:g} s for {event!r} from its process")
+            self._collect(left_s)
 
     def _collect(self, timeout_s: float) -> None:
-        """Take in events: all that are there, or the first one to come within a time."""
+        """Take in the events that come within a time: the first, and all that are there then."""
         try:
             message = self._control.receive(timeout_s)
         except RunError:
             raise RunError("injector: its process is gone") from None
-        if message is None and timeout_s > 0:
-            raise RunError("injector: it does not answer")
         while message:
             header, blob = message
             if header["event"] == "error":

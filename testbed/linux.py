@@ -152,6 +152,11 @@ def confine(*writable: str | Path) -> None:
         forbid_writing(*writable)
 
 
+def timeval(duration_s: float) -> bytes:
+    """A duration as socket options take it, on machines where its seconds have 64 bits."""
+    return struct.pack("=qq", *divmod(round(1e6 * duration_s), 1_000_000))
+
+
 def raise_open_files() -> None:
     """Use the hard limit of open files: a world with many nodes needs several a node."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -4,10 +4,13 @@ A network namespace has one socket, opened inside it and kept: a socket stays in
 where it was created. Messages are built beforehand, so that setting a rate costs one `sendmsg`.
 """
 
+import errno
 import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+
+from testbed import linux
 
 NEWLINK, GETLINK = 16, 18
 NEWADDR = 20
@@ -26,6 +29,8 @@ _HEADER = struct.Struct("=IHHII")
 _NUMBER = struct.Struct("=I")
 _BATCH_BYTES = 64 * 1024
 """Well below the default socket buffer."""
+ANSWER_S = 10.0
+"""How long the kernel may take for an answer; it has given it when sending returns."""
 
 
 class NetlinkError(OSError):
@@ -107,6 +112,7 @@ class Netlink:
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._socket.bind((0, 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, linux.timeval(ANSWER_S))
         self._sent = 0
 
     def __enter__(self) -> "Netlink":
@@ -157,7 +163,12 @@ class Netlink:
                 yield found
 
     def _receive(self) -> Iterable[tuple[int, int, bytes]]:
-        data = self._socket.recv(1 << 18)
+        try:
+            data = self._socket.recv(1 << 18)
+        except BlockingIOError:
+            raise OSError(
+                errno.ETIMEDOUT, f"waited {ANSWER_S:g} s for the kernel to answer over netlink"
+            ) from None
         at = 0
         found = []
         while at < len(data):

@@ -58,15 +58,15 @@ class NodeControl:
             raise NodeFailed(message["reason"])
         return message
 
-    def receive(self, timeout_s: float | None = None) -> Message:
-        """Wait for the next message.
+    def receive(self, timeout_s: float | None = None, due: str = "an order") -> Message:
+        """Wait for the next message; without a limit as long as the other side lives.
 
         Raises:
             ControlLost: Nothing came within `timeout_s`, or the other side is gone or has failed.
         """
         message = self.take(timeout_s)
         if message is None:
-            raise ControlLost(f"no answer within {timeout_s:g} s")
+            raise ControlLost(f"waited {timeout_s:g} s for {due}")
         return message
 
     def expect(self, kind: str, timeout_s: float | None = None) -> Message:
@@ -75,7 +75,7 @@ class NodeControl:
         Raises:
             ControlLost: As `receive`, or another kind came.
         """
-        message = self.receive(timeout_s)
+        message = self.receive(timeout_s, repr(kind))
         if message["kind"] != kind:
             raise ControlLost(f"{message['kind']!r} came where {kind!r} was due")
         return message

@@ -101,7 +101,7 @@ class World:
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 if not ready:
                     missing = ", ".join(name for name in self._listeners if name not in streams)
-                    raise RunError(f"not connected after {timeout_s:g} s: {missing}")
+                    raise RunError(f"waited {timeout_s:g} s for {missing} to connect")
                 for key, _ in ready:
                     if key.data:
                         streams[key.data], _ = self._listeners[key.data].accept()

@@ -99,7 +99,9 @@ def start(
         )
         answer = news.receive(START_TIMEOUT_S)
         if answer is None:
-            raise RunError(f"namespace runtime: not ready after {START_TIMEOUT_S} s")
+            raise RunError(
+                f"namespace runtime: waited {START_TIMEOUT_S} s for its first process to be ready"
+            )
         if error := answer[0].get("error"):
             raise RunError(f"namespace runtime: {error}")
         news.send({"descriptors": len(nodes)})
