@@ -1,6 +1,7 @@
 """The links: rates slot by slot, outages, phases, counters, and nothing else on the wire."""
 
 import math
+import os
 import time
 
 import numpy as np
@@ -217,7 +218,7 @@ def test_what_a_node_may(small, fresh):
     assert facts["no_new_privileges"] == "1"
     assert facts["interfaces"] == ["bs", "lo"]
     assert facts["congestion_control"] == ["cubic"]
-    assert facts["scheduling"] == [0, 0]
+    assert facts["scheduling"] == [os.SCHED_OTHER, os.getpriority(os.PRIO_PROCESS, 0)]
     assert small.ask("bs", "facts")["interfaces"] == ["lo", "uav1", "uav2"]
 
 
