@@ -35,6 +35,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. workload.split=3."),
 ]
+Rounds = Annotated[int | None, typer.Option(min=1, help="In place of the scenario's.")]
 TraceFile = Annotated[
     Path | None, typer.Option("--trace", metavar="T.npz", help="Replay this channel trace.")
 ]
@@ -85,7 +86,7 @@ def trace(
 def predict(
     scenario: ScenarioFile,
     trace_file: TraceFile = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="In place of the scenario's.")] = None,
+    rounds: Rounds = None,
     overrides: Overrides = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -123,7 +124,7 @@ def predict(
 def run(
     scenario: ScenarioFile,
     trace_file: TraceFile = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="In place of the scenario's.")] = None,
+    rounds: Rounds = None,
     overrides: Overrides = None,
     json_file: JsonFile = None,
     output: Annotated[
@@ -219,7 +220,7 @@ def run(
 def overhead(
     scenario: ScenarioFile,
     trace_file: TraceFile = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="In place of the scenario's.")] = None,
+    rounds: Rounds = None,
     overrides: Overrides = None,
     sweep: Annotated[
         str | None,
@@ -310,7 +311,7 @@ def theory(
 def opinions(
     scenario: ScenarioFile,
     trace_file: TraceFile = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="In place of the scenario's.")] = None,
+    rounds: Rounds = None,
     overrides: Overrides = None,
     json_file: JsonFile = None,
     output: Annotated[

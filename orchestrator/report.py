@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import yaml
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from ns3_scenarios.trace import ChannelTrace, TraceError
@@ -707,7 +707,11 @@ def write_report(run_dir: Path) -> Path:
 def render_page(template: str, scripts: Iterable[str], chart_data: Any, **context: Any) -> str:
     """A page that needs nothing but itself, of a template, scripts and what these draw."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {
         "seconds": seconds,
@@ -719,7 +723,7 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
     }
     script = "".join(_source(f"{name}.js") for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.from_string(_source(template)).render(
+    return environment.get_template(template).render(
         style=Markup(_source("report.css")),
         script=Markup(script),
         script_hash=digest,

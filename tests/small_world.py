@@ -5,6 +5,7 @@ it saw as JSON, and then waits: for tests that run it as another user or kill it
 """
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -176,4 +177,6 @@ def main(runtime: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
+    # A shell's background jobs, and what they start, inherit that Ctrl-C is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main(*sys.argv[1:])
