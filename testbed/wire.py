@@ -231,7 +231,7 @@ def receive_into(sock: socket.socket, place: memoryview) -> int:
     while len(place):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(len(place), PIECE_BYTES))
         if not ready.poll(None if timeout_s is None else 1000 * timeout_s):
-            raise ConnectionLost("nothing came in time")
+            raise ConnectionLost(f"nothing came for {timeout_s:g} s")
         try:
             count, notes, _, _ = sock.recvmsg_into([place], _NOTE_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:

@@ -10,13 +10,15 @@ carries them, and over how many connections, is the scenario's choice:
   for every transfer, its receipt goes back on it, and then it is closed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from testbed.transport.accounts import Counts
-from testbed.wire import Buffer, Header, Kind
+from testbed.wire import Buffer, ConnectionLost, Header, Kind
 
+BASE_STATION = "the base station"
 Transport = Literal["tcp", "tls", "grpc"]
 Connection = Literal["kept", "per-transfer"]
 
@@ -40,6 +42,8 @@ class Manner:
     """The run's, in hex digits: who does not know it is refused."""
     timeout_s: float
     """Real seconds after which waiting for a peer gives up."""
+    meeting_s: float = 60.0
+    """Real seconds within which all UAVs have presented themselves."""
     transport: Transport = "tcp"
     connection: Connection = "kept"
     nagle: bool = False
@@ -102,17 +106,17 @@ def accept(
         clients: How many UAVs to wait for; they count from 1.
         listening: Called when UAVs may connect.
 
+    Whoever is none of them, or says nothing, is turned away, and takes nobody's place.
+
     Raises:
         ConnectionLost: Someone did not come in time.
-        WireError: A peer is none of the run's.
     """
     if manner.transport == "grpc":
-        from testbed.transport import rpc
-
-        return dict(rpc.accept(manner, address, clients, listening))
-    from testbed.transport import streams
-
-    return dict(streams.accept(manner, address, clients, listening))
+        from testbed.transport.rpc import accept
+    else:
+        from testbed.transport.streams import accept
+    links = accept(manner, address, clients, listening)
+    return {client: _Named(link, f"uav{client}") for client, link in links.items()}
 
 
 def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
@@ -122,9 +126,42 @@ def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
         ConnectionLost: The base station does not answer.
     """
     if manner.transport == "grpc":
-        from testbed.transport import rpc
+        from testbed.transport.rpc import connect
+    else:
+        from testbed.transport.streams import connect
+    with _naming(BASE_STATION, "HELLO"):
+        return _Named(connect(manner, client, server), BASE_STATION)
 
-        return rpc.connect(manner, client, server)
-    from testbed.transport import streams
 
-    return streams.connect(manner, client, server)
+class _Named:
+    """A link that says whose it is where the peer is lost."""
+
+    def __init__(self, link: Link, peer: str):
+        self._link = link
+        self._peer = peer
+        self._kind = ""
+        self.count, self.close = link.count, link.close
+
+    def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
+        """See `Link`."""
+        with _naming(self._peer, header.kind.name):
+            self._link.send(header, extra, payload)
+
+    def receive_header(self, due: Kind) -> Header:
+        """See `Link`."""
+        self._kind = due.name
+        with _naming(self._peer, self._kind):
+            return self._link.receive_header(due)
+
+    def receive_into(self, place: memoryview) -> int:
+        """See `Link`."""
+        with _naming(self._peer, self._kind):
+            return self._link.receive_into(place)
+
+
+@contextmanager
+def _naming(peer: str, kind: str) -> Iterator[None]:
+    try:
+        yield
+    except ConnectionLost as lost:
+        raise ConnectionLost(f"{kind} and {peer}: {lost}") from None

@@ -25,6 +25,7 @@ import grpc
 from testbed import wire
 from testbed.transport import Link, Manner
 from testbed.transport.accounts import Counts, TcpCount
+from testbed.transport.callers import Callers, Meeting
 from testbed.wire import Buffer, ConnectionLost, Header, Kind, WireError
 
 METHOD = "/testbed.Wire/Exchange"
@@ -33,6 +34,8 @@ OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
 ]
+IDLE_MS = 60_000
+"""After so long the base station closes a connection without a stream: no UAV's has none."""
 
 
 class RpcLink:
@@ -76,7 +79,7 @@ class RpcLink:
         try:
             received = self._incoming.get(timeout=self._timeout_s)
         except queue.Empty:
-            raise ConnectionLost("nothing came in time") from None
+            raise ConnectionLost(f"nothing came for {self._timeout_s:g} s") from None
         if isinstance(received, str):
             raise ConnectionLost(received)
         self._arrived_ns, message = received
@@ -134,48 +137,57 @@ def accept(
 ) -> dict[int, Link]:
     """See `testbed.transport.accept`."""
     token = bytes.fromhex(manner.token)
-    arrivals: queue.SimpleQueue[tuple[int, RpcLink] | WireError] = queue.SimpleQueue()
+    callers = Callers(clients)
+    meeting: Meeting[RpcLink] = Meeting(range(1, clients + 1))
 
     def exchange(messages: Iterator[bytes], about: grpc.ServicerContext) -> Iterator[bytes]:
-        try:
-            greeting = next(messages)
-            header = Header.unpack(greeting[: wire.HEADER_BYTES])
-            header.expect(Kind.HELLO, 0, 0, len(token))
-            if not hmac.compare_digest(greeting[wire.HEADER_BYTES :], token):
-                raise WireError("token: a peer does not know this run's token")
-        except WireError as error:
-            arrivals.put(error)
-            return iter(())
-        link = RpcLink(manner.timeout_s, _greeting(header.client, 0, accepted=1))
-        host, _, port = about.peer().removeprefix("ipv4:").rpartition(":")
-        link.start(messages, (host, int(port)))
-        arrivals.put((header.client, link))
-        return link.outgoing()
+        address = about.peer().removeprefix("ipv4:")
+
+        def heard() -> Iterator[bytes]:
+            client = _greeted(messages, token)
+            meeting.claim(client)
+            link = RpcLink(manner.timeout_s, _greeting(client, 0, accepted=1))
+            host, _, port = address.rpartition(":")
+            link.start(messages, (host, int(port)))
+            meeting.come(client, link)
+            return link.outgoing()
+
+        return callers.let_in(address, about.cancel, heard) or iter(())
 
     handler = grpc.stream_stream_rpc_method_handler(exchange)
     _, service, method = METHOD.split("/")
     server = grpc.server(
         _Threads(),
         handlers=[grpc.method_handlers_generic_handler(service, {method: handler})],
-        options=[*OPTIONS, ("grpc.so_reuseport", 0)],
+        options=[*OPTIONS, ("grpc.so_reuseport", 0), ("grpc.max_connection_idle_ms", IDLE_MS)],
     )
     host, port = address
     server.add_insecure_port(f"{host}:{port}")
     server.start()
     listening()
-    links: dict[int, Link] = {}
-    while len(links) < clients:
-        try:
-            arrival = arrivals.get(timeout=manner.timeout_s)
-        except queue.Empty:
-            raise ConnectionLost("not every UAV has come in time") from None
-        if isinstance(arrival, WireError):
-            raise arrival
-        client, link = arrival
-        if not 1 <= client <= clients or client in links:
-            raise WireError(f"client: {client} is not one that is due")
-        links[client] = _Served(link, server)
+    links: dict[int, Link] = {
+        client: _Served(link, server) for client, link in meeting.all(manner.meeting_s)
+    }
+    callers.shut()
     return links
+
+
+def _greeted(messages: Iterator[bytes], token: bytes) -> int:
+    """Who calls.
+
+    Raises:
+        ConnectionLost: Someone who ends the call, or whose call was ended.
+        WireError: Someone who does not know the token.
+    """
+    try:
+        greeting = next(messages)
+    except (grpc.RpcError, StopIteration):
+        raise ConnectionLost("the call has ended") from None
+    header = Header.unpack(greeting[: wire.HEADER_BYTES])
+    header.expect(Kind.HELLO, 0, 0, len(token))
+    if not hmac.compare_digest(greeting[wire.HEADER_BYTES :], token):
+        raise WireError("token: a peer does not know this run's token")
+    return header.client
 
 
 class _Served:
@@ -194,9 +206,9 @@ def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
     token = bytes.fromhex(manner.token)
     size = wire.HEADER_BYTES + len(token)
     try:
-        grpc.channel_ready_future(channel).result(timeout=manner.timeout_s)
+        grpc.channel_ready_future(channel).result(timeout=manner.meeting_s)
     except grpc.FutureTimeoutError:
-        raise ConnectionLost("the base station does not answer") from None
+        raise ConnectionLost(f"no answer for {manner.meeting_s:g} s") from None
     link = RpcLink(manner.timeout_s, _greeting(client, size, opened=1))
     hello = Header(Kind.HELLO, client, 0, 0, 0, len(token), 0.0, 0.0)
     link._outgoing.put(hello.pack() + token)

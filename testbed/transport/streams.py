@@ -1,5 +1,6 @@
 """Frames on byte streams, TCP's own or within TLS, over one connection a link or one a transfer."""
 
+import contextlib
 import hmac
 import queue
 import socket
@@ -8,11 +9,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from testbed import wire
 from testbed.transport import Identity, Link, Manner
 from testbed.transport.accounts import Counts, TcpCount
+from testbed.transport.callers import Callers, Meeting
 from testbed.transport.tls import TlsStream, context, name_of
 from testbed.wire import (
     GREETING_BYTES,
@@ -235,7 +237,7 @@ class PerTransferLink:
         try:
             call = calls.get(timeout=self._timeout_s)
         except queue.Empty:
-            raise ConnectionLost("nothing came in time") from None
+            raise ConnectionLost(f"nothing came for {self._timeout_s:g} s") from None
         if isinstance(call, Exception):
             raise call
         stream = call.stream if isinstance(call, _Call) else call
@@ -280,33 +282,35 @@ def accept(
 ) -> dict[int, Link]:
     """See `testbed.transport.accept`."""
     listener = _listen(address)
-    listener.settimeout(manner.timeout_s)
-    listening()
+    callers = Callers(clients)
+    meeting: Meeting[_Caller] = Meeting(range(1, clients + 1))
     kept: dict[int, Link] = {}
     single: dict[int, PerTransferLink] = {}
-    while len(kept) + len(single) < clients:
-        try:
-            sock, (host, _) = listener.accept()
-        except TimeoutError:
-            raise ConnectionLost("not every UAV has come in time") from None
-        stream = _stream(sock, manner, None)
-        client, port = _greeted(stream, manner)
-        if not 1 <= client <= clients or client in kept or client in single:
-            raise WireError(f"client: {client} is not one that is due")
+
+    def enter(client: int, caller: _Caller) -> None:
+        if link := single.get(client):
+            link.arrivals.put(caller.stream)
+        else:
+            meeting.claim(client)
+            meeting.come(client, caller)
+
+    _answer(listener, manner, callers, enter)
+    listening()
+    for client, (stream, at) in meeting.all(manner.meeting_s):
         if manner.connection == "kept":
             kept[client] = KeptLink(stream, _greeting_counts(client, accepted=1))
         else:
             single[client] = PerTransferLink(
-                lambda k=client, at=(host, port): _dial(manner, k, at),  # type: ignore[misc]
+                lambda k=client, at=at: _dial(manner, k, at),  # type: ignore[misc]
                 _greeting(manner, BASE_STATION),
                 manner.timeout_s,
                 _Call(stream, _greeting_counts(client, accepted=1)),
             )
     if not single:
+        callers.shut()
+        _shut(listener)
         listener.close()
-        return kept
-    _answer(listener, manner, single)
-    return dict(single)
+    return kept or dict(single)
 
 
 def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
@@ -326,7 +330,13 @@ def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
         manner.timeout_s,
         _Call(stream, _greeting_counts(client, opened=1)),
     )
-    _answer(listener, manner, {BASE_STATION: link})
+
+    def enter(client: int, caller: _Caller) -> None:
+        if client != BASE_STATION:
+            raise WireError(f"client: {client} is not the base station")
+        link.arrivals.put(caller.stream)
+
+    _answer(listener, manner, Callers(1), enter)
     return link
 
 
@@ -345,22 +355,52 @@ def _listen(address: tuple[str, int]) -> socket.socket:
     return listener
 
 
-def _answer(listener: socket.socket, manner: Manner, links: dict[int, PerTransferLink]) -> None:
-    """Greet whoever calls from now on, each in a thread of its own, and tell its link."""
+class _Caller(NamedTuple):
+    """Someone who has greeted."""
 
-    def greet(sock: socket.socket) -> None:
-        try:
+    stream: Stream
+    listens_at: tuple[str, int]
+
+
+def _answer(
+    listener: socket.socket,
+    manner: Manner,
+    callers: Callers,
+    enter: Callable[[int, _Caller], object],
+) -> None:
+    """Let in whoever calls from now on and greets, each in a thread of its own.
+
+    Args:
+        listener: Where they call.
+        manner: How to talk.
+        callers: Turns the others away.
+        enter: Takes a client and its connection, or refuses it by `WireError`.
+    """
+
+    def greet(sock: socket.socket, host: str, port: int) -> None:
+        def heard() -> bool:
             stream = _stream(sock, manner, None)
-            client, _ = _greeted(stream, manner)
-            links[client].arrivals.put(stream)
-        except (ConnectionLost, WireError) as error:
-            for link in links.values():
-                link.arrivals.put(error)
+            client, listens_at = _greeted(stream, manner)
+            enter(client, _Caller(stream, (host, listens_at)))
+            return True
+
+        if not callers.let_in(f"{host}:{port}", lambda: _shut(sock), heard):
+            sock.close()
 
     def answer() -> None:
         while True:
-            sock, _ = listener.accept()
-            threading.Thread(target=greet, args=(sock,), daemon=True).start()
+            try:
+                sock, address = listener.accept()
+            except OSError:  # Of a caller that is gone already, or the listener is.
+                if callers.is_shut:
+                    return
+                continue
+            threading.Thread(target=greet, args=(sock, *address), daemon=True).start()
 
-    listener.settimeout(None)
     threading.Thread(target=answer, daemon=True).start()
+
+
+def _shut(sock: socket.socket) -> None:
+    """Have nobody wait for this socket any longer, in whatever thread."""
+    with contextlib.suppress(OSError):  # It may be over already.
+        sock.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,116 @@
+"""Who calls: strangers are turned away, one by one, and nobody else notices."""
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Generic, TypeVar
+
+from testbed.wire import ConnectionLost, WireError
+
+SPARE = 256
+"""So many callers, beside those who are due, may be about to greet at a time. One more, and the one
+who has taken longest is turned away: those who are of the run greet as soon as they are connected.
+"""
+MOST_TOLD = 20
+
+Arrival = TypeVar("Arrival")
+Entered = TypeVar("Entered")
+
+
+class Callers:
+    """Those who have called and not greeted yet: a bounded number, until the door is shut."""
+
+    def __init__(self, due: int) -> None:
+        self._most = due + SPARE
+        self._turn_away: dict[object, Callable[[], object]] = {}
+        """In the order in which they came."""
+        self._lock = threading.Lock()
+        self._refused = 0
+        self.is_shut = False
+
+    def let_in(
+        self, who: str, turn_away: Callable[[], object], greet: Callable[[], Entered]
+    ) -> Entered | None:
+        """What `greet` answers; None where it refuses the caller, or the caller took too long.
+
+        Args:
+            who: The caller's address.
+            turn_away: Makes waiting for it end with `ConnectionLost`, from any thread.
+            greet: Hears what the caller says first.
+        """
+        caller = object()
+        with self._lock:
+            self._turn_away[caller] = turn_away
+            oldest = None
+            if self.is_shut:
+                oldest = turn_away
+            elif len(self._turn_away) > self._most:
+                oldest = self._turn_away.pop(next(iter(self._turn_away)))
+        if oldest is not None:
+            oldest()
+        try:
+            return greet()
+        except (ConnectionLost, WireError) as error:
+            turn_away()
+            self._tell(f"refused {who}: {error}")
+            return None
+        finally:
+            with self._lock:
+                self._turn_away.pop(caller, None)
+
+    def shut(self) -> None:
+        """Turn away those who have not greeted, and whoever calls from now on."""
+        with self._lock:
+            self.is_shut = True
+            waiting = list(self._turn_away.values())
+        for turn_away in waiting:
+            turn_away()
+
+    def _tell(self, what: str) -> None:
+        with self._lock:
+            self._refused += 1
+            if self._refused <= MOST_TOLD:
+                sys.stderr.write(f"{what}\n")
+                sys.stderr.flush()
+
+
+class Meeting(Generic[Arrival]):
+    """The UAVs that are due, each once, and what each brings with it."""
+
+    def __init__(self, clients: Collection[int]) -> None:
+        self._clients = len(clients)
+        self._due = set(clients)
+        self._arrivals: queue.SimpleQueue[tuple[int, Arrival]] = queue.SimpleQueue()
+
+    def claim(self, client: int) -> None:
+        """Be that UAV from now on; `come` follows.
+
+        Raises:
+            WireError: It is not due.
+        """
+        try:
+            self._due.remove(client)  # One thread alone can.
+        except KeyError:
+            raise WireError(f"client: {client} is not one that is due") from None
+
+    def come(self, client: int, arrival: Arrival) -> None:
+        """Whoever waits for that UAV waits no longer."""
+        self._arrivals.put((client, arrival))
+
+    def all(self, limit_s: float) -> Iterator[tuple[int, Arrival]]:
+        """Each UAV as it comes.
+
+        Raises:
+            ConnectionLost: They have not all come in time.
+        """
+        deadline = time.monotonic() + limit_s
+        for _ in range(self._clients):
+            try:
+                yield self._arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                late = ", ".join(f"uav{client}" for client in sorted(self._due))
+                raise ConnectionLost(
+                    f"waited {limit_s:g} s for {late} to present themselves"
+                ) from None
