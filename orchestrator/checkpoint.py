@@ -22,6 +22,7 @@ import pandas as pd
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
 from orchestrator.files import write_json, write_whole
 from orchestrator.predict import longer
+from orchestrator.scenario import Scenario
 from testbed.errors import InputError
 from testbed.timeline import Round
 
@@ -110,13 +111,27 @@ class Checkpoint:
             if _digest(done.channel, played) != sha256:
                 raise InputError("--trace: not the channel with which the run began")
         if rounds:
-            done.state = self._state(rounds - 1).read_bytes()
+            done.state = _state(self._state(rounds - 1), done.scenario)
 
     def _round(self, index: int) -> Path:
         return self._folder / f"round-{index:06d}.npz"
 
     def _state(self, index: int) -> Path:
         return self._folder / f"state-{index:06d}.safetensors"
+
+
+def _state(path: Path, scenario: Scenario) -> bytes:
+    """The global state in a file, if the scenario learns: a safetensors file."""
+    if scenario.workload.compute == "none":
+        return b""
+    import safetensors
+
+    try:
+        # Holds the header against the file's length; nothing else is read.
+        with safetensors.safe_open(path, "np"):
+            return path.read_bytes()
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"--resume: {path}: cannot be read ({str(error)[:200]})") from None
 
 
 def _slots(played: Round, slot_s: float) -> slice:

@@ -60,13 +60,12 @@ def export(
         raise InputError(f"{run_dir}: nothing was trained: adapters.safetensors is missing")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--out: {folder} exists already and is not an empty folder")
-    import safetensors.torch  # torch takes seconds to import
-
-    from workloads.backbone import backbone_file
+    from workloads.backbone import backbone_file  # torch takes seconds to import
     from workloads.export import export_peft
     from workloads.profile import cache_folder
+    from workloads.tensors import read_tensors
 
     model = model_of(run.scenario)
-    export_peft(safetensors.torch.load_file(state), folder, model)
+    export_peft(read_tensors(state, "export"), folder, model)
     out.print(f"adapters and head: {folder}")
     out.print(f"frozen weights, by timm's names: {backbone_file(model, cache_folder())}")

@@ -21,6 +21,7 @@ from testbed.errors import InputError
 from testbed.leftovers import noted
 from workloads.model import LoraLinear, SplitSwin, generator
 from workloads.settings import ModelConfig
+from workloads.tensors import read_tensors
 
 ALIGNMENT = 64
 """Tensors begin at multiples of it where their sizes allow: vector loads do not straddle lines."""
@@ -100,6 +101,8 @@ def _key(config: ModelConfig) -> str:
 
 
 def _digest(path: Path) -> str:
+    if path.is_fifo() or path.is_char_device():
+        raise InputError(f"workload.weights: {path} is not a regular file")
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -117,7 +120,7 @@ def _source(config: ModelConfig) -> Source:
     if config.weights == "pretrained":
         tensors = _pretrained(config)
     else:
-        tensors = _from_file(Path(config.weights))
+        tensors = read_tensors(Path(config.weights), "workload.weights")
 
     def given(name: str, shape: tuple[int, ...]) -> Tensor:
         tensor = tensors.get(name)
@@ -159,17 +162,6 @@ def _pretrained(config: ModelConfig) -> dict[str, Tensor]:
             f"({type(error).__name__}); with no hub in reach give a safetensors file instead"
         ) from None
     return net.state_dict()
-
-
-def _from_file(path: Path) -> dict[str, Tensor]:
-    try:
-        with safetensors.safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError):
-        raise InputError(
-            f"workload.weights: {path} is not a safetensors file (pickled weights are not read: "
-            "they can run code)"
-        ) from None
 
 
 def _write(

@@ -129,7 +129,7 @@ class Layout:
         if given != expected:
             name = next(n for n in expected | given if given.get(n) != expected.get(n))
             raise InputError(
-                f"adapters: {name} must have the shape {expected.get(name, 'none')}, "
+                f"adapters: {name[:80]} must have the shape {expected.get(name, 'none')}, "
                 f"not {given.get(name, 'none')}"
             )
         return torch.cat([tensors[name].detach().float().cpu().flatten() for name in expected])
