@@ -8,7 +8,10 @@ import contextlib
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +23,7 @@ from orchestrator.campaign_folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign_point import play
 from orchestrator.channel import channel_settings
 from orchestrator.manifest import now, source_sha256
-from testbed.errors import InputError
+from testbed.errors import InputError, RunError
 
 Answers = Generator[dict[str, Any], None, None]
 """What workers answered; see `campaign_point.play`."""
@@ -35,6 +38,10 @@ moves the UAVs once, and still what is lost with a worker is seconds of work."""
 
 CONNECT_S = 15
 """How long a scheduler may take to answer, and its first worker to come."""
+WORKERS_S = 120.0
+"""How long there may be no worker who could take what is left: one that died may come back."""
+LOOK_S = 5.0
+"""Between two looks at who is there."""
 
 CONFIG = {
     # Nothing to look at, nothing to listen with: no dashboard, and no pages beside it.
@@ -92,7 +99,7 @@ def run_campaign(
 
     Raises:
         InputError: The campaign or the cluster is not as it must be.
-        RunError: All workers were lost.
+        RunError: All workers were lost, or the scheduler.
     """
     points = distinct(cells(campaign))
     with folder.held(campaign):
@@ -127,7 +134,7 @@ def computed(points: Sequence[Point], seed: int, cluster: Cluster) -> Answers:
 
     Raises:
         InputError: The cluster cannot be used.
-        RunError: All workers were lost.
+        RunError: All workers were lost, or the scheduler.
     """
     import distributed  # noqa: F401  brings its defaults, which must be there before ours
     from dask import config
@@ -167,28 +174,60 @@ def _phase(
     from distributed import as_completed
     from distributed.scheduler import KilledWorker
 
-    if resources is not None:
-        _require_machine(client)
+    if resources is not None and not _has_worker(client, resources):
+        raise InputError(
+            "--scheduler: no worker offers the resource 'machine', which emulated points need; "
+            "start one a machine with --resources machine=1"
+        )
     ids = {}
     for job in jobs:
         future = client.submit(
             play, task, [plain_point(point) for point in job], resources=resources, pure=False
         )
         ids[future] = [point.id for point in job]
-    waiting = as_completed(list(ids), loop=client.loop)
-    for future in waiting:
-        try:
-            yield from future.result()
-        except KilledWorker as error:
-            failure = {
-                "failure": f"ended every worker that took it: {error.last_worker.address}",
-                "traceback": "",
-                "host": "",
-                "when": now(),
-            }
-            yield from ({"id": id_, "failure": failure} for id_ in ids[future])
-        future.release()
-        del ids[future]
+    with _watched(client, list(ids), resources) as why:
+        for future in as_completed(list(ids), loop=client.loop):
+            try:
+                yield from future.result()
+            except CancelledError:
+                raise RunError(f"campaign: {', '.join(why) or 'the scheduler is gone'}") from None
+            except KilledWorker as error:
+                failure = {
+                    "failure": f"ended every worker that took it: {error.last_worker.address}",
+                    "traceback": "",
+                    "host": "",
+                    "when": now(),
+                }
+                yield from ({"id": id_, "failure": failure} for id_ in ids[future])
+            future.release()
+            del ids[future]
+
+
+@contextlib.contextmanager
+def _watched(
+    client: Any, futures: list[Any], resources: dict[str, int] | None
+) -> Iterator[list[str]]:
+    """Cancel futures that no worker is there for; what is yielded then says so."""
+    why: list[str] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        seen_s = time.monotonic()
+        while not over.wait(LOOK_S):
+            if client.status != "running" or _has_worker(client, resources):
+                seen_s = time.monotonic()
+            elif time.monotonic() - seen_s > WORKERS_S:
+                why.append(f"waited {WORKERS_S:g} s for a worker: the scheduler has none left")
+                client.cancel(futures, force=True)
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield why
+    finally:
+        over.set()
+        thread.join(LOOK_S)
 
 
 def plain_point(point: Point) -> dict[str, Any]:
@@ -257,10 +296,7 @@ def _local_cluster(workers: int) -> Any:
     )
 
 
-def _require_machine(client: Any) -> None:
+def _has_worker(client: Any, resources: dict[str, int] | None) -> bool:
+    """Whether a worker is there who offers these resources."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    if not any(worker["resources"].get("machine") for worker in workers):
-        raise InputError(
-            "--scheduler: no worker offers the resource 'machine', which emulated points need; "
-            "start one a machine with --resources machine=1"
-        )
+    return any(worker["resources"].keys() >= (resources or {}).keys() for worker in workers)

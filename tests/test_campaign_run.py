@@ -14,10 +14,11 @@ import psutil
 import pytest
 from small_campaign import campaign_tree, write_campaign
 
+from orchestrator import campaign_run
 from orchestrator.campaign import cells, load_campaign
 from orchestrator.campaign_folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign_run import Cluster, Outcome, run_campaign
-from testbed.errors import InputError
+from testbed.errors import InputError, RunError
 
 
 def run(file: Path, folder: Path, **options: object) -> Outcome:
@@ -193,6 +194,50 @@ def test_workers_die_with_a_killed_orchestrator(tmp_path: Path, small: Path) -> 
     for folder in stored:
         assert json.loads((folder / "manifest.json").read_text())["status"] == "complete"
         assert len(pd.read_parquet(folder / "rounds.parquet")) == 60
+
+
+@pytest.mark.parametrize(
+    ("victim", "words"),
+    [("worker", r"waited 0\.2 s for a worker: "), ("scheduler", "the scheduler is gone$")],
+)
+def test_a_campaign_whose_workers_or_scheduler_are_lost_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, words: str
+) -> None:
+    monkeypatch.setattr(campaign_run, "WORKERS_S", 0.2)
+    monkeypatch.setattr(campaign_run, "LOOK_S", 0.1)
+    dask = [sys.executable, "-m", "distributed.cli"]
+    connect = ["--scheduler-file", str(tmp_path / "scheduler.json")]
+    here = ["--host", "127.0.0.1", "--no-dashboard"]
+    commands = {
+        "scheduler": [*dask[:-1], f"{dask[-1]}.dask_scheduler", *here, "--port", "0", *connect],
+        "worker": [*dask[:-1], f"{dask[-1]}.dask_worker", *here, "--no-nanny", *connect],
+    }
+    processes = {
+        name: subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        for name, command in commands.items()
+    }
+
+    def kill(done: int, total: int) -> None:
+        if done:
+            processes[victim].kill()
+            processes[victim].wait()
+
+    try:
+        address = tmp_path / "scheduler.json"
+        deadline = time.monotonic() + 60
+        while not address.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        cluster = Cluster(json.loads(address.read_text())["address"])
+        campaign = load_campaign(write_campaign(tmp_path, repeats=list(range(1, 101))))
+        with pytest.raises(RunError, match=f"^campaign: {words}"):
+            run_campaign(campaign, CampaignFolder(tmp_path / "out"), cluster=cluster, progress=kill)
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+    stored = list((tmp_path / "out" / "points").glob("[!.]*"))
+    assert 0 < len(stored) < len(distinct(cells(campaign)))
 
 
 @pytest.mark.full
