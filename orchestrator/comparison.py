@@ -1,12 +1,15 @@
 """Predicted against measured: the join of two timelines, and what each cause contributes."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.engine import RoundTimes, simulate, turns_of
+from orchestrator.faults import RoundFaults
+from orchestrator.kernel import BY_RULES
 from orchestrator.plan import Array, Radio, RoundPlan
 from orchestrator.rates import link_rates
 from testbed.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
@@ -17,7 +20,8 @@ PARTS = ("start", "framing", "compute", "injection", "order", "rest")
 start: the round began at another moment, so in other slots. framing: headers, labels
 and frames around the payload. compute: computing steps took other than modelled. injection: rates
 changed late. order: sequential resources served clients in another order, because they were ready
-within the errors of each other. rest: what nothing above explains.
+within the errors of each other; in a round that lost a client it is part of the rest. rest: what
+nothing above explains.
 """
 
 KEYS = ["round", "client", "iteration", "step"]
@@ -69,6 +73,7 @@ def error_budget(
     gain: Array,
     slot_s: float,
     slot_edges_s: Array | None,
+    faults: RoundFaults | None = None,
 ) -> Budget:
     """Split a round's difference by running the engine again with one measured thing after another.
 
@@ -81,24 +86,33 @@ def error_budget(
         gain: Shape [K, S], the whole trace.
         slot_s: Length of a slot.
         slot_edges_s: Shape [S + 1], when the rates really changed; None if that is not known.
+        faults: What went wrong in it. Steps that not all have then have no parts.
     """
     computed = measured_plan(measured, link_plan)
-    turns = turns_of(measured.spans, link_plan.clients, link_plan.iterations)
+    turns = measured_turns(measured, link_plan)
     start_s = measured.start_s
+    # What nodes took was measured with their slowness.
+    rest = faults and faults.at_full_speed()
+    edges: dict[str, Any] = {"slot_edges_s": slot_edges_s, "faults": rest}
     stages: list[RoundTimes] = [
-        simulate(payload_plan, radio, gain, slot_s, start_s),
-        simulate(link_plan, radio, gain, slot_s, start_s),
-        simulate(computed, radio, gain, slot_s, start_s),
-        simulate(computed, radio, gain, slot_s, start_s, slot_edges_s=slot_edges_s),
-        simulate(computed, radio, gain, slot_s, start_s, slot_edges_s=slot_edges_s, turns=turns),
+        simulate(payload_plan, radio, gain, slot_s, start_s, faults=faults),
+        simulate(link_plan, radio, gain, slot_s, start_s, faults=faults),
+        simulate(computed, radio, gain, slot_s, start_s, faults=rest),
+        simulate(computed, radio, gain, slot_s, start_s, **edges),
+        simulate(computed, radio, gain, slot_s, start_s, **edges, turns=turns),
     ]
     latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
     spans = [predicted.spans, *(s.spans for s in stages), measured.spans]
     durations = [_by_step(s) for s in spans]
-    steps = durations[0][["client", "iteration", "step"]].copy()
+    table = pd.DataFrame(
+        {
+            part: after - before
+            for part, before, after in zip(PARTS, durations, durations[1:], strict=False)
+        }
+    )
+    steps = table.reset_index()
+    steps["step"] = pd.Categorical(np.array(STEPS)[steps["step"]], categories=list(STEPS))
     steps.insert(0, "round", measured.index)
-    for part, before, after in zip(PARTS, durations, durations[1:], strict=False):
-        steps[part] = after["duration_s"].to_numpy() - before["duration_s"].to_numpy()
     return Budget(
         round=measured.index,
         predicted_s=predicted.latency_s,
@@ -109,13 +123,21 @@ def error_budget(
 
 
 def measured_plan(measured: Round, plan: RoundPlan) -> RoundPlan:
-    """The plan with computing steps as long as they really took."""
+    """The plan with computing steps as long as they really took, where they came to an end."""
     return replace(
         plan,
-        cf_s=_durations(measured, CF, plan),
-        s_s=_durations(measured, S, plan),
-        cb_s=_durations(measured, CB, plan),
+        cf_s=_durations(measured, CF, plan.cf_s),
+        s_s=_durations(measured, S, plan.s_s),
+        cb_s=_durations(measured, CB, plan.cb_s),
     )
+
+
+def measured_turns(measured: Round, plan: RoundPlan) -> npt.NDArray[np.int64]:
+    """The order in which the server served; left to the rules in a round that lost a client, for
+    the others' places depend on how far it came."""
+    if measured.lost:
+        return BY_RULES
+    return turns_of(measured.spans, plan.clients, plan.iterations)
 
 
 def integral_end_s(rate_bps: Array, slot_s: float, start_s: float, bits: float) -> float:
@@ -159,7 +181,7 @@ def transfer_errors(
         CM: (rates.uplink, link_plan.cm_bytes[:, None]),
     }
     rows = []
-    for client, iteration, step, start_s, end_s, _ in measured.spans.tolist():
+    for client, iteration, step, start_s, end_s, _ in measured.spans[~measured.cut].tolist():
         if step not in links:
             continue
         rate_bps, size = links[step]
@@ -190,17 +212,18 @@ def calibration_in_short(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _by_step(spans: npt.NDArray[np.void]) -> pd.DataFrame:
-    table = pd.DataFrame({name: spans[name] for name in ("client", "iteration", "step")})
-    table["duration_s"] = spans["end_s"] - spans["start_s"]
-    table = table.sort_values(["client", "iteration", "step"], ignore_index=True)
-    table["step"] = pd.Categorical(np.array(STEPS)[table["step"]], categories=list(STEPS))
-    return table
+def _by_step(spans: npt.NDArray[np.void]) -> "pd.Series[float]":
+    names = KEYS[1:]
+    index = pd.MultiIndex.from_arrays([spans[name] for name in names], names=names)
+    return pd.Series(spans["end_s"] - spans["start_s"], index).sort_index()
 
 
-def _durations(round_: Round, step: int, plan: RoundPlan) -> Array:
-    """Measured durations of a computing step, shape [K, I]."""
-    spans = round_.spans[round_.spans["step"] == step]
-    durations = np.empty((plan.clients, plan.iterations))
-    durations[spans["client"] - 1, spans["iteration"] - 1] = spans["end_s"] - spans["start_s"]
+def _durations(round_: Round, step: int, planned_s: Array) -> Array:
+    """Durations of a computing step, shape [K, I]: measured, or at least so long if it was cut."""
+    durations = planned_s.copy()
+    for was_cut in (True, False):
+        spans = round_.spans[(round_.spans["step"] == step) & (round_.cut == was_cut)]
+        at = spans["client"] - 1, spans["iteration"] - 1
+        took_s = spans["end_s"] - spans["start_s"]
+        durations[at] = np.maximum(durations[at], took_s) if was_cut else took_s
     return durations

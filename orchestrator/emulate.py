@@ -1,10 +1,11 @@
 """A scenario emulated: real links, real processes, measured times, beside their predictions."""
 
 import contextlib
+import itertools
 import math
 import secrets
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,11 +16,12 @@ import pandas as pd
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
 from orchestrator.accounts import SET_UP, account, closed
 from orchestrator.calibration import calibrate
+from orchestrator.casualties import Casualties
 from orchestrator.checkpoint import Checkpoint
 from orchestrator.comparison import Budget, error_budget, transfer_errors
 from orchestrator.crew import BS, Crew, uav
-from orchestrator.engine import round_of, round_of_spans
-from orchestrator.faults import planned
+from orchestrator.engine import cut, round_of, round_of_spans
+from orchestrator.faults import Course, RoundFaults
 from orchestrator.learning import (
     computing_limit_s,
     evaluates_after,
@@ -41,7 +43,7 @@ from orchestrator.plan import (
     radio_of,
     round_sizes,
 )
-from orchestrator.predict import Decide, Situation, known_at, longer, predict, simulate_on
+from orchestrator.predict import Decide, Situation, foretell, known_at, longer, predict, simulate_on
 from orchestrator.rate_table import RateTable
 from orchestrator.rates import link_rates, uplink_bps
 from orchestrator.scenario import Scenario
@@ -49,19 +51,20 @@ from orchestrator.validity import Check, Machine
 from testbed import runtimes
 from testbed.capture import Captured
 from testbed.clock import EmulatedClock
-from testbed.errors import InputError
+from testbed.errors import RunEnds
 from testbed.fabric import link_addresses
 from testbed.injector import Report
 from testbed.node_control import Message
 from testbed.runtimes import Module, NodeSpec, World
 from testbed.shaping import Shape
-from testbed.timeline import SPAN, STEPS, Round, Timeline
+from testbed.timeline import SPAN, STEPS, Loss, Round, Timeline
 from testbed.transport import Manner
 from testbed.wire import TOKEN_BYTES
 from workloads.profile import SplitProfile
 from workloads.work import RoundSizes
 
 PORT = 5201
+"""Where UAVs find the base station first; those that it has lost find it again one further up."""
 NODE_IMPORTS = ("workloads.bs", "workloads.uav")
 LEARNING_IMPORTS = (*NODE_IMPORTS, "workloads.real")
 """With torch and timm: seconds and half a gigabyte a node, were they not shared."""
@@ -178,8 +181,6 @@ def emulate(
     Raises:
         RunError: A node or link failed, or something took too long; nothing is left running.
     """
-    if planned(scenario):
-        raise InputError("faults: an emulated run cannot have any yet")
     # Refuses a trace that is too short before anything starts, and says how long rounds may take.
     foreseen = predict(scenario, source, profile, sizing=link_bytes)
     done = Emulation(scenario, source.trace(1))
@@ -187,6 +188,10 @@ def emulate(
         checkpoint.restore(done, source)
         if done.measured:
             yield done
+    course, *foretold = (Course(scenario) for _ in range(3))
+    course.resume(done.measured)
+    for own, rounds in zip(foretold, (done.predicted, done.predicted_wire), strict=True):
+        own.resume(rounds)
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
     with _start(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
@@ -198,7 +203,7 @@ def emulate(
         if scenario.emulation.calibrate:
             progress("calibrating links", 0, 1)
             plan = plan_round(scenario, profile, fixed_allocation(scenario))
-            slots = math.ceil(foreseen.rounds[-1].end_s / source.slot_s)
+            slots = math.ceil(foreseen.end_s / source.slot_s)
             rates = link_rates(plan, radio, longer(source, slots).gain[:, :slots])
             done.calibration = calibrate(
                 stage.crew, scenario, rates, source.slot_s, shape_of(scenario)
@@ -218,22 +223,34 @@ def emulate(
                 now = Situation(index, start_s, done.measured, done.allocations, known)
                 allocation = decide(now)
             done.decision_s.append(time.perf_counter() - began)
+            faults = course.round(index, start_s)
             done.allocations.append(allocation)
             plans = [
                 plan_round(scenario, profile, allocation, sizing)
                 for sizing in (payload_bytes, link_bytes)
             ]
-            for rounds, plan in zip((done.predicted, done.predicted_wire), plans, strict=True):
+            for rounds, plan, own in zip(
+                (done.predicted, done.predicted_wire), plans, foretold, strict=True
+            ):
                 after_s = rounds[-1].end_s if rounds else 0.0
-                times, done.channel = simulate_on(plan, radio, source, done.channel, after_s)
+                try:
+                    times, done.channel = foretell(
+                        index, plan, radio, source, done.channel, after_s, own
+                    )
+                except RunEnds:  # It has come further than was predicted: predict it from there.
+                    times, done.channel = simulate_on(
+                        plan, radio, source, done.channel, start_s, faults
+                    )
                 rounds.append(round_of(index, plan, times))
+                own.played(rounds[-1])
             stage.play(
-                _Round(index, start_s, plans[0], plans[1], radio),
+                _Round(index, start_s, plans[0], plans[1], radio, faults),
                 round_sizes(scenario, profile, allocation.split),
                 source,
                 done,
                 progress,
             )
+            course.played(done.measured[-1])
             if learning is not None:
                 done.state = stage.state()
             if evaluates_after(scenario, index + 1):
@@ -250,6 +267,13 @@ class _Round:
     payload_plan: RoundPlan
     link_plan: RoundPlan
     radio: Radio
+    faults: RoundFaults | None
+
+    @property
+    def clients(self) -> list[int]:
+        """Who takes part, from 1."""
+        everyone = range(1, self.link_plan.clients + 1)
+        return [k for k in everyone if self.faults is None or not self.faults.absent[k - 1]]
 
 
 def shape_of(scenario: Scenario) -> Shape:
@@ -316,11 +340,13 @@ class _Stage:
         self.crew = crew
         self.live = live
         if live is not None:
-            crew.hear = live.heard
+            crew.hears["progress"] = lambda _, message: live.heard(message)
+        self.ports = itertools.count(PORT)
+        self.linked: set[int] = set()
+        """Clients that the base station is connected to."""
         self.injector = crew.world.injector
         self.scenario = scenario
-        longest_s = max(round_.latency_s for round_ in foreseen)
-        self.limit_s = 60 + 3 * longest_s * scenario.dilation
+        self.limit_s = 60 + 3 * foreseen.longest_s * scenario.dilation
         self.limit_s += computing_limit_s(scenario)
         """Real seconds that a round may take before the run is given up."""
         self.capturing = False
@@ -357,18 +383,10 @@ class _Stage:
         clients = self.scenario.uavs.count
         manners = manners_of(self.scenario, max(self.limit_s, STARTUP_TIMEOUT_S))
         common: dict[str, Any] = {"credit_s": shape_of(self.scenario).credit_s}
-        radio, open_sky = radio_of(self.scenario), np.full((clients, 1), 1e-9)
-        equal = np.full(clients, 1 / clients)
-        uplink = uplink_bps(radio, equal, open_sky)
-        self.injector.rates(0, uplink, uplink)
-        self.injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1e6)
         self.crew.send(
             BS,
             "setup",
             role=BS,
-            clients=clients,
-            address="0.0.0.0",
-            port=PORT,
             paradigm=asdict(self.scenario.scheme),
             learning=learning and learning | place(self.scenario.base_station),
             manner=asdict(manners[0]),
@@ -380,16 +398,27 @@ class _Stage:
                 "setup",
                 role="uav",
                 client=client,
-                server=[link_addresses(client)[0], PORT],
                 learning=learning and learning | place(self.scenario.uavs),
                 manner=asdict(manners[client]),
                 **common,
             )
+        self._connect(range(1, clients + 1))
+
+    def _connect(self, clients: Sequence[int]) -> None:
+        """Connect UAVs to the base station, over links that are all good for the moment."""
+        count = self.scenario.uavs.count
+        open_sky, equal = np.full((count, 1), 1e-9), np.full(count, 1 / count)
+        uplink = uplink_bps(radio_of(self.scenario), equal, open_sky)
+        self.injector.rates(0, uplink, uplink)
+        self.injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1e6)
+        port = next(self.ports)
+        self.crew.send(BS, "accept", clients=list(clients), address="0.0.0.0", port=port)
         self.crew.collect("listening", [BS], STARTUP_TIMEOUT_S)
-        for client in range(1, clients + 1):
-            self.crew.send(uav(client), "connect")
-        self.crew.collect("connected", self.crew.names, STARTUP_TIMEOUT_S)
+        for client in clients:
+            self.crew.send(uav(client), "connect", server=[link_addresses(client)[0], port])
+        self.crew.collect("connected", [BS, *map(uav, clients)], STARTUP_TIMEOUT_S)
         self.injector.pause()
+        self.linked |= set(clients)
 
     def play(
         self,
@@ -401,21 +430,27 @@ class _Stage:
     ) -> None:
         """One round: orders, links, reports; what was measured is added to `done`."""
         scenario, plan, injector = self.scenario, round_.link_plan, self.injector
+        faults = round_.faults
+        casualties = Casualties(self.crew, round_.index, round_.start_s, faults)
         expected, done.channel = simulate_on(
-            plan, round_.radio, source, done.channel, round_.start_s
+            plan, round_.radio, source, done.channel, round_.start_s, faults
         )
         slot_s, dilation = done.channel.slot_s, scenario.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)
-        table = RateTable(plan, round_.radio, source, slot_s, first)
+        table = RateTable(plan, round_.radio, source, slot_s, first, faults)
         table.grow(math.ceil(expected.end_s / slot_s) + SPARE_SLOTS)
-        self._order(round_, sizes, table)
+        self._rejoin(round_.clients, done)
+        nodes = self._alive([BS, *map(uav, round_.clients)])
+        self._order(round_, sizes, table, casualties)
         table.give(injector, dilation)
         injector.phase(0)
         links = injector.report()
         before = Machine.now()
         clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), round_.start_s, dilation)
         injector.epoch(clock, slot_s)
-        self.crew.send_all("begin", **asdict(clock))
+        for name in nodes:
+            self.crew.send(name, "begin", **asdict(clock))
+        casualties.follow(clock)
         if self.live is not None:
             self.live.begin(
                 round_of(round_.index, plan, expected),
@@ -437,7 +472,8 @@ class _Stage:
 
         self.crew.collect("started", [BS], self.limit_s, watch)
         injector.phase(1)
-        reports = self.crew.collect("report", self.crew.names, self.limit_s, watch)
+        reports = self.crew.collect("report", self._alive(nodes), self.limit_s, watch)
+        reports = casualties.reports(reports)
         injector.pause()
         nodes_s = sum(report["cpu_s"] for report in reports.values())
         done.machine.append(Machine.now().since(before, nodes_s))
@@ -445,11 +481,23 @@ class _Stage:
         done.accounts.append(accounts)
         if self.capturing and round_.index + 1 == scenario.rounds:
             done.captured = injector.end_capture()
-        self._take(round_, reports, after, clock, table, done)
+        self._take(round_, reports, casualties.lost(reports), after, clock, table, done)
         if self.live is not None:
             self.live.finished(done.measured[-1])
 
-    def _order(self, round_: _Round, sizes: RoundSizes, table: RateTable) -> None:
+    def _alive(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name not in self.crew.killed]
+
+    def _rejoin(self, clients: Sequence[int], done: Emulation) -> None:
+        """Connect those anew that were lost before and take part again."""
+        back = [k for k in clients if k not in self.linked and uav(k) not in self.crew.killed]
+        if back:
+            self._connect(back)
+            done.accounts.append(self.account(SET_UP, done.links[-1])[0])
+
+    def _order(
+        self, round_: _Round, sizes: RoundSizes, table: RateTable, casualties: Casualties
+    ) -> None:
         plan, paradigm = round_.link_plan, self.scenario.scheme
         common: dict[str, Any] = {
             "round": round_.index,
@@ -471,34 +519,42 @@ class _Stage:
         self.crew.send(
             BS,
             "round",
+            clients=round_.clients,
             s_s=plan.s_s[:, 0].tolist(),
             gradient_s=estimate,
             live=self.live is not None,
+            **casualties.of_bs(),
             **common,
         )
-        for client in range(plan.clients):
+        alive = [k for k in round_.clients if uav(k) not in self.crew.killed]
+        for client in alive:
             self.crew.send(
-                uav(client + 1),
+                uav(client),
                 "round",
-                cf_s=float(plan.cf_s[client, 0]),
-                cb_s=float(plan.cb_s[client, 0]),
+                cf_s=float(plan.cf_s[client - 1, 0]),
+                cb_s=float(plan.cb_s[client - 1, 0]),
                 backward_ratio=plan.backward_ratio,
+                **casualties.of_uav(client),
                 **common,
             )
         # The server may measure its passes first.
         limit_s = STARTUP_TIMEOUT_S + computing_limit_s(self.scenario)
-        self.crew.collect("ready", self.crew.names, limit_s)
+        self.crew.collect("ready", [BS, *map(uav, alive)], limit_s)
 
     def _take(
         self,
         round_: _Round,
         reports: dict[str, Message],
+        lost: Sequence[Loss],
         slots: Report,
         clock: EmulatedClock,
         table: RateTable,
         done: Emulation,
     ) -> None:
-        measured = _measured(round_, reports)
+        measured = _measured(round_, reports, lost)
+        if round_.faults is not None:
+            round_.faults.check(round_.index, measured.end_s, lost)
+        self.linked -= {loss.client for loss in lost}
         boundaries_s = np.array([clock.at(int(ns)) for ns in slots.done_ns], dtype=np.float64)
         later = slots.slot > table.first
         edges_s = np.arange(table.channel.slots + 1, dtype=np.float64) * table.slot_s
@@ -512,9 +568,10 @@ class _Stage:
                 round_.payload_plan,
                 round_.link_plan,
                 round_.radio,
-                table.channel.gain,
+                table.gain,
                 table.slot_s,
                 edges_s,
+                round_.faults,
             )
         )
         done.waterfalls.append(
@@ -523,16 +580,15 @@ class _Stage:
                 round_.payload_plan,
                 done.accounts[-1],
                 round_.radio,
-                table.channel.gain,
+                table.gain,
                 table.slot_s,
                 edges_s,
                 charges_headers=self.scenario.emulation.rate_counts == "frame",
+                faults=round_.faults,
             )
         )
         done.transfers.append(
-            transfer_errors(
-                measured, round_.link_plan, round_.radio, table.channel.gain, table.slot_s
-            )
+            transfer_errors(measured, round_.link_plan, round_.radio, table.gain, table.slot_s)
         )
         done.rates.append(table.frame(measured))
         done.injector.append(
@@ -572,10 +628,21 @@ class _Stage:
         self.crew.send_all("stop")
 
 
-def _measured(round_: _Round, reports: dict[str, Message]) -> Round:
+def _measured(round_: _Round, reports: dict[str, Message], lost: Sequence[Loss]) -> Round:
     """The round out of what its nodes noted."""
-    rows = [tuple(span) for report in reports.values() for span in report["spans"]]
-    spans = np.array(
-        [(client, i, STEPS.index(step), *rest) for client, i, step, *rest in rows], dtype=SPAN
+    steps = {
+        (client, iteration, STEPS.index(step)): rest
+        # A step that goes on for one node may have ended for the other.
+        for noted in ("going", "spans")
+        for report in reports.values()
+        for client, iteration, step, *rest in report[noted]
+    }
+    spans = np.array([(*step, *rest) for step, rest in steps.items()], dtype=SPAN)
+    return round_of_spans(
+        round_.index,
+        round_.link_plan,
+        round_.radio,
+        round_.start_s,
+        cut(spans, lost, round_.start_s),
+        lost,
     )
-    return round_of_spans(round_.index, round_.link_plan, round_.radio, round_.start_s, spans)

@@ -189,7 +189,7 @@ def simulate(
             for client, lost_s in enumerate(wrong.lost_s, 1)
             if math.isfinite(lost_s)
         ]
-        spans = _cut(spans, lost, start_s)
+        spans = cut(spans, lost, start_s)
         energy = energy_of(spans, plan, radio)
     return RoundTimes(
         spans=spans,
@@ -242,8 +242,8 @@ def _for_kernel(faults: RoundFaults) -> Faults:
     )
 
 
-def _cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> npt.NDArray[np.void]:
-    """The spans without what lost clients did not begin, or did not finish."""
+def cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> npt.NDArray[np.void]:
+    """The spans of a round without what lost clients did not begin, or did not finish."""
     kept = np.isfinite(spans["start_s"])
     for loss in lost:
         own = spans["client"] == loss.client

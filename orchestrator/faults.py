@@ -8,9 +8,10 @@ been silent for the loss timeout, whoever waits for it or not, or at once when i
 refused. What a round does then is the scenario's `faults.on_loss`.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -99,20 +100,24 @@ class RoundFaults:
             slow=self._slow_of(client),
         )
 
+    def at_full_speed(self) -> "RoundFaults":
+        """The same without slow nodes: for plans whose durations have it in them already."""
+        return replace(self, slow=np.empty((0, 4)))
+
     def of_bs(self) -> BsFaults:
         """What the base station is told."""
         lost_s = [_finite(at_s) for at_s in self.lost_s]
-        return BsFaults(_finite(self.bs_crash_s), lost_s, self.drops, self._slow_of(BS))
+        return BsFaults(lost_s, self.drops, self._slow_of(BS))
 
     def _slow_of(self, node: int) -> list[list[float]]:
         rows: list[list[float]] = self.slow[self.slow[:, 0] == node][:, 1:].tolist()
         return rows
 
-    def loss(self, client: int, lost_s: float) -> Loss:
-        """Client `client` (from 1) was lost at that time."""
+    def loss(self, client: int, lost_s: float, refused: str = "") -> Loss:
+        """Client `client` (from 1) was lost at that time; what it sent was refused, or nothing."""
         stopped_s = min(lost_s, float(self.stop_s[client - 1]))
         is_early = lost_s < self.lost_s[client - 1]
-        cause = self.wrong[client - 1] if is_early else self.causes[client]
+        cause = self.wrong[client - 1] or refused if is_early else self.causes[client]
         return Loss(client, lost_s, stopped_s, cause)
 
     def check(self, index: int, end_s: float, lost: Sequence[Loss]) -> None:
@@ -226,6 +231,13 @@ class Course:
         ]
         found.check(index, start_s, absent)
         return found
+
+    def resume(self, rounds: Sequence[Round]) -> None:
+        """Go on after rounds that have been played."""
+        for round_ in rounds:
+            with contextlib.suppress(RunEnds):  # It went further than was predicted.
+                self.round(round_.index, round_.start_s)
+            self.played(round_)
 
     def played(self, round_: Round) -> None:
         """A wrong frame is sent once: forget those that were."""

@@ -111,11 +111,13 @@ def learning_table(round_: int, reports: Mapping[str, Message]) -> pd.DataFrame:
         `gradient_error`, the wire's relative errors (NaN where nobody noted them).
     """
     bs = reports["bs"]
+    # Of a client that was lost, a batch may have been computed whose turn never ended.
     ends_s = {(span[0], span[1]): span[4] for span in bs["spans"] if span[2] == "S"}
     table = pd.DataFrame(
         [
             (round_, "train", client, iteration, ends_s[client, iteration], loss, accuracy)
             for client, iteration, loss, accuracy in bs["results"]
+            if (client, iteration) in ends_s
         ],
         columns=COLUMNS,
     ).sort_values(["client", "iteration"], ignore_index=True)

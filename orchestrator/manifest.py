@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from orchestrator.faults import planned
 from orchestrator.scenario import Scenario
 from testbed import plugins
 
@@ -98,6 +99,7 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
         "finished": None,
         "seed": scenario.seed,
         "plugins": _plugins(scenario),
+        "faults": [fault.to_json() for fault in planned(scenario)],
         "runtime": scenario.emulation.runtime,
         "congestion_control": scenario.emulation.congestion_control,
         "mtu": scenario.emulation.mtu,

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.accounts import STEP_OF
-from orchestrator.comparison import measured_plan
-from orchestrator.engine import simulate, turns_of
+from orchestrator.comparison import measured_plan, measured_turns
+from orchestrator.engine import simulate
+from orchestrator.faults import RoundFaults
 from orchestrator.kernel import BY_RULES
 from orchestrator.plan import Array, Radio, RoundPlan
 from testbed.timeline import Round
@@ -57,6 +58,7 @@ def waterfall(
     slot_edges_s: Array,
     *,
     charges_headers: bool,
+    faults: RoundFaults | None = None,
 ) -> dict[str, float]:
     """What each of `PARTS` adds to a round's latency, in seconds; they add up to it exactly.
 
@@ -71,6 +73,7 @@ def waterfall(
         slot_s: Length of a slot.
         slot_edges_s: Shape [S + 1], when the rates really changed.
         charges_headers: Whether the channel's rate carries frames, or their payload alone.
+        faults: What went wrong in it.
     """
     nothing = np.zeros_like(payload_plan.cf_s)
     plans = [
@@ -82,19 +85,26 @@ def waterfall(
             continue
         free = not charges_headers and part in ("headers", "handshakes")
         plans.append(plans[-1] if free else _with_bytes(plans[-1], accounts, column))
-    plans.append(measured_plan(measured, plans[-1]))
+    start_s = measured.start_s
     latencies = [0.0]
-    latencies += [simulate(plan, radio, gain, slot_s, measured.start_s).latency_s for plan in plans]
-    turns = turns_of(measured.spans, payload_plan.clients, payload_plan.iterations)
+    latencies += [
+        simulate(plan, radio, gain, slot_s, start_s, faults=faults).latency_s for plan in plans
+    ]
+    # What nodes took was measured with their slowness.
+    faults = faults and faults.at_full_speed()
+    computed = measured_plan(measured, plans[-1])
+    latencies.append(simulate(computed, radio, gain, slot_s, start_s, faults=faults).latency_s)
+    turns = measured_turns(measured, payload_plan)
     for order in (BY_RULES, turns):
         times = simulate(
-            plans[-1],
+            computed,
             radio,
             gain,
             slot_s,
-            measured.start_s,
+            start_s,
             slot_edges_s=slot_edges_s,
             turns=order,
+            faults=faults,
         )
         latencies.append(times.latency_s)
     latencies.append(measured.latency_s)

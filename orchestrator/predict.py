@@ -85,14 +85,11 @@ def predict(
     course = Course(scenario)
     for index in range(count):
         try:
-            faults = course.round(index, start_s)
             if decide is not None:
                 known, channel = known_at(start_s, source, channel)
                 allocation = decide(Situation(index, start_s, done, allocations, known))
                 plan = plan_round(scenario, profile, allocation, sizing)
-            times, channel = simulate_on(plan, radio, source, channel, start_s, faults)
-            if faults is not None:
-                faults.check(index, times.end_s, times.lost)
+            times, channel = foretell(index, plan, radio, source, channel, start_s, course)
         except TraceExhausted as end:
             raise InputError(_too_short(end, source.slot_s, index, count, start_s)) from None
         except RunEnds as ended:
@@ -104,6 +101,27 @@ def predict(
         if progress is not None:
             progress(len(done))
     return Timeline(done)
+
+
+def foretell(
+    index: int,
+    plan: RoundPlan,
+    radio: Radio,
+    source: ChannelSource,
+    channel: ChannelTrace,
+    start_s: float,
+    course: Course,
+) -> tuple[RoundTimes, ChannelTrace]:
+    """The next round of a timeline with its faults; see `simulate_on`.
+
+    Raises:
+        RunEnds: A fault ends the run before the round is over.
+    """
+    faults = course.round(index, start_s)
+    times, channel = simulate_on(plan, radio, source, channel, start_s, faults)
+    if faults is not None:
+        faults.check(index, times.end_s, times.lost)
+    return times, channel
 
 
 def simulate_on(

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
+from orchestrator.faults import RoundFaults
 from orchestrator.plan import Radio, RoundPlan
 from orchestrator.predict import longer
 from orchestrator.rates import link_rates
@@ -17,7 +18,13 @@ class RateTable:
     """Link rates of a round's slots, in emulated bit/s; grows while the round lasts."""
 
     def __init__(
-        self, plan: RoundPlan, radio: Radio, source: ChannelSource, slot_s: float, first: int
+        self,
+        plan: RoundPlan,
+        radio: Radio,
+        source: ChannelSource,
+        slot_s: float,
+        first: int,
+        faults: RoundFaults | None,
     ):
         self.plan = plan
         self.radio = radio
@@ -25,13 +32,16 @@ class RateTable:
         self.slot_s = slot_s
         self.first = first
         self.end = first
+        self.faults = faults
 
     def grow(self, end: int) -> None:
         """Have rates up to slot `end`, or as far as the channel goes."""
         self.channel = longer(self.source, end)
         self.end = min(end, self.channel.slots)
-        gain = self.channel.gain[:, self.first : self.end]
-        self.rates = link_rates(self.plan, self.radio, gain)
+        self.gain = self.channel.gain
+        if self.faults is not None:
+            self.gain = self.faults.silenced(self.gain)
+        self.rates = link_rates(self.plan, self.radio, self.gain[:, self.first : self.end])
 
     def give(self, injector: Injector, dilation: float) -> None:
         """Hand the table to the injector, in real bit/s: first broadcast, then gradient rates."""

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,7 @@ from orchestrator.scenario import Scenario
 from orchestrator.validity import to_json, validity
 from testbed.doctor import has_netem
 from testbed.errors import InputError
-from testbed.timeline import Timeline
+from testbed.timeline import Loss, Timeline
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
@@ -156,6 +156,15 @@ def write_run(done: Emulation, folder: Path) -> None:
             timeline.summary().assign(kind=name, decision_s=done.decision_s[:count])
             for name, timeline in timelines.items()
         ]
+    )
+    tables["lost"] = pd.DataFrame(
+        [
+            {"kind": name, "round": round_.index, **asdict(loss)}
+            for name, timeline in timelines.items()
+            for round_ in timeline
+            for loss in round_.lost
+        ],
+        columns=["kind", "round", *(field.name for field in fields(Loss))],
     )
     tables["rates"] = pd.concat(done.rates)
     tables["transfers"] = pd.concat(done.transfers)

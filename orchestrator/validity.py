@@ -118,7 +118,11 @@ def _observed(done: "Emulation") -> Iterator[tuple[str, float, str]]:
     sent = _in_all([[way.sent_frames for way in report] for report in ways])
     share = dropped / np.maximum(sent + dropped, 1)
     yield "dropped_frames", share.max(), names[int(share.argmax())]
-    backlog = np.array([[way.backlog_bytes for way in report] for report in ways]).max(axis=0)
+    backlog = np.array([[way.backlog_bytes for way in report] for report in ways])
+    for of_round, round_ in zip(backlog.reshape(-1, 2, len(clients)), done.measured, strict=True):
+        for loss in round_.lost:  # What its links held when it was given up stays there.
+            of_round[:, loss.client - 1] = 0
+    backlog = backlog.max(axis=0)
     yield "backlog_bytes", backlog.max(), names[int(backlog.argmax())]
 
     budgets = list(zip(done.budgets, done.measured, strict=True))

@@ -43,7 +43,7 @@ class UavFaults:
     """What happens to one UAV in a round; times in emulated seconds."""
 
     crash_s: float | None = None
-    """When its process ends, by SIGKILL."""
+    """When its process ends, by SIGKILL; until then it tells each of its steps."""
     lost_s: float | None = None
     """When it counts as lost, and leaves the round, if it has not finished by then."""
     wrong: Wrong | None = None
@@ -55,9 +55,8 @@ class UavFaults:
 
 @dataclass(frozen=True)
 class BsFaults:
-    """What happens to the base station in a round, and whom it gives up."""
+    """Whom the base station gives up in a round, and how fast it computes."""
 
-    crash_s: float | None = None
     lost_s: Sequence[float | None] = ()
     """For each client, when it counts as lost."""
     drops: bool = False

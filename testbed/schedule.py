@@ -48,6 +48,8 @@ class _Server:
         self.gated = gated
         self.clients = clients
         self.busy = False
+        self.serves = 0
+        """Whom, where it is sequential and busy."""
         self.free_s = 0.0
         self.queue: list[Waiting] = []
         self.held: dict[int, list[Waiting]] = defaultdict(list)
@@ -57,12 +59,26 @@ class _Server:
         if not self.gated:
             heapq.heappush(self.queue, waiting)
             return
+        self.held[iteration].append(waiting)
+        self._pass_gate(iteration, now_s)
+
+    def _pass_gate(self, iteration: int, now_s: float) -> None:
         held = self.held[iteration]
-        held.append(waiting)
         if len(held) == self.clients:
-            ready_s = max(waiting.enqueued_s for waiting in held)
+            ready_s = max(now_s, *(waiting.enqueued_s for waiting in held))
             for waiting in self.held.pop(iteration):
                 heapq.heappush(self.queue, replace(waiting, ready_s=ready_s))
+
+    def lose(self, client: int, now_s: float) -> None:
+        self.clients -= 1
+        self.queue = [waiting for waiting in self.queue if waiting.client != client]
+        heapq.heapify(self.queue)
+        if self.busy and self.serves == client:
+            self.release(now_s)
+        for iteration, held in list(self.held.items()):
+            held[:] = [waiting for waiting in held if waiting.client != client]
+            if held:
+                self._pass_gate(iteration, now_s)
 
     def release(self, now_s: float) -> None:
         self.busy = False
@@ -78,7 +94,7 @@ class _Server:
             waiting = heapq.heappop(self.queue)
             at_s = max(waiting.ready_s, self.free_s) if self.sequential else waiting.ready_s
             started.append(Start(self.resource, waiting.client, at_s))
-            self.busy = True
+            self.busy, self.serves = True, waiting.client
         return started
 
 
@@ -110,6 +126,11 @@ class Schedule:
     def delivered(self, now_s: float) -> None:
         """A gradient has arrived at its client."""
         self._transmit.release(now_s)
+
+    def lost(self, client: int, now_s: float) -> None:
+        """A client has left the round: nobody waits for it, and what it held is free."""
+        self._compute.lose(client, now_s)
+        self._transmit.lose(client, now_s)
 
     def waiting(self) -> dict[Resource, list[int]]:
         """Clients that wait for each resource, by their turn; then those whom a gate holds back.

@@ -6,6 +6,7 @@ report is a view of timelines.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,9 @@ class Round:
         """Shape [len(spans)]: the steps that a loss cut off, at their `end_s`."""
         cut = np.zeros(len(self.spans), bool)
         for loss in self.lost:
-            ends = np.isin(self.spans["end_s"], (loss.lost_s, loss.stopped_s))
-            cut |= (self.spans["client"] == loss.client) & ends
+            own = np.flatnonzero(self.spans["client"] == loss.client)
+            if len(own) and self.spans["end_s"][own[-1]] in (loss.lost_s, loss.stopped_s):
+                cut[own[-1]] = True
         return cut
 
     @property
@@ -122,6 +124,19 @@ class Timeline:
     rounds: Sequence[Round]
     ended: RunEnds | None = None
     """Why there are fewer rounds than were asked for."""
+
+    @property
+    def end_s(self) -> float:
+        """When its last round ended, or the run within the next one."""
+        if self.ended is not None:
+            return self.ended.at_s
+        return self.rounds[-1].end_s
+
+    @property
+    def longest_s(self) -> float:
+        """The longest time between the ends of two rounds, or the start and the end of all."""
+        ends_s = [0.0, *(round_.end_s for round_ in self.rounds), self.end_s]
+        return max(after - before for before, after in pairwise(ends_s))
 
     def __iter__(self) -> Iterator[Round]:
         return iter(self.rounds)

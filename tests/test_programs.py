@@ -56,20 +56,22 @@ def play(
         thread.start()
         threads.append(thread)
 
-    setup = {"clients": CLIENTS, "address": "127.0.0.1", "port": port, **of_node(0)}
-    setup["paradigm"] = asdict(paradigm)
+    setup = {"paradigm": asdict(paradigm), **of_node(0)}
     start(lambda control: BaseStation(control, setup, server).serve())
+    clients = list(range(1, CLIENTS + 1))
+    ours[0].send("accept", clients=clients, address="127.0.0.1", port=port)
     ours[0].expect("listening", 5)
-    for client in range(1, CLIENTS + 1):
-        of_client = {"client": client, "server": ["127.0.0.1", port], **of_node(client)}
+    for client in clients:
+        of_client = {"client": client, **of_node(client)}
         start(lambda control, s=of_client: Uav(control, s, ZeroClient()).serve())
-        ours[-1].send("connect")
+        ours[-1].send("connect", server=["127.0.0.1", port])
     for control in ours:
         control.expect("connected", 5)
     played = []
     for index in range(rounds):
         order = {
             "round": index,
+            "clients": clients,
             "split": 2,
             "iterations": ITERATIONS,
             "sizes": asdict(SIZES),

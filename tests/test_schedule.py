@@ -132,6 +132,27 @@ def test_ties_go_by_enqueue_time_then_by_client() -> None:
         assert served == order
 
 
+def test_nobody_waits_for_who_is_lost() -> None:
+    gated = Schedule(BUILT_IN[1], 3)
+    gated.smashed_arrived(2, 1, 1.0, 0.0)
+    gated.smashed_arrived(1, 1, 2.0, 0.0)
+    assert gated.start() == []
+    gated.lost(3, 7.0)
+    (start,) = gated.start()
+    assert (start.client, start.at_s) == (2, 7.0)
+    gated.lost(2, 8.0)  # within its turn
+    (start,) = gated.start()
+    assert (start.client, start.at_s) == (1, 8.0)
+
+    queued = Schedule(BUILT_IN[6], 3)
+    for client in (1, 2, 3):
+        queued.computed(client, 1, 1.0, float(client))
+    assert [start.client for start in queued.start()] == [3]
+    queued.lost(2, 2.0)
+    queued.delivered(3.0)
+    assert [(start.client, start.at_s) for start in queued.start()] == [(1, 3.0)]
+
+
 def test_a_gate_opens_with_its_last_client() -> None:
     schedule = Schedule(BUILT_IN[1], 2)
     schedule.smashed_arrived(2, 1, 1.0, 0.0)

@@ -54,7 +54,7 @@ class Station:
 
     def _accept(self, manner: Manner, clients: int, listening: Callable[[], None]) -> None:
         try:
-            self.links = transport.accept(manner, self.address, clients, listening)
+            self.links = transport.accept(manner, self.address, range(1, clients + 1), listening)
         except Exception as error:
             self.failure = error
 

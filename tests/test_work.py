@@ -81,7 +81,7 @@ class Network:
     def end(self) -> None:
         for k, client in self.clients.items():
             copy(client.adapters(), self.server.adapters_buffer(k))
-        self.server.aggregate()
+        self.server.aggregate(self.clients)
 
 
 def play(settings: Settings, together: bool, rounds: int = 1) -> Network:

@@ -6,6 +6,7 @@ A thread a client receives into place and posts what arrived; the main thread al
 
 import heapq
 import itertools
+import math
 import queue
 import threading
 import time
@@ -15,11 +16,13 @@ from dataclasses import asdict, dataclass, field
 
 from testbed import transport, wire
 from testbed.clock import EmulatedClock
+from testbed.faults import slowed_end
 from testbed.node_control import Message, NodeControl
 from testbed.paradigm import Paradigm
 from testbed.schedule import Schedule, Start
-from testbed.transport import Manner
+from testbed.transport import Link, Manner
 from testbed.wire import Header, Kind
+from workloads.faults import Failed, Losses, RoundAbandoned
 from workloads.probe import Probe, Received, exchange
 from workloads.telling import Teller
 from workloads.uav import Span, settle
@@ -35,6 +38,11 @@ class Arrived:
     header: Header
     end_s: float
 
+    @property
+    def client(self) -> int:
+        """Whose it is."""
+        return self.header.client
+
 
 @dataclass(frozen=True)
 class Computed:
@@ -46,7 +54,7 @@ class Computed:
     result: BatchResult | None
 
 
-Event = Arrived | Computed | BaseException
+Event = Arrived | Computed | Failed
 
 
 @dataclass(frozen=True, order=True)
@@ -73,7 +81,9 @@ class Work:
 class Progress:
     """How far a client is in its current iteration."""
 
-    iteration: int = 0
+    iteration: int = 1
+    step: str = "SM"
+    """What the base station does for it; nothing while it is the client's turn."""
     arrived_s: float = 0.0
     lag_s: float = 0.0
     """τ_CB(i-1) + τ_CF(i) + τ_CA(i)."""
@@ -92,21 +102,18 @@ class BaseStation:
 
     def __init__(self, control: NodeControl, setup: Message, work: ServerWork):
         self.control = control
-        self.clients: int = setup["clients"]
-        manner = Manner.from_json(setup["manner"])
-        self.timeout_s = manner.timeout_s
+        self.manner = Manner.from_json(setup["manner"])
         self.credit_s: float = setup["credit_s"]
         self.work = work
         self.paradigm = Paradigm(**setup["paradigm"])
-        address = (setup["address"], setup["port"])
-        self.links = transport.accept(
-            manner, address, self.clients, lambda: control.send("listening")
-        )
+        self.links: dict[int, Link] = {}
 
     def serve(self) -> None:
         """Run rounds until the orchestrator says stop."""
-        self.control.send("connected")
         while (order := self.control.receive())["kind"] != "stop":
+            if order["kind"] == "accept":
+                self._accept(order)
+                continue
             if order["kind"] == "save":
                 self.control.send("saved", self.work.state())
                 continue
@@ -126,21 +133,39 @@ class BaseStation:
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
             settle()
             self.control.send("ready")
-            begin = self.control.expect("begin", self.timeout_s)
+            begin = self.control.expect("begin", self.manner.timeout_s)
             clock = EmulatedClock(begin["start_ns"], begin["start_s"], begin["dilation"])
             cpu_s = time.process_time()
             round_ = ServerRound(self, order, clock)
-            round_.run()
+            try:
+                round_.run()
+            except RoundAbandoned as over:
+                self.control.send("abandoned", **vars(over))
+                continue
             cpu_s = time.process_time() - cpu_s
-            self.work.aggregate()
+            self.work.aggregate(round_.finished)
             self.control.send(
                 "report",
                 spans=round_.spans,
+                going=round_.going,
+                lost=round_.losses.noted,
                 overruns_s=round_.overruns,
                 results=round_.results,
                 notes=self.work.notes(),
                 cpu_s=cpu_s,
             )
+
+    def _accept(self, order: Message) -> None:
+        """Connect to UAVs, or to those that have been lost anew."""
+        for client in order["clients"]:
+            if client in self.links:
+                self.links[client].hang_up()
+                self.links[client].close()
+        address = (order["address"], order["port"])
+        self.links |= transport.accept(
+            self.manner, address, order["clients"], lambda: self.control.send("listening")
+        )
+        self.control.send("connected")
 
     def _count(self) -> list[tuple[int, Message]]:
         """What was sent to each client since the last time."""
@@ -159,7 +184,7 @@ class BaseStation:
             own = [probe for probe in probes if probe.client == client]
             return exchange(self.links[client], own, clock, self.credit_s, at_uav=False)
 
-        with ThreadPoolExecutor(self.clients) as pool:
+        with ThreadPoolExecutor(len(self.links)) as pool:
             return [row for rows in pool.map(of_link, self.links) for row in rows]
 
 
@@ -176,13 +201,19 @@ class ServerRound:
         self.modelled = order["compute_time"] == "modelled"
         self.ahead = self.modelled and not self.work.in_turn
         """Whether real work begins when its data are in, be it modelled to begin later."""
-        self.schedule = Schedule(station.paradigm, station.clients)
+        self.clients = {client: Progress(start_s=clock.start_s) for client in order["clients"]}
+        self.here = set(self.clients)
+        """Who takes part still: has neither finished nor been lost."""
+        self.finished: list[int] = []
+        self.losses = Losses(order.get("faults"))
+        self.schedule = Schedule(station.paradigm, len(self.clients))
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.tasks: queue.PriorityQueue[Work] = queue.PriorityQueue()
-        self.clients = {client: Progress() for client in station.links}
         self.due: list[Task] = []
         self.serial = itertools.count()
         self.spans: list[Span] = []
+        self.going: list[Span] = []
+        """What was done for clients when they were lost; the end is infinity."""
         self.receipts: list[Span] = []
         """What UAVs have received: their own reports have it too, but only after the round."""
         self.overruns: list[float] = []
@@ -191,27 +222,47 @@ class ServerRound:
     def run(self) -> None:
         """Broadcast, serve every iteration, and collect the clients' adapters."""
         self._start_threads(self._receive, self.clients)
-        self._start_threads(self._compute, [0])
+        (worker,) = self._start_threads(self._compute, [0])
         self._start_threads(self._broadcast, self.clients)
 
-        waiting, started_s = len(self.clients), 0.0
-        while waiting:
-            for event in self._all_that_happened():
-                assert isinstance(event, Arrived)
-                started_s = max(started_s, event.header.time_s)
-                self._receipt(event.header, "SM", self.clock.start_s)
-                waiting -= 1
+        started_s = self._all_have_the_broadcast()
         self.station.control.send("started")
         teller = None
         if self.order.get("live"):
             teller = Teller(self.station.control, (self.spans, self.receipts), self.schedule)
-        for client in self.clients:
-            self._send(client, Kind.START, 0, time_s=started_s)
+        try:
+            for client in sorted(self.here):
+                self._send(client, Kind.START, 0, time_s=started_s)
+            self._serve()
+        finally:
+            if teller is not None:
+                teller.stop()
+        self.tasks.put(Work(True, float("inf"), next(self.serial), 0, 0))
+        worker.join()
 
-        unfinished = len(self.clients)
-        while unfinished:
+    def _all_have_the_broadcast(self) -> float:
+        """Wait for that; the moment from which all clients go on."""
+        waiting, started_s = set(self.here), 0.0
+        while waiting:
             for event in self._all_that_happened():
-                if isinstance(event, Computed):
+                if isinstance(event, Arrived):
+                    self.clients[event.client].step = ""
+                    started_s = max(started_s, event.header.time_s)
+                    self._receipt(event.header, "SM", self.clock.start_s)
+                    waiting.discard(event.client)
+            started_s = max(started_s, *self._give_up_the_lost(), 0.0)
+            waiting &= self.here
+        return started_s
+
+    def _serve(self) -> None:
+        """All iterations of all clients."""
+        while self.here:
+            for event in self._all_that_happened():
+                if event.client not in self.here:
+                    continue
+                if isinstance(event, Failed):
+                    self._failed(event)
+                elif isinstance(event, Computed):
                     self._work_done(event)
                 elif event.header.kind is Kind.SMASHED:
                     self._smashed(event.header, event.end_s)
@@ -219,13 +270,12 @@ class ServerRound:
                     self._delivered(event.header)
                 else:
                     self._note(event.header, "CM", event.end_s)
-                    unfinished -= 1
+                    self.here.remove(event.client)
+                    self.finished.append(event.client)
             self._steps_come_due()
+            self._give_up_the_lost()
             for start in self.schedule.start():
                 self._begin(start)
-        self.tasks.put(Work(True, float("inf"), next(self.serial), 0, 0))
-        if teller is not None:
-            teller.stop()
 
     # What happened.
 
@@ -255,9 +305,12 @@ class ServerRound:
 
     def _work(self, client: int, start_s: float, ahead: bool) -> None:
         """Put the real work of a turn in line that begins then, or would at the earliest."""
-        due_s = start_s + self.order["s_s"][client - 1]
+        due_s = self._modelled_end_s(client, start_s)
         iteration = self.clients[client].iteration
         self.tasks.put(Work(ahead, due_s, next(self.serial), client, iteration))
+
+    def _modelled_end_s(self, client: int, start_s: float) -> float:
+        return slowed_end(start_s, self.order["s_s"][client - 1], self.losses.slow)
 
     def _work_done(self, event: Computed) -> None:
         client = self.clients[event.client]
@@ -280,6 +333,7 @@ class ServerRound:
 
     def _computed(self, client_id: int, end_s: float) -> None:
         client = self.clients[client_id]
+        client.step = ""
         self.spans.append((client_id, client.iteration, "S", client.start_s, end_s, 0))
         self.schedule.computed(
             client_id, client.iteration, end_s, client.lag_s + end_s - client.start_s
@@ -287,6 +341,7 @@ class ServerRound:
 
     def _delivered(self, header: Header) -> None:
         client = self.clients[header.client]
+        client.step = ""
         client.gradient_s = header.time_s - client.start_s
         self._receipt(header, "SG", client.start_s)
         self.schedule.delivered(header.time_s)
@@ -303,9 +358,10 @@ class ServerRound:
 
     def _begin(self, start: Start) -> None:
         client = self.clients[start.client]
+        client.step = "S" if start.resource == "compute" else "SG"
         if start.resource == "compute":
             client.start_s = start.at_s
-            client.due_s = start.at_s + self.order["s_s"][start.client - 1]
+            client.due_s = self._modelled_end_s(start.client, start.at_s)
             client.computing = True
             if client.work_done_s is not None:
                 self._end_computing(start.client, client.work_done_s)
@@ -317,29 +373,42 @@ class ServerRound:
 
     # Threads.
 
-    def _start_threads(self, target: Callable[[int], None], clients: Iterable[int]) -> None:
+    def _start_threads(
+        self, target: Callable[[int], None], clients: Iterable[int]
+    ) -> list[threading.Thread]:
         def guarded(client: int) -> None:
             try:
                 target(client)
             except BaseException as error:
-                self.events.put(error)
+                self.events.put(Failed(client, self.clock.now(), error))
 
-        for client in clients:
-            threading.Thread(target=guarded, args=(client,), daemon=True).start()
+        threads = [
+            threading.Thread(target=guarded, args=(client,), daemon=True) for client in clients
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
 
     def _receive(self, client: int) -> None:
         """All frames of one client in this round, in the only order in which they may come."""
-        self._arrival(client, Kind.RECEIPT)
-        for _ in range(self.iterations):
+        self._arrival(client, Kind.RECEIPT, 1)
+        for iteration in range(1, self.iterations + 1):
             self._arrival(
                 client,
                 Kind.SMASHED,
+                iteration,
                 self.work.smashed_buffer(client),
                 self.work.labels_buffer(client),
             )
-            self._arrival(client, Kind.RECEIPT)
+            self._arrival(client, Kind.RECEIPT, iteration)
         given = bytearray(self.sizes.adapters_header)
-        self._arrival(client, Kind.ADAPTERS, self.work.adapters_buffer(client), memoryview(given))
+        self._arrival(
+            client,
+            Kind.ADAPTERS,
+            self.iterations,
+            self.work.adapters_buffer(client),
+            memoryview(given),
+        )
         if given != self.work.adapters_header():
             raise wire.WireError(f"adapters: client {client} sent other tensors than are due")
 
@@ -347,6 +416,7 @@ class ServerRound:
         self,
         client: int,
         kind: Kind,
+        iteration: int,
         payload: memoryview = NOTHING,
         extra: memoryview = NOTHING,
     ) -> None:
@@ -355,6 +425,10 @@ class ServerRound:
         header.expect(kind, self.order["round"], len(extra), len(payload))
         if header.client != client:
             raise wire.WireError(f"client: {header.client} speaks on the link of {client}")
+        if header.iteration != iteration:
+            raise wire.WireError(
+                f"iteration: {header.iteration} where {iteration} is due (client {client})"
+            )
         link.receive_into(extra)
         arrived_ns = link.receive_into(payload)
         self.events.put(Arrived(header, self.clock.at(arrived_ns)))
@@ -362,7 +436,7 @@ class ServerRound:
     def _compute(self, _: int) -> None:
         worked: set[tuple[int, int]] = set()
         while (task := self.tasks.get()).client:
-            if (task.client, task.iteration) in worked:
+            if task.client not in self.here or (task.client, task.iteration) in worked:
                 continue  # It was in line twice: since its data came, and since its turn began.
             rest_s = float("inf")
             if self.modelled:
@@ -409,27 +483,28 @@ class ServerRound:
 
     # Waiting.
 
-    def _next(self, timeout_s: float) -> Arrived | Computed | None:
+    def _next(self, timeout_s: float) -> Event | None:
         """The next event, or None after that many real seconds. Raises what a thread raised."""
         try:
             event = self.events.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        if isinstance(event, BaseException):
-            raise event
+        if isinstance(event, Failed) and not self.losses.explain(event):
+            raise event.error
         return event
 
-    def _all_that_happened(self) -> list[Arrived | Computed]:
+    def _all_that_happened(self) -> list[Event]:
         """Wait until something happens, then take all of it, so that ties are seen whole.
 
         Raises:
             ConnectionLost: Nothing happened for the whole deadline.
         """
-        rest_s = self.station.timeout_s
-        if self.due:
-            rest_s = (self.clock.monotonic_ns(self.due[0].due_s) - time.monotonic_ns()) / 1e9
+        rest_s = self.station.manner.timeout_s
+        next_s = min(self.due[0].due_s if self.due else math.inf, self.losses.next_s)
+        if next_s < math.inf:
+            rest_s = (self.clock.monotonic_ns(next_s) - time.monotonic_ns()) / 1e9
         event = self._next(max(rest_s, 0.0))
-        if event is None and not self.due:
+        if event is None and next_s == math.inf:
             raise wire.ConnectionLost(f"nothing happened for {rest_s:g} s")
         happened = []
         while event is not None:
@@ -442,4 +517,31 @@ class ServerRound:
         now_s = self.clock.now()
         while self.due and self.due[0].due_s <= now_s:
             task = heapq.heappop(self.due)
-            self._computed(task.client, task.due_s)
+            if task.client in self.here:
+                self._computed(task.client, task.due_s)
+
+    # Who is lost.
+
+    def _give_up_the_lost(self) -> list[float]:
+        """Go on without those whose time is over; when that was, of each."""
+        lost = [one for one in self.losses.due(self.clock.now()) if one[0] in self.here]
+        for client, lost_s in lost:
+            self._lose(client, lost_s)
+        return [lost_s for _, lost_s in lost]
+
+    def _failed(self, failed: Failed) -> None:
+        """Go on without a client that sent what it should not have; silence has its own time."""
+        if isinstance(failed.error, wire.WireError):
+            self._lose(failed.client, failed.at_s, str(failed.error))
+
+    def _lose(self, client_id: int, lost_s: float, refused: str = "") -> None:
+        self.losses.note(client_id, lost_s, refused)
+        client = self.clients[client_id]
+        if client.step:
+            size = {"SM": self.sizes.adapters, "S": 0, "SG": self.sizes.smashed}[client.step]
+            self.going.append(
+                (client_id, client.iteration, client.step, client.start_s, math.inf, size)
+            )
+        self.here.remove(client_id)
+        self.schedule.lost(client_id, lost_s)
+        self.station.links[client_id].hang_up()

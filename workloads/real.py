@@ -1,6 +1,6 @@
 """Real learning behind the node programs: torch on one side, plain bytes on the other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -257,9 +257,10 @@ class RealServer:
         """Where that client's trained adapters are received."""
         return as_bytes(self._adapters[client])
 
-    def aggregate(self) -> None:
-        """Average over the clients, weighted by their samples."""
-        self._learner.aggregate(self._adapters, self._samples)
+    def aggregate(self, clients: Collection[int]) -> None:
+        """Average over these clients, weighted by their samples."""
+        adapters = {client: self._adapters[client] for client in clients}
+        self._learner.aggregate(adapters, self._samples)
 
     def notes(self) -> Notes:
         """Batches of each pass, what passes take, and the wire's error in gradients by client."""

@@ -4,7 +4,7 @@
 import no torch, for pure network studies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -117,8 +117,9 @@ class ServerWork(Protocol):
     def adapters_buffer(self, client: int) -> memoryview:
         """Where that client's trained adapters are received."""
 
-    def aggregate(self) -> None:
-        """Average what the clients and their server sides have become, outside emulated time."""
+    def aggregate(self, clients: Collection[int]) -> None:
+        """Average what these clients, all that have finished the round, and their server sides have
+        become, outside emulated time."""
 
     def notes(self) -> Notes:
         """What was observed in the round."""
@@ -215,7 +216,7 @@ class ZeroServer(_Zeros):
         """Where adapters are received."""
         return self._adapters()
 
-    def aggregate(self) -> None:
+    def aggregate(self, clients: Collection[int]) -> None:
         """Nothing to average."""
 
     def evaluate(self) -> Evaluation:

@@ -77,10 +77,13 @@ class World:
         injector: Injector,
         listeners: Mapping[str, socket.socket],
         news: ControlSocket,
+        kill: Callable[[str], object],
         cleanup: ExitStack,
     ) -> None:
         self.injector = injector
         """Sets the links' rates."""
+        self.kill = kill
+        """Ends a node, by its name, with SIGKILL; its links stay. `exits` tells when it is done."""
         self._listeners = dict(listeners)
         self._news = news
         self._cleanup = cleanup

@@ -157,7 +157,13 @@ def start(
             injector = _fabric(namespaces, shape, cleanup)
         names = [node.name for node in nodes]
         listeners = dict(zip(names, sockets, strict=True))
-        return World(injector, listeners, news, cleanup.pop_all())
+        by_name = dict(zip(names, containers, strict=True))
+
+        def kill(name: str) -> None:
+            with _one_line():
+                by_name[name].kill()
+
+        return World(injector, listeners, news, kill, cleanup.pop_all())
 
 
 @contextmanager

@@ -111,7 +111,9 @@ def start(
         names = [node.name for node in nodes]
         listeners = dict(zip(names, passed, strict=True))
         injector.await_wired()
-        return World(injector, listeners, news, cleanup.pop_all())
+        return World(
+            injector, listeners, news, lambda name: news.send({"kill": name}), cleanup.pop_all()
+        )
 
 
 def _end(keeper: subprocess.Popen[bytes]) -> None:
@@ -224,9 +226,9 @@ class _World:
         while True:
             sources = [self._control.fileno(), self._births, wake]
             ready, _, _ = select.select(sources, [], [])
-            if self._control.fileno() in ready:
-                return
             self._note_births()
+            if self._control.fileno() in ready:
+                self._kill(self._next_order()["kill"])
             if wake in ready:
                 os.read(wake, 4096)
                 self._reap()
@@ -304,6 +306,11 @@ class _World:
                 os.close(self._birth)
                 _run_and_exit(lambda: node.live({n.namespace for n in nodes}))  # noqa: B023
             os.write(self._birth, f"{pid} {node.name}\n".encode())
+
+    def _kill(self, name: str) -> None:
+        for pid, known in self._names.items():
+            if known == name:
+                os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):

@@ -10,7 +10,7 @@ carries them, and over how many connections, is the scenario's choice:
   for every transfer, its receipt goes back on it, and then it is closed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -91,19 +91,26 @@ class Link(Protocol):
     def count(self) -> list[Counts]:
         """What this side has sent since the last call, frame by frame. Between rounds only."""
 
+    def hang_up(self) -> None:
+        """Have no more to do with the peer: whoever waits for it, in whatever thread, waits no
+        longer, and nothing is sent any more. Accounts can still be asked for, until `close`."""
+
     def close(self) -> None:
         """Let go of the peer."""
 
 
 def accept(
-    manner: Manner, address: tuple[str, int], clients: int, listening: Callable[[], object]
+    manner: Manner,
+    address: tuple[str, int],
+    clients: Collection[int],
+    listening: Callable[[], object],
 ) -> dict[int, Link]:
-    """Be the base station: wait until every UAV has presented itself with the run's token.
+    """Be the base station: wait until these UAVs have presented themselves with the run's token.
 
     Args:
         manner: How to talk.
         address: Where to listen.
-        clients: How many UAVs to wait for; they count from 1.
+        clients: The UAVs to wait for; they count from 1.
         listening: Called when UAVs may connect.
 
     Whoever is none of them, or says nothing, is turned away, and takes nobody's place.
@@ -140,7 +147,8 @@ class _Named:
         self._link = link
         self._peer = peer
         self._kind = ""
-        self.count, self.close = link.count, link.close
+        self.count = link.count
+        self.hang_up, self.close = link.hang_up, link.close
 
     def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
         """See `Link`."""

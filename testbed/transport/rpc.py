@@ -16,7 +16,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent import futures
 from typing import Any
 
@@ -105,6 +105,11 @@ class RpcLink:
         counts, self._counts = self._counts, []
         return counts
 
+    def hang_up(self) -> None:
+        """See `Link`."""
+        self._outgoing.put(None)
+        self._incoming.put("we have hung up")
+
     def close(self) -> None:
         """See `Link`."""
         self._outgoing.put(None)
@@ -133,12 +138,15 @@ class _Threads(futures.Executor):
 
 
 def accept(
-    manner: Manner, address: tuple[str, int], clients: int, listening: Callable[[], object]
+    manner: Manner,
+    address: tuple[str, int],
+    clients: Collection[int],
+    listening: Callable[[], object],
 ) -> dict[int, Link]:
     """See `testbed.transport.accept`."""
     token = bytes.fromhex(manner.token)
-    callers = Callers(clients)
-    meeting: Meeting[RpcLink] = Meeting(range(1, clients + 1))
+    callers = Callers(len(clients))
+    meeting: Meeting[RpcLink] = Meeting(clients)
 
     def exchange(messages: Iterator[bytes], about: grpc.ServicerContext) -> Iterator[bytes]:
         address = about.peer().removeprefix("ipv4:")
@@ -194,7 +202,8 @@ class _Served:
     """A link of the server's side, which keeps the server alive."""
 
     def __init__(self, link: RpcLink, server: grpc.Server):
-        self.send, self.count, self.close = link.send, link.count, link.close
+        self.send, self.count = link.send, link.count
+        self.hang_up, self.close = link.hang_up, link.close
         self.receive_header, self.receive_into = link.receive_header, link.receive_into
         self._server = server
 

@@ -5,8 +5,9 @@ import hmac
 import queue
 import socket
 import ssl
+import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple, Protocol
@@ -27,6 +28,8 @@ from testbed.wire import (
 )
 
 BACKLOG = 1024
+_AT_ONCE = struct.pack("=ii", 1, 0)
+"""SO_LINGER: closing a socket drops what it has not sent."""
 BASE_STATION = 0
 _WITH_RECEIPT = (Kind.BROADCAST, Kind.GRADIENT)
 
@@ -83,8 +86,15 @@ def _stream(sock: socket.socket, manner: Manner, server: int | None) -> Stream:
     return TlsStream(sock, _context(manner.identity, name is None), server_name=name)
 
 
-def _dial(manner: Manner, server: int, address: tuple[str, int]) -> Stream:
+def _dial(
+    manner: Manner,
+    server: int,
+    address: tuple[str, int],
+    using: Callable[[socket.socket], object] = lambda sock: None,
+) -> Stream:
+    """Call a peer; `using` is told the socket before it is connected."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    using(sock)
     sock.settimeout(manner.timeout_s)
     try:
         sock.connect(address)
@@ -92,6 +102,12 @@ def _dial(manner: Manner, server: int, address: tuple[str, int]) -> Stream:
         sock.close()
         raise ConnectionLost(f"connecting: {error}") from None
     return _stream(sock, manner, server)
+
+
+def _hang_up(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # It may be over already.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _greeting(manner: Manner, client: int, port: int = 0) -> bytes:
@@ -157,6 +173,10 @@ class KeptLink:
         counts, self._counts = self._counts, []
         return counts
 
+    def hang_up(self) -> None:
+        """See `Link`."""
+        _hang_up(self._stream.sock)
+
     def close(self) -> None:
         """See `Link`."""
         self._stream.sock.close()
@@ -191,11 +211,17 @@ class _Call:
 class PerTransferLink:
     """A connection for each transfer, opened by whoever sends it."""
 
-    def __init__(self, dial: Callable[[], Stream], greeting: bytes, timeout_s: float, first: _Call):
+    def __init__(
+        self,
+        dial: Callable[[Callable[[socket.socket], object]], Stream],
+        greeting: bytes,
+        timeout_s: float,
+        first: _Call,
+    ):
         """Begin.
 
         Args:
-            dial: Opens a connection to the peer.
+            dial: Opens a connection to the peer; tells the socket beforehand.
             greeting: What to say on it first.
             timeout_s: Real seconds after which waiting for the peer gives up.
             first: The connection on which the two have met.
@@ -211,6 +237,8 @@ class PerTransferLink:
         self._header: Header | None = None
         self._rest_bytes = 0
         self._over = [first]
+        self._dialled: socket.socket | None = None
+        self._has_hung_up = False
         first.hang_up()
 
     def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
@@ -223,13 +251,18 @@ class PerTransferLink:
             call.counts.accepted = accepted
         else:
             greeting = self._greeting
-            call = _Call(self._dial(), Counts.of(header, len(greeting)))
+            call = _Call(self._dial(self._dials), Counts.of(header, len(greeting)))
             call.counts.opened = 1
             if header.kind in _WITH_RECEIPT:
                 self._unanswered.put(call)
         call.stream.send(greeting + header.pack() + bytes(extra), payload)
         call.hang_up()
         self._over.append(call)
+
+    def _dials(self, sock: socket.socket) -> None:
+        self._dialled = sock
+        if self._has_hung_up:
+            raise ConnectionLost("we have hung up")
 
     def receive_header(self, due: Kind) -> Header:
         """See `Link`."""
@@ -272,18 +305,31 @@ class PerTransferLink:
         over, self._over = self._over, []
         return [call.close() for call in over]
 
+    def hang_up(self) -> None:
+        """See `Link`."""
+        self._has_hung_up = True
+        for calls in (self.arrivals, self._unanswered):
+            calls.put(ConnectionLost("we have hung up"))
+        if self._dialled is not None:
+            _hang_up(self._dialled)
+        if self._call is not None:
+            _hang_up(self._call.stream.sock)
+
     def close(self) -> None:
         """See `Link`."""
         self.count()
 
 
 def accept(
-    manner: Manner, address: tuple[str, int], clients: int, listening: Callable[[], object]
+    manner: Manner,
+    address: tuple[str, int],
+    clients: Collection[int],
+    listening: Callable[[], object],
 ) -> dict[int, Link]:
     """See `testbed.transport.accept`."""
     listener = _listen(address)
-    callers = Callers(clients)
-    meeting: Meeting[_Caller] = Meeting(range(1, clients + 1))
+    callers = Callers(len(clients))
+    meeting: Meeting[_Caller] = Meeting(clients)
     kept: dict[int, Link] = {}
     single: dict[int, PerTransferLink] = {}
 
@@ -301,7 +347,7 @@ def accept(
             kept[client] = KeptLink(stream, _greeting_counts(client, accepted=1))
         else:
             single[client] = PerTransferLink(
-                lambda k=client, at=at: _dial(manner, k, at),  # type: ignore[misc]
+                lambda using, k=client, at=at: _dial(manner, k, at, using),  # type: ignore[misc]
                 _greeting(manner, BASE_STATION),
                 manner.timeout_s,
                 _Call(stream, _greeting_counts(client, accepted=1)),
@@ -325,7 +371,7 @@ def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
     stream = _dial(manner, BASE_STATION, server)
     stream.send(_greeting(manner, client, listener.getsockname()[1]))
     link = PerTransferLink(
-        lambda: _dial(manner, BASE_STATION, server),
+        lambda using: _dial(manner, BASE_STATION, server, using),
         _greeting(manner, client),
         manner.timeout_s,
         _Call(stream, _greeting_counts(client, opened=1)),
