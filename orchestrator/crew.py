@@ -126,7 +126,7 @@ class Crew:
                 return received
             if time.monotonic() > deadline:
                 late = ", ".join(sorted(waiting.values()))
-                raise RunError(f"no {kind!r} from {late} within {limit_s:.0f} s")
+                raise RunError(f"waited {limit_s:g} s for {kind!r} from {late}")
             watch()
             ready = [descriptor for descriptor, _ in poll.poll(1000 * self._rest_s())]
 

@@ -29,6 +29,7 @@ from orchestrator.learning import (
     learning_settings,
     learning_table,
     place,
+    startup_limit_s,
 )
 from orchestrator.live import Live
 from orchestrator.overhead import waterfall
@@ -70,8 +71,8 @@ LEARNING_IMPORTS = (*NODE_IMPORTS, "workloads.real")
 """With torch and timm: seconds and half a gigabyte a node, were they not shared."""
 LEAD_S = 0.1
 """Real seconds between the order to begin a round and its beginning."""
-STARTUP_TIMEOUT_S = 600.0
-"""Real seconds that nodes may take to load their models, many on few cores."""
+ANSWER_TIMEOUT_S = 60.0
+"""Real seconds that nodes may take for what takes milliseconds, many on few cores."""
 REST_S = 0.25
 """Real seconds after a round until the last acknowledgement has been sent, and counted."""
 SPARE_SLOTS = 100
@@ -195,7 +196,7 @@ def emulate(
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
     with _start(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
-        stage = _Stage(Crew(world, stack, STARTUP_TIMEOUT_S), scenario, foreseen, live)
+        stage = _Stage(Crew(world, stack, startup_limit_s(scenario)), scenario, foreseen, live)
         if capture is not None:
             stage.capture(folder / "pcap", headers_only=capture == "headers")
         stage.set_up(learning)
@@ -287,12 +288,13 @@ def shape_of(scenario: Scenario) -> Shape:
     )
 
 
-def manners_of(scenario: Scenario, timeout_s: float) -> list[Manner]:
+def manners_of(scenario: Scenario, timeout_s: float, meeting_s: float) -> list[Manner]:
     """How each node talks, the base station first; secrets are made anew."""
     choices = scenario.emulation
     manner = Manner(
         token=secrets.token_hex(TOKEN_BYTES),
         timeout_s=timeout_s,
+        meeting_s=meeting_s,
         transport=choices.transport,
         connection=choices.connection,
         nagle=choices.nagle,
@@ -349,6 +351,9 @@ class _Stage:
         self.limit_s = 60 + 3 * foreseen.longest_s * scenario.dilation
         self.limit_s += computing_limit_s(scenario)
         """Real seconds that a round may take before the run is given up."""
+        self.startup_s = startup_limit_s(scenario)
+        # The server may measure its passes first.
+        self.ready_s = self.startup_s + computing_limit_s(scenario)
         self.capturing = False
 
     def capture(self, folder: Path, *, headers_only: bool) -> None:
@@ -368,7 +373,7 @@ class _Stage:
         """
         time.sleep(REST_S)
         self.crew.send_all("count")
-        counts = self.crew.collect("counts", self.crew.names, STARTUP_TIMEOUT_S)
+        counts = self.crew.collect("counts", self.crew.names, ANSWER_TIMEOUT_S)
         sent = [
             ("down" if name == BS else "up", client, fields)
             for name, message in counts.items()
@@ -381,7 +386,7 @@ class _Stage:
     def set_up(self, learning: dict[str, Any] | None) -> None:
         """Tell every node who it is, and wait until all are connected over the links."""
         clients = self.scenario.uavs.count
-        manners = manners_of(self.scenario, max(self.limit_s, STARTUP_TIMEOUT_S))
+        manners = manners_of(self.scenario, max(self.limit_s, self.ready_s), self.startup_s)
         common: dict[str, Any] = {"credit_s": shape_of(self.scenario).credit_s}
         self.crew.send(
             BS,
@@ -413,10 +418,10 @@ class _Stage:
         self.injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1e6)
         port = next(self.ports)
         self.crew.send(BS, "accept", clients=list(clients), address="0.0.0.0", port=port)
-        self.crew.collect("listening", [BS], STARTUP_TIMEOUT_S)
+        self.crew.collect("listening", [BS], self.startup_s)
         for client in clients:
             self.crew.send(uav(client), "connect", server=[link_addresses(client)[0], port])
-        self.crew.collect("connected", [BS, *map(uav, clients)], STARTUP_TIMEOUT_S)
+        self.crew.collect("connected", [BS, *map(uav, clients)], self.startup_s)
         self.injector.pause()
         self.linked |= set(clients)
 
@@ -537,9 +542,7 @@ class _Stage:
                 **casualties.of_uav(client),
                 **common,
             )
-        # The server may measure its passes first.
-        limit_s = STARTUP_TIMEOUT_S + computing_limit_s(self.scenario)
-        self.crew.collect("ready", [BS, *map(uav, alive)], limit_s)
+        self.crew.collect("ready", [BS, *map(uav, alive)], self.ready_s)
 
     def _take(
         self,
@@ -610,7 +613,7 @@ class _Stage:
     def state(self) -> bytes:
         """The global state, from the base station, as a safetensors file."""
         self.crew.send(BS, "save")
-        saved = self.crew.collect("saved", [BS], STARTUP_TIMEOUT_S)
+        saved = self.crew.collect("saved", [BS], ANSWER_TIMEOUT_S)
         return bytes(saved[BS]["blob"])
 
     def evaluate(self) -> Message:
@@ -621,7 +624,7 @@ class _Stage:
     def restore(self, state: bytes) -> None:
         """Let the base station go on from a global state."""
         self.crew.send(BS, "restore", blob=state)
-        self.crew.collect("restored", [BS], STARTUP_TIMEOUT_S)
+        self.crew.collect("restored", [BS], ANSWER_TIMEOUT_S)
 
     def stop(self) -> None:
         """Let every node end by itself."""

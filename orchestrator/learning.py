@@ -14,6 +14,12 @@ from workloads.settings import DataConfig, ModelConfig, TrainingConfig
 
 SLOW_FLOPS = 5e9
 """What a core computes in a second if it is slow or has much else to do."""
+START_S, NODE_S = 60.0, 2.0
+"""Real seconds that nodes may take to start, and each of them: containers share no imports."""
+LOAD_S = 600.0
+"""The same where they load a model."""
+CROSSINGS = 10
+"""How often a link is crossed, one way or the other, until two nodes have met: TLS takes six."""
 
 
 def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
@@ -65,6 +71,14 @@ def model_of(scenario: Scenario) -> ModelConfig:
         weights=workload.weights,
         dtype=workload.dtype,
     )
+
+
+def startup_limit_s(scenario: Scenario) -> float:
+    """Real seconds that nodes may take until they are connected, all of them on one slow core."""
+    delay_s = CROSSINGS * scenario.emulation.one_way_delay_s * scenario.dilation
+    if scenario.workload.compute == "none":
+        return START_S + NODE_S * scenario.uavs.count + delay_s
+    return LOAD_S + delay_s
 
 
 def computing_limit_s(scenario: Scenario) -> float:

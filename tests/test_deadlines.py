@@ -1,5 +1,6 @@
 """Nothing waits for ever: whoever does not answer is named, and what is told to wait gives up."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -12,6 +13,9 @@ import numpy as np
 import pytest
 
 from orchestrator import dilation
+from orchestrator.crew import Crew
+from orchestrator.learning import startup_limit_s
+from orchestrator.scenario import validate
 from testbed import capture, control, doctor, injector, netlink, runtimes
 from testbed.clock import EmulatedClock
 from testbed.control import ControlSocket, NoAnswer
@@ -19,7 +23,7 @@ from testbed.errors import RunError
 from testbed.injector import Injector
 from testbed.netlink import Batch, Netlink
 from testbed.node_control import ControlLost, NodeControl
-from testbed.runtimes import NodeSpec, namespace
+from testbed.runtimes import Exit, NodeSpec, namespace
 from testbed.shaping import Shape
 
 FULL = bytes(1 << 24)
@@ -130,6 +134,48 @@ def test_a_capture_that_does_not_end_is_ended(monkeypatch) -> None:
         running.end()
     with pytest.raises(ProcessLookupError):
         os.kill(running._process, 0)
+
+
+class Silent:
+    """A world of one node that says nothing, and does not end."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._news, self._told = socket.socketpair()
+
+    def connect(self, timeout_s: float) -> dict[str, socket.socket]:
+        return {"uav1": self._sock}
+
+    def fileno(self) -> int:
+        return self._news.fileno()
+
+    def exits(self) -> list[Exit]:
+        return []
+
+
+def test_a_node_that_does_not_answer_is_named_with_what_was_due(pair) -> None:
+    with contextlib.ExitStack() as stack:
+        crew = Crew(Silent(pair[0]), stack, 1)
+        crew.send("uav1", "count")
+        with pytest.raises(RunError, match=r"^waited 0\.1 s for 'counts' from uav1$"):
+            crew.collect("counts", ["uav1"], 0.1)
+
+
+def test_a_node_that_takes_no_order_is_named_with_the_order(pair, monkeypatch) -> None:
+    monkeypatch.setattr(control, "PATIENCE_S", 0.1)
+    with contextlib.ExitStack() as stack:
+        crew = Crew(Silent(pair[0]), stack, 1)
+        with pytest.raises(RunError, match=r"^uav1: sending 'restore': .*waited 0\.1 s"):
+            crew.send("uav1", "restore", blob=FULL)
+
+
+def test_nodes_that_load_nothing_are_given_up_earlier() -> None:
+    powers = {"uavs": {"tx_power_w": [1.0] * 10}}
+    without = validate({**powers, "workload": {"compute": "none"}}, "test")
+    assert startup_limit_s(without) == 80
+    assert startup_limit_s(validate(powers, "test")) == 600
+    slow = {"emulation": {"one_way_delay_s": 0.5, "dilation": 20}}
+    assert startup_limit_s(validate({**powers, **slow}, "test")) == 600 + 10 * 0.5 * 20
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from testbed.node_control import NodeControl
+from testbed.node_control import ControlLost, NodeControl
 from testbed.paradigm import BUILT_IN, Paradigm
 from testbed.timeline import STEPS
 from testbed.transport import Manner
 from testbed.transport.certificates import identities
+from testbed.wire import Kind
 from workloads.bs import BaseStation
 from workloads.uav import Uav
 from workloads.work import RoundSizes, ServerWork, ZeroClient, ZeroServer
@@ -52,7 +53,12 @@ def play(
     def start(program) -> None:
         near, far = socket.socketpair()
         ours.append(NodeControl(near))
-        thread = threading.Thread(target=program, args=(NodeControl(far),))
+
+        def live() -> None:
+            with far:  # Whatever ends it, is seen.
+                program(NodeControl(far))
+
+        thread = threading.Thread(target=live)
         thread.start()
         threads.append(thread)
 
@@ -163,3 +169,37 @@ def test_rounds_follow_in_emulated_time() -> None:
     first, second = play(BUILT_IN[0], rounds=2)
     assert max(s[4] for s in first) < 10
     assert all(100 <= s[3] < 110 for s in second)
+
+
+class OtherServer(ZeroServer):
+    """Its adapters are of other tensors."""
+
+    def adapters_header(self) -> bytes:
+        return b"\1" * self.sizes.adapters_header
+
+
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        ("server", "adapters: the base station sends other tensors than are due"),
+        ("client", "adapters: client 1 sent other tensors than are due"),
+    ],
+)
+def test_adapters_of_other_tensors_are_refused_unread(monkeypatch, who: str, words: str) -> None:
+    send, said = Uav._send, []
+
+    def sends_others(self, kind, round_, iteration, extra=b"", payload=b"", **about):
+        if kind is Kind.ADAPTERS and self.client == 1:
+            extra = b"\1" * len(extra)
+        send(self, kind, round_, iteration, extra, payload, **about)
+
+    if who == "client":
+        monkeypatch.setattr(Uav, "_send", sends_others)
+    others = OtherServer() if who == "server" else None
+    monkeypatch.setattr(threading, "excepthook", lambda about: said.append(str(about.exc_value)))
+    with pytest.raises(ControlLost):
+        play(BUILT_IN[0], 0.02, 1, replace(PLAIN, timeout_s=1.0), others)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(10)
+    assert words in said
