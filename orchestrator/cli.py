@@ -160,6 +160,7 @@ def run(
         budget_table,
         calibration_table,
         comparison_table,
+        loss_lines,
         step_comparison_table,
         validity_lines,
     )
@@ -205,7 +206,7 @@ def run(
     for table in tables:
         out.print(table)
         out.print()
-    for line in validity_lines(done.checks):
+    for line in [*loss_lines(done), *validity_lines(done.checks)]:
         out.print(line)
     if done.captured is not None:
         missed = done.captured.missed_packets

@@ -111,7 +111,7 @@ def settle(
     if scenario.emulation.dilation != "auto":
         return scenario, None, []
     rounds = predict(scenario, source, profile, sizing=link_bytes)
-    rounds_s = sum(round_.latency_s for round_ in rounds)
+    rounds_s = rounds.end_s
     workload = scenario.workload
     if workload.compute == "none" or workload.compute_time == "measured":
         speeds, tried = None, [Foreseen(1.0, 0.0, 0, rounds_s)]

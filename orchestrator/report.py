@@ -117,6 +117,7 @@ TABLES = {
     "calibration": ("client", "direction", "level", "rate_bps", "error"),
     "accounts": ("round", "direction"),
     "waterfall": ("round", "part", "seconds"),
+    "lost": ("kind", "round", "client", "lost_s", "cause"),
 }
 """The Parquet files of a run directory and the columns that the report reads."""
 
@@ -124,6 +125,7 @@ MANIFEST = (
     *("testbed_version", "revision", "dirty", "command", "started", "finished", "seed", "python"),
     *("packages", "kernel", "cpu", "cores", "memory_bytes", "runtime", "congestion_control"),
     *("mtu", "dilation", "valid", "validity", "status", "failure", "data", "plugins"),
+    "faults",
 )
 """The manifest's entries that the page shows; one that is missing shows as a dash."""
 
@@ -434,6 +436,7 @@ def _chart_data(run: Run) -> dict[str, Any]:
             for row in run.rounds.to_dict("records")
         ],
         "spans": {kind: _spans(run.tables[kind]) for kind in KINDS if kind in run.tables},
+        "lost": _records(run.tables["lost"]) if "lost" in run.tables else [],
         "rates": _rates(run),
         "paths": _paths(run),
         "budget": _budget(run),
@@ -760,6 +763,7 @@ def render(run: Run) -> str:
         check_titles=CHECK_TITLES,
         budget=_budget_rows(run),
         budget_by_step=None if by_step is None else by_step.to_dict("index"),
+        lost=_lost(run),
         lateness=lateness(run),
         failed_checks=[check for check in manifest.get("validity") or [] if not check.get("ok")],
         command=_command(manifest.get("command")),
@@ -802,6 +806,16 @@ def _budget_rows(run: Run) -> list[dict[str, Any]]:
         explained_s = sum(part["seconds"] for part in row["parts"])
         rows.append(row | {"gap_s": gap_s, "unexplained_s": gap_s - explained_s})
     return rows
+
+
+def _lost(run: Run) -> list[dict[str, Any]]:
+    """Who was lost in which round, measured and predicted, and when; NaN where it was not."""
+    if "lost" not in run.tables:
+        return []
+    wide = run.tables["lost"].pivot_table(
+        "lost_s", ["round", "client", "cause"], "kind", observed=True
+    )
+    return _records(wide.reindex(columns=["measured", run.prediction]).reset_index())
 
 
 def _calibration(run: Run) -> list[dict[str, Any]]:

@@ -143,6 +143,16 @@ def plain_table(frame: pd.DataFrame) -> Table:
     return table
 
 
+def loss_lines(done: "Emulation") -> list[str]:
+    """Each measured round that went on without somebody."""
+    return [
+        f"round {round_.index} went on without uav{loss.client}, lost at {loss.lost_s:.3f} s "
+        f"({escape(loss.cause)})"
+        for round_ in done.measured
+        for loss in round_.lost
+    ]
+
+
 def validity_lines(checks: Sequence["Check"]) -> list[str]:
     """Whether a run is valid, and each check that says it is not."""
     failed = [check for check in checks if not check.ok]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -190,6 +191,14 @@ def test_a_run_that_was_killed_goes_on_with_its_faults(tmp_path: Path) -> None:
     assert_as_predicted(run)
     lost = [[loss["client"] for loss in m.get("lost", [])] for m in run["measured"]]
     assert lost == [[1, 2], [1, 2], [1], [1, 2], [1]]
+    table = pd.read_parquet(out / "lost.parquet").query("kind == 'measured'")
+    of_round = table.groupby("round")["client"].apply(list).tolist()
+    assert of_round == lost
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert [fault["kind"] for fault in manifest["faults"]] == [event["kind"] for event in events]
+    page = (out / "report.html").read_text()
+    assert 'id="faults"' in page
+    assert len(re.findall("<td>corrupt-frame</td>", page)) == 1
     wait_until_gone()
 
 

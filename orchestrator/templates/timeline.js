@@ -55,7 +55,30 @@ function paintGantt(context, place, height, width) {
     });
   }
   paintEnds(context, place, height);
+  paintLosses(context, place, each);
   context.restore();
+}
+
+/* A cross where a UAV was given up. */
+function paintLosses(context, place, each) {
+  for (const loss of data.lost) {
+    const index = chosen.rows.indexOf(loss.client);
+    if (index < 0 || !spans[loss.kind]) continue;
+    if (loss.kind !== "measured" && loss.kind !== chosen.prediction) continue;
+    const time = loss.lost_s + (shifts[loss.kind][loss.round] ?? 0);
+    if (time < axis.from || time > axis.to) continue;
+    const [offset, thick] = band(loss.kind, each);
+    const [x, y] = [place(time), HEAD + index * each + offset + thick / 2];
+    const arm = Math.min(6, thick / 2);
+    context.strokeStyle = colour("ink");
+    context.lineWidth = 2.2;
+    context.beginPath();
+    context.moveTo(x - arm, y - arm);
+    context.lineTo(x + arm, y + arm);
+    context.moveTo(x - arm, y + arm);
+    context.lineTo(x + arm, y - arm);
+    context.stroke();
+  }
 }
 
 function paintBand(context, place, list, kind, top, thick) {
