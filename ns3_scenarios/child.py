@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from ns3_scenarios.trace import ChannelError
 
-ANSWER_S = 120.0
+ANSWER_S = 60.0
 """How long ns-3 may take for an answer, or to take an order: it needs milliseconds, and seconds
 where a slot has very many packets."""
 ENDING_S = 10.0
