@@ -86,7 +86,7 @@ def of_transports() -> list[dict[str, Any]]:
             {
                 "transport": name,
                 "link bytes": int(sums.sum()),
-                **{kind.removesuffix("_bytes"): int(sums[kind]) for kind in BYTES if sums[kind]},
+                **{kind.removesuffix("_bytes"): int(sums[kind]) for kind in BYTES},
                 "predicted wire s": done.predicted_wire[0].latency_s,
                 "measured s": done.measured[0].latency_s,
             }
@@ -125,7 +125,11 @@ def main() -> None:
     found = {}
     for part in arguments.parts or PARTS:
         found[part] = PARTS[part]()
-        Console().print(plain_table(pd.DataFrame(found[part]).fillna(0)))
+        table = pd.DataFrame(found[part])
+        if part == "transports":  # A column each, which fits any screen.
+            table = table.astype(object).set_index("transport").T
+            table = table[(table != 0).any(axis=1)].rename_axis("quantity").reset_index()
+        Console().print(plain_table(table))
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
 
