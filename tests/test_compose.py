@@ -1,9 +1,17 @@
-"""compose.yaml: valid for Compose where it is installed; in any case what the docs say of it."""
+"""compose.yaml: what the docs say of it, and that it comes up where Compose and a daemon are.
 
+No registry need answer for that: the services' image is then the docker runtime's empty one, with
+this machine's system and environment mounted into it.
+"""
+
+import json
 import os
 import shlex
 import shutil
 import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +20,7 @@ import yaml
 from typer.main import get_command
 
 from orchestrator.cli import app
+from testbed.runtimes.docker import host_paths, image_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "compose.yaml"
@@ -32,10 +41,92 @@ def compose() -> list[str] | None:
     return ["docker-compose"] if shutil.which("docker-compose") else None
 
 
-def test_compose_takes_the_file() -> None:
-    words = compose()
-    if words is None:
+@pytest.fixture(scope="module")
+def words() -> list[str]:
+    """The words of Compose's program."""
+    found = compose()
+    if found is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("Compose is not installed, and CI must have it")
         pytest.skip("Compose is not installed")
+    return found
+
+
+Up = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def project(words: list[str], tmp_path: Path) -> Iterator[tuple[Path, Up]]:
+    """A folder beside whose `compose.yaml` the services' image is named, and what starts them."""
+    docker = pytest.importorskip("docker")
+    if os.geteuid() != 0:
+        pytest.skip("plugging links into containers needs root")
+    try:
+        client = docker.from_env()
+        image = image_of(client, "host")
+        client.close()
+    except docker.errors.DockerException as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no Docker daemon answers, and CI must have one: {error}")
+        pytest.skip(f"no Docker daemon answers: {error}")
+    for name in ("scenarios", "campaigns"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "runs").mkdir()
+    own = {
+        "image": image,
+        "volumes": [f"{path}:{path}:ro" for path in host_paths()],
+        "tmpfs": ["/tmp:exec"],
+        "environment": {
+            "PATH": f"{sys.prefix}/bin:/usr/bin:/bin:/usr/sbin",
+            "PYTHONPATH": str(ROOT),
+            "HOME": "/tmp",
+        },
+    }
+    here = tmp_path / "here.yaml"
+    here.write_text(yaml.safe_dump({"services": {name: dict(own) for name in services()}}))
+    name = f"testbed-{uuid.uuid4().hex[:8]}"
+    all_words = [*words, "-p", name, "--project-directory", str(tmp_path)]
+    all_words += ["-f", str(FILE), "-f", str(here), "--profile", "campaign"]
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*all_words, *more],
+            cwd=tmp_path,
+            env={**os.environ, "PWD": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+
+    yield tmp_path, run
+    run("down", "--timeout", "1")
+
+
+@pytest.mark.docker
+def test_the_orchestrator_starts_its_nodes_as_containers(project: tuple[Path, Up]) -> None:
+    folder, run = project
+    command = shlex.split(services()["orchestrator"]["command"])
+    command = [w for w in command if not w.startswith("emulation.docker_image")][:-1]
+    command += ["--set", "rounds=1", "--set", "workload.compute=none"]
+    done = run("run", "--rm", "--no-deps", "-T", "orchestrator", *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    out = folder / "runs" / "compose"
+    assert json.loads((out / "scenario.json").read_text())["emulation"]["runtime"] == "docker"
+    assert (out / "measured.parquet").is_file()
+
+
+@pytest.mark.docker
+@pytest.mark.full
+def test_a_campaign_comes_up_with_scheduler_and_workers(project: tuple[Path, Up]) -> None:
+    folder, run = project
+    names = ("campaign", "scheduler", "predictor", "worker")
+    done = run("up", "--no-build", "--abort-on-container-exit", *names)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "38 points, 38 of them made now, 0 failed" in done.stdout
+    assert (folder / "runs" / "quickstart" / "report.html").is_file()
+
+
+def test_compose_takes_the_file(words: list[str]) -> None:
     done = subprocess.run(
         [*words, "-f", str(FILE), "--profile", "campaign", "config"],
         capture_output=True,

@@ -98,10 +98,10 @@ def start(
         cleanup.callback(client.close)
         for leftover in _dead_containers(client):
             leftover.remove()
-        tag = _image(client, image)
+        tag = image_of(client, image)
         cleanup.enter_context(_reaper(run))
         if image == "host":
-            readable = [*_host_paths(), *readable]
+            readable = [*host_paths(), *readable]
         user = NOBODY if all(map(_open_to_all, readable)) and not writable else 0
         mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in readable}
         mounts |= {str(path): {"bind": str(path), "mode": "rw"} for path in writable}
@@ -175,7 +175,12 @@ def _one_line() -> Iterator[None]:
         raise RunError(f"docker runtime: {text}") from error
 
 
-def _image(client: docker.DockerClient, image: str) -> str:
+def image_of(client: docker.DockerClient, image: str) -> str:
+    """The tag of an image, by its name in a scenario; makes the empty one where it is missing.
+
+    Raises:
+        RunError: There is no such image.
+    """
     try:
         client.images.get(HOST_IMAGE if image == "host" else image)
     except docker.errors.ImageNotFound:
@@ -189,7 +194,7 @@ def _image(client: docker.DockerClient, image: str) -> str:
     return HOST_IMAGE if image == "host" else image
 
 
-def _host_paths() -> list[Path]:
+def host_paths() -> list[Path]:
     """What a node needs of this machine: system, interpreter, packages, and these sources."""
     sources = Path(__file__).parents[2]
     wanted = [*map(Path, SYSTEM), Path(sys.base_prefix), Path(sys.prefix), sources]
