@@ -5,10 +5,12 @@
 
 `faults`: small runs (K = 3, three rounds, no computing), in turn in both runtimes. In each, at a
 random moment, a random process of the run is killed, terminated, frozen for two seconds or stopped
-for good, or the user presses Ctrl-C. Then three questions: did it end in time; is nothing left (at
-the latest after `testbed clean`, where the orchestrator itself was killed); and is what it says
-true: status, the failure's name, and whole rounds in the tables of a run that kept some. The draw
-depends on seed and number of a run alone: with a FILE that holds some runs, the others follow.
+for good, or the user presses Ctrl-C; or, in one run of four, the scenario itself plans two random
+faults. Then three questions: did it end in time; is nothing left (at the latest after `testbed
+clean`, where the orchestrator itself was killed); and is what it says true: status, the failure's
+name, whole rounds in the tables of a run that kept some, and of planned faults that it lost whom it
+was predicted to lose. The draw depends on seed and number of a run alone: with a FILE that holds
+some runs, the others follow.
 
 `soak`: the same small run again and again in one process; after each, the process's open files,
 threads and memory, its children, and the network namespaces of the machine.
@@ -31,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import psutil
@@ -39,6 +41,7 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestrator.files import write_json, write_whole
+from orchestrator.scenario import FaultKind
 from testbed import leftovers
 
 SCENARIO = """
@@ -58,6 +61,19 @@ workload:
     smashed_bytes: [400000, 200000, 100000, 50000]
 """
 ROUNDS = 3
+PLANNED = """
+faults:
+  on_loss: {on_loss}
+  loss_timeout_s: 0.3
+  random:
+    count: 2
+    kinds: [{kinds}]
+    within_s: 2.5
+    duration_s: [0.1, 1]
+    seed: {run}
+"""
+"""A run of three rounds lasts some 2.8 s."""
+POLICIES = ("wait", "drop", "abort")
 RUNTIMES = ("namespace", "docker")
 ROLES = {
     "namespace": ("orchestrator", "ns-3", "keeper", "world", "fabric", "bs", "uav"),
@@ -81,7 +97,9 @@ class Fault:
 
     runtime: str
     role: str
+    """`scenario`: it is planned."""
     action: str
+    """Of planned faults, what a round does about a loss."""
     moment: float
     """As a share of the time from the process's start to the end of an undisturbed run."""
 
@@ -123,6 +141,8 @@ def draw(seed: int, run: int) -> Fault:
     """The fault of that run."""
     dice = random.Random(f"{seed}/{run}")
     runtime = RUNTIMES[run % 2]
+    if run % 8 in (6, 7):
+        return Fault(runtime, "scenario", dice.choice(POLICIES), 0.0)
     role = dice.choice(ROLES[runtime])
     actions = dict(ACTIONS)
     if role == "orchestrator":
@@ -132,10 +152,10 @@ def draw(seed: int, run: int) -> Fault:
     return Fault(runtime, role, action, dice.random())
 
 
-def start(folder: Path, runtime: str) -> subprocess.Popen[str]:
+def start(folder: Path, runtime: str, planned: str = "") -> subprocess.Popen[str]:
     """A small run into `folder`/out."""
     scenario = folder / "small.yaml"
-    scenario.write_text(SCENARIO)
+    scenario.write_text(SCENARIO + planned)
     (folder / "tmp").mkdir(exist_ok=True)
     return subprocess.Popen(
         [
@@ -153,13 +173,18 @@ def start(folder: Path, runtime: str) -> subprocess.Popen[str]:
 def play(run: int, fault: Fault, usual_s: float, folder: Path) -> Outcome:
     """One run with its fault."""
     began = time.monotonic()
-    process = start(folder, fault.runtime)
-    while find(fault, process, folder) is None and process.poll() is None:
-        time.sleep(0.05)
-    time.sleep(max(0.0, fault.moment * (began + usual_s - time.monotonic())))
-    moment_s = time.monotonic() - began
-    victim = find(fault, process, folder)
-    hit = victim is not None and harm(victim, fault.action)
+    if fault.role == "scenario":
+        kinds = ", ".join(get_args(FaultKind))
+        planned = PLANNED.format(on_loss=fault.action, kinds=kinds, run=run)
+        process, moment_s, hit = start(folder, fault.runtime, planned), 0.0, True
+    else:
+        process = start(folder, fault.runtime)
+        while find(fault, process, folder) is None and process.poll() is None:
+            time.sleep(0.05)
+        time.sleep(max(0.0, fault.moment * (began + usual_s - time.monotonic())))
+        moment_s = time.monotonic() - began
+        victim = find(fault, process, folder)
+        hit = victim is not None and harm(victim, fault.action)
     try:
         _, said = process.communicate(timeout=IN_TIME_S)
         status: int | None = process.returncode
@@ -309,11 +334,23 @@ def judge(out: Path, status: int | None, said: str, fault: Fault, hit: bool) -> 
         manifest = json.loads((out / "manifest.json").read_text())
         measured = pd.read_parquet(out / "measured.parquet")
         kept = measured["round"].nunique()
-        steps = measured.groupby("round").size()
-        if (steps != steps.iloc[0]).any():
+        lost = pd.read_parquet(out / "lost.parquet")
+        whole = measured[~measured["round"].isin(lost["round"])]
+        if whole.groupby("round").size().nunique() > 1:
             return kept, "a round that was kept is not whole"
+        names = ["round", "client", "cause"]
+        by_kind = {kind: own[names].to_numpy().tolist() for kind, own in lost.groupby("kind")}
+        if by_kind.get("measured", []) != by_kind.get("predicted_wire", []):
+            return kept, f"lost others than predicted: {by_kind}"
     if "Traceback" in said:
         return kept, "a traceback"
+    words = said.strip().splitlines()[-1] if said.strip() else ""
+    if fault.role == "scenario":
+        ended = foreseen_end(out.parent / "small.yaml")
+        if (status == 0) != (ended is None):
+            return kept, f"status {status}, predicted: {ended or 'all rounds'}"
+        if ended is not None and ended.partition(":")[0] not in words:
+            return kept, f"predicted: {ended}"
     if status == 0:
         whole = manifest is not None and manifest["status"] == "complete" and kept == ROUNDS
         return kept, "" if whole else "success without a whole run"
@@ -323,7 +360,6 @@ def judge(out: Path, status: int | None, said: str, fault: Fault, hit: bool) -> 
         # It may have been whole already: then the report was being written.
         whole = manifest is None or (manifest["status"] == "complete" and kept == ROUNDS)
         return kept, "" if whole else "killed, and yet a run directory"
-    words = said.strip().splitlines()[-1] if said.strip() else ""
     if not words.startswith("testbed: "):
         return kept, "no word why"
     if manifest is not None:
@@ -339,6 +375,20 @@ def judge(out: Path, status: int | None, said: str, fault: Fault, hit: bool) -> 
         if name not in words:
             return kept, f"does not name {name}"
     return kept, ""
+
+
+def foreseen_end(path: Path) -> str | None:
+    """Why a scenario's run ends before its last round, as predicted; None: it does not."""
+    from orchestrator.channel import open_source
+    from orchestrator.plan import link_bytes
+    from orchestrator.predict import predict
+    from orchestrator.profiles import profile_of
+    from orchestrator.scenario import load
+
+    scenario = load(path, [])
+    with open_source(scenario, None) as source:
+        ended = predict(scenario, source, profile_of(scenario), sizing=link_bytes).ended
+    return None if ended is None else str(ended)
 
 
 def faults(runs: int, seed: int, workers: int, minutes: float, file: Path | None) -> list[Outcome]:
