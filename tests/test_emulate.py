@@ -12,27 +12,12 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
+from small_scenario import TEXT
 
 from ns3_scenarios.trace import ChannelTrace
 from testbed.paradigm import BUILT_IN
 
 TESTBED = [sys.executable, "-m", "orchestrator"]
-
-SMALL = """
-name: small
-uavs: {tx_power_w: [1, 0.4, 0.1]}
-radio: {uplink_bandwidth_hz: 4e6, downlink_bandwidth_hz: 4e6}
-workload:
-  compute: none
-  local_iterations: 2
-  batch_size: 2
-  split: 3
-  profile:
-    client_forward_flops: [1e10, 2e10, 4e10, 8e10]
-    server_forward_flops: [8e10, 4e10, 2e12, 1e10]
-    adapter_bytes: [20000, 40000, 80000, 160000]
-    smashed_bytes: [400000, 200000, 100000, 50000]
-"""
 
 
 def run_testbed(*words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -70,7 +55,7 @@ def wait_until_gone(limit_s: float = 15) -> None:
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
-    path.write_text(SMALL)
+    path.write_text(TEXT)
     return path
 
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from reference_engine import TooShort, reference_round
+from small_scenario import TREE
 from test_engine import EVERY_COMBINATION, random_case
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
@@ -17,22 +18,7 @@ from testbed.errors import InputError
 from testbed.faults import slowed_end
 from testbed.timeline import STEPS
 
-SMALL = {
-    "uavs": {"tx_power_w": [1.0, 0.4, 0.1]},
-    "radio": {"uplink_bandwidth_hz": 4e6, "downlink_bandwidth_hz": 4e6},
-    "workload": {
-        "compute": "none",
-        "local_iterations": 2,
-        "batch_size": 16,
-        "split": 3,
-        "profile": {
-            "client_forward_flops": [1e10, 2e10, 4e10, 8e10],
-            "server_forward_flops": [8e10, 4e10, 2e12, 1e10],
-            "adapter_bytes": [20000, 40000, 80000, 160000],
-            "smashed_bytes": [400000, 200000, 100000, 50000],
-        },
-    },
-}
+SMALL = TREE | {"workload": TREE["workload"] | {"batch_size": 16}}
 
 
 def small(**faults) -> Scenario:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from small_scenario import TREE
 from test_emulate import run_testbed, wait_until_gone
 from test_resume import killed
 
@@ -18,24 +19,7 @@ from orchestrator.profiles import profile_of
 from orchestrator.scenario import load
 from workloads.real import RealClient, RealServer, Settings
 
-SMALL = {
-    "rounds": 2,
-    "uavs": {"tx_power_w": [1, 0.4, 0.1]},
-    "radio": {"uplink_bandwidth_hz": 4e6, "downlink_bandwidth_hz": 4e6},
-    "workload": {
-        "compute": "none",
-        "local_iterations": 2,
-        "batch_size": 2,
-        "split": 3,
-        "profile": {
-            "client_forward_flops": [1e10, 2e10, 4e10, 8e10],
-            "server_forward_flops": [8e10, 4e10, 2e12, 1e10],
-            "adapter_bytes": [20000, 40000, 80000, 160000],
-            "smashed_bytes": [400000, 200000, 100000, 50000],
-        },
-    },
-    "emulation": {"calibrate": False},
-}
+SMALL = TREE | {"rounds": 2, "emulation": {"calibrate": False}}
 """A round of 0.92 s: uploads from 0.04 s and 0.45 s on, gradients from 0.3 s and 0.7 s on."""
 
 

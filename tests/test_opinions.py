@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_packets import SMALL, fading, small
+from small_scenario import TREE
+from test_packets import fading, small
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator import opinions
@@ -110,7 +111,7 @@ def command(*words: str | Path) -> None:
 def files(tmp_path: Path) -> tuple[Path, Path]:
     """A scenario (YAML reads JSON) and a trace."""
     scenario, trace = tmp_path / "small.yaml", tmp_path / "trace.npz"
-    scenario.write_text(json.dumps({"name": "small", **SMALL}))
+    scenario.write_text(json.dumps(TREE))
     fading().trace(4000).save(trace)
     return scenario, trace
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from test_emulate import SMALL, run_testbed
+from small_scenario import TEXT
+from test_emulate import run_testbed
 
 from orchestrator.accounts import BYTES, SET_UP
 from orchestrator.overhead import PARTS
@@ -35,7 +36,7 @@ def run(request, tmp_path_factory) -> tuple[str, Path]:
     """A run of each choice, with a capture."""
     folder = tmp_path_factory.mktemp("run")
     scenario, out = folder / "small.yaml", folder / "out"
-    scenario.write_text(SMALL)
+    scenario.write_text(TEXT)
     words = [w for choice in CHOICES[request.param] for w in ("--set", f"emulation.{choice}")]
     run_testbed("run", scenario, *words, "--out", out, "--pcap-headers")
     return request.param, out
@@ -85,7 +86,7 @@ def test_accounts_and_captures_hold_the_same_bytes(run: tuple[str, Path]) -> Non
 def test_what_a_queue_refused_was_not_carried(transport: str, tmp_path: Path) -> None:
     """TCP counts a frame as sent also where the link's own queue drops it, as many under BBR."""
     scenario, out = tmp_path / "small.yaml", tmp_path / "out"
-    scenario.write_text(SMALL.replace("200000", "2000000"))
+    scenario.write_text(TEXT.replace("200000", "2000000"))
     choices = ("congestion_control=bbr", f"transport={transport}")
     words = [w for choice in choices for w in ("--set", f"emulation.{choice}")]
     run_testbed("run", scenario, *words, "--out", out, "--pcap-headers")
@@ -140,7 +141,7 @@ def test_what_a_transfer_takes_on_the_link_is_known_beforehand(run: tuple[str, P
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 def test_tshark_reads_captures_with_and_without_what_frames_carry(tmp_path: Path) -> None:
     scenario = tmp_path / "small.yaml"
-    scenario.write_text(SMALL)
+    scenario.write_text(TEXT)
     for option in ("--pcap", "--pcap-headers"):
         out = tmp_path / option
         run_testbed("run", scenario, "--out", out, option)
@@ -177,7 +178,7 @@ def test_tshark_reads_captures_with_and_without_what_frames_carry(tmp_path: Path
 )
 def test_choices_that_cannot_be_are_refused_by_name(words, complaint, tmp_path: Path) -> None:
     scenario = tmp_path / "small.yaml"
-    scenario.write_text(SMALL)
+    scenario.write_text(TEXT)
     refused = run_testbed("run", scenario, *words, check=False)
     assert refused.returncode == 2
     # Another emulation on this machine is worth a note, too.
@@ -189,7 +190,7 @@ def test_a_delay_needs_netem_and_is_there_where_the_kernel_has_it(tmp_path: Path
     from testbed.doctor import has_netem
 
     scenario, out = tmp_path / "small.yaml", tmp_path / "run"
-    scenario.write_text(SMALL)
+    scenario.write_text(TEXT)
     words = ["run", scenario, "--set", "emulation.one_way_delay_s=0.05", "--out", out]
     done = run_testbed(*words, check=False)
     if not has_netem():
@@ -215,7 +216,7 @@ def test_keys_of_tls_are_never_in_a_file(run: tuple[str, Path]) -> None:
 
 def test_a_sweep_is_a_table_pictures_and_json(tmp_path: Path) -> None:
     scenario, out, found = tmp_path / "small.yaml", tmp_path / "out", tmp_path / "found.json"
-    scenario.write_text(SMALL)
+    scenario.write_text(TEXT)
     words = ("--sweep", "emulation.mtu=1500,9000", "--out", out, "--json", found)
     done = run_testbed("overhead", scenario, *words)
     assert "emulation.mtu 9000" in done.stdout

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_scenario import TREE
 
 from ns3_scenarios.packets import CONGESTION_CONTROLS, PacketNetwork, PacketSettings
 from ns3_scenarios.trace import ChannelError, ChannelTrace, Replay
@@ -21,28 +22,12 @@ from testbed.framing import Framing
 from testbed.paradigm import BUILT_IN
 from testbed.timeline import STEPS, Timeline
 
-SMALL = {
-    "uavs": {"tx_power_w": [1, 0.4, 0.1]},
-    "radio": {"uplink_bandwidth_hz": 4e6, "downlink_bandwidth_hz": 4e6},
-    "workload": {
-        "compute": "none",
-        "local_iterations": 2,
-        "batch_size": 2,
-        "split": 3,
-        "profile": {
-            "client_forward_flops": [1e10, 2e10, 4e10, 8e10],
-            "server_forward_flops": [8e10, 4e10, 2e12, 1e10],
-            "adapter_bytes": [20000, 40000, 80000, 160000],
-            "smashed_bytes": [400000, 200000, 100000, 50000],
-        },
-    },
-}
 SLOT_NS = 100_000_000
 FAR_NS = 10**12
 
 
 def small(emulation: dict[str, object] | None = None, **top: object) -> Scenario:
-    return validate({**SMALL, **top, "emulation": emulation or {}}, "test")
+    return validate({**TREE, **top, "emulation": emulation or {}}, "test")
 
 
 def fading(clients: int = 3, slots: int = 4000) -> Replay:
@@ -267,7 +252,7 @@ def test_where_the_rate_counts_payload_headers_cost_nothing() -> None:
 def test_each_transfer_of_the_critical_path_takes_the_delay_once() -> None:
     scenario = small(
         uavs={"tx_power_w": [1]},
-        workload=SMALL["workload"] | {"local_iterations": 1},
+        workload=TREE["workload"] | {"local_iterations": 1},
         radio={"uplink_bandwidth_hz": 1e6, "downlink_bandwidth_hz": 1e6},
     )
     source, profile = fading(1), profile_of(scenario)

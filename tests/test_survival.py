@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_emulate import SMALL, TESTBED
+from small_scenario import TEXT
+from test_emulate import TESTBED
 
 from orchestrator.channel import open_source
 from orchestrator.run import run
@@ -18,7 +19,7 @@ from orchestrator.scenario import load
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
-    path.write_text(SMALL)
+    path.write_text(TEXT)
     return path
 
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from test_emulate import SMALL, run_testbed
+from small_scenario import TEXT
+from test_emulate import run_testbed
 
 from orchestrator.scenario import Limits
 from orchestrator.validity import Machine
@@ -39,7 +40,7 @@ def busy_machine() -> Iterator[None]:
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
-    path.write_text(SMALL)
+    path.write_text(TEXT)
     return path
 
 

@@ -1,0 +1,22 @@
+"""The scenario of most tests: three UAVs, a round of 0.9 s, no learning."""
+
+from typing import Any
+
+import yaml
+
+TEXT = """
+name: small
+uavs: {tx_power_w: [1, 0.4, 0.1]}
+radio: {uplink_bandwidth_hz: 4.0e+6, downlink_bandwidth_hz: 4.0e+6}
+workload:
+  compute: none
+  local_iterations: 2
+  batch_size: 2
+  split: 3
+  profile:
+    client_forward_flops: [1.0e+10, 2.0e+10, 4.0e+10, 8.0e+10]
+    server_forward_flops: [8.0e+10, 4.0e+10, 2.0e+12, 1.0e+10]
+    adapter_bytes: [20000, 40000, 80000, 160000]
+    smashed_bytes: [400000, 200000, 100000, 50000]
+"""
+TREE: dict[str, Any] = yaml.safe_load(TEXT)
