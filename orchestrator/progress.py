@@ -39,6 +39,8 @@ def shown(unit: str = "") -> Iterator[Show]:
         nonlocal last_s
         if time.monotonic() - last_s >= EVERY_S:
             last_s = time.monotonic()
-            print(f"testbed: {what}: {done:.0f} of {total:.0f} {unit}".rstrip(), file=sys.stderr)
+            # What computing really takes is not foreseen where `compute_time` is measured.
+            of = f" of {total:.0f}" if done <= total else ""
+            print(f"testbed: {what}: {max(0.0, done):.0f}{of} {unit}".rstrip(), file=sys.stderr)
 
     yield line
