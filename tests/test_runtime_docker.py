@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import docker
 import psutil
 import pytest
 from small_world import SmallWorld
@@ -21,22 +22,12 @@ from testbed.runtimes import Exit, NodeSpec
 from testbed.runtimes import docker as runtime
 from testbed.shaping import Shape
 
-pytestmark = [
-    pytest.mark.docker,
-    pytest.mark.skipif(os.geteuid() != 0, reason="plugging links into containers needs root"),
-]
+pytestmark = pytest.mark.docker
 
 
 @pytest.fixture(scope="module")
 def client():
-    docker = pytest.importorskip("docker")
-    try:
-        client = docker.from_env()
-        client.ping()
-    except docker.errors.DockerException as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"no Docker daemon answers, and CI must have one: {error}")
-        pytest.skip(f"no Docker daemon answers: {error}")
+    client = docker.from_env()
     yield client
     client.close()
 
