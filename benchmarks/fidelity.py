@@ -397,10 +397,15 @@ def draw(figures: Figures, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    drawing, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    drawing, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    drawn = {True: 0, False: 0}
     for name, errors in figures.errors.items():
         size = np.sort(100 * np.abs(errors)).clip(min=1e-4)
-        axes.step(size, np.arange(1, len(size) + 1) / len(size), where="post", label=name)
+        share = np.arange(1, len(size) + 1) / len(size)
+        others = name.startswith("baselines")
+        style = {"color": f"C{drawn[others]}", "linestyle": "--" if others else "-"}
+        drawn[others] += 1
+        axes.step(size, share, where="post", label=name.removeprefix("baselines: "), **style)
     axes.set(
         xscale="log",
         xlabel="error of a transfer against the integral of the rates, %",
@@ -408,7 +413,7 @@ def draw(figures: Figures, path: Path) -> None:
         ylim=(0, 1),
     )
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    drawing.legend(fontsize="small", loc="outside right upper", frameon=False)
     drawing.savefig(path, dpi=150)
 
 

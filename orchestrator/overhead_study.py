@@ -286,8 +286,6 @@ def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
             left.bar(places, share, 0.6, below, label=label, color=COLOURS[name])
             below += share
     left.set_ylabel("bytes beside the payload (% of it)", fontsize=8)
-    left.set_ylim(0, 1.25 * below.max())
-    left.legend(fontsize=7, ncols=3, loc="upper center")
     for name, label, marker, colour in (
         ("predicted_s", "payload alone", "s", _GREY),
         ("predicted_wire_s", "predicted", "o", _BLUE),
@@ -296,13 +294,14 @@ def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
         latencies = [getattr(outcome, name) for outcome in outcomes]
         right.plot(places, latencies, marker, label=label, color=colour, markersize=5)
     right.set_ylabel("latency of a round (s)", fontsize=8)
-    right.margins(x=0.15, y=0.3)
-    right.legend(fontsize=7)
+    right.margins(x=0.15, y=0.1)
     for axes in (left, right):
+        axes.legend(fontsize=7, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
         axes.set_xticks(places, [outcome.value for outcome in outcomes])
         axes.set_xlabel(key, fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(axis="y", alpha=0.3)
+        axes.set_axisbelow(True)
     return figure
 
 
