@@ -36,11 +36,6 @@ def _inlined(function: Function) -> Function:
     return numba.njit(forceinline=True)(function)  # type: ignore[no-any-return]
 
 
-def _spliced(function: Function) -> Function:
-    """Copy the source into its callers, for functions that take many arrays."""
-    return numba.njit(inline="always")(function)  # type: ignore[no-any-return]
-
-
 COMPUTING, DOWNLINK, CLIENT = 0, 1, 2
 """Where a client's next event puts it: into one of the stations, or back on its own."""
 EVENTS = 2
@@ -302,42 +297,6 @@ def _given_up(faults: Faults, air: Air, k: int) -> bool:
     return bool(faults.lost_s[k] < _edge(air, air.gain.shape[1]))
 
 
-@_spliced
-def _pass_gate(
-    rules: Rules,
-    work: Work,
-    links: Links,
-    air: Air,
-    faults: Faults | None,
-    station: int,
-    now_s: float,
-    turns: Ints,
-    held: Ints,
-    holds: Ints,
-    iteration: Ints,
-    slot: Ints,
-    arrived_s: Array,
-    ready_s: Array,
-    begin: Array,
-    end: Array,
-    heaps: Ints,
-) -> None:
-    """Let all that a gate holds into the station's queue."""
-    for place_held in range(holds[station]):
-        now_s = max(now_s, arrived_s[station, held[station, place_held]])
-    for place_held in range(holds[station]):
-        j = held[station, place_held]
-        ready_s[station, j] = now_s
-        i, rank = iteration[j], 0
-        if turns.size:
-            rank = turns[station, j, i]
-        elif rules.by_lag and not rules.parallel[station]:
-            slot[j] = _slot_at(air, arrived_s[station, j], slot[j])
-            rank = -_ns(_lag(work, links, air, faults, station, j, i, slot[j], begin, end))
-        _push(heaps, station, rank, _ns(arrived_s[station, j]), j)
-    holds[station] = 0
-
-
 @compiled
 def play_round(
     rules: Rules,
@@ -401,6 +360,7 @@ def play_round(
     serves = np.full(2, -1)  # whom a sequential station serves
     arrived_s, ready_s = np.empty((2, clients)), np.empty((2, clients))  # before, past the gate
     free_s = np.full(2, start_s)
+    opens_s = np.full(2, start_s)  # before that, a gate does not open
     last_s = start_s if faults is None else together_s
 
     while True:
@@ -468,27 +428,6 @@ def play_round(
             arrived_s[station, k] = now_s
             held[station, holds[station]] = k
             holds[station] += 1
-            if rules.gated[station] and holds[station] < here:
-                continue
-            _pass_gate(
-                rules,
-                work,
-                links,
-                air,
-                faults,
-                station,
-                now_s,
-                turns,
-                held,
-                holds,
-                iteration,
-                slot,
-                arrived_s,
-                ready_s,
-                begin,
-                end,
-                heaps,
-            )
 
         if faults is not None:
             for k in range(clients):
@@ -508,26 +447,27 @@ def play_round(
                             held[station, left] = held[station, place_held]
                             left += 1
                     holds[station] = left
-                    if rules.gated[station] and left >= max(1, here):
-                        _pass_gate(
-                            rules,
-                            work,
-                            links,
-                            air,
-                            faults,
-                            station,
-                            lost_s,
-                            turns,
-                            held,
-                            holds,
-                            iteration,
-                            slot,
-                            arrived_s,
-                            ready_s,
-                            begin,
-                            end,
-                            heaps,
-                        )
+                    opens_s[station] = lost_s
+
+        for station in (COMPUTING, DOWNLINK):
+            count = holds[station]
+            if count == 0 or (rules.gated[station] and count < here):
+                continue
+            opened_s = opens_s[station]
+            for place_held in range(count):
+                opened_s = max(opened_s, arrived_s[station, held[station, place_held]])
+            for place_held in range(count):
+                k = held[station, place_held]
+                i, rank = iteration[k], 0
+                came_s = arrived_s[station, k]
+                ready_s[station, k] = opened_s if rules.gated[station] else came_s
+                if turns.size:
+                    rank = turns[station, k, i]
+                elif rules.by_lag and not rules.parallel[station]:
+                    slot[k] = _slot_at(air, came_s, slot[k])
+                    rank = -_ns(_lag(work, links, air, faults, station, k, i, slot[k], begin, end))
+                _push(heaps, station, rank, _ns(came_s), k)
+            holds[station] = 0
 
         for station in (COMPUTING, DOWNLINK):
             if heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
