@@ -148,7 +148,8 @@ class Checkout:
         (site,) = environment.glob("lib/python3*/site-packages")
         (site / "parent.pth").write_text(sysconfig.get_path("purelib") + "\n")
         for name, line in {
-            "testbed": "from orchestrator.cli import main; main()",
+            # Guarded as pip's own is: processes that are spawned import it.
+            "testbed": "from orchestrator.cli import main\nif __name__ == '__main__':\n    main()",
             "pip": "import runpy; runpy.run_module('pip', run_name='__main__')",
         }.items():
             program = environment / "bin" / name
