@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ns3_scenarios.trace import ChannelError
 from orchestrator import learning_cli
-from orchestrator.campaign_cli import app as campaign_app
+from orchestrator.campaign.cli import app as campaign_app
 from orchestrator.progress import shown
 from testbed.errors import InputError, RunError
 

@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestrator.campaign import load_campaign
-from orchestrator.campaign_folder import CampaignFolder
-from orchestrator.campaign_run import Cluster, run_campaign
+from orchestrator.campaign.folder import CampaignFolder
+from orchestrator.campaign.run import Cluster, run_campaign
+from orchestrator.campaign.studies import load_campaign
 
 
 def ip(*words: str) -> None:

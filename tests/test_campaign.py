@@ -10,7 +10,7 @@ import yaml
 from small_campaign import ROOT, campaign_tree, write_campaign
 
 from orchestrator import reproduce
-from orchestrator.campaign import Axis, cells, load_campaign, to_yaml
+from orchestrator.campaign.studies import Axis, cells, load_campaign, to_yaml
 from orchestrator.scenario import load
 from orchestrator.sweep import varied
 from testbed.errors import InputError

@@ -15,13 +15,13 @@ from small_campaign import ROOT, campaign_tree, write_campaign
 from synthetic_run import make_run
 from typer.testing import CliRunner
 
-from orchestrator.campaign import cells, load_campaign
-from orchestrator.campaign_cli import app
-from orchestrator.campaign_folder import CampaignFolder
-from orchestrator.campaign_report import differences, means, write_campaign_report
-from orchestrator.campaign_results import PLACE, TABLES, write_results
-from orchestrator.campaign_run import Cluster, run_campaign
-from orchestrator.campaign_verify import compare, environment_differences, verify
+from orchestrator.campaign.cli import app
+from orchestrator.campaign.folder import CampaignFolder
+from orchestrator.campaign.report import differences, means, write_campaign_report
+from orchestrator.campaign.results import PLACE, TABLES, write_results
+from orchestrator.campaign.run import Cluster, run_campaign
+from orchestrator.campaign.studies import cells, load_campaign
+from orchestrator.campaign.verify import compare, environment_differences, verify
 from orchestrator.report import read_run
 from orchestrator.reproduce import half_width
 

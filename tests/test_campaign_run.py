@@ -14,10 +14,10 @@ import psutil
 import pytest
 from small_campaign import campaign_tree, write_campaign
 
-from orchestrator import campaign_run
-from orchestrator.campaign import cells, load_campaign
-from orchestrator.campaign_folder import CampaignFolder, distinct, manifest_of
-from orchestrator.campaign_run import Cluster, Outcome, run_campaign
+from orchestrator.campaign import run as campaign_run
+from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
+from orchestrator.campaign.run import Cluster, Outcome, run_campaign
+from orchestrator.campaign.studies import cells, load_campaign
 from testbed.errors import InputError, RunError
 
 

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from ns3_scenarios.channel import ChannelSettings
-from orchestrator.campaign import Campaign, Point, cells
-from orchestrator.campaign_folder import CampaignFolder, distinct, manifest_of
-from orchestrator.campaign_point import play
+from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
+from orchestrator.campaign.point import play
+from orchestrator.campaign.studies import Campaign, Point, cells
 from orchestrator.channel import channel_settings
 from orchestrator.manifest import now, source_sha256
 from testbed.errors import InputError, RunError
 
 Answers = Generator[dict[str, Any], None, None]
-"""What workers answered; see `campaign_point.play`."""
+"""What workers answered; see `point.play`."""
 
 Progress = Callable[[int, int], None]
 """Called with points done and their number."""

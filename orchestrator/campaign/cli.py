@@ -10,7 +10,7 @@ from orchestrator.progress import shown
 from testbed.errors import RunError
 
 if TYPE_CHECKING:
-    from orchestrator.campaign_folder import CampaignFolder
+    from orchestrator.campaign.folder import CampaignFolder
 
 app = typer.Typer(
     no_args_is_help=False,
@@ -49,8 +49,8 @@ def run(
     ] = False,
 ) -> None:
     """Compute all points that are not finished; goes on where an earlier run stopped."""
-    from orchestrator.campaign import load_campaign
-    from orchestrator.campaign_run import Cluster, run_campaign
+    from orchestrator.campaign.run import Cluster, run_campaign
+    from orchestrator.campaign.studies import load_campaign
 
     campaign, folder = load_campaign(given), _folder(given, output)
     with shown("points") as show:
@@ -73,7 +73,7 @@ def run(
 @app.command()
 def status(given: Given, output: Output = None) -> None:
     """Say what is finished, what failed and why, and what is missing."""
-    from orchestrator.campaign_results import study_counts
+    from orchestrator.campaign.results import study_counts
     from orchestrator.tables import plain_table
 
     folder = _folder(given, output)
@@ -90,8 +90,8 @@ def report(given: Given, output: Output = None) -> None:
 
 
 def _report(folder: "CampaignFolder") -> None:
-    from orchestrator.campaign_report import write_campaign_report
-    from orchestrator.campaign_results import write_results
+    from orchestrator.campaign.report import write_campaign_report
+    from orchestrator.campaign.results import write_results
 
     campaign = folder.campaign()
     out.print(f"results: {write_results(folder, campaign)}")
@@ -115,8 +115,8 @@ def verify(
     ] = None,
 ) -> None:
     """Compute finished points again and say what differs; status 1 if anything does."""
-    from orchestrator.campaign_run import Cluster
-    from orchestrator.campaign_verify import verify as replay
+    from orchestrator.campaign.run import Cluster
+    from orchestrator.campaign.verify import verify as replay
     from orchestrator.files import check_writable, write_json
 
     check_writable("--json", json_file)
@@ -137,8 +137,8 @@ def verify(
 
 
 def _folder(given: Path, output: Path | None) -> "CampaignFolder":
-    from orchestrator.campaign import load_campaign
-    from orchestrator.campaign_folder import CampaignFolder
+    from orchestrator.campaign.folder import CampaignFolder
+    from orchestrator.campaign.studies import load_campaign
 
     if output is None:
         output = given if given.is_dir() else Path("runs") / load_campaign(given).name

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from orchestrator.campaign import Cell, cells
-from orchestrator.campaign_folder import CampaignFolder, manifest_of, stored_point
-from orchestrator.campaign_point import Files
-from orchestrator.campaign_run import HERE, Cluster, computed
+from orchestrator.campaign.folder import CampaignFolder, manifest_of, stored_point
+from orchestrator.campaign.point import Files
+from orchestrator.campaign.run import HERE, Cluster, computed
+from orchestrator.campaign.studies import Cell, cells
 from orchestrator.manifest import environment
 from orchestrator.run_folder import MANIFEST
 from testbed.errors import InputError

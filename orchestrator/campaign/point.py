@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.campaign import Mode, digest_of
+from orchestrator.campaign.studies import Mode, digest_of
 from orchestrator.channel import open_source
 from orchestrator.manifest import environment, now, source_sha256
 from orchestrator.policies import decider

@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orchestrator.campaign import Campaign, Cell, cells
-from orchestrator.campaign_folder import CampaignFolder, manifest_of
+from orchestrator.campaign.folder import CampaignFolder, manifest_of
+from orchestrator.campaign.studies import Campaign, Cell, cells
 from orchestrator.files import write_whole
 
 PLACE = {

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.campaign import Campaign, Cell, Point, load_campaign, point_of, to_yaml
-from orchestrator.campaign_point import Files
+from orchestrator.campaign.point import Files
+from orchestrator.campaign.studies import Campaign, Cell, Point, load_campaign, point_of, to_yaml
 from orchestrator.files import write_json, write_whole
 from orchestrator.run_folder import MANIFEST
 from orchestrator.scenario import validate

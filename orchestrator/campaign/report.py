@@ -15,10 +15,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from orchestrator import figures
-from orchestrator.campaign import Campaign, Label, Plot, Study, cells
-from orchestrator.campaign_folder import CampaignFolder, manifest_of
-from orchestrator.campaign_results import MEANS, study_counts
-from orchestrator.campaign_verify import environment_differences
+from orchestrator.campaign.folder import CampaignFolder, manifest_of
+from orchestrator.campaign.results import MEANS, study_counts
+from orchestrator.campaign.studies import Campaign, Label, Plot, Study, cells
+from orchestrator.campaign.verify import environment_differences
 from orchestrator.files import write_figure, write_whole
 from orchestrator.manifest import environment
 from orchestrator.report import paradigm_title, percent, render_page, write_report
@@ -38,7 +38,7 @@ MOST_FIGURES = 24
 def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
     """Write `report.html`, `figures/`, and the reports of emulated points; answer the page's path.
 
-    The data set must be there; see `campaign_results.write_results`.
+    The data set must be there; see `results.write_results`.
     """
     results = folder.path / "results"
     points = pd.read_parquet(results / "points.parquet")
