@@ -31,7 +31,8 @@ from rich.table import Table
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.channel import open_source
-from orchestrator.emulate import Emulation, emulate
+from orchestrator.emulate import emulate
+from orchestrator.emulation import Emulation
 from orchestrator.plan import Array, fixed_allocation, link_bytes, payload_bytes, radio_of
 from orchestrator.profiles import profile_of
 from orchestrator.rates import uplink_bps

@@ -19,7 +19,8 @@ from rich.console import Console
 
 from orchestrator.accounts import BYTES
 from orchestrator.channel import open_source
-from orchestrator.emulate import Emulation, emulate
+from orchestrator.emulate import emulate
+from orchestrator.emulation import Emulation
 from orchestrator.profiles import profile_of
 from orchestrator.scenario import Scenario, load
 from orchestrator.tables import plain_table

@@ -14,20 +14,18 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
+from orchestrator.emulation import Emulation
 from orchestrator.files import write_json, write_whole
 from orchestrator.predict import longer
 from orchestrator.scenario import Scenario
 from testbed.errors import InputError
 from testbed.timeline import Round
-
-if TYPE_CHECKING:
-    from orchestrator.emulate import Emulation
 
 FOLDER = "checkpoint"
 OURS = ("orchestrator", "testbed", "workloads", "ns3_scenarios")
@@ -64,7 +62,7 @@ class Checkpoint:
         write_json(path, known)
         return list(known)
 
-    def save(self, done: "Emulation") -> None:
+    def save(self, done: Emulation) -> None:
         """Keep what the last measured round added, if it is not kept already."""
         index = len(done.measured) - 1
         if self._kept.get("measured", 0) > index:
@@ -84,7 +82,7 @@ class Checkpoint:
         if index:
             self._state(index - 1).unlink(missing_ok=True)
 
-    def restore(self, done: "Emulation", source: ChannelSource) -> None:
+    def restore(self, done: Emulation, source: ChannelSource) -> None:
         """Make a run that has just begun what it was after the last whole round.
 
         Raises:

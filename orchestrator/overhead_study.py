@@ -15,7 +15,8 @@ from rich.table import Table
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.accounts import BYTES
 from orchestrator.dilation import settle
-from orchestrator.emulate import Emulation, Progress, emulate
+from orchestrator.emulate import Progress, emulate
+from orchestrator.emulation import Emulation
 from orchestrator.files import write_csv, write_figure
 from orchestrator.overhead import PART_OF, PARTS
 from orchestrator.policies import decider

@@ -14,7 +14,8 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.checkpoint import Checkpoint
 from orchestrator.comparison import KEYS, PARTS, calibration_in_short
 from orchestrator.dilation import settle
-from orchestrator.emulate import Emulation, Progress, emulate
+from orchestrator.emulate import Progress, emulate
+from orchestrator.emulation import Emulation
 from orchestrator.files import write_json, write_whole
 from orchestrator.learning import passes_in_short, whole_table
 from orchestrator.live import Live

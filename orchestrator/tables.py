@@ -12,9 +12,8 @@ from testbed.timeline import Timeline
 
 if TYPE_CHECKING:
     # A prediction's table needs no emulated network.
-    from orchestrator.emulate import Emulation
+    from orchestrator.emulation import Check, Emulation
     from orchestrator.opinions import Opinions
-    from orchestrator.validity import Check
     from testbed.doctor import Finding
 
 MOST_ROWS = 20

@@ -4,85 +4,18 @@ A run that is not valid keeps everything it measured; manifest, console and repo
 not. Limits are `emulation.limits` of the scenario.
 """
 
-import os
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-if TYPE_CHECKING:
-    from orchestrator.emulate import Emulation
-
-_PROGRAMS = 3
-"""Columns of /proc/stat before this one: time in programs and in the kernel for them."""
-_STEAL = 7
-"""Column of /proc/stat: time for which another guest of the same host had this machine's CPU."""
-_GUESTS = 8
-"""Columns from here on count again what stands in earlier ones."""
+from orchestrator.emulation import Check, Emulation
 
 
-@dataclass(frozen=True)
-class Check:
-    """One thing that was observed, and the most it may be."""
-
-    check: str
-    limit: float
-    value: float
-    ok: bool
-    detail: str = ""
-    """Where it was worst, if that says more."""
-
-    def __str__(self) -> str:
-        where = f" ({self.detail})" if self.detail else ""
-        return f"{self.check}: {self.value:.3g}, at most {self.limit:.3g}{where}"
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The machine's clocks and CPU accounts at a moment, or how far they went between two."""
-
-    monotonic_ns: int
-    raw_ns: int
-    cpu_ticks: int
-    """Of all CPUs, idle ones too."""
-    stolen_ticks: int
-    program_ticks: int
-    """In all programs, and in the kernel for them."""
-    own_s: float
-    """CPU seconds of this process; over a round, of its nodes, too."""
-
-    @classmethod
-    def now(cls) -> "Machine":
-        """As it is."""
-        line = Path("/proc/stat").read_text().partition("\n")[0]
-        ticks = [int(field) for field in line.split()[1:]]
-        return cls(
-            time.monotonic_ns(),
-            time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW),
-            sum(ticks[:_GUESTS]),
-            ticks[_STEAL] if len(ticks) > _STEAL else 0,
-            sum(ticks[:_PROGRAMS]),
-            time.process_time(),
-        )
-
-    def since(self, before: "Machine", nodes_s: float) -> "Machine":
-        """What has passed since then, while the nodes took those CPU seconds."""
-        passed = {name: now - vars(before)[name] for name, now in vars(self).items()}
-        return Machine(**passed | {"own_s": passed["own_s"] + nodes_s})
-
-    @property
-    def others(self) -> float:
-        """Share of all CPU time that programs outside of the run took, of what has passed."""
-        own_ticks = self.own_s * os.sysconf("SC_CLK_TCK")
-        return max(0.0, self.program_ticks - own_ticks) / max(1, self.cpu_ticks)
-
-
-def validity(done: "Emulation") -> list[Check]:
+def validity(done: Emulation) -> list[Check]:
     """All checks of a run with at least one measured round."""
     limits = done.scenario.emulation.limits.model_dump()
     return [
@@ -96,7 +29,7 @@ def to_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
     return [asdict(check) for check in checks]
 
 
-def _observed(done: "Emulation") -> Iterator[tuple[str, float, str]]:
+def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
     """Name of the check (as in the scenario), worst value, where."""
     if done.calibration is not None and len(done.calibration):
         sizes = done.calibration.assign(error=done.calibration["error"].abs())

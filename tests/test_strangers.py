@@ -12,9 +12,9 @@ import grpc
 import pytest
 
 from testbed import transport
-from testbed.transport import Link, Manner, callers, rpc, streams
+from testbed.transport import Link, Manner, callers, name_of, rpc, streams
 from testbed.transport.certificates import identities
-from testbed.transport.tls import TlsStream, context, name_of
+from testbed.transport.tls import TlsStream, context
 from testbed.wire import ConnectionLost, Header, Kind, WireError
 
 PLAIN = Manner("5a" * 16, 20.0, meeting_s=20.0)

@@ -11,8 +11,8 @@ import pytest
 from small_scenario import TEXT
 from test_emulate import run_testbed
 
+from orchestrator.machine import Machine
 from orchestrator.scenario import Limits
-from orchestrator.validity import Machine
 
 
 def compute_for_ever() -> None:

@@ -34,6 +34,11 @@ class Identity:
     key: str
 
 
+def name_of(client: int) -> str:
+    """A node's name in its certificate; 0 is the base station. All have the same length."""
+    return f"node{client:05d}"
+
+
 @dataclass(frozen=True)
 class Manner:
     """How the nodes of a run talk to each other."""

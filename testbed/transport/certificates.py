@@ -7,8 +7,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from testbed.transport import Identity
-from testbed.transport.tls import name_of
+from testbed.transport import Identity, name_of
 
 LIFETIME = timedelta(days=30)
 

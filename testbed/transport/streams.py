@@ -13,10 +13,10 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from testbed import wire
-from testbed.transport import Identity, Link, Manner
+from testbed.transport import Identity, Link, Manner, name_of
 from testbed.transport.accounts import Counts, TcpCount
 from testbed.transport.callers import Callers, Meeting
-from testbed.transport.tls import TlsStream, context, name_of
+from testbed.transport.tls import TlsStream, context
 from testbed.wire import (
     GREETING_BYTES,
     PORT,

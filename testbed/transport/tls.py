@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from testbed import wire
-from testbed.transport import Identity
+from testbed.transport import Identity, name_of
 from testbed.wire import Buffer, ConnectionLost, WireError
 
 RECORD_BYTES = 1 << 14
@@ -50,11 +50,6 @@ def client_flights_bytes() -> tuple[int, ...]:
         if turn % 2 == 0:
             flights.append(len(data))
     return tuple(flights)
-
-
-def name_of(client: int) -> str:
-    """A node's name in its certificate; 0 is the base station. All have the same length."""
-    return f"node{client:05d}"
 
 
 def context(identity: Identity, *, server_side: bool) -> ssl.SSLContext:

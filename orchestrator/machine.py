@@ -1,0 +1,53 @@
+"""The machine beside a run: its clocks, and who took its processors."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROGRAMS = 3
+"""Columns of /proc/stat before this one: time in programs and in the kernel for them."""
+_STEAL = 7
+"""Column of /proc/stat: time for which another guest of the same host had this machine's CPU."""
+_GUESTS = 8
+"""Columns from here on count again what stands in earlier ones."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine's clocks and CPU accounts at a moment, or how far they went between two."""
+
+    monotonic_ns: int
+    raw_ns: int
+    cpu_ticks: int
+    """Of all CPUs, idle ones too."""
+    stolen_ticks: int
+    program_ticks: int
+    """In all programs, and in the kernel for them."""
+    own_s: float
+    """CPU seconds of this process; over a round, of its nodes, too."""
+
+    @classmethod
+    def now(cls) -> "Machine":
+        """As it is."""
+        line = Path("/proc/stat").read_text().partition("\n")[0]
+        ticks = [int(field) for field in line.split()[1:]]
+        return cls(
+            time.monotonic_ns(),
+            time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW),
+            sum(ticks[:_GUESTS]),
+            ticks[_STEAL] if len(ticks) > _STEAL else 0,
+            sum(ticks[:_PROGRAMS]),
+            time.process_time(),
+        )
+
+    def since(self, before: "Machine", nodes_s: float) -> "Machine":
+        """What has passed since then, while the nodes took those CPU seconds."""
+        passed = {name: now - vars(before)[name] for name, now in vars(self).items()}
+        return Machine(**passed | {"own_s": passed["own_s"] + nodes_s})
+
+    @property
+    def others(self) -> float:
+        """Share of all CPU time that programs outside of the run took, of what has passed."""
+        own_ticks = self.own_s * os.sysconf("SC_CLK_TCK")
+        return max(0.0, self.program_ticks - own_ticks) / max(1, self.cpu_ticks)
