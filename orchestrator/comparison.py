@@ -34,11 +34,14 @@ def join(predicted: Timeline, measured: Timeline) -> pd.DataFrame:
         for timeline in (predicted, measured)
     ]
     columns = ["start_s", "end_s", "duration_s", "bytes"]
-    return (
-        tables[0][columns]
-        .join(tables[1][columns], lsuffix="_predicted", rsuffix="_measured")
-        .reset_index()
+    both = tables[0][columns].merge(
+        tables[1][columns],
+        how="left",
+        left_index=True,
+        right_index=True,
+        suffixes=("_predicted", "_measured"),
     )
+    return both.reset_index()
 
 
 def step_table(predicted: Timeline, measured: Timeline) -> pd.DataFrame:
