@@ -275,3 +275,17 @@ def test_a_meeting_has_each_of_those_who_are_due_once() -> None:
             meeting.claim(client)
     assert list(meeting.all(0)) == [(5, "a"), (2, "b")]
     assert list(itertools.islice(callers.Meeting[str]([]).all(0), 1)) == []
+
+
+def test_the_door_is_shut_behind_those_who_are_in() -> None:
+    """Whoever waits for the last of them may be faster than the thread that lets it in."""
+    door, turned_away = callers.Callers(1), []
+
+    def enter(client: int) -> int:
+        door.shut()
+        return client
+
+    assert door.let_in("uav1", lambda: turned_away.append(1), lambda: 1, enter) == 1
+    assert not turned_away
+    assert door.let_in("late", lambda: turned_away.append(2), lambda: 2, enter) is None
+    assert 2 in turned_away

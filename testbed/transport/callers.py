@@ -16,6 +16,7 @@ who has taken longest is turned away: those who are of the run greet as soon as 
 MOST_TOLD = 20
 
 Arrival = TypeVar("Arrival")
+Greeting = TypeVar("Greeting")
 Entered = TypeVar("Entered")
 
 
@@ -31,34 +32,43 @@ class Callers:
         self.is_shut = False
 
     def let_in(
-        self, who: str, turn_away: Callable[[], object], greet: Callable[[], Entered]
+        self,
+        who: str,
+        turn_away: Callable[[], object],
+        greet: Callable[[], Greeting],
+        enter: Callable[[Greeting], Entered],
     ) -> Entered | None:
-        """What `greet` answers; None where it refuses the caller, or the caller took too long.
+        """What `enter` answers; None where a caller is refused, or took too long to greet.
 
         Args:
             who: The caller's address.
             turn_away: Makes waiting for it end with `ConnectionLost`, from any thread.
             greet: Hears what the caller says first.
+            enter: Takes the caller in, who is turned away no longer: the door may be shut before it
+                has returned.
         """
         caller = object()
         with self._lock:
-            self._turn_away[caller] = turn_away
             oldest = None
             if self.is_shut:
                 oldest = turn_away
-            elif len(self._turn_away) > self._most:
-                oldest = self._turn_away.pop(next(iter(self._turn_away)))
+            else:
+                self._turn_away[caller] = turn_away
+                if len(self._turn_away) > self._most:
+                    oldest = self._turn_away.pop(next(iter(self._turn_away)))
         if oldest is not None:
             oldest()
         try:
-            return greet()
+            greeting = greet()
+            if not self._remove(caller):
+                raise ConnectionLost("it was turned away")
+            return enter(greeting)
         except (ConnectionLost, WireError) as error:
             turn_away()
             self._tell(f"refused {who}: {error}")
             return None
         finally:
-            with self._lock:
-                self._turn_away.pop(caller, None)
+            self._remove(caller)
 
     def shut(self) -> None:
         """Turn away those who have not greeted, and whoever calls from now on."""
@@ -67,6 +77,10 @@ class Callers:
             waiting = list(self._turn_away.values())
         for turn_away in waiting:
             turn_away()
+
+    def _remove(self, caller: object) -> bool:
+        with self._lock:
+            return self._turn_away.pop(caller, None) is not None
 
     def _tell(self, what: str) -> None:
         with self._lock:

@@ -151,8 +151,7 @@ def accept(
     def exchange(messages: Iterator[bytes], about: grpc.ServicerContext) -> Iterator[bytes]:
         address = about.peer().removeprefix("ipv4:")
 
-        def heard() -> Iterator[bytes]:
-            client = _greeted(messages, token)
+        def entered(client: int) -> Iterator[bytes]:
             meeting.claim(client)
             link = RpcLink(manner.timeout_s, _greeting(client, 0, accepted=1))
             host, _, port = address.rpartition(":")
@@ -160,7 +159,8 @@ def accept(
             meeting.come(client, link)
             return link.outgoing()
 
-        return callers.let_in(address, about.cancel, heard) or iter(())
+        answers = callers.let_in(address, about.cancel, lambda: _greeted(messages, token), entered)
+        return answers or iter(())
 
     handler = grpc.stream_stream_rpc_method_handler(exchange)
     _, service, method = METHOD.split("/")

@@ -424,13 +424,16 @@ def _answer(
     """
 
     def greet(sock: socket.socket, host: str, port: int) -> None:
-        def heard() -> bool:
+        def heard() -> tuple[int, _Caller]:
             stream = _stream(sock, manner, None)
             client, listens_at = _greeted(stream, manner)
-            enter(client, _Caller(stream, (host, listens_at)))
+            return client, _Caller(stream, (host, listens_at))
+
+        def entered(greeting: tuple[int, _Caller]) -> bool:
+            enter(*greeting)
             return True
 
-        if not callers.let_in(f"{host}:{port}", lambda: _shut(sock), heard):
+        if not callers.let_in(f"{host}:{port}", lambda: _shut(sock), heard, entered):
             sock.close()
 
     def answer() -> None:
