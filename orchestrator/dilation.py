@@ -11,7 +11,6 @@ asks of the cores is not foreseen; the run's validity tells.
 import heapq
 import json
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -38,6 +37,7 @@ from orchestrator.plan import (
 from orchestrator.predict import longer, predict, simulate_on
 from orchestrator.scenario import Scenario
 from testbed import leftovers
+from testbed.control import readable
 from testbed.errors import RunError
 from testbed.timeline import CB, CF, S
 from workloads.profile import SplitProfile
@@ -339,9 +339,7 @@ def _tell(program: "subprocess.Popen[str]", what: object) -> None:
 
 def _hear(program: "subprocess.Popen[str]") -> dict[str, Any]:
     assert program.stdout is not None
-    poll = select.poll()
-    poll.register(program.stdout, select.POLLIN)
-    if not poll.poll(1000 * MEASURE_S):
+    if not readable(program.stdout, MEASURE_S):
         raise RunError(
             f"emulation.dilation: waited {MEASURE_S:g} s for a program that times the real work"
         )

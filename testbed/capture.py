@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import linux
+from testbed.control import readable
 
 BLOCK_BYTES = 1 << 20
 BLOCKS = 64
@@ -119,9 +120,7 @@ class Capture:
             OSError: The process failed, or takes too long.
         """
         os.close(self._open)
-        poll = select.poll()
-        poll.register(self._result, select.POLLIN)
-        in_time = poll.poll(1000 * END_S)
+        in_time = readable(self._result, END_S)
         if not in_time:
             os.kill(self._process, signal.SIGKILL)
         with open(self._result, "rb") as result:  # noqa: PTH123

@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from testbed import linux
 from testbed.errors import RunError
@@ -25,6 +25,13 @@ PATIENCE_S = 60.0
 """How long the other side may take nothing of a message, or give nothing that is due at once."""
 
 Message = tuple[dict[str, Any], bytes]
+
+
+class HasFileno(Protocol):
+    """A socket, or an open file."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
 
 
 class NoAnswer(RunError):
@@ -142,8 +149,8 @@ class ControlSocket:
         return found
 
 
-def readable(stream: socket.socket, timeout_s: float | None) -> bool:
-    """Whether a socket has something to read, or its other side closed, within that time."""
+def readable(stream: int | HasFileno, timeout_s: float | None) -> bool:
+    """Whether a stream has something to read, or its other side closed, within that time."""
     poll = select.poll()
     poll.register(stream, select.POLLIN)
     return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))

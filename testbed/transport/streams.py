@@ -107,7 +107,7 @@ def _dial(
 def _hang_up(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):  # It may be over already.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-        sock.shutdown(socket.SHUT_RDWR)
+    _shut(sock)
 
 
 def _greeting(manner: Manner, client: int, port: int = 0) -> bytes:
