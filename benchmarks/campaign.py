@@ -23,12 +23,12 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from orchestrator.campaign.cluster import plain_point
 from orchestrator.campaign.folder import CampaignFolder, distinct
-from orchestrator.campaign.point import play
 from orchestrator.campaign.results import write_results
-from orchestrator.campaign.run import plain_point
-from orchestrator.campaign.studies import Campaign, cells, load_campaign, to_yaml
-from orchestrator.manifest import source_sha256
+from orchestrator.campaign.spec import Campaign, cells, load_campaign, to_yaml
+from orchestrator.campaign.worker import play
+from orchestrator.runs.manifest import source_sha256
 
 FILE = Path(__file__).parents[1] / "campaigns" / "paper.yaml"
 BASELINE_POINTS = 8

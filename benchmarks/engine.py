@@ -34,12 +34,18 @@ from rich.console import Console
 from rich.table import Table
 
 from ns3_scenarios.rma_av import los_path_loss_db
-from orchestrator.engine import BatchTimes, simulate, simulate_batch, simulate_chain, split_costs
-from orchestrator.plan import Allocation, Array, Radio, RoundPlan, plan_round, radio_of
-from orchestrator.scenario import Scenario, load
-from orchestrator.sweep import varied
-from testbed.paradigm import BUILT_IN
-from workloads.profile import PAPER
+from orchestrator.prediction.engine import (
+    BatchTimes,
+    simulate,
+    simulate_batch,
+    simulate_chain,
+    split_costs,
+)
+from orchestrator.prediction.plan import Allocation, Array, Radio, RoundPlan, plan_round, radio_of
+from orchestrator.scenario.schema import Scenario, load
+from orchestrator.studies.sweep import varied
+from testbed.core.paradigm import BUILT_IN
+from workloads.costs.profile import PAPER
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 CURVE = (10, 30, 100, 300, 1000)
@@ -283,10 +289,10 @@ def start_up(repeats: int) -> float:
     program = (
         "from pathlib import Path\n"
         "import numpy as np\n"
-        "from orchestrator.engine import simulate\n"
-        "from orchestrator.plan import fixed_allocation, plan_round, radio_of\n"
-        "from orchestrator.scenario import load\n"
-        "from workloads.profile import PAPER\n"
+        "from orchestrator.prediction.engine import simulate\n"
+        "from orchestrator.prediction.plan import fixed_allocation, plan_round, radio_of\n"
+        "from orchestrator.scenario.schema import load\n"
+        "from workloads.costs.profile import PAPER\n"
         f"scenario = load(Path({str(SCENARIO)!r}))\n"
         "plan = plan_round(scenario, PAPER, fixed_allocation(scenario))\n"
         "simulate(plan, radio_of(scenario), np.full((10, 1000), 1e-10), 0.1)\n"

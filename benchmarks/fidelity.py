@@ -30,17 +30,23 @@ from rich.console import Console
 from rich.table import Table
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.channel import open_source
-from orchestrator.emulate import emulate
-from orchestrator.emulation import Emulation
-from orchestrator.plan import Array, fixed_allocation, link_bytes, payload_bytes, radio_of
-from orchestrator.profiles import profile_of
-from orchestrator.rates import uplink_bps
-from orchestrator.scenario import Scenario, load
-from testbed import linux
-from testbed.fabric import limit_packets, link_addresses, wire
-from testbed.paradigm import BUILT_IN
-from testbed.shaping import Shape
+from orchestrator.emulation.record import Emulation
+from orchestrator.emulation.session import emulate
+from orchestrator.prediction.plan import (
+    Array,
+    fixed_allocation,
+    link_bytes,
+    payload_bytes,
+    radio_of,
+)
+from orchestrator.prediction.rates import uplink_bps
+from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario, load
+from testbed.core.paradigm import BUILT_IN
+from testbed.network.fabric import limit_packets, link_addresses, wire
+from testbed.network.shaping import Shape
+from testbed.system import linux
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 TRANSFER = Path(__file__).with_name("one_transfer.py")

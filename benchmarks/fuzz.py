@@ -29,10 +29,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ns3_scenarios.trace import ChannelTrace, TraceError
-from orchestrator.scenario import load
-from testbed import wire
-from testbed.errors import InputError
-from testbed.wire import ConnectionLost, Header, Kind, WireError
+from orchestrator.scenario.schema import load
+from testbed.core.errors import InputError
+from testbed.transport import wire
+from testbed.transport.wire import ConnectionLost, Header, Kind, WireError
 
 STREAMED = 100
 REFUSALS = (WireError, ConnectionLost, InputError, TraceError)

@@ -17,15 +17,15 @@ from typing import Any, Literal
 import pandas as pd
 from rich.console import Console
 
-from orchestrator.accounts import BYTES
-from orchestrator.channel import open_source
-from orchestrator.emulate import emulate
-from orchestrator.emulation import Emulation
-from orchestrator.profiles import profile_of
-from orchestrator.scenario import Scenario, load
-from orchestrator.tables import plain_table
-from testbed.capture import frames
-from testbed.fabric import link_addresses
+from orchestrator.analysis.byte_accounts import BYTES
+from orchestrator.cli.tables import plain_table
+from orchestrator.emulation.record import Emulation
+from orchestrator.emulation.session import emulate
+from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario, load
+from testbed.network.capture import frames
+from testbed.network.fabric import link_addresses
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 TRANSPORTS: dict[str, list[str]] = {

@@ -22,15 +22,15 @@ from rich.progress import track
 from rich.table import Table
 from scipy.optimize import differential_evolution
 
-from orchestrator import planner
-from orchestrator.channel import ns3_source
-from orchestrator.engine import simulate_batch, split_costs
-from orchestrator.plan import Allocation, radio_of
-from orchestrator.planner import Candidates, Outlook, candidates, forecast, search
-from orchestrator.predict import known_at
-from orchestrator.profiles import profile_of
-from orchestrator.scenario import load
-from orchestrator.shares import lifted
+from orchestrator.policies import planner
+from orchestrator.policies.planner import Candidates, Outlook, candidates, forecast, search
+from orchestrator.policies.shares import lifted
+from orchestrator.prediction.engine import simulate_batch, split_costs
+from orchestrator.prediction.plan import Allocation, radio_of
+from orchestrator.prediction.rounds import known_at
+from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import load
 
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 APART_S = 1000.0

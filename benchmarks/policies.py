@@ -18,11 +18,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.channel import ns3_source
-from orchestrator.policies import policy
-from orchestrator.progress import shown
-from orchestrator.run import run
-from orchestrator.scenario import load
+from orchestrator.cli.progress import shown
+from orchestrator.policies.registry import policy
+from orchestrator.runs.run import run
+from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.schema import load
 
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 KINDS = ("predicted", "predicted_wire", "measured")

@@ -40,9 +40,9 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.files import write_json, write_whole
-from orchestrator.scenario import FaultKind
-from testbed import leftovers
+from orchestrator.scenario.schema import FaultKind
+from testbed.system import leftovers
+from testbed.system.files import write_json, write_whole
 
 SCENARIO = """
 name: small
@@ -226,7 +226,7 @@ def find(fault: Fault, orchestrator: subprocess.Popen[str], folder: Path) -> psu
         "keeper": "testbed.runtimes.namespace",
         "world": "testbed.runtimes.namespace",
         "reaper": "testbed.runtimes.docker",
-        "fabric": "fabric" if fault.runtime == "namespace" else "testbed.injector",
+        "fabric": "fabric" if fault.runtime == "namespace" else "testbed.network.injector",
         "bs": "bs",
         "uav": "uav2",
     }
@@ -379,11 +379,11 @@ def judge(out: Path, status: int | None, said: str, fault: Fault, hit: bool) -> 
 
 def foreseen_end(path: Path) -> str | None:
     """Why a scenario's run ends before its last round, as predicted; None: it does not."""
-    from orchestrator.channel import open_source
-    from orchestrator.plan import link_bytes
-    from orchestrator.predict import predict
-    from orchestrator.profiles import profile_of
-    from orchestrator.scenario import load
+    from orchestrator.prediction.plan import link_bytes
+    from orchestrator.prediction.rounds import predict
+    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.profiles import profile_of
+    from orchestrator.scenario.schema import load
 
     scenario = load(path, [])
     with open_source(scenario, None) as source:
@@ -468,9 +468,9 @@ def faults_table(done: Sequence[Outcome]) -> Table:
 
 def soak(minutes: float, file: Path | None, picture: Path | None) -> pd.DataFrame:
     """Run after run in this process; one row a run."""
-    from orchestrator.channel import open_source
-    from orchestrator.run import run
-    from orchestrator.scenario import load
+    from orchestrator.runs.run import run
+    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.schema import load
 
     rows: list[dict[str, Any]] = []
     me = psutil.Process()

@@ -27,8 +27,8 @@ import psutil
 from rich.console import Console
 from workload import MIB, show
 
-from orchestrator.learning import learning_settings, place
-from orchestrator.scenario import Scenario, load
+from orchestrator.emulation.learning import learning_settings, place
+from orchestrator.scenario.schema import Scenario, load
 
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 DEFAULTS = [
@@ -45,8 +45,8 @@ def steps_alone(scenario: Scenario, repeats: int) -> dict[str, list[float]]:
     """Seconds of CF, S and CB of one batch with nothing else on the machine; run it afresh."""
     import torch
 
-    from workloads.learning import ClientLearner, ServerLearner
-    from workloads.real import Settings
+    from workloads.learning.learner import ClientLearner, ServerLearner
+    from workloads.learning.real import Settings
 
     told = learning_settings(scenario)
     assert told is not None, "workload.compute must be real"

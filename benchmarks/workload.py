@@ -33,13 +33,13 @@ from timm.models.swin_transformer import SwinTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from testbed import wire
-from workloads.backbone import backbone_file, load_model
-from workloads.codec import decode, encode
-from workloads.learning import ClientLearner, ServerLearner, Trainees
-from workloads.model import OWN_MODELS, SplitSwin, initial_trainables
-from workloads.profile import cache_folder, profile_for
-from workloads.settings import ModelConfig, TrainingConfig
+from testbed.transport import wire
+from workloads.costs.profile import cache_folder, profile_for
+from workloads.learning.backbone import backbone_file, load_model
+from workloads.learning.codec import decode, encode
+from workloads.learning.learner import ClientLearner, ServerLearner, Trainees
+from workloads.learning.model import OWN_MODELS, SplitSwin, initial_trainables
+from workloads.learning.settings import ModelConfig, TrainingConfig
 
 MIB = 2**20
 PARTS = ("steps", "codec", "loopback", "memory", "together")

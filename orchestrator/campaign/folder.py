@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.campaign.point import Files
-from orchestrator.campaign.studies import Campaign, Cell, Point, load_campaign, point_of, to_yaml
-from orchestrator.files import write_json, write_whole
-from orchestrator.run_folder import MANIFEST
-from orchestrator.scenario import validate
-from testbed.errors import InputError
+from orchestrator.campaign.spec import Campaign, Cell, Point, load_campaign, point_of, to_yaml
+from orchestrator.campaign.worker import Files
+from orchestrator.runs.directory import MANIFEST
+from orchestrator.scenario.schema import validate
+from testbed.core.errors import InputError
+from testbed.system.files import write_json, write_whole
 
 CAMPAIGN = "campaign.yaml"
 

@@ -14,15 +14,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from orchestrator import figures
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
 from orchestrator.campaign.results import MEANS, study_counts
-from orchestrator.campaign.studies import Campaign, Label, Plot, Study, cells
+from orchestrator.campaign.spec import Campaign, Label, Plot, Study, cells
 from orchestrator.campaign.verify import environment_differences
-from orchestrator.files import write_figure, write_whole
-from orchestrator.manifest import environment
-from orchestrator.report import paradigm_title, percent, render_page, write_report
-from orchestrator.reproduce import half_width
+from orchestrator.reporting import figures
+from orchestrator.reporting.report import paradigm_title, percent, render_page, write_report
+from orchestrator.runs.manifest import environment
+from orchestrator.studies.paper_figures import half_width
+from testbed.system.files import write_figure, write_whole
 
 SCRIPTS = ("charts", "frame", "campaign")
 METRIC_TITLES = {

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
-from orchestrator.campaign.studies import Campaign, Cell, cells
-from orchestrator.files import write_whole
+from orchestrator.campaign.spec import Campaign, Cell, cells
+from testbed.system.files import write_whole
 
 PLACE = {
     "study": pa.string(),

@@ -16,13 +16,13 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from orchestrator.campaign.cluster import HERE, Cluster, computed
 from orchestrator.campaign.folder import CampaignFolder, manifest_of, stored_point
-from orchestrator.campaign.point import Files
-from orchestrator.campaign.run import HERE, Cluster, computed
-from orchestrator.campaign.studies import Cell, cells
-from orchestrator.manifest import environment
-from orchestrator.run_folder import MANIFEST
-from testbed.errors import InputError
+from orchestrator.campaign.spec import Cell, cells
+from orchestrator.campaign.worker import Files
+from orchestrator.runs.directory import MANIFEST
+from orchestrator.runs.manifest import environment
+from testbed.core.errors import InputError
 
 EXACT = 1e-12
 """Relative difference up to which predictions count as equal."""

@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from testbed import leftovers
-from testbed.control import ControlSocket
-from testbed.errors import RunError
-from testbed.injector import Injector
-from testbed.shaping import Shape
+from testbed.control.stream import ControlSocket
+from testbed.core.errors import RunError
+from testbed.network.injector import Injector
+from testbed.network.shaping import Shape
+from testbed.system import leftovers
 
 CONTROL_ADDRESS = "\0testbed/control"
 """An abstract unix address belongs to a network namespace: each node finds its own orchestrator

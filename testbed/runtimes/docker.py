@@ -33,17 +33,17 @@ import docker
 import psutil
 import requests
 
-from testbed import leftovers, linux
-from testbed.control import ControlSocket
-from testbed.errors import RunError
-from testbed.injector import Injector
-from testbed.leftovers import Leftover, running
+from testbed.control.stream import ControlSocket
+from testbed.core.errors import RunError
+from testbed.network.injector import Injector
+from testbed.network.shaping import Shape
 from testbed.runtimes import Exit, Module, NodeSpec, World, listen_control
-from testbed.shaping import Shape
+from testbed.system import leftovers, linux
+from testbed.system.leftovers import Leftover, running
 
 LABEL = "uav-sfl-testbed.run"
 MARK_LABEL = "uav-sfl-testbed.mark"
-"""Of every container: see `testbed.leftovers`."""
+"""Of every container: see `testbed.system.leftovers`."""
 HOST_IMAGE = "uav-sfl-testbed-host"
 """Made once and kept: it is empty."""
 NODE_LABEL = "uav-sfl-testbed.node"
@@ -251,7 +251,7 @@ def _fabric(namespaces: Sequence[int], shape: Shape, cleanup: ExitStack) -> Inje
         passed = [theirs.fileno(), *namespaces]
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "testbed.injector"),
+                *(sys.executable, "-m", "testbed.network.injector"),
                 *(json.dumps(vars(shape)), *map(str, passed)),
             ],
             pass_fds=passed,

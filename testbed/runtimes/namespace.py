@@ -31,12 +31,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from testbed import leftovers, linux
-from testbed.control import ControlSocket
-from testbed.errors import RunError
-from testbed.injector import Injector, serve
+from testbed.control.stream import ControlSocket
+from testbed.core.errors import RunError
+from testbed.network.injector import Injector, serve
+from testbed.network.shaping import Shape
 from testbed.runtimes import Module, NodeSpec, World, listen_control
-from testbed.shaping import Shape
+from testbed.system import leftovers, linux
 
 START_TIMEOUT_S = 60
 END_TIMEOUT_S = 10

@@ -1,7 +1,7 @@
 """How frames travel between base station and UAVs: the seam between programs and transports.
 
-A program has one `Link` a peer and speaks whole frames of `testbed.wire` over it; which transport
-carries them, and over how many connections, is the scenario's choice:
+A program has one `Link` a peer and speaks whole frames of `testbed.transport.wire` over it; which
+transport carries them, and over how many connections, is the scenario's choice:
 
 - `tcp`: frames on a TCP stream; `tls`: the same within TLS 1.3, both sides authenticated by
   certificates of the run's own authority; `grpc`: each frame one message of a bidirectional gRPC
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from testbed.transport.accounts import Counts
-from testbed.wire import Buffer, ConnectionLost, Header, Kind
+from testbed.transport.wire import Buffer, ConnectionLost, Header, Kind
 
 BASE_STATION = "the base station"
 Transport = Literal["tcp", "tls", "grpc"]

@@ -6,7 +6,7 @@ import struct
 import termios
 from dataclasses import dataclass, fields
 
-from testbed.wire import Header
+from testbed.transport.wire import Header
 
 _UNACKED, _SACKED = 24, 28
 _TOTAL_RETRANS = 100
@@ -93,7 +93,7 @@ class Counts:
     """A frame that a node sent, and what the kernel sent from then until the node's next frame."""
 
     kind: str
-    """Of `testbed.wire.Kind`."""
+    """Of `testbed.transport.wire.Kind`."""
     iteration: int
     payload_bytes: int
     framing_bytes: int

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Generic, TypeVar
 
-from testbed.wire import ConnectionLost, WireError
+from testbed.transport.wire import ConnectionLost, WireError
 
 SPARE = 256
 """So many callers, beside those who are due, may be about to greet at a time. One more, and the one

@@ -22,11 +22,10 @@ from typing import Any
 
 import grpc
 
-from testbed import wire
-from testbed.transport import Link, Manner
+from testbed.transport import Link, Manner, wire
 from testbed.transport.accounts import Counts, TcpCount
 from testbed.transport.callers import Callers, Meeting
-from testbed.wire import Buffer, ConnectionLost, Header, Kind, WireError
+from testbed.transport.wire import Buffer, ConnectionLost, Header, Kind, WireError
 
 METHOD = "/testbed.Wire/Exchange"
 OPTIONS = [

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from testbed import wire
-from testbed.transport import Identity, Link, Manner, name_of
+from testbed.transport import Identity, Link, Manner, name_of, wire
 from testbed.transport.accounts import Counts, TcpCount
 from testbed.transport.callers import Callers, Meeting
 from testbed.transport.tls import TlsStream, context
-from testbed.wire import (
+from testbed.transport.wire import (
     GREETING_BYTES,
     PORT,
     Buffer,
@@ -47,7 +46,7 @@ class Stream(Protocol):
         """Send parts one after the other."""
 
     def receive_into(self, place: memoryview) -> int:
-        """As `testbed.wire.receive_into`."""
+        """As `testbed.transport.wire.receive_into`."""
 
 
 class TcpStream:
@@ -68,7 +67,7 @@ class TcpStream:
         wire.send_parts(self.sock, *parts)
 
     def receive_into(self, place: memoryview) -> int:
-        """As `testbed.wire.receive_into`."""
+        """As `testbed.transport.wire.receive_into`."""
         return wire.receive_into(self.sock, place)
 
 

@@ -12,9 +12,8 @@ import threading
 from functools import cache
 from typing import Any
 
-from testbed import wire
-from testbed.transport import Identity, name_of
-from testbed.wire import Buffer, ConnectionLost, WireError
+from testbed.transport import Identity, name_of, wire
+from testbed.transport.wire import Buffer, ConnectionLost, WireError
 
 RECORD_BYTES = 1 << 14
 """Most plaintext of a record (RFC 8446, section 5.1)."""
@@ -146,7 +145,7 @@ class TlsStream:
                 self._send(data)
 
     def receive_into(self, place: memoryview) -> int:
-        """As `testbed.wire.receive_into`.
+        """As `testbed.transport.wire.receive_into`.
 
         Raises:
             ConnectionLost: The peer is gone, or nothing came in time.

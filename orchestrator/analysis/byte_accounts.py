@@ -1,0 +1,152 @@
+"""Accounts of protocol overheads: every byte that a link carried, by what it was for.
+
+Nodes keep books of the frames they send (payload, our framing, TLS records), and read from the
+kernel's TCP what it sent for them (`tcp_info`). The links' own counters say how many bytes there
+were in all. What the books say and what the links counted must be the same: `other_bytes` is the
+difference. It is 0 unless TCP used options beyond the usual ones, as for selective acknowledgements
+after a loss, or a link's queue dropped a retransmission or an acknowledgement, which TCP counts.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from testbed.network.framing import ETHERNET_BYTES, IPV4_BYTES, TCP_BYTES
+from testbed.network.injector import Direction, Report
+from testbed.network.shaping import Shape
+from testbed.transport.accounts import Counts, TcpCount
+
+BYTES = (
+    "payload_bytes",
+    "framing_bytes",
+    "tls_bytes",
+    "grpc_bytes",
+    "header_bytes",
+    "ack_bytes",
+    "resent_bytes",
+    "handshake_bytes",
+    "other_bytes",
+)
+"""What a link's bytes are for; they add up to what it carried.
+
+payload: tensors. framing: our headers, labels, names of adapters, greetings, receipts. tls: records
+around them. grpc: its framing and control messages, HTTP/2's, and its own handshake. header:
+Ethernet, IPv4 and TCP headers of frames that carry data for the first time. ack: frames without
+data, those that end a connection among them. resent: retransmitted frames, whole. handshake: frames
+that begin a connection, and TLS's handshake messages. other: what the links counted beyond that.
+"""
+
+HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
+SYN_BYTES = HEADERS_BYTES + 8
+"""The frames that begin a connection carry 20 bytes of TCP options instead of 12."""
+
+STEP_OF = {"BROADCAST": "SM", "SMASHED": "CA", "GRADIENT": "SG", "ADAPTERS": "CM"}
+"""The step of a round that a kind of frame is the transfer of."""
+SET_UP = -1
+"""Stands for the round of what was sent before the first one: greetings and probes."""
+
+
+def account(
+    round_: int,
+    sent: Sequence[tuple[str, int, dict[str, Any]]],
+    transport: str,
+) -> pd.DataFrame:
+    """One row a frame that nodes sent.
+
+    Args:
+        round_: What they were sent for; `SET_UP` before the first round.
+        sent: `up` or `down`, client, and the fields of `Counts`, for each frame.
+        transport: `emulation.transport`.
+
+    Returns:
+        Columns round, client, direction, kind, iteration, then `BYTES`.
+    """
+    rows = []
+    for direction, client, fields in sent:
+        counts = Counts(**{**fields, "tcp": TcpCount(**fields["tcp"])})
+        rows.append(
+            {
+                "round": round_,
+                "client": client,
+                "direction": direction,
+                "kind": counts.kind,
+                "iteration": counts.iteration,
+                **_split(counts, transport),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _split(counts: Counts, transport: str) -> dict[str, int]:
+    tcp = counts.tcp
+    known = counts.payload_bytes + counts.framing_bytes + counts.record_bytes
+    beyond = tcp.data_bytes - counts.opened - known - counts.handshake_bytes
+    # A connection begins with SYN and ACK of who opens it, and the SYN of who accepts it, which is
+    # none of its socket's yet.
+    empty = tcp.empty_segments - 2 * counts.opened
+    # Where nothing was refused, fewer were tried: all but one that did nothing but end it.
+    taken = tcp.taken_segments - counts.opened - counts.accepted
+    return {
+        "payload_bytes": counts.payload_bytes,
+        "framing_bytes": counts.framing_bytes,
+        "tls_bytes": counts.record_bytes,
+        "grpc_bytes": beyond if transport == "grpc" else 0,
+        "header_bytes": HEADERS_BYTES * min(taken, tcp.tried_segments),
+        "ack_bytes": HEADERS_BYTES * empty,
+        "resent_bytes": tcp.resent_bytes + HEADERS_BYTES * tcp.resent_segments,
+        "handshake_bytes": counts.handshake_bytes
+        + counts.opened * (SYN_BYTES + HEADERS_BYTES)
+        + counts.accepted * SYN_BYTES,
+        "other_bytes": 0 if transport == "grpc" else beyond,
+    }
+
+
+def closed(
+    table: pd.DataFrame, round_: int, before: Report | None, after: Report, shape: Shape
+) -> pd.DataFrame:
+    """The accounts of a round, with a row a link and direction for what the links counted beyond.
+
+    Args:
+        table: From `account`, of this round alone.
+        round_: Its number.
+        before: The links' counters when it began; None: they began at zero.
+        after: The same when it was over.
+        shape: How links treat frames.
+    """
+    booked = table.groupby(["direction", "client"])[list(BYTES)].sum().sum(axis=1)
+    rows = []
+    for direction, links, earlier in (
+        ("up", after.uplink, before and before.uplink),
+        ("down", after.downlink, before and before.downlink),
+    ):
+        for client, link in enumerate(links, 1):
+            carried = carried_bytes(link, shape)
+            if earlier:
+                carried -= carried_bytes(earlier[client - 1], shape)
+            rows.append(
+                {
+                    "round": round_,
+                    "client": client,
+                    "direction": direction,
+                    "kind": "",
+                    "iteration": 0,
+                    **dict.fromkeys(BYTES, 0),
+                    "other_bytes": carried - int(booked.get((direction, client), 0)),
+                }
+            )
+    return pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
+
+
+def carried_bytes(link: Direction, shape: Shape) -> int:
+    """Bytes of all frames that a link has carried one way, Ethernet headers and all."""
+    if shape.charges_headers:
+        return link.sent_bytes
+    # The queue then counts payload; the device counts the headers of a packet of several frames
+    # only once.
+    return link.device_sent_bytes + HEADERS_BYTES * (link.sent_frames - link.device_sent_frames)
+
+
+def totals(table: pd.DataFrame) -> pd.Series:
+    """Bytes by what they were for, of all rows."""
+    return table[list(BYTES)].sum()

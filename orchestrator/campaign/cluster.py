@@ -1,0 +1,302 @@
+"""Campaigns run: points spread over Dask workers, each stored when it comes back.
+
+Predicted points go first and fill all cores; then come the emulated ones, each of which holds a
+machine for itself: a worker that offers the resource ``machine``, one a machine.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ns3_scenarios.channel import ChannelSettings
+from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
+from orchestrator.campaign.spec import Campaign, Point, cells
+from orchestrator.campaign.worker import play
+from orchestrator.runs.manifest import now, source_sha256
+from orchestrator.scenario.channel import channel_settings
+from testbed.core.errors import InputError, RunError
+
+Answers = Generator[dict[str, Any], None, None]
+"""What workers answered; see `point.play`."""
+
+Progress = Callable[[int, int], None]
+"""Called with points done and their number."""
+
+TOGETHER = 16
+TOGETHER_ROUNDS = 8000
+"""Predicted points of one channel that a worker takes at once, and their rounds, at most: ns-3 then
+moves the UAVs once, and still what is lost with a worker is seconds of work."""
+
+CONNECT_S = 15
+"""How long a scheduler may take to answer, and its first worker to come."""
+WORKERS_S = 120.0
+"""How long there may be no worker who could take what is left: one that died may come back."""
+LOOK_S = 5.0
+"""Between two looks at who is there."""
+
+CONFIG = {
+    # Nothing to look at, nothing to listen with: no dashboard, and no pages beside it.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    "distributed.nanny.http.routes": [],
+    # A sampling profiler in every worker would take CPU time from emulated points.
+    "distributed.worker.profile.enabled": False,
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where points are computed."""
+
+    scheduler: str | None = None
+    """Address of a Dask scheduler; None starts workers on this machine, for this run."""
+    workers: int | None = None
+    """Processes on this machine; None: one a core."""
+
+
+HERE = Cluster()
+"""This machine, all cores."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of a campaign came to."""
+
+    points: int
+    made: int
+    """Of them, in this run."""
+    failed: dict[str, str]
+    """By identity: why."""
+    invalid: int
+    """Emulated points that observed more than their scenario's limits allow."""
+
+
+def run_campaign(
+    campaign: Campaign,
+    folder: CampaignFolder,
+    *,
+    cluster: Cluster = HERE,
+    retry_invalid: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Outcome:
+    """Compute every point that is not finished.
+
+    Args:
+        campaign: What to compute.
+        folder: Where finished points are kept.
+        cluster: Who computes.
+        retry_invalid: Compute emulated points again that were not valid.
+        progress: Told how far it is.
+
+    Raises:
+        InputError: The campaign or the cluster is not as it must be.
+        RunError: All workers were lost, or the scheduler.
+    """
+    points = distinct(cells(campaign))
+    with folder.held(campaign):
+        here = folder.finished(points.values())
+        done = {
+            id_ for id_, path in here.items() if not retry_invalid or manifest_of(path)["valid"]
+        }
+        missing = [point for id_, point in points.items() if id_ not in done]
+        made, failed = 0, {}
+        progress(len(done), len(points))
+        if missing:
+            with contextlib.closing(computed(missing, campaign.seed, cluster)) as answers:
+                for answer in answers:
+                    id_ = answer["id"]
+                    if "files" in answer:
+                        folder.store(id_, answer["files"], here.get(id_))
+                        made += 1
+                    else:
+                        folder.store_failure(id_, answer["failure"])
+                        failed[id_] = answer["failure"]["failure"]
+                    progress(len(done) + made, len(points))
+        finished = folder.finished(points.values())
+    invalid = sum(not manifest_of(path)["valid"] for path in finished.values())
+    return Outcome(len(points), made, failed, invalid)
+
+
+def computed(points: Sequence[Point], seed: int, cluster: Cluster) -> Answers:
+    """Compute points; yields each one's answer once, as it comes.
+
+    Order of execution is shuffled by the seed, so that nothing that drifts with time, a machine's
+    temperature or its other users, is mistaken for what an axis does.
+
+    Raises:
+        InputError: The cluster cannot be used.
+        RunError: All workers were lost, or the scheduler.
+    """
+    import distributed  # noqa: F401  brings its defaults, which must be there before ours
+    from dask import config
+
+    with config.set(CONFIG), _client(points, cluster) as client:
+        task = {
+            "source_sha256": source_sha256(),
+            "command": " ".join(["testbed", *sys.argv[1:]]),
+        }
+        rng = np.random.default_rng(seed)
+        for mode, resources in (("predict", None), ("run", {"machine": 1})):
+            chosen = [point for point in points if point.mode == mode]
+            if chosen:
+                yield from _phase(client, task, _jobs(chosen, rng), resources)
+
+
+def _jobs(points: Sequence[Point], rng: np.random.Generator) -> list[list[Point]]:
+    """Points in shuffled order, those that meet one channel a few together."""
+    groups: dict[tuple[ChannelSettings, str | None, str], list[Point]] = {}
+    for at in rng.permutation(len(points)):
+        point = points[at]
+        # Policies that search or learn take minutes a point, and an emulated point its time.
+        alone = point.mode == "run" or point.scenario.allocation.policy not in {"fixed", "equal"}
+        key = (channel_settings(point.scenario), point.trace, point.id if alone else "")
+        groups.setdefault(key, []).append(point)
+    jobs = []
+    for group in groups.values():
+        longest = max(point.scenario.rounds for point in group)
+        size = min(TOGETHER, max(1, TOGETHER_ROUNDS // longest))
+        jobs += [group[at : at + size] for at in range(0, len(group), size)]
+    return [jobs[at] for at in rng.permutation(len(jobs))]
+
+
+def _phase(
+    client: Any, task: dict[str, Any], jobs: list[list[Point]], resources: dict[str, int] | None
+) -> Answers:
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
+    if resources is not None and not _has_worker(client, resources):
+        raise InputError(
+            "--scheduler: no worker offers the resource 'machine', which emulated points need; "
+            "start one a machine with --resources machine=1"
+        )
+    ids = {}
+    for job in jobs:
+        future = client.submit(
+            play, task, [plain_point(point) for point in job], resources=resources, pure=False
+        )
+        ids[future] = [point.id for point in job]
+    with _watched(client, list(ids), resources) as why:
+        for future in as_completed(list(ids), loop=client.loop):
+            try:
+                yield from future.result()
+            except CancelledError:
+                raise RunError(f"campaign: {', '.join(why) or 'the scheduler is gone'}") from None
+            except KilledWorker as error:
+                failure = {
+                    "failure": f"ended every worker that took it: {error.last_worker.address}",
+                    "traceback": "",
+                    "host": "",
+                    "when": now(),
+                }
+                yield from ({"id": id_, "failure": failure} for id_ in ids[future])
+            future.release()
+            del ids[future]
+
+
+@contextlib.contextmanager
+def _watched(
+    client: Any, futures: list[Any], resources: dict[str, int] | None
+) -> Iterator[list[str]]:
+    """Cancel futures that no worker is there for; what is yielded then says so."""
+    why: list[str] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        seen_s = time.monotonic()
+        while not over.wait(LOOK_S):
+            if client.status != "running" or _has_worker(client, resources):
+                seen_s = time.monotonic()
+            elif time.monotonic() - seen_s > WORKERS_S:
+                why.append(f"waited {WORKERS_S:g} s for a worker: the scheduler has none left")
+                client.cancel(futures, force=True)
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield why
+    finally:
+        over.set()
+        thread.join(LOOK_S)
+
+
+def plain_point(point: Point) -> dict[str, Any]:
+    """The point as a worker takes it."""
+    return {
+        "id": point.id,
+        "mode": point.mode,
+        "scenario": point.scenario.model_dump_json(),
+        "trace": point.trace,
+        "files": point.files,
+        "steps_rounds": point.steps_rounds,
+    }
+
+
+@contextlib.contextmanager
+def _client(points: Sequence[Point], cluster: Cluster) -> Iterator[Any]:
+    """A client of the scheduler that is named, or of one that lives as long as the context."""
+    from distributed import Client
+
+    if cluster.scheduler is not None:
+        try:
+            client = Client(cluster.scheduler, timeout=CONNECT_S, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"--scheduler: {cluster.scheduler} does not answer ({error})"
+            ) from None
+        with client:
+            try:
+                client.wait_for_workers(1, timeout=CONNECT_S)
+            except TimeoutError:
+                raise InputError(f"--scheduler: {cluster.scheduler} has no workers") from None
+            yield client
+        return
+    workers = min(cluster.workers or len(os.sched_getaffinity(0)), len(points))
+    with _local_cluster(workers) as local, Client(local, set_as_default=False) as client:
+        yield client
+
+
+def _local_cluster(workers: int) -> Any:
+    """Worker processes on this machine; nobody else on it can give them work, or see it.
+
+    They listen on the loopback interface, and ask for a certificate that was made for this run.
+    """
+    from distributed import Nanny, Scheduler, Security, SpecCluster
+
+    common = {
+        "host": "127.0.0.1",
+        "protocol": "tls",
+        "security": Security.temporary(),
+        "dashboard": False,
+    }
+    options = common | {"nthreads": 1, "memory_limit": 0, "silence_logs": logging.ERROR}
+    machine = {"resources": {"machine": 1}}
+    specs = {
+        index: {"cls": Nanny, "options": options | (machine if index == 0 else {})}
+        for index in range(workers)
+    }
+    return SpecCluster(
+        workers=specs,
+        scheduler={
+            "cls": Scheduler,
+            "options": common | {"port": 0, "dashboard_address": "127.0.0.1:0"},
+        },
+        security=common["security"],
+        silence_logs=logging.ERROR,
+    )
+
+
+def _has_worker(client: Any, resources: dict[str, int] | None) -> bool:
+    """Whether a worker is there who offers these resources."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return any(worker["resources"].keys() >= (resources or {}).keys() for worker in workers)

@@ -1,0 +1,461 @@
+"""Campaign files: one base scenario, axes that vary it, and the points that come of it.
+
+A campaign is a set of *studies*. A study spans its *axes*, a grid of named values, with every seed
+of its repeats; each combination is a *cell*, and what has to be computed for a cell is a *point*.
+Cells that resolve to the same scenario share one point. A point's identity is a digest of all that
+decides its outcome, so that it can be found again wherever and whenever it was made.
+"""
+
+import hashlib
+import itertools
+import json
+import zlib
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from orchestrator.scenario.schema import (
+    Finite,
+    Scenario,
+    Section,
+    explain,
+    put,
+    read_tree,
+    validate,
+)
+from testbed.core.errors import InputError
+
+Label = bool | int | float | str
+"""How a value of an axis is called in tables: itself, or its name."""
+Mode = Literal["predict", "run"]
+"""`predict`: the engine; `run`: the emulated network, held against the engine."""
+Metric = Literal["latency_s", "max_energy_j", "objective"]
+"""What points are compared by: means over their rounds."""
+Count = Annotated[int, Field(ge=1, le=100_000)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$", max_length=80)]
+
+RESERVED = {
+    *("study", "point", "mode", "seed", "status", "valid", "rounds", "kind", "round", "split"),
+    *("start_s", "end_s", "latency_s", "predicted_latency_s", "predicted_wire_latency_s"),
+    *("max_energy_j", "objective", "client", "iteration", "step", "bytes", "part", "seconds"),
+    *("check", "limit", "value", "ok", "detail", "time_s", "loss", "accuracy", "wall_s"),
+    *("started", "host", "revision", "dirty"),
+}
+"""Columns of the results that an axis would hide."""
+
+
+class Draw(Section):
+    """A key drawn at random: exactly one distribution."""
+
+    key: str
+    """The scenario's key that is set."""
+    uniform: tuple[Finite, Finite] | None = None
+    """Lowest and highest value."""
+    log_uniform: tuple[Finite, Finite] | None = None
+    """Lowest and highest value, both above 0; every factor is as likely."""
+    normal: tuple[Finite, Finite] | None = None
+    """Mean and standard deviation."""
+    integers: tuple[int, int] | None = None
+    """Lowest and highest integer, both drawn."""
+    choice: list[Label] | None = Field(default=None, min_length=1)
+    """Any of these."""
+
+    @model_validator(mode="after")
+    def _one_distribution(self) -> "Draw":
+        named = [n for n in type(self).model_fields if n != "key" and getattr(self, n) is not None]
+        if len(named) != 1:
+            raise ValueError(
+                "needs exactly one of uniform, log_uniform, normal, integers, choice; has "
+                + (", ".join(named) or "none")
+            )
+        low, high = (self.uniform or self.log_uniform or self.integers or (0.0, 1.0))[:2]
+        if low > high or (self.log_uniform and low <= 0):
+            raise ValueError(f"{named[0]}: {low:g} to {high:g} is no range to draw from")
+        return self
+
+    def draw(self, rng: np.random.Generator) -> Label:
+        """One value."""
+        if self.uniform:
+            return float(rng.uniform(*self.uniform))
+        if self.log_uniform:
+            return float(np.exp(rng.uniform(*np.log(self.log_uniform))))
+        if self.normal:
+            return float(rng.normal(*self.normal))
+        if self.integers:
+            return int(rng.integers(*self.integers, endpoint=True))
+        assert self.choice is not None
+        return self.choice[int(rng.integers(len(self.choice)))]
+
+
+class Axis(Section):
+    """What is varied: a list of values of one key, named points of several, or random draws."""
+
+    key: str | None = None
+    """The scenario's key that `values` are of; left out: the axis's name."""
+    values: list[Label | list[Label]] | None = Field(default=None, min_length=1)
+    """Values of the key. An axis that is a plain list is short for this."""
+    points: dict[Label, dict[str, Any]] | None = Field(default=None, min_length=1)
+    """By name: several keys that are set together."""
+    draws: Count | None = None
+    """So many random points; each draws all of `of`, by the campaign's seed."""
+    of: dict[Name, Draw] | None = Field(default=None, min_length=1)
+    """By column name: what is drawn."""
+    label: str = ""
+    """What figures call the axis; left out: its name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_list(cls, given: Any) -> Any:
+        return {"values": given} if isinstance(given, list) else given
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Axis":
+        if [self.values, self.points, self.draws].count(None) != 2:
+            raise ValueError("needs exactly one of values, points, draws")
+        if (self.draws is None) != (self.of is None):
+            raise ValueError("draws and of belong together")
+        if self.key is not None and self.values is None:
+            raise ValueError("key goes with values")
+        return self
+
+    def steps(self, name: str, seed: int) -> Iterator[tuple[dict[str, Label], dict[str, Any]]]:
+        """Its points in turn: columns, and the keys to set."""
+        if self.values is not None:
+            for value in self.values:
+                label = json.dumps(value) if isinstance(value, list) else value
+                yield {name: label}, {self.key or name: value}
+        for label, keys in (self.points or {}).items():
+            yield {name: label}, keys
+        # Each axis has its own generator: another axis more does not change what it draws.
+        rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        for index in range(self.draws or 0):
+            assert self.of is not None
+            drawn = {column: draw.draw(rng) for column, draw in self.of.items()}
+            keys = {draw.key: drawn[column] for column, draw in self.of.items()}
+            yield {name: index, **drawn}, keys
+
+
+class Emulate(Section):
+    """Which cells of a study are emulated, and how they differ from the predicted ones."""
+
+    where: dict[str, list[Label]] = Field(default={})
+    """By axis: only these of its values."""
+    repeats: list[Seed] | Count | None = None
+    """In place of the study's."""
+    set: dict[str, Any] = Field(default={})
+    """Keys of the scenario, on top of the study's."""
+
+
+class Compare(Section):
+    """What is held against what."""
+
+    over: str
+    """The axis whose values are compared."""
+    baseline: Label
+    """The value that the others are held against."""
+    of: list[Metric] = Field(default=["latency_s"], min_length=1)
+    """Columns of the results."""
+
+
+class Plot(Section):
+    """A figure: means over the seeds with their 95 % intervals."""
+
+    x: str
+    """The axis that runs along the figure."""
+    lines: str | None = None
+    """The axis that makes a line of each of its values."""
+    y: Metric = "latency_s"
+    """The column that is drawn."""
+
+
+class Study(Section):
+    """Axes over the base scenario."""
+
+    title: str = ""
+    """What reports call it; left out: its name."""
+    axes: dict[Name, Axis]
+    """By name, which is their column in the results; all combinations are made."""
+    set: dict[str, Any] = Field(default={})
+    """Keys of the scenario, on top of the campaign's."""
+    mode: Literal["predict", "run", "both"] | None = None
+    """In place of the campaign's."""
+    repeats: list[Seed] | Count | None = None
+    """In place of the campaign's."""
+    emulate: Emulate = Emulate()
+    """Narrows and changes what is emulated."""
+    trace: str | None = None
+    """A channel trace to replay; left out: ns-3 makes it."""
+    compare: Compare | None = None
+    plot: list[Plot] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _axes_are_known(self) -> "Study":
+        drawn = {column for axis in self.axes.values() for column in axis.of or {}}
+        for name in [*self.axes, *drawn]:
+            if name in RESERVED:
+                raise ValueError(f"axes: {name!r} is a column of the results; name it otherwise")
+        if "paradigm" in drawn or (
+            (own := self.axes.get("paradigm")) and (own.values is None or own.key is not None)
+        ):
+            raise ValueError("axes: 'paradigm' must be a list of paradigms, and nothing else")
+        if double := drawn & self.axes.keys():
+            raise ValueError(f"axes: {min(double)!r} stands twice")
+        known = {*self.axes, *drawn}
+        named = {f"emulate.where.{name}": name for name in self.emulate.where}
+        for index, plot in enumerate(self.plot):
+            named |= {f"plot.{index}.x": plot.x, f"plot.{index}.lines": plot.lines or plot.x}
+        if self.compare is not None:
+            named["compare.over"] = self.compare.over
+        for place, name in named.items():
+            if name not in known:
+                raise ValueError(f"{place}: {name!r} is no axis: {', '.join(sorted(known))}")
+        for name, wanted in self.emulate.where.items():
+            self._has(f"emulate.where.{name}", name, wanted)
+        if self.compare is not None:
+            self._has("compare.baseline", self.compare.over, [self.compare.baseline])
+        return self
+
+    def _has(self, place: str, name: str, wanted: list[Label]) -> None:
+        axis = self.axes.get(name)
+        if axis is None:
+            return  # a drawn column has any value
+        labels = [columns[name] for columns, _ in axis.steps(name, 0)]
+        for label in wanted:
+            if label not in labels:
+                raise ValueError(f"{place}: {label!r} is not one of {labels}")
+
+
+class Campaign(Section):
+    """A campaign file."""
+
+    name: str = Field(pattern=r"^[\w.-]+$", max_length=80)
+    """Names the folder that it fills, under runs/."""
+    title: str = ""
+    """What the report calls it; left out: its name."""
+    scenario: str | dict[str, Any]
+    """The base scenario: a file, from the campaign file's folder; or its keys themselves."""
+    set: dict[str, Any] = Field(default={})
+    """Dotted keys of the scenario that all studies set."""
+    seed: Seed = 1
+    """Of the order of execution and of random axes."""
+    repeats: list[Seed] | Count = 1
+    """Seeds of the scenario; a number n is short for 1 to n."""
+    mode: Literal["predict", "run", "both"] = "predict"
+    """Whether points are predicted, emulated, or both."""
+    steps_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 1
+    """Of a predicted point, the steps of so many rounds are kept; of an emulated one, all."""
+    studies: dict[Name, Study] = Field(min_length=1)
+
+    @field_validator("repeats")
+    @classmethod
+    def _seeds_differ(cls, repeats: list[int] | int) -> list[int] | int:
+        if isinstance(repeats, list) and (not repeats or len(set(repeats)) < len(repeats)):
+            raise ValueError("must be different seeds, one at least")
+        return repeats
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing to compute: a scenario to predict or to emulate."""
+
+    mode: Mode
+    scenario: Scenario
+    trace: str | None
+    """Path of the trace that is replayed."""
+    steps_rounds: int
+    id: str
+    """Digest of all that decides the outcome; see `identity`."""
+    files: dict[str, str] = field(compare=False)
+    """Files that the scenario names, and the digests of what is in them."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place in a study, and the point that fills it."""
+
+    study: str
+    axes: dict[str, Label]
+    """The value of each axis, by column."""
+    seed: int
+    point: Point
+
+
+def load_campaign(path: Path) -> Campaign:
+    """Read a campaign file, or the one that a campaign's directory holds, with its base scenario.
+
+    Raises:
+        InputError: One line that names the file or the field, and what it may be.
+    """
+    file = path / "campaign.yaml" if path.is_dir() else path
+    tree = read_tree(file, "campaign")
+    try:
+        campaign = Campaign.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(f"{file}: {explain(error.errors(include_url=False))}") from None
+    base = campaign.scenario
+    if isinstance(base, str):
+        base = read_tree(file.parent / base, "scenario")
+    # Traces are found from the campaign file's folder, whatever the process's own is.
+    studies = {
+        name: study
+        if study.trace is None
+        else study.model_copy(update={"trace": str((file.parent / study.trace).resolve())})
+        for name, study in campaign.studies.items()
+    }
+    return campaign.model_copy(update={"scenario": base, "studies": studies})
+
+
+def to_yaml(campaign: Campaign) -> str:
+    """A campaign file that needs no other; `load_campaign` reads the same campaign from it."""
+    tree = campaign.model_dump(exclude_defaults=True, mode="python")
+    return yaml.safe_dump(_plain(tree), sort_keys=False, allow_unicode=True, width=100)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, which YAML has."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def cells(campaign: Campaign) -> list[Cell]:
+    """All cells of all studies, in the order of the file.
+
+    Raises:
+        InputError: A scenario is not valid; the line names study and axes.
+    """
+    return [cell for name in campaign.studies for cell in _cells(campaign, name)]
+
+
+def _cells(campaign: Campaign, name: str) -> Iterator[Cell]:
+    study = campaign.studies[name]
+    mode = study.mode or campaign.mode
+    seeds = study.repeats or campaign.repeats
+    steps = [axis.steps(column, campaign.seed) for column, axis in study.axes.items()]
+    for combination in itertools.product(*map(list, steps)):
+        columns = {c: label for labels, _ in combination for c, label in labels.items()}
+        keys = campaign.set | study.set
+        for _, more in combination:
+            keys = keys | more
+        if mode in {"predict", "both"}:
+            for seed in _seeds(seeds):
+                yield Cell(
+                    name, columns, seed, _point(campaign, name, columns, keys, seed, "predict")
+                )
+        if mode in {"run", "both"} and all(
+            columns[column] in wanted for column, wanted in study.emulate.where.items()
+        ):
+            emulated = keys | study.emulate.set
+            for seed in _seeds(study.emulate.repeats or seeds):
+                yield Cell(
+                    name, columns, seed, _point(campaign, name, columns, emulated, seed, "run")
+                )
+
+
+def _seeds(repeats: list[int] | int) -> list[int]:
+    return list(range(1, repeats + 1)) if isinstance(repeats, int) else repeats
+
+
+def _point(
+    campaign: Campaign,
+    study: str,
+    columns: dict[str, Label],
+    keys: dict[str, Any],
+    seed: int,
+    mode: Mode,
+) -> Point:
+    place = ", ".join([f"{name} = {label}" for name, label in columns.items()])
+    source = f"{campaign.name}: studies.{study}" + (f" ({place})" if place else "")
+    assert isinstance(campaign.scenario, dict)
+    tree = deepcopy(campaign.scenario)
+    for key, value in keys.items():
+        put(tree, key, value, f"{source}: {key}")
+    put(tree, "seed", seed, source)
+    scenario = validate(tree, source)
+    try:
+        return point_of(mode, scenario, campaign.studies[study].trace, campaign.steps_rounds)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def point_of(mode: Mode, scenario: Scenario, trace: str | None, steps_rounds: int) -> Point:
+    """The point with its identity.
+
+    Raises:
+        InputError: A file that the scenario names is not there.
+    """
+    files = {path: digest_of(Path(path)) for path in named_files(scenario, trace)}
+    digest = identity(mode, scenario, trace, steps_rounds, files)
+    return Point(mode, scenario, trace, steps_rounds, digest, files)
+
+
+def named_files(scenario: Scenario, trace: str | None) -> list[str]:
+    """Paths of all that a point reads besides its scenario."""
+    data, weights = scenario.workload.data.source, scenario.workload.weights
+    return [
+        path
+        for path, is_path in (
+            (trace, trace is not None),
+            (scenario.allocation.agent, scenario.allocation.policy == "agent"),
+            (weights, weights is not None and weights != "pretrained"),
+            (data, data != "synthetic"),
+        )
+        if is_path and path is not None
+    ]
+
+
+def identity(
+    mode: Mode,
+    scenario: Scenario,
+    trace: str | None,
+    steps_rounds: int,
+    files: dict[str, str],
+) -> str:
+    """Sixteen hex digits of the SHA-256 of all that decides a point's outcome.
+
+    That is the mode, every key of the resolved scenario but its name, the content of the files it
+    names (wherever they lie), and how many rounds' steps are kept. The program's revision is not
+    part of it: the point's manifest has that.
+    """
+    tree = scenario.model_dump(mode="json", exclude={"name"})
+    content = {
+        "mode": mode,
+        "scenario": _by_content(tree, files),
+        "trace": None if trace is None else files[trace],
+        "steps_rounds": steps_rounds if mode == "predict" else None,
+    }
+    text = json.dumps(content, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _by_content(tree: Any, files: dict[str, str]) -> Any:
+    if isinstance(tree, dict):
+        return {key: _by_content(value, files) for key, value in tree.items()}
+    return files.get(tree, tree) if isinstance(tree, str) else tree
+
+
+@cache
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, or of a folder's files with their names.
+
+    Raises:
+        InputError: Nothing is there, or it cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        inside = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        for file in inside:
+            digest.update(f"{file.relative_to(path)}\0".encode())
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    return digest.hexdigest()

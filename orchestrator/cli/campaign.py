@@ -1,0 +1,145 @@
+"""`testbed campaign`: run, look at, report and verify campaigns."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.cli.progress import shown
+from testbed.core.errors import RunError
+
+if TYPE_CHECKING:
+    from orchestrator.campaign.folder import CampaignFolder
+
+app = typer.Typer(
+    no_args_is_help=False,
+    help="Many scenarios from one file: reproducible, resumable, spread over machines.",
+)
+out = Console()
+
+Given = Annotated[
+    Path, typer.Argument(metavar="FILE|DIR", help="A campaign file, or the directory of one.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="The campaign's directory; left out: runs/NAME."),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Use the workers of this Dask scheduler; left out: processes on this machine.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes on this machine; left out: one a core."),
+]
+
+
+@app.command()
+def run(
+    given: Given,
+    output: Output = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    retry_invalid: Annotated[
+        bool, typer.Option("--retry-invalid", help="Emulate again what was not valid.")
+    ] = False,
+) -> None:
+    """Compute all points that are not finished; goes on where an earlier run stopped."""
+    from orchestrator.campaign.cluster import Cluster, run_campaign
+    from orchestrator.campaign.spec import load_campaign
+
+    campaign, folder = load_campaign(given), _folder(given, output)
+    with shown("points") as show:
+        done = run_campaign(
+            campaign,
+            folder,
+            cluster=Cluster(scheduler, workers),
+            retry_invalid=retry_invalid,
+            progress=lambda now, total: show(campaign.name, now, total),
+        )
+    out.print(f"{done.points} points, {done.made} of them made now, {len(done.failed)} failed")
+    _report(folder)
+    if done.invalid:
+        out.print(f"{done.invalid} emulated points are not valid; --retry-invalid tries them again")
+    if done.failed:
+        id_, why = next(iter(done.failed.items()))
+        raise RunError(f"{len(done.failed)} points failed; {id_}: {why}")
+
+
+@app.command()
+def status(given: Given, output: Output = None) -> None:
+    """Say what is finished, what failed and why, and what is missing."""
+    from orchestrator.campaign.results import study_counts
+    from orchestrator.cli.tables import plain_table
+
+    folder = _folder(given, output)
+    counts, failures = study_counts(folder, folder.campaign())
+    out.print(plain_table(counts))
+    for id_, failure in failures.items():
+        out.print(f"{id_} failed on {failure['host']}: {failure['failure']}", markup=False)
+
+
+@app.command()
+def report(given: Given, output: Output = None) -> None:
+    """Gather the results and write report and figures, from what is finished."""
+    _report(_folder(given, output))
+
+
+def _report(folder: "CampaignFolder") -> None:
+    from orchestrator.campaign.report import write_campaign_report
+    from orchestrator.campaign.results import write_results
+
+    campaign = folder.campaign()
+    out.print(f"results: {write_results(folder, campaign)}")
+    out.print(f"report: {write_campaign_report(folder, campaign)}")
+
+
+@app.command()
+def verify(
+    given: Given,
+    output: Output = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Replay so many points; left out: all.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Relative, of measured latencies.")
+    ] = 0.05,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the verdicts as JSON.")
+    ] = None,
+) -> None:
+    """Compute finished points again and say what differs; status 1 if anything does."""
+    from orchestrator.campaign.cluster import Cluster
+    from orchestrator.campaign.verify import verify as replay
+    from testbed.system.files import check_writable, write_json
+
+    check_writable("--json", json_file)
+    with shown("points") as show:
+        done = replay(
+            _folder(given, output),
+            sample=sample,
+            tolerance=tolerance,
+            cluster=Cluster(scheduler, workers),
+            progress=lambda now, total: show("verify", now, total),
+        )
+    if json_file is not None:
+        write_json(json_file, done.to_json())
+    for line in done.lines():
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not done.ok:
+        raise RunError(f"{sum(not r.ok for r in done.replays)} points differ from what is stored")
+
+
+def _folder(given: Path, output: Path | None) -> "CampaignFolder":
+    from orchestrator.campaign.folder import CampaignFolder
+    from orchestrator.campaign.spec import load_campaign
+
+    if output is None:
+        output = given if given.is_dir() else Path("runs") / load_campaign(given).name
+    return CampaignFolder(output)

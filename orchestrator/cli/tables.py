@@ -1,0 +1,194 @@
+"""Results as tables for the console."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from rich.markup import escape
+from rich.table import Table
+
+from orchestrator.analysis.error_budget import PARTS, calibration_in_short, step_table
+from testbed.core.timeline import Timeline
+
+if TYPE_CHECKING:
+    # A prediction's table needs no emulated network.
+    from orchestrator.emulation.record import Check, Emulation
+    from orchestrator.studies.cross_check import Opinions
+    from testbed.host.doctor import Finding
+
+MOST_ROWS = 20
+
+
+def rounds_table(timeline: Timeline) -> Table:
+    """One row a round, the first ones of many, and the mean over all."""
+    summary = timeline.summary()
+    table = Table(box=None, pad_edge=False)
+    for column in ("round", "paradigm", "u", "start s", "latency s", "max energy J", "objective"):
+        table.add_column(column, justify="left" if column == "paradigm" else "right")
+    for row in summary.head(MOST_ROWS).to_dict("records"):
+        table.add_row(
+            str(row["round"]),
+            row["paradigm"],
+            str(row["split"]),
+            f"{row['start_s']:.3f}",
+            f"{row['latency_s']:.3f}",
+            f"{row['max_energy_j']:.3f}",
+            f"{row['objective']:.3f}",
+        )
+    if len(summary) > MOST_ROWS:
+        table.add_row("...")
+    if len(summary) > 1:
+        table.add_section()
+        table.add_row(
+            "mean",
+            "",
+            "",
+            "",
+            f"{summary['latency_s'].mean():.3f}",
+            f"{summary['max_energy_j'].mean():.3f}",
+            f"{summary['objective'].mean():.3f}",
+        )
+    return table
+
+
+def comparison_table(done: "Emulation") -> Table:
+    """One row a round: latencies predicted and measured, and the error against the wire's."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("round", "u", "predicted s", "predicted wire s", "measured s", "error %"):
+        table.add_column(column, justify="right")
+    for payload, on_wire, measured in zip(
+        done.predicted, done.predicted_wire, done.measured, strict=False
+    ):
+        table.add_row(
+            str(measured.index),
+            str(measured.split),
+            f"{payload.latency_s:.4f}",
+            f"{on_wire.latency_s:.4f}",
+            f"{measured.latency_s:.4f}",
+            f"{100 * (measured.latency_s / on_wire.latency_s - 1):+.3f}",
+        )
+    return table
+
+
+def step_comparison_table(done: "Emulation") -> Table:
+    """One row a kind of step: mean durations over all rounds, predicted (wire) and measured."""
+    measured = Timeline(done.measured)
+    predicted = Timeline(done.predicted_wire[: len(measured)])
+    means = step_table(predicted, measured).groupby("step", observed=True).mean()
+    table = Table(box=None, pad_edge=False)
+    for column in ("step", "predicted wire s", "measured s", "difference ms"):
+        table.add_column(column, justify="left" if column == "step" else "right")
+    for step, row in means.to_dict("index").items():
+        table.add_row(
+            str(step),
+            f"{row['predicted_s']:.4f}",
+            f"{row['measured_s']:.4f}",
+            f"{1e3 * (row['measured_s'] - row['predicted_s']):+.3f}",
+        )
+    return table
+
+
+def budget_table(done: "Emulation") -> Table:
+    """One row a round: what each cause adds to the predicted latency."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("round", justify="right")
+    for part in PARTS:
+        table.add_column(f"{part} ms", justify="right")
+    for budget in done.budgets:
+        table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+.2f}" for p in PARTS))
+    return table
+
+
+def calibration_table(calibration: pd.DataFrame) -> Table:
+    """One row a direction and level of rates: errors of the links' transfers before the run."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("calibration", "rate", "median Mb/s", "error p50 %", "error max %"):
+        left = column in ("calibration", "rate")
+        table.add_column(column, justify="left" if left else "right")
+    for row in calibration_in_short(calibration).to_dict("records"):
+        table.add_row(
+            row["direction"],
+            row["level"],
+            f"{row['rate_bps'] / 1e6:.3f}",
+            f"{100 * row['error_p50']:.3f}",
+            f"{100 * row['error_max']:.3f}",
+        )
+    return table
+
+
+def findings_table(findings: Sequence["Finding"]) -> Table:
+    """What the doctor found: what is there, what is not, what follows and how to get it."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for finding in findings:
+        table.add_row(
+            "[green]ok[/]" if finding.ok else "[red]--[/]", finding.name, escape(finding.detail)
+        )
+        if not finding.ok:
+            table.add_row("", "", f"for: {escape(finding.needed_for)}")
+            if finding.remedy:
+                table.add_row("", "", f"get: {escape(finding.remedy)}")
+    return table
+
+
+def plain_table(frame: pd.DataFrame) -> Table:
+    """A data frame, numbers to three digits."""
+    table = Table(box=None, pad_edge=False)
+    for column in frame.columns:
+        table.add_column(str(column), justify="left" if frame[column].dtype == object else "right")
+    for row in frame.to_dict("records"):
+        table.add_row(
+            *(f"{v:.3f}" if isinstance(v, float) else escape(str(v)) for v in row.values())
+        )
+    return table
+
+
+def loss_lines(done: "Emulation") -> list[str]:
+    """Each measured round that went on without somebody."""
+    return [
+        f"round {round_.index} went on without uav{loss.client}, lost at {loss.lost_s:.3f} s "
+        f"({escape(loss.cause)})"
+        for round_ in done.measured
+        for loss in round_.lost
+    ]
+
+
+def validity_lines(checks: Sequence["Check"]) -> list[str]:
+    """Whether a run is valid, and each check that says it is not."""
+    failed = [check for check in checks if not check.ok]
+    if not failed:
+        return ["valid: every check is within its limit"]
+    return ["[bold]not valid[/bold]", *(f"  {escape(str(check))}" for check in failed)]
+
+
+def opinion_tables(said: "Opinions") -> list[Table]:
+    """Latencies, mean steps, transfers against the reference, and the sweep over delays if any."""
+    from orchestrator.studies import cross_check as opinions
+
+    reference = said.reference
+    latency = Table(box=None, pad_edge=False)
+    for column in ("opinion", "round 0 s", "mean s", f"against {reference} ms", "%"):
+        latency.add_column(column, justify="left" if column == "opinion" else "right")
+    for row in opinions.latencies(said).to_dict("records"):
+        mean_s = row["mean_s"]
+        latency.add_row(
+            row["opinion"],
+            f"{row['first_s']:.4f}",
+            "" if pd.isna(mean_s) else f"{mean_s:.4f}",
+            f"{row['difference_ms']:+.2f}",
+            f"{row['difference_percent']:+.3f}",
+        )
+    steps = Table(box=None, pad_edge=False)
+    for column in opinions.steps(said).columns:
+        steps.add_column(str(column), justify="left" if column == "step" else "right")
+    for row in opinions.steps(said).to_dict("records"):
+        steps.add_row(*(f"{v:.5f}" if isinstance(v, float) else str(v) for v in row.values()))
+    transfers = Table(box=None, pad_edge=False, title=f"transfers against {reference}, per cent")
+    columns = ("opinion", "step", "n", "mean", "median |.|", "p95 |.|", "max |.|", "at round/UAV/i")
+    for column in columns:
+        transfers.add_column(column, justify="left" if column in columns[:2] else "right")
+    for row in opinions.transfers(said).to_dict("records"):
+        transfers.add_row(*(f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()))
+    tables = [latency, steps, transfers]
+    if len(said.sweep) > 1:
+        tables.append(plain_table(opinions.sweep(said)))
+    return tables

@@ -1,0 +1,174 @@
+"""A short calibration of every link before a run: does it carry what it is told to?
+
+Each link carries one transfer a direction at the lowest, the middle and the highest rate that the
+foreseen rounds will set, through the very programs and connections of the run. Uplinks, and
+downlinks that are shared, carry theirs at once; downlinks that take turns in a round do so here,
+too. It takes about two seconds of real time, whatever the dilation.
+"""
+
+import time
+from collections import Counter
+from dataclasses import asdict, astuple, dataclass
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.analysis.error_budget import integral_end_s
+from orchestrator.emulation.nodes import BS, Crew, uav
+from orchestrator.prediction.plan import Array, transfer_bytes
+from orchestrator.prediction.rates import LinkRates
+from orchestrator.scenario.schema import Scenario
+from testbed.core.clock import EmulatedClock
+from testbed.network.framing import Framing
+from testbed.network.shaping import Shape
+from testbed.transport import wire
+from workloads.nodes.probe import Probe
+
+LEVELS = ("lowest", "middle", "highest")
+"""Of a link's rates over the foreseen rounds."""
+
+# In real seconds:
+LEAD_S = 0.1
+"""From the order to the first level; nodes get ready meanwhile."""
+GAP_S = 0.01
+"""Before each transfer, so that the idle link saves up its credit."""
+UPLINK_S = 0.2
+DOWNLINKS_S = 0.25
+"""All links' together where they take turns."""
+LEAST_S, LEAST_FRAMES = 0.01, 16
+"""Of a transfer: as long as the one, and as large as the other, at least."""
+MOST_S = 2.0
+"""Which a slow link does not exceed for the sake of `LEAST_FRAMES`."""
+SPARE_LEVELS = 100
+"""The last level's rates stay for so many times its length."""
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class _Transfer:
+    level: int
+    probe: Probe
+
+
+def calibrate(
+    crew: Crew, scenario: Scenario, foreseen: LinkRates, slot_s: float, shape: Shape
+) -> pd.DataFrame:
+    """Measure every link at the rates that it will have.
+
+    Args:
+        crew: The nodes, connected.
+        scenario: What will be run.
+        foreseen: Rates of the rounds, in emulated bit/s; what counts as an outage is left out.
+        slot_s: Length of the rounds' slots.
+        shape: How links treat frames.
+
+    Returns:
+        One row a transfer: client, direction, level, rate_bps, bytes (on the link), start_s,
+        duration_s, due_s, error (relative); emulated bit/s and seconds.
+
+    Raises:
+        RunError: A node failed.
+    """
+    dilation = scenario.dilation
+    floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
+    up_bps, down_bps = (_levels(rates, floor_bps) for rates in (foreseen.uplink, foreseen.gradient))
+    in_turns = scenario.scheme.gradient_transmission == "sequential"
+    level_s, transfers = _schedule(up_bps, down_bps, in_turns, shape, dilation)
+
+    injector, spare = crew.world.injector, ((0, 0), (0, SPARE_LEVELS))
+    tables = (np.pad(bps / dilation, spare, "edge") for bps in (up_bps, down_bps))
+    injector.rates(0, *tables, warn_slots=0)
+    clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), 0.0, dilation)
+    injector.epoch(clock, level_s)
+    probes = [astuple(transfer.probe) for transfer in transfers]
+    crew.send(BS, "probe", probes=probes, clock=asdict(clock))
+    for client in range(1, scenario.uavs.count + 1):
+        own = [probe for probe in probes if probe[0] == client]
+        crew.send(uav(client), "probe", probes=own, clock=asdict(clock))
+    lasts_s = len(LEVELS) * level_s * dilation
+    reports = crew.collect("probed", crew.names, TIMEOUT_S + lasts_s)
+    injector.pause()
+    injector.report()  # The first round's is to hold that round alone.
+
+    received = {
+        (client, place): (start_s, end_s)
+        for report in reports.values()
+        for client, place, start_s, end_s in report["received"]
+    }
+    places: Counter[int] = Counter()
+    rows = []
+    for transfer in transfers:
+        client, upward = transfer.probe.client, transfer.probe.upward
+        start_s, end_s = received[client, places[client]]
+        places[client] += 1
+        rates = np.pad((up_bps if upward else down_bps)[client - 1], spare[1], "edge")
+        size = transfer_bytes(scenario.emulation, 0, transfer.probe.payload_bytes)
+        due_s = integral_end_s(rates, level_s, start_s, 8 * size) - start_s
+        rows.append(
+            (
+                client,
+                "uplink" if upward else "downlink",
+                LEVELS[transfer.level],
+                rates[transfer.level],
+                size,
+                start_s,
+                end_s - start_s,
+                due_s,
+                (end_s - start_s) / due_s - 1,
+            )
+        )
+    return pd.DataFrame(
+        rows,
+        columns=[
+            *("client", "direction", "level", "rate_bps", "bytes"),
+            *("start_s", "duration_s", "due_s", "error"),
+        ],
+    )
+
+
+def _levels(rate_bps: Array, floor_bps: float) -> Array:
+    """Lowest, median and highest rate of each link, [K, 3]; 0 where it never has one."""
+    levels = np.zeros((len(rate_bps), len(LEVELS)))
+    for level, row in zip(levels, rate_bps, strict=True):
+        if (up := row[row >= floor_bps]).size:
+            level[:] = np.quantile(up, (0, 0.5, 1), method="nearest")
+    return levels
+
+
+def _schedule(
+    up_bps: Array, down_bps: Array, in_turns: bool, shape: Shape, dilation: float
+) -> tuple[float, list[_Transfer]]:
+    """Emulated seconds that a level takes, and what each link carries, in its order.
+
+    Args:
+        up_bps: Emulated bit/s, shape [K, 3].
+        down_bps: The same for the downlinks.
+        in_turns: Whether downlinks wait for each other.
+        shape: How links treat frames.
+        dilation: Real seconds for an emulated one.
+    """
+    clients = len(up_bps)
+    downlink_s = max(LEAST_S, DOWNLINKS_S / clients) if in_turns else DOWNLINKS_S
+    gap_s, most_s = GAP_S / dilation, MOST_S / dilation
+    ways = ((True, up_bps, UPLINK_S / dilation), (False, down_bps, downlink_s / dilation))
+    planned, level_s = [], 0.0
+    for level in range(len(LEVELS)):
+        free_s = 0.0
+        for upward, rates, wanted_s in ways:
+            at_s = free_s + gap_s
+            for client in np.flatnonzero(rates[:, level]).tolist():
+                rate = rates[client, level]
+                least_s = min(LEAST_FRAMES * 8 * shape.frame_bytes / rate, most_s)
+                lasts_s = max(wanted_s, least_s)
+                planned.append((level, client, upward, at_s, lasts_s * rate / 8))
+                free_s = max(free_s, at_s + lasts_s)
+                if in_turns and not upward:
+                    at_s = free_s + gap_s
+        level_s = max(level_s, free_s + gap_s)
+    transfers = []
+    for level, client, upward, at_s, charged_bytes in planned:
+        segments = max(1, round(charged_bytes / shape.frame_bytes))
+        payload_bytes = segments * Framing(shape.mtu).segment_bytes - wire.HEADER_BYTES
+        probe = Probe(client + 1, upward, level * level_s + at_s, payload_bytes)
+        transfers.append(_Transfer(level, probe))
+    return level_s, transfers

@@ -1,0 +1,64 @@
+"""The link rates of a round that is being emulated, slot by slot, as the injector is given them."""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.prediction.faults import RoundFaults
+from orchestrator.prediction.plan import Radio, RoundPlan
+from orchestrator.prediction.rates import link_rates
+from orchestrator.prediction.rounds import longer
+from testbed.core.timeline import Round
+from testbed.network.injector import Injector
+
+
+class RateTable:
+    """Link rates of a round's slots, in emulated bit/s; grows while the round lasts."""
+
+    def __init__(
+        self,
+        plan: RoundPlan,
+        radio: Radio,
+        source: ChannelSource,
+        slot_s: float,
+        first: int,
+        faults: RoundFaults | None,
+    ):
+        self.plan = plan
+        self.radio = radio
+        self.source = source
+        self.slot_s = slot_s
+        self.first = first
+        self.end = first
+        self.faults = faults
+
+    def grow(self, end: int) -> None:
+        """Have rates up to slot `end`, or as far as the channel goes."""
+        self.channel = longer(self.source, end)
+        self.end = min(end, self.channel.slots)
+        self.gain = self.channel.gain
+        if self.faults is not None:
+            self.gain = self.faults.silenced(self.gain)
+        self.rates = link_rates(self.plan, self.radio, self.gain[:, self.first : self.end])
+
+    def give(self, injector: Injector, dilation: float) -> None:
+        """Hand the table to the injector, in real bit/s: first broadcast, then gradient rates."""
+        injector.rates(self.first, *(rate_bps / dilation for rate_bps in self.rates))
+
+    def frame(self, measured: Round) -> pd.DataFrame:
+        """The rates of the slots that the round took: slot, time_s, client, uplink, downlink."""
+        end = math.ceil((measured.start_s + measured.latency_s) / self.slot_s)
+        count = max(0, min(end, self.end) - self.first)
+        clients = self.plan.clients
+        slots = np.arange(self.first, self.first + count)
+        return pd.DataFrame(
+            {
+                "slot": np.tile(slots, clients),
+                "time_s": np.tile(slots * self.slot_s, clients),
+                "client": np.repeat(np.arange(1, clients + 1), count),
+                "uplink_bps": self.rates.uplink[:, :count].ravel(),
+                "downlink_bps": self.rates.gradient[:, :count].ravel(),
+            }
+        )

@@ -1,0 +1,93 @@
+"""Whether a run may be believed: what was observed while it ran, held against limits.
+
+A run that is not valid keeps everything it measured; manifest, console and report say why it is
+not. Limits are `emulation.limits` of the scenario.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from orchestrator.emulation.record import Check, Emulation
+
+
+def validity(done: Emulation) -> list[Check]:
+    """All checks of a run with at least one measured round."""
+    limits = done.scenario.emulation.limits.model_dump()
+    return [
+        Check(name, limits[name], float(value), bool(value <= limits[name]), detail)
+        for name, value, detail in _observed(done)
+    ]
+
+
+def to_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    """The checks as they stand in the manifest."""
+    return [asdict(check) for check in checks]
+
+
+def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
+    """Name of the check (as in the scenario), worst value, where."""
+    if done.calibration is not None and len(done.calibration):
+        sizes = done.calibration.assign(error=done.calibration["error"].abs())
+        links = sizes.groupby(["direction", "client"], as_index=False)["error"].median()
+        worst_link = links.iloc[int(links["error"].argmax())]
+        probe = sizes.iloc[int(sizes["error"].argmax())]
+        where = f"{worst_link['direction']} {worst_link['client']}; worst {probe['error']:.2g}: "
+        where += f"{probe['direction']} {probe['client']} at its {probe['level']} rate"
+        yield "calibration_error", float(worst_link["error"]), where
+
+    injector = pd.concat(done.injector)
+    yield "injector_lateness_s", float(injector["lateness_s"].quantile(0.99)), ""
+    yield "exhausted_slots", sum(report.exhausted for report in done.links), ""
+
+    ways = [(*report.uplink, *report.downlink) for report in done.links]
+    clients = range(1, done.scenario.uavs.count + 1)
+    names = [f"{way} {k}" for way in ("uplink", "downlink") for k in clients]
+    dropped = _in_all([[way.dropped_frames for way in report] for report in ways])
+    sent = _in_all([[way.sent_frames for way in report] for report in ways])
+    share = dropped / np.maximum(sent + dropped, 1)
+    yield "dropped_frames", share.max(), names[int(share.argmax())]
+    backlog = np.array([[way.backlog_bytes for way in report] for report in ways])
+    for of_round, round_ in zip(backlog.reshape(-1, 2, len(clients)), done.measured, strict=True):
+        for loss in round_.lost:  # What its links held when it was given up stays there.
+            of_round[:, loss.client - 1] = 0
+    backlog = backlog.max(axis=0)
+    yield "backlog_bytes", backlog.max(), names[int(backlog.argmax())]
+
+    budgets = list(zip(done.budgets, done.measured, strict=True))
+    parts = ["injection", "rest"]
+    if done.scenario.workload.compute_time == "modelled":
+        parts.insert(0, "compute")
+    for part in parts:
+        shares = [abs(budget.seconds[part]) / round_.latency_s for budget, round_ in budgets]
+        worst = int(np.argmax(shares))
+        where = f"round {budgets[worst][0].round}"
+        if part == "compute" and (late_s := [s for s in done.overruns_s if s > 0]):
+            where += f"; {len(late_s)} of {len(done.overruns_s)} steps overran"
+            where += f", by {max(late_s):.2g} s at most"
+        yield f"{part}_share", shares[worst], where
+    transfers = pd.concat(done.transfers)
+    large = transfers[transfers["step"] != "SM"]
+    errors = large["error"].abs()
+    row = large.iloc[int(errors.argmax())]
+    where = f"worst {errors.max():.2g}: {row.step} of client {row.client}, round {row['round']}"
+    yield "transfer_error", float(errors.quantile(0.95)), where
+
+    stolen = [passed.stolen_ticks / max(1, passed.cpu_ticks) for passed in done.machine]
+    yield "cpu_steal", max(stolen), f"round {int(np.argmax(stolen))}"
+    others = [passed.others for passed in done.machine]
+    yield "cpu_others", max(others), f"round {int(np.argmax(others))}"
+    drift = [abs(passed.monotonic_ns / passed.raw_ns - 1) * 1e6 for passed in done.machine]
+    yield "clock_drift_ppm", max(drift), f"round {int(np.argmax(drift))}"
+
+
+def _in_all(counts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+    """Totals of links' counters [rounds, ways], which begin anew where a run was gone on with."""
+    table = np.array(counts)
+    begun_anew = (np.diff(table, axis=0) < 0).any(axis=1)
+    total: npt.NDArray[np.int64] = table[-1] + table[:-1][begun_anew].sum(axis=0)
+    return total

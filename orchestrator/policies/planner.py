@@ -1,0 +1,387 @@
+"""The planner: before each round it tries allocations on a forecast of the channel.
+
+No training, no model but the engine. The forecast lets the UAVs fly on as they just flew. On it the
+batched engine plays candidates, generation by generation; the best ones are the parents of the
+next. A child is its parent made *balanced*, plus noise. Balanced means what holds near the optimum:
+nobody who decides the round's end could spare bandwidth, so all these end together; nobody who
+decides the largest energy could either, so all these spend the same; everyone else has just what
+these two bounds ask for. The engine tells each candidate's waits and times on air, so the shares
+that would balance it follow in closed form but for one bisection.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ns3_scenarios.rma_av import los_path_loss_db
+from ns3_scenarios.trace import ChannelTrace, TraceExhausted
+from orchestrator.policies.shares import least_share, lifted
+from orchestrator.prediction.engine import BatchTimes, SplitCosts, simulate_batch, split_costs
+from orchestrator.prediction.plan import Allocation, Array, Radio, radio_of
+from orchestrator.prediction.rounds import Decide, Situation
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import STAGES, Scenario
+from testbed.core.paradigm import Paradigm
+
+FORECAST_SLOT_S = 1.0
+"""Forecasts know nothing finer, and coarse slots make the engine three times faster."""
+FORECAST_SLOTS = 128
+VELOCITY_S = 3.0
+"""Over a few seconds, the gusts of a Gauss–Markov flight cancel out in part."""
+LONGEST_FORECAST_SLOTS = 1 << 17
+
+CHILDREN = 32
+PARENTS = 3
+GENERATIONS = 20
+BALANCING_STEPS = 6
+"""Balancing alone, from equal shares, before the search begins."""
+AIMS = (0.92, 1.0, 1.08)
+"""Each of these steps aims at the largest energy as it is, and at less and more."""
+NEWTON_STEPS = 5
+WORTH_A_LOOK = 1.05
+"""Splits whose balanced objective is within this factor of the best one's are searched."""
+NOISE = (5e-4, 0.02)
+"""Standard deviations of the logarithms of shares, drawn log-uniformly: large steps and small."""
+AIM_NOISE = 0.02
+"""Likewise of the largest energy that balancing aims at."""
+
+
+# --- the forecast --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The round to come as far as it can be foreseen; it starts at t = 0."""
+
+    costs: SplitCosts
+    radio: Radio
+    gain: Array
+    """Shape [K, S]."""
+    slot_s: float
+
+    def play(self, tried: "Candidates") -> BatchTimes:
+        """What would come of the candidates.
+
+        Raises:
+            TraceExhausted: One of them would outlast the forecast.
+        """
+        return simulate_batch(
+            self.costs,
+            self.radio,
+            self.gain,
+            self.slot_s,
+            0.0,
+            tried.split,
+            tried.alpha,
+            tried.beta,
+            tried.rho,
+        )
+
+
+def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int) -> Array:
+    """Gains of the coming slots of `FORECAST_SLOT_S`, at their middles, shape [K, slots].
+
+    UAVs keep their velocity over the last `VELOCITY_S` and turn back at the edges of their ring.
+    Distance changes the last gain as the LOS path loss of RMa-AV says; what else is in it (shadow
+    fading, no line of sight) stays. Without positions the last gain stays; an outage is taken for
+    over.
+    """
+    last = _last_heard(known.gain)
+    if known.position_m is None:
+        return np.repeat(last[:, None], slots, axis=1)
+    position = known.position_m[:, -1]
+    back = min(known.slots - 1, max(1, round(VELOCITY_S / known.slot_s)))
+    flown = position - known.position_m[:, -1 - back]
+    velocity = flown / max(back * known.slot_s, known.slot_s)
+    ahead_s = start_s - (known.slots - 1) * known.slot_s
+    times_s = ahead_s + FORECAST_SLOT_S * (np.arange(slots) + 0.5)
+    offset = position - np.array(scenario.base_station.position_m)
+    path = offset[:, None] + velocity[:, None] * times_s[:, None]
+    inner, outer = np.array(scenario.uavs.ring_m).T[:, :, None]
+    # Radii folded back into the ring, as a mirror at either edge would.
+    beyond = (np.hypot(path[..., 0], path[..., 1]) - inner) % (2 * (outer - inner))
+    radius = inner + np.minimum(beyond, 2 * (outer - inner) - beyond)
+
+    def loss_db(distance_m: Array) -> Array:
+        return los_path_loss_db(scenario.uavs.height_m, distance_m, scenario.radio.carrier_hz)
+
+    now_db = loss_db(np.linalg.norm(offset, axis=1))[:, None]
+    return last[:, None] * 10 ** ((now_db - loss_db(np.hypot(radius, path[..., 2]))) / 10)
+
+
+def _last_heard(gain: Array) -> Array:
+    """Each UAV's last gain that was not 0; for one never heard, the worst of the others."""
+    last = gain[:, -1].copy()
+    for k in np.flatnonzero(last == 0):
+        heard = gain[k][gain[k] > 0]
+        last[k] = heard[-1] if heard.size else 0.0
+    worst = last[last > 0].min(initial=1.0)
+    return np.where(last > 0, last, worst)
+
+
+# --- candidates ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """N allocations; shares have shape [N, K]."""
+
+    split: npt.NDArray[np.int64]
+    """Shape [N]."""
+    alpha: Array
+    beta: Array
+    rho: Array
+
+    def take(self, index: npt.NDArray[np.int64]) -> "Candidates":
+        """The candidates of these indices."""
+        return Candidates(self.split[index], self.alpha[index], self.beta[index], self.rho[index])
+
+    def allocation(self, at: int, paradigm: Paradigm) -> Allocation:
+        """One of them; shares of what the paradigm does not share out are equal."""
+        equal = np.full_like(self.beta[at], 1 / self.beta.shape[1])
+        return Allocation(
+            int(self.split[at]),
+            self.alpha[at] if paradigm.server_compute == "parallel" else equal,
+            self.beta[at],
+            self.rho[at] if paradigm.gradient_transmission == "parallel" else equal,
+        )
+
+
+def joined(parts: Sequence[Candidates]) -> Candidates:
+    """All candidates of the parts."""
+    return Candidates(*(np.concatenate([getattr(p, name) for p in parts]) for name in _FIELDS))
+
+
+_FIELDS = ("split", "alpha", "beta", "rho")
+
+
+def candidates(allocations: Sequence[Allocation]) -> Candidates:
+    """The allocations, side by side."""
+    split = np.array([a.split for a in allocations], np.int64)
+    return Candidates(
+        split, *(np.array([getattr(a, name) for a in allocations]) for name in _FIELDS[1:])
+    )
+
+
+def joined_times(parts: Sequence[BatchTimes]) -> BatchTimes:
+    """All outcomes of the parts."""
+    return BatchTimes(
+        *(np.concatenate([getattr(p, n) for p in parts]) for n in BatchTimes.__annotations__)
+    )
+
+
+def taken(times: BatchTimes, index: npt.NDArray[np.int64]) -> BatchTimes:
+    """The outcomes of these indices."""
+    return BatchTimes(*(getattr(times, n)[index] for n in BatchTimes.__annotations__))
+
+
+# --- balancing -----------------------------------------------------------------------------------
+
+
+def balanced(
+    outlook: Outlook, tried: Candidates, times: BatchTimes, largest_energy_j: Array
+) -> Candidates:
+    """Shares under which clients would end together, were everybody's waits to stay the same.
+
+    Time on air is taken to go with β^-γ near the candidate, γ the elasticity of Shannon's rate:
+    below 1, since less bandwidth means less noise.
+
+    Args:
+        outlook: The round.
+        tried: N candidates.
+        times: What came of them.
+        largest_energy_j: What no client may exceed, shape [N].
+    """
+    costs, radio, u = outlook.costs, outlook.radio, tried.split[:, None] - 1
+    iterations, clients = costs.iterations, tried.beta.shape[1]
+    parallel_down = costs.paradigm.gradient_transmission == "parallel"
+    parallel_server = costs.paradigm.server_compute == "parallel"
+    gain = outlook.gain[:, : max(1, int(times.latency_s.max() / outlook.slot_s))].mean(axis=1)
+
+    compute_j = costs.compute_power_w * iterations * (costs.cf_s + costs.cb_s)[u]
+    uplink_s = (times.energy_j - compute_j) / radio.uplink_power_w
+    snr = radio.uplink_power_w * gain / (tried.beta * radio.uplink_hz * radio.noise_w_per_hz)
+    elasticity = 1 - _power_elasticity(snr)
+    downlink_s: Array = np.zeros_like(uplink_s)
+    if parallel_down:
+        hz = tried.beta * radio.downlink_hz
+        down_snr = tried.rho * radio.downlink_power_w * gain / (hz * radio.noise_w_per_hz)
+        downlink_s = 8 * iterations * costs.gradient_bytes[u] / (hz * np.log2(1 + down_snr))
+    air_s = uplink_s + downlink_s
+    work_s = iterations * costs.server_s[u] * np.ones(clients)
+    server_s = work_s / tried.alpha if parallel_server else np.zeros_like(air_s)
+    rest_s = times.finish_s - air_s - server_s
+
+    least, alpha, rho = least_share(clients), tried.alpha, tried.rho
+    limit_s = np.maximum((largest_energy_j[:, None] - compute_j) / radio.uplink_power_w, 1e-9)
+    for_energy = np.maximum(least, tried.beta * (uplink_s / limit_s) ** (1 / elasticity))
+
+    def by(end_s: Array, server_s: Array) -> tuple[Array, Array]:
+        """Bandwidth to end by then, and time on air."""
+        left_s = np.maximum(end_s[:, None] - rest_s - server_s, 1e-3)
+        return tried.beta * (air_s / left_s) ** (1 / elasticity), left_s
+
+    def earliest(end_s: Array, server_s: Array) -> Array:
+        """When all could end together: Newton's method, on a function convex and decreasing."""
+        for _ in range(NEWTON_STEPS):
+            for_time, left_s = by(end_s, server_s)
+            slope = ((for_time > for_energy) * for_time / (elasticity * left_s)).sum(axis=1)
+            excess = np.maximum(for_energy, for_time).sum(axis=1) - 1
+            end_s = np.clip(
+                end_s + excess / np.maximum(slope, 1e-9), 0.5 * times.latency_s, 2 * times.latency_s
+            )
+        return end_s
+
+    end_s = earliest(times.latency_s, server_s)
+    for_time, _ = by(end_s, server_s)
+    urgent = for_time > for_energy
+    # What a second less is worth to the bandwidth of those in a hurry; the others get along.
+    worth = urgent * np.minimum(for_time, 1.0) / (elasticity * air_s)
+    if parallel_server:
+        spare_s = end_s[:, None] - rest_s - air_s
+        enough = np.where(urgent, 0.0, work_s / np.maximum(spare_s, 1e-9))
+        alpha = _divided(np.maximum(enough, least), np.sqrt(worth * work_s))
+    if parallel_down:
+        rho = _divided(np.full_like(rho, least), worth * downlink_s * _power_elasticity(down_snr))
+    if parallel_server:
+        server_s = work_s / alpha
+        end_s = earliest(end_s, server_s)
+    beta = lifted(np.maximum(for_energy, by(end_s, server_s)[0]))
+    return Candidates(tried.split, alpha, beta, rho)
+
+
+def _power_elasticity(snr: Array) -> Array:
+    """d ln(rate) / d ln(power) of Shannon's rate."""
+    return np.asarray(snr / ((1 + snr) * np.log1p(snr)))
+
+
+def _divided(floor: Array, weight: Array) -> Array:
+    """Shares that go with the weights, but are no lower than the floor; rows sum to 1."""
+    level = 1 / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
+    for _ in range(NEWTON_STEPS):
+        above = level * weight >= floor
+        left = 1 - np.where(above, 0.0, floor).sum(axis=1, keepdims=True)
+        level = left / np.maximum(np.where(above, weight, 0.0).sum(axis=1, keepdims=True), 1e-12)
+    return lifted(np.maximum(floor, level * weight))
+
+
+# --- the search ----------------------------------------------------------------------------------
+
+
+def search(
+    outlook: Outlook,
+    warm: Sequence[Allocation],
+    rng: np.random.Generator,
+    *,
+    splits: Sequence[int] = range(1, STAGES + 1),
+    generations: int = GENERATIONS,
+) -> tuple[Allocation, float]:
+    """The best allocation found for the round, and its objective.
+
+    Args:
+        outlook: The round.
+        warm: Allocations to begin with, besides balanced ones for each split.
+        rng: Where noise comes from.
+        splits: The split points to choose from.
+        generations: How long to search.
+
+    Raises:
+        TraceExhausted: The forecast is too short.
+    """
+    clients = outlook.gain.shape[0]
+    equal = np.full(clients, 1 / clients)
+    every = candidates([Allocation(u, equal, equal, equal) for u in splits])
+    pool, times = [every], [outlook.play(every)]
+    for _ in range(BALANCING_STEPS):
+        energy_j = times[-1].energy_j.max(axis=1)
+        aims = [balanced(outlook, pool[-1], times[-1], f * energy_j) for f in AIMS]
+        made = joined(aims)
+        outcome = outlook.play(made)
+        better = np.argmin(outcome.objective.reshape(len(AIMS), -1), axis=0) * len(every.split)
+        index = better + np.arange(len(every.split))
+        pool.append(made.take(index))
+        times.append(taken(outcome, index))
+    if warm:
+        pool.append(candidates(warm))
+        times.append(outlook.play(pool[-1]))
+    tried, done = joined(pool), joined_times(times)
+    promising = [
+        u
+        for u in splits
+        if done.objective[tried.split == u].min(initial=np.inf)
+        <= WORTH_A_LOOK * done.objective.min()
+    ]
+    keep = np.flatnonzero(np.isin(tried.split, promising))
+    for _ in range(generations):
+        keep = keep[np.argsort(done.objective[keep], kind="stable")[:PARENTS]]
+        tried, done = tried.take(keep), taken(done, keep)
+        parent = rng.integers(len(keep), size=CHILDREN)
+        children = _children(outlook, tried.take(parent), taken(done, parent), rng)
+        tried = joined([tried, children])
+        done = joined_times([done, outlook.play(children)])
+        keep = np.arange(len(tried.split))
+    best = int(np.argmin(done.objective))
+    return tried.allocation(best, outlook.costs.paradigm), float(done.objective[best])
+
+
+def _children(
+    outlook: Outlook, parents: Candidates, times: BatchTimes, rng: np.random.Generator
+) -> Candidates:
+    count = len(parents.split)
+    energy_j = times.energy_j.max(axis=1) * np.exp(rng.normal(0, AIM_NOISE, count))
+    aims = balanced(outlook, parents, times, energy_j)
+    way = rng.choice([0.0, 0.5, 1.0], (count, 1))
+    between = Candidates(
+        parents.split,
+        *(getattr(parents, n) ** (1 - way) * getattr(aims, n) ** way for n in _FIELDS[1:]),
+    )
+    return varied_shares(between, rng)
+
+
+def varied_shares(tried: Candidates, rng: np.random.Generator) -> Candidates:
+    """The candidates with noise on the logarithms of their shares."""
+    low, high = np.log(NOISE)
+    size = np.exp(rng.uniform(low, high, (len(tried.split), 1)))
+
+    def noisy(shares: Array, scale: float) -> Array:
+        return lifted(shares * np.exp(scale * size * rng.normal(size=shares.shape)))
+
+    # Computing and power weigh less than bandwidth: to matter, they have to move further.
+    return Candidates(tried.split, noisy(tried.alpha, 3), noisy(tried.beta, 1), noisy(tried.rho, 3))
+
+
+# --- the policy ----------------------------------------------------------------------------------
+
+
+def planner(
+    scenario: Scenario,
+    *,
+    splits: Sequence[int] = range(1, STAGES + 1),
+    generations: int = GENERATIONS,
+) -> Decide:
+    """A policy that plans every round afresh, beginning with the plan of the one before.
+
+    Its choices depend on the scenario, its seed and the past alone.
+    """
+    costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
+
+    def decide(now: Situation) -> Allocation:
+        rng = np.random.default_rng([scenario.seed, now.index])
+        warm, slots = list(now.allocations[-1:]), FORECAST_SLOTS
+        while True:
+            gain = forecast(scenario, now.channel, now.start_s, slots)
+            outlook = Outlook(costs, radio, gain, FORECAST_SLOT_S)
+            try:
+                found, _ = search(outlook, warm, rng, splits=splits, generations=generations)
+            except TraceExhausted:
+                slots *= 2
+                if slots > LONGEST_FORECAST_SLOTS:
+                    # A channel this bad lets no plan end within a day: nothing to choose from.
+                    equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
+                    return Allocation(scenario.workload.split, equal, equal, equal)
+            else:
+                return found
+
+    return decide

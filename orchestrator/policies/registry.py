@@ -1,0 +1,154 @@
+"""Who decides a round's allocation: every policy is a function from a `Situation` to it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.policies.planner import planner
+from orchestrator.prediction.plan import Allocation, fixed_allocation
+from orchestrator.prediction.rounds import Decide, Situation, predict
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import POLICIES, STAGES, Scenario
+from testbed.core import plugins
+from testbed.core.errors import InputError, RunError
+
+
+def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
+    """The policy of that name.
+
+    Args:
+        scenario: What it decides for.
+        name: `fixed`: the scenario's shares; `equal`: 1/K; `static`: the best allocation that never
+            changes; `planner`: searched before each round; `agent`: a trained one; or a plugin's.
+            Split points: the scenario's for the first two, else decided.
+        agent: Where a trained agent is: `agent.pt` or the folder that holds it.
+
+    Raises:
+        InputError: No such policy, no such agent, or a plugin that refuses its parameters.
+    """
+    if name in {"fixed", "equal"}:
+        unchanging = fixed_allocation(scenario)
+        if name == "equal":
+            equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
+            unchanging = Allocation(scenario.workload.split, equal, equal, equal)
+        return always(unchanging)
+    if name == "static":
+        from orchestrator.policies.static import best_static
+
+        return always(best_static(scenario))
+    if name == "planner":
+        return planner(scenario)
+    if name == "agent":
+        from orchestrator.policies.agent import agent_policy  # torch takes seconds to import
+
+        if agent is None:
+            raise InputError("allocation.agent: is missing; the policy 'agent' needs a trained one")
+        return agent_policy(scenario, agent)
+    if name not in plugins.registered(plugins.POLICIES):
+        choices = ", ".join([*POLICIES, *plugins.registered(plugins.POLICIES)])
+        raise InputError(f"allocation.policy: must be one of {choices}, not {name!r}")
+    make = plugins.load(plugins.POLICIES, name)
+    try:
+        return checked(scenario, name, make(scenario, **scenario.allocation.parameters))
+    except ValueError as error:
+        raise InputError(f"allocation.parameters: {' '.join(str(error).split())}") from error
+
+
+def decider(scenario: Scenario) -> Decide | None:
+    """The scenario's own policy; None where its split and shares simply stand in it.
+
+    Raises:
+        InputError: No such agent.
+    """
+    section = scenario.allocation
+    if section.policy in {"fixed", "equal"}:
+        return None
+    return policy(scenario, section.policy, None if section.agent is None else Path(section.agent))
+
+
+def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
+    """A plugin's policy, whose decisions are held to what an allocation must be.
+
+    Raises (when it decides):
+        RunError: It failed, or what it decided is no allocation.
+    """
+
+    def decided(now: Situation) -> Allocation:
+        where = f"allocation.policy {name!r}, round {now.index + 1}"
+        try:
+            allocation = decide(now)
+        except Exception as error:
+            raise RunError(f"{where}: {plugins.reason(error)}") from error
+        if not isinstance(allocation, Allocation):
+            raise RunError(f"{where}: must answer with an Allocation, not {allocation!r}")
+        if allocation.split not in range(1, STAGES + 1):
+            raise RunError(f"{where}: split must be 1 to {STAGES}, not {allocation.split!r}")
+        for share in ("alpha", "beta", "rho"):
+            value = np.asarray(getattr(allocation, share))
+            fits = value.shape == (scenario.uavs.count,) and (value > 0).all()
+            if not fits or abs(value.sum() - 1) > 1e-6:
+                raise RunError(
+                    f"{where}: {share} must be {scenario.uavs.count} positive shares that sum to 1"
+                )
+        return allocation
+
+    return decided
+
+
+def always(allocation: Allocation) -> Decide:
+    """A policy that never changes its mind."""
+
+    def decide(now: Situation) -> Allocation:
+        return allocation
+
+    return decide
+
+
+class Timed:
+    """A policy that remembers how long it took to decide."""
+
+    def __init__(self, decide: Decide):
+        self.decide = decide
+        self.seconds: list[float] = []
+
+    def __call__(self, now: Situation) -> Allocation:
+        """Decide."""
+        began = perf_counter()
+        allocation = self.decide(now)
+        self.seconds.append(perf_counter() - began)
+        return allocation
+
+
+def evaluate(
+    scenario: Scenario,
+    source: ChannelSource,
+    decide: Decide,
+    *,
+    rounds: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> pd.DataFrame:
+    """Predict rounds under a policy.
+
+    Args:
+        scenario: What happens in a round.
+        source: Channels.
+        decide: The policy.
+        rounds: How many; left out: the scenario's.
+        progress: Called after each round with the number of rounds done.
+
+    Returns:
+        One row a round: round, paradigm, split, start_s, latency_s, max_energy_j, objective,
+        decision_s.
+
+    Raises:
+        InputError: The source's UAVs are not the scenario's, or its trace is too short.
+    """
+    timed = Timed(decide)
+    timeline = predict(
+        scenario, source, profile_of(scenario), rounds=rounds, decide=timed, progress=progress
+    )
+    return timeline.summary().assign(decision_s=timed.seconds)

@@ -1,0 +1,100 @@
+"""The best static allocation: found once, offline, and kept for all rounds.
+
+What it is optimised on has nothing to do with what it is judged on: rounds that start at times
+spread evenly over a long channel trace of another seed. The search is an evolution strategy. It
+begins with what the planner would choose in some of these rounds, on average; each generation adds
+noise to the best candidates so far and keeps those of the lowest mean objective over all rounds.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from ns3_scenarios.trace import TraceExhausted
+from orchestrator.policies.planner import (
+    FORECAST_SLOT_S,
+    Candidates,
+    Outlook,
+    joined,
+    search,
+    varied_shares,
+)
+from orchestrator.policies.shares import lifted
+from orchestrator.prediction.engine import split_costs
+from orchestrator.prediction.plan import Allocation, Array, radio_of
+from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import STAGES, Scenario
+
+OTHER_SEED = 2**31 - 1
+"""The search flies on a trace of seed `OTHER_SEED - scenario.seed % 2**30`."""
+SPREAD_S = 300.0
+"""Time between sampled rounds: enough for the UAVs to be elsewhere."""
+PLANNED = 8
+CHILDREN = 16
+PARENTS = 4
+
+
+def best_static(scenario: Scenario, *, rounds: int = 64, generations: int = 60) -> Allocation:
+    """The allocation of lowest mean objective over the sampled rounds.
+
+    It depends on the channel's settings, never on the scenario's own trace.
+
+    Args:
+        scenario: Where and what.
+        rounds: How many rounds to optimise for.
+        generations: How long to search.
+    """
+    alone = scenario.model_copy(
+        update={"seed": OTHER_SEED - scenario.seed % 2**30, "rounds": 1, "name": "static"}
+    )
+    return _best_static(alone.model_dump_json(), rounds, generations)
+
+
+@lru_cache(maxsize=32)
+def _best_static(scenario_json: str, rounds: int, generations: int) -> Allocation:
+    scenario = Scenario.model_validate_json(scenario_json)
+    rng = np.random.default_rng(scenario.seed)
+    slots = 128
+    while True:
+        try:
+            return _evolved(_sampled(scenario, rounds, slots), rng, generations)
+        except TraceExhausted:
+            slots *= 2
+
+
+def _sampled(scenario: Scenario, rounds: int, slots: int) -> list[Outlook]:
+    """Rounds on coarse slots, each on its own piece of one trace."""
+    costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
+    fine = max(1, round(FORECAST_SLOT_S / scenario.slot_s))
+    apart, length = round(SPREAD_S / scenario.slot_s), slots * fine
+    with ns3_source(scenario) as source:
+        gain = source.trace((rounds - 1) * apart + length).gain
+    starts = range(0, rounds * apart, apart)
+
+    def piece(at: int) -> Array:
+        fine_slots = gain[:, at : at + length].reshape(len(gain), slots, fine)
+        return np.asarray(fine_slots.mean(axis=2))
+
+    return [Outlook(costs, radio, piece(at), fine * scenario.slot_s) for at in starts]
+
+
+def _evolved(rounds: list[Outlook], rng: np.random.Generator, generations: int) -> Allocation:
+    def mean_objective(tried: Candidates) -> Array:
+        return np.asarray(np.mean([round_.play(tried).objective for round_ in rounds], axis=0))
+
+    some = rounds[:: max(1, len(rounds) // PLANNED)]
+    planned = [search(round_, [], rng, generations=2)[0] for round_ in some]
+    mean = [
+        lifted(np.mean([getattr(plan, name) for plan in planned], axis=0))
+        for name in ("alpha", "beta", "rho")
+    ]
+    pool = Candidates(np.arange(1, STAGES + 1), *(np.tile(shares, (STAGES, 1)) for shares in mean))
+    worth = mean_objective(pool)
+    for _ in range(generations):
+        keep = np.argsort(worth, kind="stable")[:PARENTS]
+        pool, worth = pool.take(keep), worth[keep]
+        children = varied_shares(pool.take(rng.integers(PARENTS, size=CHILDREN)), rng)
+        pool = joined([pool, children])
+        worth = np.concatenate([worth, mean_objective(children)])
+    return pool.allocation(int(np.argmin(worth)), rounds[0].costs.paradigm)

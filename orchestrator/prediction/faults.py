@@ -1,0 +1,316 @@
+"""Faults of a run: what a scenario plans, and what that means for each round.
+
+The same `RoundFaults` go to the engine and, through `of_uav` and `of_bs`, to the emulated nodes, so
+that both do the same. Faults begin and end at slot boundaries, as links do.
+
+A client is *silent* while its link is out or its process has ended. It counts as *lost* when it has
+been silent for the loss timeout, whoever waits for it or not, or at once when it sends what is
+refused. What a round does then is the scenario's `faults.on_loss`.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.prediction.plan import Array
+from orchestrator.scenario.schema import LASTING, Scenario
+from testbed.core.errors import RunEnds
+from testbed.core.faults import BsFaults, UavFaults
+from testbed.core.timeline import Loss, Round
+
+BS = 0
+"""The base station, where UAVs count from 1."""
+SILENCING = ("uav-crash", "link-outage", "partition")
+WRONG = ("corrupt-frame", "duplicate-frame")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, its moments resolved."""
+
+    kind: str
+    nodes: tuple[int, ...]
+    """UAVs from 1; `BS`."""
+    round: int | None
+    """The round from whose start its moments count; None: from the start of the run."""
+    start_s: float
+    end_s: float
+    """Infinity: never."""
+    factor: float
+    origin: str
+    """Where the scenario says so."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the manifest."""
+        names = ["bs" if node == BS else f"uav{node}" for node in self.nodes]
+        end_s = self.end_s if math.isfinite(self.end_s) else None
+        return asdict(self) | {"nodes": names, "end_s": end_s}
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.start_s:g} s, {self.origin}"
+
+
+@dataclass(frozen=True)
+class RoundFaults:
+    """What goes wrong in one round of K clients; times in absolute emulated seconds."""
+
+    absent: npt.NDArray[np.bool_]
+    """Shape [K]: who is lost when the round starts, and has no part in it."""
+    stop_s: Array
+    """Shape [K]: when its process ends; infinity: not."""
+    lost_s: Array
+    """Shape [K]: when it counts as lost; infinity: never."""
+    wrong_s: Array
+    """Shape [K]: its first smashed data sent from then on are sent wrongly; infinity: never."""
+    wrong: Sequence[Any]
+    """Shape [K]: how, one of `testbed.core.faults.Wrong`, or None."""
+    slow: Array
+    """Shape [n, 4]: node (`BS` or from 1), start, end, factor; see
+    `testbed.core.faults.slowed_end`."""
+    silent: Sequence[tuple[int, int, int | None]]
+    """Client (from 1), first slot and end slot (None: to the end) without a link."""
+    bs_crash_s: float
+    drops: bool
+    """Whether the round goes on without a lost client."""
+    causes: dict[int, str]
+    """By client, what it is lost to."""
+
+    def silenced(self, gain: Array) -> Array:
+        """The gains [K, S] with every silent link at 0."""
+        if not self.silent:
+            return gain
+        gain = gain.copy()
+        for client, first, end in self.silent:
+            gain[client - 1, first:end] = 0.0
+        return gain
+
+    def of_uav(self, client: int) -> UavFaults:
+        """What UAV `client` (from 1) is told."""
+        k = client - 1
+        return UavFaults(
+            crash_s=_finite(self.stop_s[k]),
+            lost_s=_finite(self.lost_s[k]),
+            wrong=self.wrong[k],
+            wrong_s=float(self.wrong_s[k]) if self.wrong[k] else 0.0,
+            slow=self._slow_of(client),
+        )
+
+    def at_full_speed(self) -> "RoundFaults":
+        """The same without slow nodes: for plans whose durations have it in them already."""
+        return replace(self, slow=np.empty((0, 4)))
+
+    def of_bs(self) -> BsFaults:
+        """What the base station is told."""
+        lost_s = [_finite(at_s) for at_s in self.lost_s]
+        return BsFaults(lost_s, self.drops, self._slow_of(BS))
+
+    def _slow_of(self, node: int) -> list[list[float]]:
+        rows: list[list[float]] = self.slow[self.slow[:, 0] == node][:, 1:].tolist()
+        return rows
+
+    def loss(self, client: int, lost_s: float, refused: str = "") -> Loss:
+        """Client `client` (from 1) was lost at that time; what it sent was refused, or nothing."""
+        stopped_s = min(lost_s, float(self.stop_s[client - 1]))
+        is_early = lost_s < self.lost_s[client - 1]
+        cause = self.wrong[client - 1] or refused if is_early else self.causes[client]
+        return Loss(client, lost_s, stopped_s, cause)
+
+    def check(self, index: int, end_s: float, lost: Sequence[Loss]) -> None:
+        """Refuse to go on where the round could not.
+
+        Args:
+            index: The round's.
+            end_s: When it ended or would have ended.
+            lost: Who was lost in it, or before.
+
+        Raises:
+            RunEnds: It has no base station, a client that it may not go on without, or none left.
+        """
+        first = min((loss.lost_s for loss in lost), default=math.inf)
+        if lost and not self.drops and first <= self.bs_crash_s:
+            raise self.ends(index, min(lost, key=lambda loss: loss.lost_s))
+        if self.bs_crash_s <= end_s:
+            raise RunEnds(
+                f"round {index}: the base station crashed at {self.bs_crash_s:g} s, as planned, "
+                "and no round goes on without it",
+                self.bs_crash_s,
+            )
+        if len(lost) == len(self.absent):
+            raise RunEnds(f"round {index}: no client is left at {end_s:g} s", end_s)
+
+    def ends(self, index: int, loss: Loss) -> RunEnds:
+        """Why the run ends with the loss of a client."""
+        return RunEnds(
+            f"round {index}: the base station waited for uav{loss.client}, which is lost since "
+            f"{loss.lost_s:g} s ({loss.cause}), and faults.on_loss does not drop it",
+            loss.lost_s,
+        )
+
+
+def planned(scenario: Scenario) -> list[Fault]:
+    """All faults of a scenario: the given ones, then those drawn by seed."""
+    return [*_given(scenario), *_drawn(scenario)]
+
+
+def _given(scenario: Scenario) -> Iterator[Fault]:
+    for index, event in enumerate(scenario.faults.events):
+        nodes = event.nodes or ["bs"]
+        lasts_s = math.inf if event.duration_s is None else event.duration_s
+        yield Fault(
+            event.kind,
+            tuple(BS if node == "bs" else int(node[3:]) for node in nodes),
+            event.round,
+            event.at_s,
+            event.at_s + lasts_s if event.kind in LASTING else math.inf,
+            event.factor,
+            f"faults.events.{index}",
+        )
+
+
+def _drawn(scenario: Scenario) -> Iterator[Fault]:
+    settings = scenario.faults.random
+    if settings is None:
+        return
+    rng = np.random.default_rng(scenario.seed if settings.seed is None else settings.seed)
+    count = settings.count
+    if count is None:
+        count = int(rng.poisson(settings.rate_per_s * settings.within_s))
+    for start_s in np.sort(rng.uniform(0, settings.within_s, count)).tolist():
+        kind = settings.kinds[rng.integers(len(settings.kinds))]
+        node = BS if kind == "bs-crash" else 1 + int(rng.integers(scenario.uavs.count))
+        lasts_s, factor = rng.uniform(*settings.duration_s), rng.uniform(*settings.factor)
+        end_s = start_s + lasts_s if kind in LASTING else math.inf
+        yield Fault(kind, (node,), None, start_s, end_s, factor, "faults.random")
+
+
+class Course:
+    """How the faults of a scenario go in one timeline, round by round."""
+
+    def __init__(self, scenario: Scenario):
+        self._policy = scenario.faults.on_loss
+        self._timeout_s = scenario.faults.loss_timeout_s
+        self._clients = scenario.uavs.count
+        self._slot_s = scenario.slot_s
+        self._planned = planned(scenario)
+        self._faults = [self._on_slots(f, 0.0) for f in self._planned if f.round is None]
+
+    def round(self, index: int, start_s: float) -> RoundFaults | None:
+        """The faults of the round that starts now; None where there are none any more.
+
+        Raises:
+            RunEnds: The round cannot begin: see `RoundFaults.check`.
+        """
+        self._faults += [self._on_slots(f, start_s) for f in self._planned if f.round == index]
+        faults = [fault for fault in self._faults if fault.end_s > start_s]
+        if not faults:
+            return None
+        none = np.full(self._clients, math.inf)
+        found = RoundFaults(
+            absent=np.zeros(self._clients, bool),
+            stop_s=none.copy(),
+            lost_s=none.copy(),
+            wrong_s=none.copy(),
+            wrong=[None] * self._clients,
+            slow=self._slow(faults),
+            silent=[],
+            bs_crash_s=min((f.start_s for f in faults if f.kind == "bs-crash"), default=math.inf),
+            drops=self._policy == "drop",
+            causes={},
+        )
+        for client in range(1, self._clients + 1):
+            self._of_client(client, [f for f in faults if client in f.nodes], start_s, found)
+        absent = [
+            found.loss(client, float(found.lost_s[client - 1]))
+            for client, is_absent in enumerate(found.absent, 1)
+            if is_absent
+        ]
+        found.check(index, start_s, absent)
+        return found
+
+    def resume(self, rounds: Sequence[Round]) -> None:
+        """Go on after rounds that have been played."""
+        for round_ in rounds:
+            with contextlib.suppress(RunEnds):  # It went further than was predicted.
+                self.round(round_.index, round_.start_s)
+            self.played(round_)
+
+    def played(self, round_: Round) -> None:
+        """A wrong frame is sent once: forget those that were."""
+        for loss in round_.lost:
+            for fault in self._faults:
+                if fault.kind == loss.cause and fault.kind in WRONG and loss.client in fault.nodes:
+                    self._faults.remove(fault)
+                    break
+
+    def _on_slots(self, fault: Fault, origin_s: float) -> Fault:
+        """The fault in absolute time, from one slot boundary to another."""
+        first = round((origin_s + fault.start_s) / self._slot_s)
+        end_s = fault.end_s
+        if math.isfinite(end_s):
+            end_s = max(first + 1, round((origin_s + end_s) / self._slot_s)) * self._slot_s
+        return Fault(
+            fault.kind,
+            fault.nodes,
+            None,
+            first * self._slot_s,
+            end_s,
+            fault.factor,
+            fault.origin,
+        )
+
+    def _of_client(
+        self, client: int, faults: Sequence[Fault], start_s: float, found: RoundFaults
+    ) -> None:
+        k = client - 1
+        for fault in faults:
+            if fault.kind == "uav-crash":
+                found.stop_s[k] = min(found.stop_s[k], fault.start_s)
+            elif fault.kind in WRONG and fault.start_s < found.wrong_s[k]:
+                found.wrong_s[k], found.wrong[k] = fault.start_s, fault.kind  # type: ignore[index]
+        silences = [f for f in faults if f.kind in SILENCING]
+        for first_s, end_s, cause in _merged(silences):
+            end = None if math.isinf(end_s) else round(end_s / self._slot_s)
+            found.silent.append((client, round(first_s / self._slot_s), end))  # type: ignore[attr-defined]
+            lost_s = first_s + self._timeout_s
+            if lost_s >= end_s or (self._policy == "wait" and end is not None):
+                continue
+            if lost_s < found.lost_s[k]:
+                found.causes[client] = cause
+                found.absent[k] = lost_s <= start_s
+                found.lost_s[k] = lost_s
+
+    @staticmethod
+    def _slow(faults: Sequence[Fault]) -> Array:
+        """Disjoint rows of slowness, a node's in order; overlapping factors multiply."""
+        rows = []
+        slow = [f for f in faults if f.kind == "slow-node"]
+        for node in sorted({node for fault in slow for node in fault.nodes}):
+            own = [fault for fault in slow if node in fault.nodes]
+            edges = sorted({at_s for fault in own for at_s in (fault.start_s, fault.end_s)})
+            for begin_s, end_s in pairwise(edges):
+                active = [f.factor for f in own if f.start_s <= begin_s and end_s <= f.end_s]
+                if active:
+                    rows.append((node, begin_s, end_s, math.prod(active)))
+        return np.array(rows, float).reshape(-1, 4)
+
+
+def _merged(silences: Sequence[Fault]) -> list[tuple[float, float, str]]:
+    """Silences that meet, as one: start, end, and what began it."""
+    merged: list[tuple[float, float, str]] = []
+    for fault in sorted(silences, key=lambda fault: fault.start_s):
+        if merged and fault.start_s <= merged[-1][1]:
+            start_s, end_s, cause = merged[-1]
+            merged[-1] = start_s, max(end_s, fault.end_s), cause
+        else:
+            merged.append((fault.start_s, fault.end_s, fault.kind))
+    return merged
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,585 @@
+"""The compiled core of the engine: rounds as plain loops over plain arrays.
+
+`orchestrator.prediction.engine` says what it computes; this file says how. Numba compiles what is
+marked, so
+arguments are named tuples of arrays and numbers, and events and queues are heaps of tuples:
+``(moment, client)`` and ``(-lag or turn, moment of arrival, client)``, moments and lags in whole
+nanoseconds. Clients and iterations count from 0 in here.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from testbed.core.faults import slowed_end
+from testbed.core.timeline import CA, CB, CF, SG, SM, S
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """Compile to machine code, cached on disk where any cache folder can be written."""
+    try:
+        machine_code = numba.njit(cache=True)(function)
+    except RuntimeError:
+        machine_code = numba.njit(function)
+    return machine_code  # type: ignore[no-any-return]
+
+
+def _inlined(function: Function) -> Function:
+    """Compile into its callers; a call would count references to every array it passes."""
+    return numba.njit(forceinline=True)(function)  # type: ignore[no-any-return]
+
+
+COMPUTING, DOWNLINK, CLIENT = 0, 1, 2
+"""Where a client's next event puts it: into one of the stations, or back on its own."""
+EVENTS = 2
+"""The heap of events, beside the queues of the two stations."""
+HALF_NS = 0.5e-9
+NEVER_NS = 1 << 62
+EXHAUSTED = math.inf
+BY_RULES = np.empty((0, 0, 0), np.int64)
+"""No turns given: the paradigm's rules decide who is served next."""
+BY_RULES.flags.writeable = False
+
+
+class Rules(NamedTuple):
+    """A paradigm's fields; pairs are indexed by station."""
+
+    parallel: tuple[bool, bool]
+    gated: tuple[bool, bool]
+    by_lag: bool
+
+
+class Work(NamedTuple):
+    """What a round has to do: durations [K, I], bytes [K] or [K, I]; see `RoundPlan`."""
+
+    cf_s: Array
+    cb_s: Array
+    s_s: Array
+    sm_bytes: Ints
+    ca_bytes: Ints
+    sg_bytes: Ints
+    cm_bytes: Ints
+    backward_ratio: float
+
+
+class Menu(NamedTuple):
+    """What the splits cost, shape [u]; see `SplitCosts`."""
+
+    cf_s: Array
+    cb_s: Array
+    server_s: Array
+    smashed_bytes: Ints
+    gradient_bytes: Ints
+    adapter_bytes: Ints
+    backward_ratio: float
+
+
+class Bands(NamedTuple):
+    """A `Radio`, for compiled code."""
+
+    uplink_hz: float
+    downlink_hz: float
+    noise_w_per_hz: float
+    downlink_power_w: float
+    uplink_power_w: Array
+
+
+class Links(NamedTuple):
+    """Bandwidth and signal-to-noise ratio at gain 1 of each client's links, shape [K]."""
+
+    uplink_hz: Array
+    uplink_snr: Array
+    broadcast_hz: float
+    broadcast_snr: float
+    gradient_hz: Array
+    gradient_snr: Array
+
+
+class Air(NamedTuple):
+    """A channel trace; `edges_s` is empty where slots are multiples of `slot_s`."""
+
+    gain: Array
+    slot_s: float
+    edges_s: Array
+
+
+class Faults(NamedTuple):
+    """What goes wrong in a round, by client [K]. Where a round has none, `None` stands in for it,
+    and what deals with faults is not even compiled.
+
+    A client's link has gain 0 from `stop_s` on.
+    """
+
+    absent: npt.NDArray[np.bool_]
+    """Not there from the start."""
+    stop_s: Array
+    """When its process ends; infinity: never."""
+    lost_s: Array
+    """When it counts as lost; written to: infinity for a client that finished before."""
+    wrong_s: Array
+    """Its first smashed data sent from then on are wrong; infinity: never."""
+    wrong_at_end: npt.NDArray[np.bool_]
+    """Whether that shows when they are in, or as soon as they begin."""
+    slow: Array
+    """Rows of node (0 the base station), start, end, factor; see `slowed_end`."""
+
+
+@compiled
+def links_of(rules: Rules, bands: Bands, beta: Array, rho: Array) -> Links:
+    """The links of a round under its shares."""
+    uplink_hz = beta * bands.uplink_hz
+    uplink_snr = bands.uplink_power_w / (uplink_hz * bands.noise_w_per_hz)
+    broadcast_snr = bands.downlink_power_w / (bands.downlink_hz * bands.noise_w_per_hz)
+    if rules.parallel[DOWNLINK]:
+        gradient_hz = beta * bands.downlink_hz
+        gradient_snr = rho * bands.downlink_power_w / (gradient_hz * bands.noise_w_per_hz)
+    else:
+        gradient_hz = np.full(beta.size, bands.downlink_hz)
+        gradient_snr = np.full(beta.size, broadcast_snr)
+    return Links(uplink_hz, uplink_snr, bands.downlink_hz, broadcast_snr, gradient_hz, gradient_snr)
+
+
+@_inlined
+def _ns(time_s: float) -> int:
+    """The nanosecond in which a moment lies: for comparing, never for reckoning."""
+    return math.floor(min(time_s, 9e9) * 1e9 + 0.5)
+
+
+@_inlined
+def _rate(bandwidth_hz: float, snr: float) -> float:
+    """Shannon's rate in bit/s, eqs. (1), (2), (19)."""
+    if snr > 1e-3:
+        return bandwidth_hz * math.log2(1.0 + snr)
+    return bandwidth_hz * (math.log1p(snr) / math.log(2.0))  # 1 + snr would lose the digits of snr
+
+
+@_inlined
+def _edge(air: Air, slot: int) -> float:
+    return air.edges_s[slot] if air.edges_s.size else slot * air.slot_s
+
+
+@_inlined
+def _slot_at(air: Air, time_s: float, slot: int) -> int:
+    """The slot of a moment, searched from an earlier slot on; an edge belongs to the new slot."""
+    slots = air.gain.shape[1]
+    while slot < slots and _edge(air, slot + 1) <= time_s + HALF_NS:
+        slot += 1
+    return slot
+
+
+@_inlined
+def _transfer(
+    air: Air, k: int, size: int, time_s: float, slot: int, bandwidth_hz: float, snr_at_1: float
+) -> tuple[float, int]:
+    """When a transfer of `size` bytes ends, and in which slot.
+
+    It ends when the integral of its slots' rates reaches its bits, eq. (3). In an outage
+    the rate is 0 and it waits.
+    """
+    slot = _slot_at(air, time_s, slot)
+    bits = 8.0 * size
+    if bits == 0.0:
+        return time_s, slot
+    while slot < air.gain.shape[1]:
+        edge_s = _edge(air, slot + 1)
+        rate = _rate(bandwidth_hz, snr_at_1 * air.gain[k, slot])
+        if rate > 0.0:
+            if bits <= rate * (edge_s - time_s + HALF_NS):
+                return time_s + bits / rate, slot
+            bits -= rate * (edge_s - time_s)
+        time_s = edge_s
+        slot += 1
+    return EXHAUSTED, slot
+
+
+_slowed_end = numba.njit(slowed_end)
+
+
+@_inlined
+def _end(faults: Faults | None, node: int, start_s: float, work_s: float) -> float:
+    """When computing ends that a node (0 the base station) starts."""
+    if faults is not None:
+        rows = faults.slow[faults.slow[:, 0] == node][:, 1:]
+        slowed_s: float = _slowed_end(start_s, work_s, rows)
+        return slowed_s
+    return start_s + work_s
+
+
+@_inlined
+def _lag(
+    work: Work,
+    links: Links,
+    air: Air,
+    faults: Faults | None,
+    station: int,
+    k: int,
+    i: int,
+    slot: int,
+    begin: Array,
+    end: Array,
+) -> float:
+    """A client's lag as it arrives at a station; infinite where no gradient can be sent.
+
+    Before the downlink eq. (12); before computing eq. (22), for i = 1
+    with the rate of the slot in which the smashed data arrived.
+    """
+    column = 5 * i
+    forward_s, server_s = work.cf_s[k, i], work.s_s[k, i]
+    backward_s: float = work.cb_s[k, i - 1] if i else work.backward_ratio * work.cf_s[k, 0]
+    if faults is not None:  # durations are what they came to be
+        forward_s = end[k, column + CF] - begin[k, column + CF]
+        server_s = end[k, column + S] - begin[k, column + S]
+        if i:
+            backward_s = end[k, column - 5 + CB] - begin[k, column - 5 + CB]
+        else:
+            backward_s = work.backward_ratio * forward_s
+    lag_s: float = backward_s + forward_s + (end[k, column + CA] - begin[k, column + CA])
+    if station == DOWNLINK:
+        lag_s += server_s
+    elif i:
+        lag_s += end[k, column - 5 + SG] - begin[k, column - 5 + SG]
+    elif slot < air.gain.shape[1]:
+        rate = _rate(links.gradient_hz[k], links.gradient_snr[k] * air.gain[k, slot])
+        lag_s += 8.0 * work.sg_bytes[k, 0] / rate if rate > 0.0 else math.inf
+    return lag_s
+
+
+# Heaps of (first, second, client), the smallest on top: three of them in one array of shape
+# [3, K + 1, 3], the two stations' queues and the events. Entry 0 holds the size, 1 is the top, and
+# the children of n are 2 n and 2 n + 1. Numba's heapq on lists of tuples takes three times as long.
+
+
+@_inlined
+def _entry(heaps: Ints, row: int, at: int) -> tuple[int, int, int]:
+    return heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2]
+
+
+@_inlined
+def _push(heaps: Ints, row: int, first: int, second: int, client: int) -> None:
+    heaps[row, 0, 0] += 1
+    at = heaps[row, 0, 0]
+    while at > 1 and (first, second, client) < _entry(heaps, row, at // 2):
+        for i in range(3):
+            heaps[row, at, i] = heaps[row, at // 2, i]
+        at //= 2
+    heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2] = first, second, client
+
+
+@_inlined
+def _pop(heaps: Ints, row: int) -> int:
+    top, size = heaps[row, 1, 2], heaps[row, 0, 0]
+    last = _entry(heaps, row, size)
+    size -= 1
+    at, child = 1, 2
+    while child <= size:
+        if child < size and _entry(heaps, row, child + 1) < _entry(heaps, row, child):
+            child += 1
+        if last < _entry(heaps, row, child):
+            break
+        for i in range(3):
+            heaps[row, at, i] = heaps[row, child, i]
+        at, child = child, 2 * child
+    heaps[row, 0, 0] = size
+    heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2] = last
+    return int(top)
+
+
+@_inlined
+def _given_up(faults: Faults, air: Air, k: int) -> bool:
+    """Whether a client is lost before the trace ends: then a transfer of its may never end."""
+    return bool(faults.lost_s[k] < _edge(air, air.gain.shape[1]))
+
+
+@compiled
+def play_round(
+    rules: Rules,
+    work: Work,
+    links: Links,
+    air: Air,
+    faults: Faults | None,
+    start_s: float,
+    turns: Ints,
+    begin: Array,
+    end: Array,
+) -> float:
+    """Fill begin and end, shape [K, 5 I + 2]; answer the round's latency, or EXHAUSTED.
+
+    A client's steps stand in their order: step x of iteration i, from 0, in column 5 i + x.
+    Turns, shape [2, K, I], are places in the order in which the stations serve, from 0; a
+    sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
+    With faults, a step of a lost client may end when it is long gone: the caller cuts it.
+    """
+    cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
+    uplink_hz, uplink_snr, broadcast_hz, broadcast_snr, gradient_hz, gradient_snr = links
+    clients, iterations = cf_s.shape
+    if air.edges_s.size:
+        first = int(np.searchsorted(air.edges_s, start_s, side="right")) - 1
+    else:
+        first = int(start_s / air.slot_s) - 1
+    slot = np.full(clients, max(0, first))  # where each client was last; it only moves on
+    here = clients  # clients that are neither absent nor lost
+    gone = np.zeros(clients, np.bool_)  # absent, lost, or past being lost
+
+    together_s = start_s  # all clients begin when the slowest has the broadcast
+    for k in range(clients):
+        if faults is not None and faults.absent[k]:
+            gone[k] = True
+            here -= 1
+            continue
+        begin[k, SM] = start_s
+        end[k, SM], slot[k] = _transfer(
+            air, k, sm_bytes[k], start_s, slot[k], broadcast_hz, broadcast_snr
+        )
+        if faults is not None:
+            if end[k, SM] == EXHAUSTED and not _given_up(faults, air, k):
+                return EXHAUSTED
+            if end[k, SM] > faults.lost_s[k]:
+                gone[k] = True
+                here -= 1
+                together_s = max(together_s, faults.lost_s[k])
+                continue
+        together_s = max(together_s, end[k, SM])
+    if together_s == EXHAUSTED:
+        return EXHAUSTED
+
+    iteration = np.full(clients, -1)
+    place = np.full(clients, CLIENT)  # where the client's next event puts it
+    heaps = np.zeros((3, clients + 1, 3), np.int64)
+    for k in range(clients):
+        if not gone[k]:
+            _push(heaps, EVENTS, _ns(together_s), 0, k)
+    held, holds = np.empty((2, clients), np.int64), np.zeros(2, np.int64)  # at each station's gate
+    busy, served = np.zeros(2, np.bool_), np.zeros(2, np.int64)
+    serves = np.full(2, -1)  # whom a sequential station serves
+    arrived_s, ready_s = np.empty((2, clients)), np.empty((2, clients))  # before, past the gate
+    free_s = np.full(2, start_s)
+    opens_s = np.full(2, start_s)  # before that, a gate does not open
+    last_s = start_s if faults is None else together_s
+
+    while True:
+        moment = heaps[EVENTS, 1, 0] if heaps[EVENTS, 0, 0] > 0 else NEVER_NS
+        if faults is not None:
+            for k in range(clients):
+                if not gone[k]:
+                    moment = min(moment, _ns(faults.lost_s[k]))
+        elif moment == NEVER_NS:
+            break
+        if faults is not None and (moment == NEVER_NS or gone.all()):
+            break
+        while heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
+            k = _pop(heaps, EVENTS)
+            if faults is not None and gone[k]:
+                continue
+            station, i = place[k], iteration[k]
+            column = 5 * i
+            if station == CLIENT:
+                now_s = together_s
+                if i >= 0:  # the gradient is there
+                    busy[DOWNLINK] = False
+                    begin[k, column + CB] = end[k, column + SG]
+                    now_s = _end(faults, k + 1, begin[k, column + CB], cb_s[k, i])
+                    end[k, column + CB] = now_s
+                iteration[k] = i = i + 1
+                column += 5
+                if i == iterations:
+                    begin[k, column + 1], upload, size = now_s, column + 1, cm_bytes[k]
+                else:
+                    begin[k, column + CF] = now_s
+                    now_s = _end(faults, k + 1, now_s, cf_s[k, i])
+                    end[k, column + CF] = now_s
+                    upload, size = column + CA, ca_bytes[k, i]
+                begin[k, upload] = now_s
+                end[k, upload], slot[k] = _transfer(
+                    air, k, size, now_s, slot[k], uplink_hz[k], uplink_snr[k]
+                )
+                if faults is not None:
+                    if now_s >= faults.stop_s[k]:
+                        continue  # it got no further
+                    if i < iterations and now_s >= faults.wrong_s[k]:
+                        shown_s = end[k, upload] if faults.wrong_at_end[k] else now_s
+                        faults.lost_s[k] = min(faults.lost_s[k], shown_s)
+                    if end[k, upload] == EXHAUSTED and not _given_up(faults, air, k):
+                        return EXHAUSTED
+                    if end[k, upload] > faults.lost_s[k]:
+                        continue
+                now_s = end[k, upload]
+                if now_s == EXHAUSTED:
+                    return EXHAUSTED
+                if i == iterations:
+                    last_s = max(last_s, now_s)
+                    if faults is not None:
+                        gone[k] = True
+                        faults.lost_s[k] = math.inf
+                else:
+                    place[k] = COMPUTING
+                    _push(heaps, EVENTS, _ns(now_s), 0, k)
+                continue
+
+            now_s = end[k, column + (CA if station == COMPUTING else S)]
+            if station == DOWNLINK:
+                busy[COMPUTING] = False
+            arrived_s[station, k] = now_s
+            held[station, holds[station]] = k
+            holds[station] += 1
+
+        if faults is not None:
+            for k in range(clients):
+                if gone[k] or _ns(faults.lost_s[k]) > moment:
+                    continue
+                lost_s = faults.lost_s[k]
+                gone[k] = True
+                here -= 1
+                last_s = max(last_s, lost_s)
+                for station in (COMPUTING, DOWNLINK):
+                    if serves[station] == k and busy[station]:
+                        busy[station] = False
+                        free_s[station] = lost_s
+                    left = 0
+                    for place_held in range(holds[station]):
+                        if held[station, place_held] != k:
+                            held[station, left] = held[station, place_held]
+                            left += 1
+                    holds[station] = left
+                    opens_s[station] = lost_s
+
+        for station in (COMPUTING, DOWNLINK):
+            count = holds[station]
+            if count == 0 or (rules.gated[station] and count < here):
+                continue
+            opened_s = opens_s[station]
+            for place_held in range(count):
+                opened_s = max(opened_s, arrived_s[station, held[station, place_held]])
+            for place_held in range(count):
+                k = held[station, place_held]
+                i, rank = iteration[k], 0
+                came_s = arrived_s[station, k]
+                ready_s[station, k] = opened_s if rules.gated[station] else came_s
+                if turns.size:
+                    rank = turns[station, k, i]
+                elif rules.by_lag and not rules.parallel[station]:
+                    slot[k] = _slot_at(air, came_s, slot[k])
+                    rank = -_ns(_lag(work, links, air, faults, station, k, i, slot[k], begin, end))
+                _push(heaps, station, rank, _ns(came_s), k)
+            holds[station] = 0
+
+        for station in (COMPUTING, DOWNLINK):
+            if heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
+                break  # computing took no time: there is more to this moment
+            while heaps[station, 0, 0] > 0 and not busy[station]:
+                if turns.size and not rules.parallel[station]:
+                    if heaps[station, 1, 0] != served[station]:
+                        break
+                    served[station] += 1
+                k = _pop(heaps, station)
+                if faults is not None and gone[k]:
+                    continue
+                column = 5 * iteration[k]
+                now_s = ready_s[station, k]
+                if not rules.parallel[station]:
+                    busy[station] = True
+                    serves[station] = k
+                    now_s = max(now_s, free_s[station])
+                if station == COMPUTING:
+                    begin[k, column + S] = now_s
+                    now_s = _end(faults, 0, now_s, s_s[k, iteration[k]])
+                    end[k, column + S] = now_s
+                    place[k] = DOWNLINK
+                else:
+                    begin[k, column + SG] = now_s
+                    now_s, slot[k] = _transfer(
+                        air,
+                        k,
+                        sg_bytes[k, iteration[k]],
+                        now_s,
+                        slot[k],
+                        gradient_hz[k],
+                        gradient_snr[k],
+                    )
+                    end[k, column + SG] = now_s
+                    place[k] = CLIENT
+                    if faults is not None and now_s > faults.lost_s[k]:
+                        if now_s == EXHAUSTED and not _given_up(faults, air, k):
+                            return EXHAUSTED
+                        continue  # until it is given up
+                    if now_s == EXHAUSTED:
+                        return EXHAUSTED
+                free_s[station] = now_s
+                _push(heaps, EVENTS, _ns(now_s), 0, k)
+    return last_s - start_s
+
+
+@compiled
+def fill_energy(
+    work: Work, compute_w: float, uplink_w: Array, begin: Array, end: Array, energy: Array
+) -> None:
+    """Fill energy [K], in J: eq. (11)."""
+    clients, iterations = work.cf_s.shape
+    for k in range(clients):
+        compute_s, send_s = 0.0, end[k, 5 * iterations + 1] - begin[k, 5 * iterations + 1]
+        for i in range(iterations):
+            compute_s += work.cf_s[k, i] + work.cb_s[k, i]
+            send_s += end[k, 5 * i + CA] - begin[k, 5 * i + CA]
+        energy[k] = compute_w * compute_s + uplink_w[k] * send_s
+
+
+@compiled
+def play_rounds(
+    rules: Rules,
+    menu: Menu,
+    iterations: int,
+    compute_w: float,
+    bands: Bands,
+    air: Air,
+    start_s: float,
+    follow: bool,
+    split: Ints,
+    alpha: Array,
+    beta: Array,
+    rho: Array,
+    starts_s: Array,
+    latency_s: Array,
+    energy_j: Array,
+    finish_s: Array,
+) -> bool:
+    """Fill starts and latencies [N], energies and finishes [N, K]; was the trace long enough?
+
+    With `follow` each round starts where the one before ended, else all start together.
+    """
+    clients = beta.shape[1]
+    shape, steps = (clients, iterations), (clients, 5 * iterations + 2)
+    work = Work(
+        np.empty(shape),
+        np.empty(shape),
+        np.empty(shape),
+        np.empty(clients, np.int64),
+        np.empty(shape, np.int64),
+        np.empty(shape, np.int64),
+        np.empty(clients, np.int64),
+        menu.backward_ratio,
+    )
+    begin, end = np.empty(steps), np.empty(steps)
+    for n in range(split.size):
+        u = split[n] - 1
+        work.cf_s[:], work.cb_s[:] = menu.cf_s[u], menu.cb_s[u]
+        work.sm_bytes[:], work.cm_bytes[:] = menu.adapter_bytes[u], menu.adapter_bytes[u]
+        work.ca_bytes[:], work.sg_bytes[:] = menu.smashed_bytes[u], menu.gradient_bytes[u]
+        for k in range(clients):
+            work.s_s[k] = menu.server_s[u] / (alpha[n, k] if rules.parallel[COMPUTING] else 1.0)
+        links = links_of(rules, bands, beta[n], rho[n])
+        starts_s[n] = start_s
+        latency_s[n] = play_round(rules, work, links, air, None, start_s, BY_RULES, begin, end)
+        if latency_s[n] == EXHAUSTED:
+            return False
+        fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy_j[n])
+        finish_s[n] = end[:, steps[1] - 1] - start_s
+        if follow:
+            start_s += latency_s[n]
+    return True

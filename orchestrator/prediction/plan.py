@@ -1,0 +1,222 @@
+"""What a round is before the air has its say: durations of computing, bytes of transfers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.scenario.schema import Emulation, Scenario
+from testbed.core.paradigm import Paradigm
+from testbed.network.framing import Framing, grpc_bytes
+from testbed.transport import wire
+from testbed.transport.tls import client_flights_bytes, record_overhead_bytes
+from testbed.transport.wire import GREETING_BYTES
+from workloads.costs.profile import SplitProfile
+from workloads.costs.profile import payload_bytes as tensor_bytes
+from workloads.learning.work import RoundSizes
+
+Array = npt.NDArray[np.float64]
+FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The decision of a round: where to cut the model and how to share the resources."""
+
+    split: int
+    """u, stages on the client."""
+    alpha: Array
+    """Shares of the server's computing speed, shape [K]."""
+    beta: Array
+    """Shares of the uplink bandwidth (and of the downlink's under parallel transmission), [K]."""
+    rho: Array
+    """Shares of the base station's transmit power under parallel transmission, [K]."""
+
+
+@dataclass(frozen=True)
+class Radio:
+    """What turns a channel gain into a rate; bandwidths in Hz, powers in W."""
+
+    uplink_hz: float
+    downlink_hz: float
+    noise_w_per_hz: float
+    """N0."""
+    downlink_power_w: float
+    """P_S."""
+    uplink_power_w: Array
+    """p_k, shape [K]."""
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """One round for K clients and I local iterations.
+
+    Durations in emulated seconds, shape [K, I]. Transfers in bytes: payload as the paper counts,
+    or what the frames of the link take, whoever made the plan.
+    """
+
+    paradigm: Paradigm
+    allocation: Allocation
+    cf_s: Array
+    cb_s: Array
+    s_s: Array
+    """Server forward and backward of one batch: by the client's share, or with all of the server
+    under sequential computing."""
+    sm_bytes: npt.NDArray[np.int64]
+    """Shape [K]."""
+    ca_bytes: npt.NDArray[np.int64]
+    """Shape [K, I]."""
+    sg_bytes: npt.NDArray[np.int64]
+    """Shape [K, I]."""
+    cm_bytes: npt.NDArray[np.int64]
+    """Shape [K]."""
+    backward_ratio: float
+    """ς; stands in for the client's backward before the first iteration: τ_CB(0) = ς τ_CF(1)."""
+    compute_power_w: float
+    """ω f³ of a UAV."""
+    energy_weight: float
+    """λ of the objective."""
+
+    @property
+    def clients(self) -> int:
+        """K."""
+        return int(self.cf_s.shape[0])
+
+    @property
+    def iterations(self) -> int:
+        """I."""
+        return int(self.cf_s.shape[1])
+
+
+def radio_of(scenario: Scenario) -> Radio:
+    """The scenario's radio in SI units."""
+    return Radio(
+        uplink_hz=scenario.radio.uplink_bandwidth_hz,
+        downlink_hz=scenario.radio.downlink_bandwidth_hz,
+        noise_w_per_hz=1e-3 * 10 ** (scenario.radio.noise_dbm_per_mhz / 10) / 1e6,
+        downlink_power_w=scenario.base_station.tx_power_w,
+        uplink_power_w=np.array(scenario.uavs.tx_power_w),
+    )
+
+
+def fixed_allocation(scenario: Scenario) -> Allocation:
+    """The split and shares that the scenario itself states."""
+    equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
+
+    def shares(value: list[float] | str) -> Array:
+        return equal if isinstance(value, str) else np.array(value, dtype=float)
+
+    return Allocation(
+        split=scenario.workload.split,
+        alpha=shares(scenario.allocation.alpha),
+        beta=shares(scenario.allocation.beta),
+        rho=shares(scenario.allocation.rho),
+    )
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Bytes of one client's transfers: its adapters, and the smashed data of one batch."""
+
+    adapters: int
+    smashed: int
+    gradient: int
+
+
+Sizing = Callable[[Scenario, SplitProfile, int], Transfers]
+"""How the bytes of a round at a split point are counted."""
+
+
+def payload_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
+    """Tensors alone, as the paper counts."""
+    values = scenario.workload.batch_size * profile.smashed_bytes[split - 1] // FLOAT32_BYTES
+    smashed = tensor_bytes(values, scenario.workload.wire_dtype)
+    return Transfers(profile.adapter_bytes[split - 1], smashed, smashed)
+
+
+def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
+    """What the links are charged: headers, labels, the transport, and the frames around it all.
+
+    Where `emulation.rate_counts` is `payload`, frames cost nothing and only the stream counts. With
+    a connection for each transfer, what its sender sends to open it counts, too.
+    """
+    payload = payload_bytes(scenario, profile, split)
+    names = profile.adapter_header_bytes[split - 1]
+    labels = scenario.workload.batch_size * wire.LABEL_BYTES
+    return Transfers(
+        adapters=transfer_bytes(scenario.emulation, names, payload.adapters),
+        smashed=transfer_bytes(scenario.emulation, labels, payload.smashed),
+        gradient=transfer_bytes(scenario.emulation, 0, payload.gradient),
+    )
+
+
+def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundSizes:
+    """What nodes are told about the frames of a round at a split point."""
+    payload = payload_bytes(scenario, profile, split)
+    return RoundSizes(
+        adapters=payload.adapters,
+        adapters_header=profile.adapter_header_bytes[split - 1],
+        smashed=payload.smashed,
+        labels=scenario.workload.batch_size,
+        batches=scenario.workload.local_iterations,
+    )
+
+
+def transfer_bytes(choices: Emulation, extra_bytes: int, payload_bytes: int) -> int:
+    """What a link is charged for a frame with that much beside its header."""
+    on_link = Framing(choices.mtu).on_link if choices.rate_counts == "frame" else int
+    head = wire.HEADER_BYTES + extra_bytes
+    opening = 0
+    if choices.connection == "per-transfer":
+        head += GREETING_BYTES
+        if choices.rate_counts == "frame":
+            opening += Framing(choices.mtu).opening()
+        if choices.transport == "tls":
+            opening += sum(map(on_link, client_flights_bytes()))
+    message = head + payload_bytes
+    if choices.transport == "tls":
+        message += record_overhead_bytes(head, payload_bytes)
+    elif choices.transport == "grpc":
+        message = grpc_bytes(message)
+    return opening + on_link(message)
+
+
+def plan_round(
+    scenario: Scenario,
+    profile: SplitProfile,
+    allocation: Allocation,
+    sizing: Sizing = payload_bytes,
+) -> RoundPlan:
+    """The plan of one round (durations by the paper's eqs. of steps 2, 4, 5 and 7).
+
+    Args:
+        scenario: Where speeds, batch size and iterations come from.
+        profile: Costs of each split.
+        allocation: The round's decision.
+        sizing: How bytes are counted.
+    """
+    clients, iterations = scenario.uavs.count, scenario.workload.local_iterations
+    batch, ratio = scenario.workload.batch_size, scenario.workload.backward_ratio
+    at = allocation.split - 1
+    forward_s = batch * profile.client_forward_flops[at] / scenario.uavs.compute_flops
+    server_s = (
+        batch * (1 + ratio) * profile.server_forward_flops[at] / scenario.base_station.compute_flops
+    )
+    share = allocation.alpha if scenario.scheme.server_compute == "parallel" else np.ones(clients)
+    transfers = sizing(scenario, profile, allocation.split)
+    shape = (clients, iterations)
+    return RoundPlan(
+        paradigm=scenario.scheme,
+        allocation=allocation,
+        cf_s=np.full(shape, forward_s),
+        cb_s=np.full(shape, ratio * forward_s),
+        s_s=np.repeat((server_s / share)[:, None], iterations, axis=1),
+        sm_bytes=np.full(clients, transfers.adapters, dtype=np.int64),
+        ca_bytes=np.full(shape, transfers.smashed, dtype=np.int64),
+        sg_bytes=np.full(shape, transfers.gradient, dtype=np.int64),
+        cm_bytes=np.full(clients, transfers.adapters, dtype=np.int64),
+        backward_ratio=ratio,
+        compute_power_w=scenario.uavs.compute_power_w,
+        energy_weight=scenario.objective.energy_weight,
+    )

@@ -1,0 +1,51 @@
+"""Shannon rates of every slot, for the links of the emulated network."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from orchestrator.prediction.plan import Array, Radio, RoundPlan
+
+
+def _shannon(hz: Array | float, power_w: Array | float, gain: Array, noise: float) -> Array:
+    band, power = np.atleast_1d(hz)[:, None], np.atleast_1d(power_w)[:, None]
+    rate: Array = band * np.log2(1 + power * gain / (band * noise))
+    return rate
+
+
+def uplink_bps(radio: Radio, beta: Array, gain: Array) -> Array:
+    """R_U, eq. (rate_uplink): each client in its share of the band. Gain and result [K, S]."""
+    return _shannon(beta * radio.uplink_hz, radio.uplink_power_w, gain, radio.noise_w_per_hz)
+
+
+def broadcast_bps(radio: Radio, gain: Array) -> Array:
+    """R_D, eq. (rate_downlink_broadcast): all of the band and power. Gain and result [K, S]."""
+    return _shannon(radio.downlink_hz, radio.downlink_power_w, gain, radio.noise_w_per_hz)
+
+
+def dedicated_bps(radio: Radio, beta: Array, rho: Array, gain: Array) -> Array:
+    """R'_D, eq. (rate_downlink): shares β of band and ρ of power. Gain and result [K, S]."""
+    power_w = rho * radio.downlink_power_w
+    return _shannon(beta * radio.downlink_hz, power_w, gain, radio.noise_w_per_hz)
+
+
+class LinkRates(NamedTuple):
+    """Rates of a round's links in bit/s, each [K, S]."""
+
+    uplink: Array
+    broadcast: Array
+    gradient: Array
+    """The downlink once the broadcast is over: shared out, or all of it in turns."""
+
+
+def link_rates(plan: RoundPlan, radio: Radio, gain: Array) -> LinkRates:
+    """What the links of a round carry under its allocation; gain [K, S]."""
+    shares = plan.allocation
+    broadcast = broadcast_bps(radio, gain)
+    return LinkRates(
+        uplink_bps(radio, shares.beta, gain),
+        broadcast,
+        broadcast
+        if plan.paradigm.gradient_transmission == "sequential"
+        else dedicated_bps(radio, shares.beta, shares.rho, gain),
+    )

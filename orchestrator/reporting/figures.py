@@ -1,0 +1,210 @@
+"""The paper's figures, drawn: a comparison of paradigms over one quantity, and timelines."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from orchestrator.reporting.report import STEP_COLOURS, paradigm_title
+from testbed.core.paradigm import paradigm
+from testbed.core.timeline import STEPS, Round, Timeline
+
+WIDTH_IN = 3.5
+"""A column of a two-column paper."""
+
+STYLE: dict[Any, Any] = {
+    "font.family": "STIXGeneral",
+    "mathtext.fontset": "stix",
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 0.9,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "pdf.fonttype": 42,  # TrueType, embedded: what publishers' checks ask for
+    "savefig.dpi": 300,
+}
+"""A paper's fonts and lines."""
+
+STYLES = {
+    "cpsfl": ("#d55e00", "-", "o"),
+    "cpsfl-no-at": ("#d55e00", "--", "v"),
+    "cpsfl-no-ps": ("#d55e00", ":", "s"),
+    "pipesfl": ("#0072b2", "-", "o"),
+    "pipesfl-no-at": ("#0072b2", "--", "v"),
+    "pipesfl-no-ps": ("#0072b2", ":", "s"),
+    "sfl-pp": ("#009e73", "-", "D"),
+}
+"""Colour, line and marker of each paradigm; colours tell apart under colour blindness."""
+
+
+COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKERS = "osD^v<>"
+
+
+def style(axis: str | None, value: str, number: int) -> tuple[str, str, str]:
+    """Colour, line and marker of a line: a paradigm's own, else by its number."""
+    if axis == "paradigm" and value in STYLES:
+        return STYLES[value]
+    lines = ("-", "--", ":")
+    turn, place = divmod(number, len(COLOURS))
+    return COLOURS[place], lines[turn % len(lines)], MARKERS[place]
+
+
+def comparison(table: pd.DataFrame, x_label: str) -> Figure:
+    """Average per-round latency over x, a line a paradigm.
+
+    Args:
+        table: Columns x, paradigm, latency_s, latency_ci95_s (half the interval's width).
+        x_label: The quantity on the x axis.
+    """
+    known = table[table["paradigm"].isin(list(STYLES))]
+    return lines(
+        known.rename(columns={"latency_s": "y", "latency_ci95_s": "y_ci95"}),
+        x="x",
+        lines="paradigm",
+        x_label=x_label,
+        y_label="Average per-round latency (s)",
+    )
+
+
+def lines(table: pd.DataFrame, *, x: str, lines: str | None, x_label: str, y_label: str) -> Figure:
+    """A quantity over an axis with its intervals, a line for each value of another axis.
+
+    Args:
+        table: The columns `x` and `lines`, y, y_ci95 (half the interval's width).
+        x: Column of the axis that runs along the figure: numbers, or names of equal distance.
+        lines: Column that tells the lines apart; None: one line.
+        x_label: The quantity on the x axis.
+        y_label: The quantity on the y axis.
+    """
+    scale = mpl.rcParams["font.size"] / 10
+    figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
+    axes = figure.add_subplot()
+    places = table[x].drop_duplicates().tolist()
+    numeric = all(isinstance(place, (int, float)) for place in places)
+    values = table[lines].drop_duplicates().tolist() if lines else [""]
+    ordered = [v for v in STYLES if v in values] if lines == "paradigm" else []
+    ordered += [value for value in values if value not in ordered]
+    for number, value in enumerate(ordered):
+        rows = table[table[lines] == value] if lines else table
+        colour, line, marker = style(lines, str(value), number)
+        axes.errorbar(
+            rows[x] if numeric else [places.index(place) for place in rows[x]],
+            rows["y"],
+            yerr=rows["y_ci95"],
+            label=paradigm_title(str(value)) if lines == "paradigm" else str(value),
+            color=colour,
+            linestyle=line,
+            marker=marker,
+            markersize=4 * scale,
+            markerfacecolor="white",
+            capsize=2 * scale,
+        )
+    axes.set(xlabel=x_label, ylabel=y_label)
+    if not numeric:
+        axes.set_xticks(range(len(places)), [str(place) for place in places])
+    elif len(places) <= 10:
+        axes.set_xticks(sorted(places))
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    if lines:
+        axes.legend(ncols=2, frameon=False)
+    return figure
+
+
+def errors(table: pd.DataFrame) -> Figure:
+    """How far measured rounds are from their predictions, a row a point.
+
+    Args:
+        table: Columns predicted_error and predicted_wire_error, fractions.
+    """
+    figure = Figure(figsize=(WIDTH_IN, 0.9 + 0.12 * min(len(table), 40)), layout="constrained")
+    axes = figure.add_subplot()
+    rows = table.head(40).iloc[::-1]
+    for column, label, colour in (
+        ("predicted_error", "payload only", "#0072b2"),
+        ("predicted_wire_error", "with frames", "#d55e00"),
+    ):
+        axes.plot(
+            100 * rows[column], range(len(rows)), "o", markersize=3, color=colour, label=label
+        )
+    axes.axvline(0, color="black", linewidth=0.6)
+    axes.set(xlabel="Measured above predicted (%)", ylabel="Emulated point", yticks=[])
+    axes.grid(alpha=0.3, axis="x")
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
+    return figure
+
+
+def timelines(timeline: Timeline) -> Figure:
+    """Rounds above each other under their paradigms' names: see `gantts`."""
+    return gantts(
+        [
+            (f"{paradigm(round_.paradigm).title}: {round_.latency_s:.2f} s", round_)
+            for round_ in timeline
+        ]
+    )
+
+
+def gantts(rounds: Sequence[tuple[str, Round]]) -> Figure:
+    """Rounds above each other under those titles, a row a client, a colour a step."""
+    figure = Figure(figsize=(7, 2.2 * len(rounds)), layout="constrained")
+    longest_s = max(round_.latency_s for _, round_ in rounds)
+    panels = figure.subplots(len(rounds), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (title, round_) in zip(panels, rounds, strict=True):
+        for step, name in enumerate(STEPS):
+            rows = round_.spans[round_.spans["step"] == step]
+            axes.barh(
+                rows["client"],
+                rows["end_s"] - rows["start_s"],
+                left=rows["start_s"] - round_.start_s,
+                color=STEP_COLOURS[name],
+                height=0.8,
+            )
+        axes.axvline(round_.latency_s, color="black", linewidth=0.8)
+        axes.set_ylabel("Client")
+        axes.set_yticks(range(1, int(round_.spans["client"].max()) + 1))
+        axes.tick_params(axis="y", labelsize=6)
+        axes.invert_yaxis()
+        axes.set_title(title, fontsize=9)
+    panels[-1].set_xlabel("Time (s)")
+    panels[-1].set_xlim(0, 1.02 * longest_s)
+    figure.legend(
+        handles=[Patch(color=STEP_COLOURS[name], label=name) for name in STEPS],
+        loc="outside lower center",
+        ncols=len(STEPS),
+        fontsize=7,
+    )
+    return figure
+
+
+def over_delay(lines: Mapping[str, pd.DataFrame]) -> Figure:
+    """Latency over the one-way delay of the links, a line each; columns delay_ms and mean_s."""
+    figure = Figure(figsize=(5.2, 3.8), layout="constrained")
+    axes = figure.add_subplot()
+    for name, table in lines.items():
+        colour, line, marker = STYLES.get(name, ("#6b7280", "-", "o"))
+        axes.plot(
+            table["delay_ms"],
+            table["mean_s"],
+            label=paradigm(name).title,
+            color=colour,
+            linestyle=line,
+            marker=marker,
+            markersize=4,
+            markerfacecolor="white",
+        )
+    axes.set_xlabel("One-way delay of a link (ms)")
+    axes.set_ylabel("Round latency (s)")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+    return figure

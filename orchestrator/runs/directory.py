@@ -1,0 +1,201 @@
+"""The folder of a run: filled aside, seen when it is whole, found again when the run was killed.
+
+A run with `--out DIR` fills `.DIR.part` beside it and renames it in the end. While it lives it
+holds a lock on the file `lock` in there; the kernel lets go of it whatever ends the process. So a
+part that is not locked is what a killed run left: `--resume` goes on with it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from orchestrator.emulation.checkpoint import FOLDER, Checkpoint
+from testbed.system.files import write_json
+from orchestrator.reporting.report import write_report
+from orchestrator.scenario.schema import Scenario, validate
+from testbed.core.errors import InputError
+
+MANIFEST = "manifest.json"
+SCENARIO = "scenario.json"
+LOCK = "lock"
+
+
+def part_of(out: Path) -> Path:
+    """The folder that a run with that `--out` fills."""
+    return out.parent / f".{out.name}.part"
+
+
+def abandoned(parent: Path) -> list[Path]:
+    """Folders in `parent` that were left by killed runs: no process is filling them."""
+    parts = (path for path in parent.glob(".*.part") if (path / LOCK).is_file())
+    return [part for part in parts if not is_locked(part)]
+
+
+def is_locked(part: Path) -> bool:
+    """Whether a live run is filling the folder."""
+    try:
+        with (part / LOCK).open("rb+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+@contextlib.contextmanager
+def run_folder(
+    out: Path | None, scenario: Scenario, *, overwrite: bool = False, resume: bool = False
+) -> Iterator[Path]:
+    """A folder to fill: becomes `out`, with a report, when the context ends and it holds a run.
+
+    Args:
+        out: The run directory; None: nothing is kept.
+        scenario: What is run.
+        overwrite: Whether `out` may hold an earlier run, which the new one replaces in the end.
+        resume: Whether to go on with what a killed or failed run of the scenario has left.
+
+    Raises:
+        InputError: `out` is taken, or the run to go on with is complete or of another scenario.
+    """
+    if out is None:
+        if resume:
+            raise InputError("--resume: needs --out, the directory to go on with")
+        with tempfile.TemporaryDirectory(prefix="testbed-run-") as temporary:
+            yield Path(temporary)
+        return
+    if resume and overwrite:
+        raise InputError("--resume: does not go together with --overwrite")
+    part = part_of(out)
+    if resume:
+        _find(out, part, scenario)
+    else:
+        _check_free(out, overwrite)
+    with _locked(out, part):
+        if not resume:
+            _clear(out, part, overwrite)
+        write_json(part / SCENARIO, scenario.model_dump(mode="json"))
+        try:
+            yield part
+        finally:
+            _settle(out, part)
+
+
+def _find(out: Path, part: Path, scenario: Scenario) -> None:
+    """See that there is something to go on with, or nothing yet; put a failed run aside again."""
+    if out.exists():
+        if _json(out / MANIFEST).get("status") != "failed":
+            raise InputError(f"--resume: {out} holds no run that failed or was killed")
+        if part.exists():
+            raise InputError(f"--resume: both {out} and {part} are there; remove one of them")
+        _check_same(out, scenario)
+        out.rename(part)
+    elif part.exists():
+        if is_locked(part):
+            raise InputError(f"--out: {out} is being written by another run")
+        _check_same(part, scenario)
+
+
+def _check_same(folder: Path, scenario: Scenario) -> None:
+    """Refuse to go on with another scenario.
+
+    Raises:
+        InputError: Names a key that differs.
+    """
+    path = folder / SCENARIO
+    if not path.is_file():
+        return  # killed before it had begun
+    # Through the model: a run stays the same when scenarios gain keys.
+    began = validate(_json(path), str(path)).model_dump(mode="json")
+    now = scenario.model_dump(mode="json")
+    if now["emulation"]["dilation"] == "auto":
+        began["emulation"]["dilation"] = "auto"  # where it has been chosen, it stands there
+    if (difference := first_difference(began, now)) is not None:
+        key, before, after = difference
+        raise InputError(f"--resume: {key} was {before!r} when the run began, and is {after!r} now")
+
+
+def first_difference(left: Any, right: Any, key: str = "") -> tuple[str, Any, Any] | None:
+    """The dotted key of the first value in which two trees differ, and both values."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        for name in left | right:
+            below = f"{key}.{name}" if key else str(name)
+            if found := first_difference(left.get(name), right.get(name), below):
+                return found
+        return None
+    return None if left == right else (key, left, right)
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    if out.exists() and not (overwrite and (out / MANIFEST).is_file()):
+        remedy = "or pass --overwrite" if (out / MANIFEST).is_file() else "it holds no run"
+        raise InputError(f"--out: {out} exists already; choose another name, {remedy}")
+
+
+@contextlib.contextmanager
+def _locked(out: Path, part: Path) -> Iterator[None]:
+    """Hold the part's lock.
+
+    Raises:
+        InputError: Another run holds it, or the folder cannot be written.
+    """
+    try:
+        part.mkdir(parents=True, exist_ok=True)
+        lock = (part / LOCK).open("wb")
+    except OSError as error:
+        raise InputError(f"--out: {out.parent} cannot be written ({error.strerror})") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another run may have ended, and taken this file away, since it was opened.
+            same = os.path.samestat(os.fstat(lock.fileno()), (part / LOCK).stat())
+        except (BlockingIOError, FileNotFoundError):
+            same = False
+        if not same:
+            raise InputError(f"--out: {out} is being written by another run")
+        yield
+
+
+def _clear(out: Path, part: Path, overwrite: bool) -> None:
+    """Empty a part that was left, unless it holds rounds that nobody said may go."""
+    if (rounds := Checkpoint(part).rounds) and not overwrite:
+        raise InputError(
+            f"--out: a run of {out} was killed after {rounds} rounds; "
+            "--resume goes on with it, --overwrite drops it"
+        )
+    for path in part.iterdir():
+        if path.name != LOCK:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _settle(out: Path, part: Path) -> None:
+    """Rename the part if it holds a run; else remove it, unless there are rounds to go on with.
+
+    A run that failed has a report, too.
+    """
+    status = _json(part / MANIFEST).get("status")
+    if status is None:
+        if not Checkpoint(part).rounds:
+            shutil.rmtree(part)
+        return
+    if status == "complete":
+        shutil.rmtree(part / FOLDER, ignore_errors=True)
+    if out.exists():
+        shutil.rmtree(out)
+    part.rename(out)
+    (out / LOCK).unlink()
+    write_report(out)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return tree if isinstance(tree, dict) else {}

@@ -1,0 +1,202 @@
+"""`testbed run`: emulate, compare, and keep it all in a run directory."""
+
+import contextlib
+import json
+import sys
+from dataclasses import asdict, fields
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.emulation.checkpoint import Checkpoint
+from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
+from orchestrator.emulation.dilation import settle
+from orchestrator.emulation.session import Progress, emulate
+from orchestrator.emulation.record import Emulation
+from testbed.system.files import write_json, write_whole
+from orchestrator.emulation.learning import passes_in_short, whole_table
+from orchestrator.reporting.live import Live
+from orchestrator.runs.manifest import manifest, now
+from orchestrator.prediction.rounds import Decide
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.runs.directory import MANIFEST
+from orchestrator.scenario.schema import Scenario
+from orchestrator.emulation.validity import to_json, validity
+from testbed.host.doctor import has_netem
+from testbed.core.errors import InputError
+from testbed.core.timeline import Loss, Timeline
+
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
+
+def run(
+    scenario: Scenario,
+    source: ChannelSource,
+    folder: Path,
+    *,
+    decide: Decide | None = None,
+    capture: Literal["frames", "headers"] | None = None,
+    keep: bool = False,
+    progress: Progress = lambda text, done, total: None,
+    live: Live | None = None,
+) -> Emulation:
+    """Emulate the scenario and write its run directory into `folder`.
+
+    A run that fails keeps what it measured until then; its manifest says so.
+
+    Args:
+        scenario: What to emulate.
+        source: Channels.
+        folder: See `orchestrator.runs.directory`.
+        decide: Who allocates; left out: the scenario's own split and shares.
+        keep: Whether to go on from a checkpoint in `folder`, and to leave one after each round.
+        progress: Told how far the run is.
+
+    Raises:
+        InputError: This machine cannot run the scenario as it is.
+        RunError: The run failed; nothing of it is left running.
+    """
+    check_kernel(scenario)
+    profile = profile_of(scenario)
+    if scenario.emulation.dilation == "auto":
+        progress("choosing the dilation", 0, 1)
+    scenario, speeds, tried = settle(scenario, source, profile)
+    for foreseen in tried:
+        print(f"testbed: {foreseen}", file=sys.stderr)
+    about = manifest(scenario, _data(scenario))
+    if tried:
+        about["dilation_foreseen"] = {
+            "speeds": speeds and asdict(speeds),
+            "tried": [asdict(foreseen) for foreseen in tried],
+        }
+    checkpoint = Checkpoint(folder) if keep else None
+    if checkpoint is not None:
+        about["sessions"] = checkpoint.sessions(about)
+        about["started"] = about["sessions"][0]["started"]
+    done: Emulation | None = None
+    try:
+        rounds = emulate(
+            scenario,
+            source,
+            profile,
+            folder,
+            decide=decide,
+            capture=capture,
+            checkpoint=checkpoint,
+            progress=progress,
+            live=live,
+        )
+        with contextlib.closing(rounds):
+            for state in rounds:
+                done = state
+                if checkpoint is not None:
+                    checkpoint.save(done)
+        about["status"] = "complete"
+    except BaseException as error:
+        about["failure"] = str(error) or type(error).__name__
+        raise
+    finally:
+        about["finished"] = now()
+        if done is not None and done.measured:
+            done.checks = validity(done)
+            about["valid"] = done.valid
+            about["validity"] = to_json(done.checks)
+            if done.calibration is not None:
+                short = calibration_in_short(done.calibration)
+                about["calibration"] = short.to_dict("records")
+            about["server_passes"] = passes_in_short(done.passes)
+            write_run(done, folder)
+            write_json(folder / MANIFEST, about)
+    assert done is not None
+    return done
+
+
+def _data(scenario: Scenario) -> str:
+    """What the clients train on, in words."""
+    if scenario.workload.compute == "none":
+        return "none: zeros of the same size"
+    if scenario.workload.data.source == "synthetic":
+        return f"synthetic images, seed {scenario.seed}"
+    return scenario.workload.data.source
+
+
+def check_kernel(scenario: Scenario) -> None:
+    """Refuse what this kernel cannot do.
+
+    Raises:
+        InputError: Names the field and what there is.
+    """
+    if scenario.emulation.one_way_delay_s and not has_netem():
+        raise InputError(
+            "emulation.one_way_delay_s: this kernel has no netem (the module sch_netem), "
+            "so its links have no delay of their own; see `testbed doctor`"
+        )
+    name = scenario.emulation.congestion_control
+    available = AVAILABLE.read_text().split()
+    if name not in available:
+        raise InputError(
+            f"emulation.congestion_control: this kernel has {', '.join(available)}, not {name!r}"
+        )
+
+
+def write_run(done: Emulation, folder: Path) -> None:
+    """Write everything but the manifest of a run directory."""
+    # A run that failed within a round has predictions of it, but no measurement.
+    count = len(done.measured)
+    timelines = {
+        "predicted": Timeline(done.predicted[:count]),
+        "predicted_wire": Timeline(done.predicted_wire[:count]),
+        "measured": Timeline(done.measured),
+    }
+    tables = {name: timeline.frame() for name, timeline in timelines.items()}
+    tables["rounds"] = pd.concat(
+        [
+            timeline.summary().assign(kind=name, decision_s=done.decision_s[:count])
+            for name, timeline in timelines.items()
+        ]
+    )
+    tables["lost"] = pd.DataFrame(
+        [
+            {"kind": name, "round": round_.index, **asdict(loss)}
+            for name, timeline in timelines.items()
+            for round_ in timeline
+            for loss in round_.lost
+        ],
+        columns=["kind", "round", *(field.name for field in fields(Loss))],
+    )
+    tables["rates"] = pd.concat(done.rates)
+    tables["transfers"] = pd.concat(done.transfers)
+    tables["injector"] = pd.concat(done.injector)
+    if done.calibration is not None:
+        tables["calibration"] = done.calibration
+    tables["learning"] = whole_table(done.learning)
+    tables["accounts"] = pd.concat(done.accounts)
+    tables["waterfall"] = pd.DataFrame(
+        [
+            (round_.index, part, seconds)
+            for round_, parts in zip(done.measured, done.waterfalls, strict=True)
+            for part, seconds in parts.items()
+        ],
+        columns=["round", "part", "seconds"],
+    )
+    tables["budget"] = pd.DataFrame(
+        [
+            (budget.round, part, seconds)
+            for budget in done.budgets
+            for part, seconds in budget.seconds.items()
+        ],
+        columns=["round", "part", "seconds"],
+    )
+    tables["budget_steps"] = pd.concat(
+        budget.steps.melt(KEYS, list(PARTS), "part", "seconds") for budget in done.budgets
+    )
+    for name, table in tables.items():
+        write_whole(folder / f"{name}.parquet", partial(table.to_parquet, index=False))
+    if done.state:
+        write_whole(folder / "adapters.safetensors", lambda path: path.write_bytes(done.state))
+    done.channel.save(folder / "trace.npz")
+    text = json.dumps(done.scenario.model_dump(mode="json"), indent=1)
+    write_whole(folder / "scenario.json", lambda p: p.write_text(text + "\n", encoding="utf-8"))

@@ -1,0 +1,74 @@
+"""The reference of every scenario key, written from the models that validate them.
+
+``python -m orchestrator.scenario.reference > docs/scenario.md``
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from orchestrator.scenario.schema import Scenario, Section
+
+HEAD = """# Scenario keys
+
+Written by `python -m orchestrator.scenario.reference` from the models that validate scenarios. Any
+key can
+be set on the command line with `--set dotted.key=value`. Units are in the names: `_s` seconds, `_m`
+metres, `_w` watts, `_hz` hertz, `_flops` FLOP/s (of a split's costs: FLOP).
+
+| key | default | what it is |
+|---|---|---|
+"""
+
+
+def reference() -> str:
+    """The reference as Markdown."""
+    rows = [f"| `{key}` | {default} | {what} |" for key, default, what in _keys(Scenario, "")]
+    return HEAD + "\n".join(rows) + "\n"
+
+
+def _keys(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for name, field in section.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield from _keys(inner, f"{prefix}{name}.")
+            continue
+        yield f"{prefix}{name}", _default(field), _what(field)
+        mark = "[]" if get_origin(inner) is list else ""
+        for section in _sections(inner):
+            yield from _keys(section, f"{prefix}{name}{mark}.")
+
+
+def _sections(annotation: Any) -> Iterator[type[Section]]:
+    """The sections that a field may hold beside, or inside of, other things."""
+    for part in get_args(annotation):
+        if isinstance(part, type) and issubclass(part, Section):
+            yield part
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "(required)"
+    value = field.default
+    return "none" if value is None else f"`{json.dumps(value)}`"
+
+
+def _what(field: FieldInfo) -> str:
+    parts = [" ".join((field.description or "").split())]
+    choices = _choices(field.annotation)
+    if choices:
+        parts.append("One of " + ", ".join(f"`{choice}`" for choice in choices) + ".")
+    return " ".join(part for part in parts if part).replace("|", "\\|")
+
+
+def _choices(annotation: Any) -> list[str]:
+    text = str(annotation)
+    return re.findall(r"'([^']*)'", text) if "Literal[" in text else []
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,757 @@
+"""Scenario files: validated at the door, plain data inside.
+
+Every key carries its unit in its name. `load` reads a YAML file, applies ``key=value`` overrides
+and answers with a `Scenario` or with one line that names the field.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from testbed.core import plugins
+from testbed.core.errors import InputError
+from testbed.core.paradigm import Paradigm, paradigm
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
+
+MOST_BYTES = 4_000_000
+"""Of a scenario file."""
+MOST_VALUES = 200_000
+"""In a scenario, aliases unfolded."""
+STAGES = 4
+"""A Swin has four stages; the split point u puts the first u on the client."""
+
+GAUSS_MARKOV = "gauss-markov"
+POLICIES = ("fixed", "equal", "static", "planner", "agent")
+
+
+def _shares(value: list[float]) -> list[float]:
+    if abs(sum(value) - 1) > 1e-6:
+        raise ValueError(f"must sum to 1, not {sum(value):.6g}")
+    return value
+
+
+Shares = Literal["equal"] | Annotated[list[Positive], AfterValidator(_shares)]
+"""Fractions of a resource, one a client; `equal` is 1/K each."""
+
+
+@contextmanager
+def _within(section: str) -> Iterator[None]:
+    """Hand a refusal to pydantic, which puts the section's name before it."""
+    try:
+        yield
+    except InputError as error:
+        raise ValueError(str(error).removeprefix(section).lstrip(".: ")) from None
+
+
+class Section(BaseModel):
+    """Part of a scenario; unknown keys are refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class BaseStation(Section):
+    """The base station: the server of split learning."""
+
+    position_m: tuple[Finite, Finite, Finite] = (0.0, 0.0, 30.0)
+    """x, y, z; the rings lie around x, y."""
+    tx_power_w: Positive = 40.0
+    """All of the transmit power, P_S."""
+    compute_flops: Positive = 195e12
+    """Computing speed κ_S f_S, in FLOP/s."""
+    device: Device = "cpu"
+    """Where the emulated server really computes: `cpu`, `cuda` or `cuda:N`."""
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Threads of this machine with which the emulated server computes."""
+
+
+class Uavs(Section):
+    """The UAVs: K is the number of transmit powers."""
+
+    tx_power_w: list[Positive] = Field(min_length=1)
+    """Transmit power of each UAV, p_k; their number is K."""
+    height_m: Annotated[float, Field(gt=10, le=300)] = 20.0
+    """RMa-AV holds for 10 m < h <= 300 m."""
+    rings_m: list[tuple[NotNegative, Positive]] = Field(
+        default=[(100.0, 550.0), (550.0, 820.0), (820.0, 1000.0)], min_length=1
+    )
+    """Inner and outer radius of each ring around the base station."""
+    ring: list[Annotated[int, Field(ge=1)]] | None = None
+    """The ring of each UAV, from 1; left out: spread evenly, the remainder in the last ring."""
+    compute_flops: Positive = 2.5e12
+    """Computing speed κ_k f_k, in FLOP/s."""
+    compute_power_w: NotNegative = 16.0
+    """Power while computing, ω f³."""
+    device: Device = "cpu"
+    """Where the emulated UAVs really compute: `cpu`, `cuda` or `cuda:N`."""
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Threads of this machine with which each emulated UAV computes."""
+
+    @field_validator("rings_m")
+    @classmethod
+    def _rings_open(cls, rings: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        for inner, outer in rings:
+            if inner >= outer:
+                raise ValueError(f"inner radius {inner:g} must be below the outer one {outer:g}")
+            if outer - inner < 1:
+                raise ValueError(f"a ring must be 1 m wide or more, not {outer - inner:g} m")
+            if outer > 10_000:
+                raise ValueError("RMa-AV holds up to 10000 m")
+        return rings
+
+    @model_validator(mode="after")
+    def _ring_known(self) -> "Uavs":
+        if self.ring is not None:
+            if len(self.ring) != len(self.tx_power_w):
+                raise ValueError(
+                    f"ring: must have one entry a UAV: {len(self.tx_power_w)}, not {len(self.ring)}"
+                )
+            if max(self.ring) > len(self.rings_m):
+                raise ValueError(f"ring: there are only {len(self.rings_m)} rings")
+        return self
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return len(self.tx_power_w)
+
+    @property
+    def ring_m(self) -> list[tuple[float, float]]:
+        """Inner and outer radius for each UAV."""
+        if self.ring is not None:
+            return [self.rings_m[index - 1] for index in self.ring]
+        each, rings = self.count // len(self.rings_m), len(self.rings_m)
+        return [
+            self.rings_m[min(k // each, rings - 1) if each else rings - 1]
+            for k in range(self.count)
+        ]
+
+
+class Mobility(Section):
+    """How the UAVs fly: Gauss–Markov inside the ring, mirrored at its edges, or a plugin's way."""
+
+    model: str = GAUSS_MARKOV
+    """`gauss-markov`, or one that a package registers as `testbed.mobility`: docs/plugins.md."""
+    parameters: dict[str, JsonValue] = {}
+    """Of a model from a package; those of `gauss-markov` follow."""
+    speed_m_s: tuple[NotNegative, NotNegative] = (0.1, 4.0)
+    """Lowest and highest speed; the speed is clipped to it."""
+    mean_speed_m_s: NotNegative = 2.0
+    """Speed to which the process returns."""
+    speed_deviation_m_s: NotNegative = 1.0
+    """Standard deviation of the speed before it is clipped."""
+    heading_deviation_rad: NotNegative = 0.5
+    """Standard deviation of the heading around its mean."""
+    memory: Annotated[float, Field(ge=0, le=1)] = 0.85
+    """Gauss–Markov memory level: 1 keeps speed and heading, 0 forgets them at each update."""
+    update_s: Annotated[float, Field(ge=1e-3, allow_inf_nan=False)] = 1.0
+    """Time between two updates of speed and heading, or of a package's model."""
+
+    @model_validator(mode="after")
+    def _model_known(self) -> "Mobility":
+        if self.model == GAUSS_MARKOV:
+            if self.parameters:
+                raise ValueError(
+                    f"parameters: {GAUSS_MARKOV!r} has none; its keys are mobility's own"
+                )
+            return self
+        known = plugins.registered(plugins.MOBILITY)
+        if self.model not in known:
+            choices = ", ".join([GAUSS_MARKOV, *known])
+            raise ValueError(f"model: {self.model!r} is not one of {choices}")
+        for name, field in Mobility.model_fields.items():
+            own = name in {"model", "parameters", "update_s"}
+            if not own and getattr(self, name) != field.default:
+                raise ValueError(f"{name}: belongs to {GAUSS_MARKOV!r}, not to {self.model!r}")
+        with _within("mobility"):
+            function = plugins.load(plugins.MOBILITY, self.model)
+            plugins.check_parameters(self.model, function, self.parameters, "mobility.parameters")
+        return self
+
+    @model_validator(mode="after")
+    def _speed_order(self) -> "Mobility":
+        low, high = self.speed_m_s
+        if not low <= self.mean_speed_m_s <= high:
+            raise ValueError(f"mean_speed_m_s: must lie in speed_m_s, {low:g} to {high:g}")
+        return self
+
+
+class Radio(Section):
+    """The air interface: FDMA up; down shared or dedicated, as the paradigm says."""
+
+    carrier_hz: Annotated[float, Field(ge=0.5e9, le=30e9)] = 2.0e9
+    """Carrier frequency, f_c."""
+    uplink_bandwidth_hz: Positive = 20e6
+    """W_U, cut among the UAVs by `allocation.beta`."""
+    downlink_bandwidth_hz: Positive = 20e6
+    """W_D."""
+    noise_dbm_per_mhz: Finite = -114.0
+    """Noise power spectral density, N0."""
+    line_of_sight: Literal["always", "probability", "never"] = "always"
+    """RMa-AV LOS only; by TR 36.777's LOS probability; or NLOS only."""
+    shadow_fading: bool = False
+    """Log-normal shadow fading of TR 36.777."""
+
+
+class Profile(Section):
+    """What a split costs, one entry for each u = 1..4; batch-independent, per sample."""
+
+    client_forward_flops: list[NotNegative] = Field(min_length=STAGES, max_length=STAGES)
+    """Forward work of the client on one sample, Ψ_CF."""
+    server_forward_flops: list[NotNegative] = Field(min_length=STAGES, max_length=STAGES)
+    """Forward work of the server on one sample, Ψ_SF."""
+    adapter_bytes: list[Annotated[int, Field(gt=0)]] = Field(min_length=STAGES, max_length=STAGES)
+    """Client-side trainable parameters, Γ_M."""
+    smashed_bytes: list[Annotated[int, Field(gt=0)]] = Field(min_length=STAGES, max_length=STAGES)
+    """Smashed data of one sample, Γ_A; its gradient has the same size."""
+    adapter_header_bytes: list[Annotated[int, Field(ge=0)]] = Field(
+        default=[0] * STAGES, min_length=STAGES, max_length=STAGES
+    )
+    """The safetensors header that travels before the adapters."""
+
+
+class Data(Section):
+    """What the clients train on."""
+
+    source: str = "synthetic"
+    """`synthetic`; a folder with CIFAR-100's binary files; or a folder with one folder a class."""
+    samples: Annotated[int, Field(ge=1)] = 2000
+    """Size of the synthetic training set."""
+    partition: Literal["iid", "dirichlet"] = "iid"
+    """How samples are dealt to clients."""
+    concentration: Positive = 0.5
+    """Of the Dirichlet distribution: small is uneven."""
+
+
+class Workload(Section):
+    """What is trained, and how it is split."""
+
+    model: str = Field(default="swin_large_patch4_window7_224", pattern=r"^[a-z0-9_.]+$")
+    """A Swin of timm."""
+    classes: Annotated[int, Field(ge=2, le=100_000)] = 100
+    """Classes of the task."""
+    split: Annotated[int, Field(ge=1, le=STAGES)] = 2
+    """Stages on the client, u."""
+    local_iterations: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Iterations of a round, I."""
+    batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
+    """Samples of a batch, B."""
+    compute: Literal["real", "none"] = "real"
+    """`none` carries the same bytes without torch."""
+    compute_time: Literal["modelled", "measured"] = "modelled"
+    """`modelled`: a step takes what the device profile says; `measured`: what it takes here."""
+    profile: Literal["auto", "counted"] | Profile = "auto"
+    """FLOPs and bytes of each split. `auto`: the paper's table II for its model, else counted."""
+    backward_ratio: Positive = 2.0
+    """Backward over forward work, ς."""
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Rank of the adapters."""
+    lora_alpha: Positive = 8.0
+    """LoRA adds lora_alpha / lora_rank · B A x."""
+    learning_rate: Positive = 1e-3
+    """Of the optimiser, which restarts each round."""
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    """What moves adapters and head; sgd has momentum 0.9."""
+    weight_decay: NotNegative = 0.0
+    """Of the optimiser."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of computing; bfloat16 is autocast, adapters and head stay float32."""
+    wire_dtype: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
+    """Of smashed data and gradients on the links; adapters are always float32."""
+    recompute: bool = False
+    """Whether UAVs recompute activations in the backward pass: less memory, the same numbers."""
+    weights: str | None = None
+    """Frozen weights: none draws them by seed, `pretrained` asks timm's hub, else a safetensors
+    file."""
+    image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
+    """Height and width of the input in pixels; none: the model's own."""
+    wire_error: bool = False
+    """Whether nodes note how far the wire's type changes smashed data and gradients."""
+    data: Data = Data()
+    evaluate_every: Annotated[int, Field(ge=0)] = 0
+    """Rounds between evaluations of the global model on held-out data; there is one before the
+    first round and one after the last; 0: never."""
+    evaluate_samples: Annotated[int, Field(ge=1)] = 500
+    """Most held-out samples of an evaluation."""
+    server_adapters: Literal["per-client", "shared"] = "per-client"
+    """One server-side adapter set a client, averaged; or one that all clients' batches train."""
+    clients_per_pass: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Most clients whose waiting batches the server computes in one pass, where that is measured
+    to be faster. Above 1, the last bits of results depend on who waits with whom."""
+
+    @model_validator(mode="after")
+    def _shared_in_turn(self) -> "Workload":
+        if self.server_adapters == "shared" and self.clients_per_pass > 1:
+            raise ValueError(
+                "clients_per_pass: must be 1 where server_adapters is 'shared', whose batches "
+                "train one set in turn"
+            )
+        return self
+
+
+class AllocationSection(Section):
+    """Who decides split and shares, and the shares where they are fixed."""
+
+    policy: str = "fixed"
+    """`fixed`: the shares below and workload.split; `equal`: 1/K each; `static`: the best one
+    that never changes; `planner`: searched before each round; `agent`: a trained one; or one that
+    a package registers as `testbed.policies`: docs/plugins.md."""
+    parameters: dict[str, JsonValue] = {}
+    """Of a policy from a package."""
+    agent: str | None = None
+    """Folder of the trained agent, for the policy `agent`; see `testbed train`."""
+    alpha: Shares = "equal"
+    """Shares of the server's computing speed (parallel computing)."""
+    beta: Shares = "equal"
+    """Shares of the uplink bandwidth, and of the downlink's under parallel transmission."""
+    rho: Shares = "equal"
+    """Shares of the base station's transmit power (parallel transmission)."""
+
+    @model_validator(mode="after")
+    def _policy_known(self) -> "AllocationSection":
+        if self.policy in POLICIES:
+            if self.parameters:
+                raise ValueError(f"parameters: {self.policy!r} has none")
+            return self
+        known = plugins.registered(plugins.POLICIES)
+        if self.policy not in known:
+            choices = ", ".join([*POLICIES, *known])
+            raise ValueError(f"policy: must be one of {choices}, not {self.policy!r}")
+        with _within("allocation"):
+            function = plugins.load(plugins.POLICIES, self.policy)
+            plugins.check_parameters(
+                self.policy, function, self.parameters, "allocation.parameters"
+            )
+        return self
+
+
+class Objective(Section):
+    """latency + energy_weight · largest client energy."""
+
+    energy_weight: NotNegative = 4.0
+    """λ, in s/J."""
+
+
+class Limits(Section):
+    """What a run may show and still be valid; a run beyond any of these says so."""
+
+    calibration_error: NotNegative = 0.03
+    """Error of the worst link before the run: median over its lowest, middle and highest rate."""
+    injector_lateness_s: NotNegative = 0.005
+    """Rate changes of a slot all done after its boundary, 99th percentile, in real seconds."""
+    exhausted_slots: Annotated[int, Field(ge=0)] = 0
+    """Slots for which the injector had no rates."""
+    dropped_frames: NotNegative = 0.01
+    """Share of a link's frames that its queue dropped."""
+    backlog_bytes: NotNegative = 10_000
+    """Left in a link's queue at the end of a round."""
+    compute_share: NotNegative = 0.02
+    """Overruns of modelled computing, as a share of a round."""
+    injection_share: NotNegative = 0.005
+    """What late rate changes did to a round's latency, as a share of it."""
+    rest_share: NotNegative = 0.02
+    """What the error budget cannot explain, as a share of a round."""
+    transfer_error: NotNegative = 0.03
+    """Error of a transfer against the integral of its link's rates, 95th percentile; without the
+    broadcast, which may ask more of a machine than it can carry and then shows in the rest."""
+    cpu_steal: NotNegative = 0.05
+    """Share of CPU time that went to other guests of the same host."""
+    cpu_others: NotNegative = 0.5
+    """Share of CPU time that programs outside of the run took: the machine is not the run's."""
+    clock_drift_ppm: NotNegative = 200.0
+    """Between the clock that is emulated by and the one that nobody adjusts."""
+
+
+class Emulation(Section):
+    """How the emulated network is run."""
+
+    runtime: Literal["namespace", "docker"] = "namespace"
+    """`namespace`: processes, no root needed; `docker`: containers, needs root."""
+    dilation: Literal["auto"] | Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """Real seconds for an emulated one; slows links and modelled computing alike. `auto`: the
+    smallest factor at which this machine's real computing is foreseen to keep up."""
+    overrun_bound: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """With `auto`: what overruns may be foreseen to change of a round's latency."""
+    congestion_control: str = Field(default="cubic", pattern=r"^[a-z0-9_]+$")
+    """Of every TCP connection; `testbed doctor` lists what the kernel has."""
+    mtu: Annotated[int, Field(ge=576, le=9000)] = 1500
+    """Largest IP packet on the links, in bytes."""
+    transport: Literal["tcp", "tls", "grpc"] = "tcp"
+    """What carries frames: TCP; TLS 1.3 with a certificate authority of the run's own; or gRPC."""
+    connection: Literal["kept", "per-transfer"] = "kept"
+    """One connection a link for the whole run, or one for each transfer, opened by its sender."""
+    nagle: bool = False
+    """Whether TCP holds small segments back until earlier ones are acknowledged."""
+    initial_window: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Segments that TCP sends at first, and after a pause; none: the kernel's own, ten."""
+    one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Delay of each direction of a link in emulated seconds; needs a kernel with netem."""
+    rate_counts: Literal["frame", "payload"] = "frame"
+    """What the channel's rate carries: Ethernet frames, or payload with the headers on top."""
+    calibrate: bool = True
+    """Whether every link is measured at its lowest, middle and highest rate before the run."""
+    docker_image: str = "host"
+    """`host`: this machine's own system, read-only, no build; else the name of an image."""
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _grpc_has_its_own_ways(self) -> "Emulation":
+        if self.transport == "grpc" and self.connection != "kept":
+            raise ValueError("connection: must be 'kept' where transport is 'grpc'")
+        if self.transport == "grpc" and self.nagle:
+            raise ValueError("nagle: must be false where transport is 'grpc'")
+        return self
+
+
+FaultKind = Literal[
+    "uav-crash",
+    "bs-crash",
+    "link-outage",
+    "partition",
+    "slow-node",
+    "corrupt-frame",
+    "duplicate-frame",
+]
+LASTING = ("link-outage", "partition", "slow-node")
+"""Faults that have a duration; the others happen at a moment."""
+
+
+class FaultEvent(Section):
+    """One fault; what each kind does stands in docs/faults.md."""
+
+    kind: FaultKind
+    """What happens."""
+    nodes: list[Annotated[str, Field(pattern=r"^(bs|uav[1-9]\d{0,4})$")]] = []
+    """Whom it hits: `uav1`, `uav2`, …; `bs` for slow-node. A bs-crash needs none."""
+    round: Annotated[int, Field(ge=0)] | None = None
+    """The round (from 0) from whose start `at_s` counts; left out: from the start of the run."""
+    at_s: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+    """When, in emulated seconds; moved to the nearest slot boundary."""
+    duration_s: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    """How long link-outage, partition and slow-node last; left out: to the end of the run."""
+    factor: Annotated[float, Field(ge=1, le=1e6)] = 2.0
+    """How many times as long a slow node computes."""
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> "FaultEvent":
+        of_bs = "bs" in self.nodes
+        if self.kind == "bs-crash":
+            if self.nodes not in ([], ["bs"]):
+                raise ValueError("nodes: a bs-crash hits the base station alone")
+        elif not self.nodes:
+            raise ValueError(f"nodes: is missing; whom does {self.kind} hit?")
+        elif of_bs and self.kind != "slow-node":
+            raise ValueError(f"nodes: {self.kind} hits UAVs, not bs")
+        if self.duration_s is not None and self.kind not in LASTING:
+            raise ValueError(f"duration_s: {self.kind} happens at a moment")
+        return self
+
+
+class RandomFaults(Section):
+    """Faults drawn by seed: moments uniform in `within_s`, each of one UAV."""
+
+    count: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    """How many; left out: drawn from a Poisson distribution, by `rate_per_s`."""
+    rate_per_s: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """Mean number of faults in a second, where `count` is left out."""
+    kinds: list[FaultKind] = Field(default=["link-outage"], min_length=1)
+    """Drawn from these with equal probability."""
+    within_s: Annotated[float, Field(gt=0, le=1e9)] = 60.0
+    """Emulated seconds from the start of the run in which they begin."""
+    duration_s: tuple[Positive, Positive] = (1.0, 5.0)
+    """Shortest and longest duration, of those that last."""
+    factor: tuple[Annotated[float, Field(ge=1, le=1e6)], Annotated[float, Field(ge=1, le=1e6)]] = (
+        2.0,
+        4.0,
+    )
+    """Least and largest factor of slow nodes."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Left out: the scenario's."""
+
+    @model_validator(mode="after")
+    def _ranges_in_order(self) -> "RandomFaults":
+        if self.count is None and not self.rate_per_s:
+            raise ValueError("count: is missing, and so is rate_per_s; how many faults?")
+        for name in ("duration_s", "factor"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name}: {low:g} must not be above {high:g}")
+        return self
+
+
+class Faults(Section):
+    """What goes wrong in the run, and what a round does without a client."""
+
+    events: list[FaultEvent] = []
+    """Faults at given moments."""
+    random: RandomFaults | None = None
+    """Faults at random moments, by seed."""
+    on_loss: Literal["wait", "drop", "abort"] = "wait"
+    """What a round does when a client counts as lost: `wait` for it if it can come back, `drop` it
+    from the round, or `abort` the run."""
+    loss_timeout_s: Positive = 5.0
+    """Emulated seconds of silence after which a client counts as lost."""
+
+    @property
+    def may_slow(self) -> bool:
+        """Whether any node may be slowed."""
+        drawn = [] if self.random is None else self.random.kinds
+        return "slow-node" in [*drawn, *(event.kind for event in self.events)]
+
+
+class Scenario(Section):
+    """One experiment: who flies where, what is trained, how the server serves."""
+
+    name: str = Field(default="scenario", pattern=r"^[\w.-]+$", max_length=80)
+    """Shown in reports."""
+    paradigm: str = "cpsfl"
+    """How the server serves its clients: one of README.md's, or a package's: docs/plugins.md."""
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Rounds to predict or emulate."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    """Of everything random: mobility, fading, weights, data."""
+    slot_s: Annotated[float, Field(ge=1e-3, le=10)] = 0.1
+    """Length of a slot, τ0; the channel is constant within."""
+    base_station: BaseStation = BaseStation()
+    uavs: Uavs
+    mobility: Mobility = Mobility()
+    radio: Radio = Radio()
+    workload: Workload = Workload()
+    allocation: AllocationSection = AllocationSection()
+    objective: Objective = Objective()
+    faults: Faults = Faults()
+    emulation: Emulation = Emulation()
+
+    @field_validator("paradigm")
+    @classmethod
+    def _paradigm_known(cls, name: str) -> str:
+        with _within("paradigm"):
+            paradigm(name)
+        return name
+
+    @model_validator(mode="after")
+    def _nlos_has_a_model(self) -> "Scenario":
+        if self.radio.line_of_sight == "never" and self.uavs.height_m > 40:
+            raise ValueError(
+                f"radio.line_of_sight: 'never' holds for uavs.height_m up to 40, "
+                f"not {self.uavs.height_m:g}; TR 36.777 knows no NLOS above"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _agent_named(self) -> "Scenario":
+        if self.allocation.policy == "agent" and self.allocation.agent is None:
+            raise ValueError("allocation.agent: is missing; the policy 'agent' needs a trained one")
+        return self
+
+    @model_validator(mode="after")
+    def _one_share_a_client(self) -> "Scenario":
+        for name in ("alpha", "beta", "rho"):
+            shares = getattr(self.allocation, name)
+            if shares == "equal":
+                continue
+            if self.allocation.policy != "fixed":
+                raise ValueError(
+                    f"allocation.{name}: shares are given, but allocation.policy is "
+                    f"{self.allocation.policy!r}; it would have to be 'fixed'"
+                )
+            if len(shares) != self.uavs.count:
+                raise ValueError(
+                    f"allocation.{name}: must have one share a UAV: {self.uavs.count}, "
+                    f"not {len(shares)}"
+                )
+        return self
+
+    @property
+    def dilation(self) -> float:
+        """The dilation as a number; who emulates settles `auto` beforehand."""
+        assert self.emulation.dilation != "auto", "see orchestrator.emulation.dilation"
+        return self.emulation.dilation
+
+    @model_validator(mode="after")
+    def _faults_hit_somebody(self) -> "Scenario":
+        for index, event in enumerate(self.faults.events):
+            for node in event.nodes:
+                if node != "bs" and int(node[3:]) > self.uavs.count:
+                    raise ValueError(
+                        f"faults.events.{index}.nodes: there is no {node}; "
+                        f"uavs.tx_power_w has {self.uavs.count}"
+                    )
+        if self.workload.compute_time == "measured" and self.faults.may_slow:
+            raise ValueError(
+                "workload.compute_time: 'measured' computing cannot be slowed; "
+                "slow-node needs 'modelled'"
+            )
+        return self
+
+    @cached_property
+    def scheme(self) -> Paradigm:
+        """The paradigm as data."""
+        return paradigm(self.paradigm)
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Read a scenario file and apply ``dotted.key=value`` overrides (values are YAML).
+
+    Raises:
+        InputError: One line that names the file or the field and what it may be.
+    """
+    tree = read_tree(path, "scenario")
+    for override in overrides:
+        _override(tree, override)
+    return validate(tree, str(path))
+
+
+def read_tree(path: Path, what: str) -> dict[str, Any]:
+    """The keys and values of a YAML file.
+
+    Raises:
+        InputError: There is no such file, or it is no mapping in YAML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such {what} file") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    tree = _parsed(text, str(path))
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}: must be a mapping of keys to values")
+    return tree
+
+
+def _parsed(text: str, source: str) -> Any:
+    """The values that a YAML text describes.
+
+    Raises:
+        InputError: It is no YAML, or it would unfold to more than any scenario has.
+    """
+    if len(text) > MOST_BYTES:
+        raise InputError(f"{source}: longer than {MOST_BYTES} characters")
+    try:
+        tree = yaml.safe_load(text)
+        _count(tree, {})
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
+        raise InputError(f"{source}: not YAML: {_one_line(error)}") from None
+    return tree
+
+
+def _count(tree: Any, known: dict[int, int]) -> int:
+    """Values in a tree, shared ones counted wherever they stand.
+
+    Raises:
+        ValueError: There are too many, or no end of them.
+    """
+    if not isinstance(tree, (dict, list)):
+        return 1
+    if id(tree) in known:
+        return known[id(tree)]
+    known[id(tree)] = MOST_VALUES + 1  # as long as it is being counted: it may contain itself
+    inner = tree.values() if isinstance(tree, dict) else tree
+    total = 1 + sum(_count(value, known) for value in inner)
+    if total > MOST_VALUES:
+        raise ValueError(f"it unfolds to more than {MOST_VALUES} values")
+    known[id(tree)] = total
+    return total
+
+
+def validate(tree: dict[str, Any], source: str) -> Scenario:
+    """The scenario that a tree of plain values describes.
+
+    Raises:
+        InputError: One line: source, field, what it may be, and what was given.
+    """
+    try:
+        return Scenario.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(f"{source}: {explain(error.errors(include_url=False))}") from None
+
+
+def explain(errors: Sequence[Any]) -> str:
+    """The first wrong field of a validation and what it may be, in one line."""
+    # Where a field may be one of several things, each of them complains; the one that the value
+    # came closest to says more than that it is not a fixed word, or not of a type.
+    field = _path(errors[0])
+    same = [e for e in errors if _path(e)[: len(field)] == field]
+    closer = [
+        e
+        for e in same
+        if e["type"] != "literal_error"
+        and not e["type"].endswith("_type")
+        and not (e["type"] == "float_parsing" and _path(e) == field)
+    ]
+    error = (closer or same)[0]
+    others = {e["type"] for e in same} if error["type"] == "literal_error" else set()
+    may_be = " or a list" if "list_type" in others else ""
+    may_be += " or a number" if others & {"float_type", "float_parsing"} else ""
+    keys = [str(part) for part in _path(error)]
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:] + may_be
+    if error["type"] == "extra_forbidden":
+        return f"{'.'.join(keys)}: no such key"
+    if error["type"] == "missing":
+        return f"{'.'.join(keys)}: is missing"
+    given = error["input"]
+    if error["type"] == "value_error" and ": " in message and isinstance(given, dict):
+        return message if not keys else f"{'.'.join(keys)}.{message}"
+    own_words = isinstance(given, (dict, list)) or error["type"] == "value_error"
+    shown = "" if own_words else f", not {str(given)[:60]!r}"
+    return _one_line(f"{'.'.join(keys) or 'scenario'}: {message}{shown}")
+
+
+def _path(error: Any) -> tuple[Any, ...]:
+    return tuple(part for part in error["loc"] if not _is_type_tag(part))
+
+
+def _is_type_tag(part: Any) -> bool:
+    """Whether pydantic put this part into a location to name a member of a union."""
+    return isinstance(part, str) and (
+        "[" in part or part in {"Profile", "list", "float", "int", "str", "constrained-float"}
+    )
+
+
+def _override(tree: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise InputError(f"--set {override}: must be dotted.key=value")
+    value = _parsed(text, f"--set {key}")
+    put(tree, key, value, f"--set {key}")
+
+
+def put(tree: dict[str, Any], key: str, value: Any, source: str) -> None:
+    """Set a dotted key in a tree of plain values.
+
+    Raises:
+        InputError: A part of the key is a value; the line begins with `source`.
+    """
+    *path, last = key.split(".")
+    node = tree
+    for part in path:
+        child = node.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise InputError(f"{source}: {part} is a value, not a section")
+        node = child
+    node[last] = value
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())

@@ -1,0 +1,276 @@
+"""The same rounds by everyone who can say how long they take, side by side.
+
+Closed forms, the slot-level engine (payload alone, and with frames), ns-3's packets, and the
+kernel's links. The engine knows slots and queues but no packets; ns-3 adds TCP, acknowledgements,
+receipts and delay; the kernel adds a real TCP, timers and programs that get to run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.analysis.error_budget import KEYS, join
+from orchestrator.cli.progress import Show
+from orchestrator.packet_simulation.rounds import play
+from orchestrator.policies.registry import decider
+from orchestrator.prediction.plan import (
+    fixed_allocation,
+    link_bytes,
+    payload_bytes,
+    plan_round,
+    radio_of,
+)
+from orchestrator.prediction.rounds import longer, predict
+from orchestrator.reporting.perfetto import trace
+from orchestrator.runs.run import run
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
+from orchestrator.theory import closed_forms as theory
+from testbed.core.timeline import Timeline
+from testbed.system.files import write_figure, write_json
+
+PAYLOAD, WIRE, PACKETS, KERNEL = "engine, payload", "engine, frames", "ns-3 packets", "kernel"
+TRANSFERS = ("SM", "CA", "SG", "CM")
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """What one of the paper's equations says of the first round."""
+
+    what: str
+    seconds: float
+    """As the paper has it: the channel of the first slot for ever, payload alone."""
+    with_adapters_s: float
+    """With the longest SM and the longest CM on top, where the equation leaves them out."""
+
+
+@dataclass(frozen=True)
+class Opinions:
+    """All that was said of the rounds of a scenario."""
+
+    closed_forms: Sequence[ClosedForm]
+    timelines: dict[str, Timeline]
+    """By name: `PAYLOAD`, `WIRE`, `PACKETS` and, if it was asked, `KERNEL`."""
+    delay_s: float
+    """One way, of ns-3's links."""
+    complaints: Sequence[str]
+    """Why the kernel's run is not valid; empty where it is."""
+    sweep: Sequence[tuple[float, Timeline]]
+    """ns-3's packets at each delay."""
+
+    @property
+    def reference(self) -> str:
+        """What the others are held against."""
+        return KERNEL if KERNEL in self.timelines else WIRE
+
+    def to_json(self, scenario: Scenario) -> dict[str, Any]:
+        """Everything as one JSON object."""
+        return {
+            "scenario": scenario.model_dump(mode="json"),
+            "closed_forms": [vars(form) for form in self.closed_forms],
+            "delay_s": self.delay_s,
+            "opinions": {name: line.to_json() for name, line in self.timelines.items()},
+            "kernel_complaints": list(self.complaints),
+            "transfers": _records(transfers(self)),
+            "delay_sweep": _records(sweep(self)),
+        }
+
+
+def ask(
+    scenario: Scenario,
+    source: ChannelSource,
+    folder: Path | None,
+    *,
+    delays_s: Sequence[float] = (),
+    progress: Show = lambda text, done, total: None,
+) -> Opinions:
+    """Ask everyone about the scenario's rounds.
+
+    Args:
+        scenario: What to play.
+        source: Channels.
+        folder: Existing folder for the emulation's run; None leaves the kernel out.
+        delays_s: One-way delays of ns-3's links: the first is for the comparison, and where there
+            are more of them, ns-3 plays the rounds at each. Left out: the emulation's own delay.
+        progress: Told what is being done.
+
+    Raises:
+        InputError: The trace is too short, or this machine or ns-3 cannot play the scenario.
+        RunError: The emulation failed.
+        ChannelError: ns-3 ended, or its models cannot be built.
+    """
+    profile = profile_of(scenario)
+    delays_s = delays_s or [scenario.emulation.one_way_delay_s]
+    timelines = {
+        name: predict(scenario, source, profile, sizing=sizing, decide=decider(scenario))
+        for name, sizing in ((PAYLOAD, payload_bytes), (WIRE, link_bytes))
+    }
+    played = [
+        (
+            delay_s,
+            play(
+                scenario,
+                source,
+                profile,
+                delay_s=delay_s,
+                decide=decider(scenario),
+                progress=progress,
+            ).timeline,
+        )
+        for delay_s in delays_s
+    ]
+    timelines[PACKETS] = played[0][1]
+    complaints: list[str] = []
+    if folder is not None:
+        done = run(scenario, source, folder, decide=decider(scenario), progress=progress)
+        timelines[KERNEL] = Timeline(done.measured)
+        complaints = [str(check) for check in done.checks if not check.ok]
+    return Opinions(
+        closed_forms=closed_forms(scenario, source),
+        timelines=timelines,
+        delay_s=delays_s[0],
+        complaints=complaints,
+        sweep=played,
+    )
+
+
+def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
+    """What the paper's equations say of the first round under the scenario's own shares.
+
+    None where somebody else decides the shares, or a UAV has no channel in the first slot.
+    """
+    gain = longer(source, 1).gain[:, 0]
+    if scenario.allocation.policy not in ("fixed", "equal") or not gain.all():
+        return []
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
+    d = theory.constant_durations(plan, radio_of(scenario), gain)
+    adapters_s = float(d.sm_s.max() + d.cm_s.max())
+    named = {
+        "sfl-pp": [("τ_PP, eq. (21)", theory.sfl_pp_s)],
+        "pipesfl": [("τ3 of PipeSFL w/o AT, eq. (23)", theory.pipesfl_without_at_s)],
+        "pipesfl-no-at": [("τ3, eq. (23)", theory.pipesfl_without_at_s)],
+        "cpsfl": [
+            ("lower bound, eq. (18)", theory.cpsfl_lower_bound_s),
+            ("τ2 of CPSFL w/o AT, eq. (16)", theory.without_at_s),
+        ],
+        "cpsfl-no-at": [("τ2, eq. (16)", theory.without_at_s)],
+    }
+    forms = []
+    for what, form in named.get(scenario.paradigm, []):
+        seconds = form(d)
+        forms.append(ClosedForm(what, seconds, seconds + adapters_s))
+    scheme = scenario.scheme
+    if (scheme.server_compute, scheme.gradient_transmission) == ("parallel", "sequential"):
+        seconds = theory.upper_bound_s(d)
+        forms.append(ClosedForm("upper bound, eq. (13)", seconds, seconds))
+    return forms
+
+
+def keep(opinions: Opinions, scenario: Scenario, folder: Path) -> None:
+    """Write opinions.json, figures, and a trace for Perfetto into a new or existing folder."""
+    from orchestrator.reporting import figures
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "opinions.json", opinions.to_json(scenario))
+    first = [
+        (f"{name}: {timeline.rounds[0].latency_s:.3f} s", timeline.rounds[0])
+        for name, timeline in opinions.timelines.items()
+    ]
+    write_figure(folder / "opinions", figures.gantts(first))
+    if len(opinions.sweep) > 1:
+        lines = {scenario.paradigm: sweep(opinions)}
+        write_figure(folder / "delay", figures.over_delay(lines))
+    frames = {name: timeline.frame() for name, timeline in opinions.timelines.items()}
+    write_json(folder / "trace.json", trace(frames))
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def latencies(opinions: Opinions) -> pd.DataFrame:
+    """A row an opinion: latency of the first round, mean of all rounds, and against the reference.
+
+    Columns: opinion, first_s, mean_s, difference_ms and difference_percent (of the means; of the
+    first round for closed forms).
+    """
+    reference = opinions.timelines[opinions.reference].summary()["latency_s"]
+    rows: list[tuple[str, float, float, float, float]] = []
+    for form in opinions.closed_forms:
+        first_s = form.with_adapters_s
+        apart_s = first_s - reference[0]
+        rows.append((form.what, first_s, np.nan, 1e3 * apart_s, 100 * apart_s / reference[0]))
+    for name, timeline in opinions.timelines.items():
+        latency = timeline.summary()["latency_s"]
+        apart_s = latency.mean() - reference.mean()
+        rows.append(
+            (name, latency[0], latency.mean(), 1e3 * apart_s, 100 * apart_s / reference.mean())
+        )
+    columns = ["opinion", "first_s", "mean_s", "difference_ms", "difference_percent"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def steps(opinions: Opinions) -> pd.DataFrame:
+    """A row a kind of step, a column an opinion: mean durations in s."""
+    means = {
+        name: timeline.frame()
+        .assign(duration_s=lambda t: t["end_s"] - t["start_s"])
+        .groupby("step", observed=True)["duration_s"]
+        .mean()
+        for name, timeline in opinions.timelines.items()
+    }
+    return pd.DataFrame(means).rename_axis("step").reset_index()
+
+
+def transfers(opinions: Opinions) -> pd.DataFrame:
+    """How each transfer's duration differs from the reference's, by opinion and kind of transfer.
+
+    Columns: opinion, step, transfers, then in per cent: mean_percent (signed), median_percent,
+    p95_percent, max_percent (of sizes); and worst, the transfer that differs most, as
+    round/client/iteration.
+    """
+    rows = []
+    for name in (WIRE, PACKETS, KERNEL):
+        if name == opinions.reference or name not in opinions.timelines:
+            continue
+        both = join(opinions.timelines[opinions.reference], opinions.timelines[name])
+        both["error"] = both["duration_s_measured"] / both["duration_s_predicted"] - 1
+        for step in TRANSFERS:
+            own = both[both["step"] == step]
+            size = own["error"].abs()
+            at = own[KEYS].iloc[int(size.to_numpy().argmax())]
+            rows.append(
+                (
+                    name,
+                    step,
+                    len(own),
+                    100 * own["error"].mean(),
+                    *(100 * size.quantile([0.5, 0.95, 1.0])),
+                    f"{at['round']}/{at['client']}/{at['iteration']}",
+                )
+            )
+    columns = ["opinion", "step", "transfers"]
+    columns += [f"{what}_percent" for what in ("mean", "median", "p95", "max")]
+    return pd.DataFrame(rows, columns=[*columns, "worst"])
+
+
+def sweep(opinions: Opinions) -> pd.DataFrame:
+    """A row a delay: delay_ms, mean_s (latency), added_ms, and mean durations of the transfers."""
+    rows = []
+    for delay_s, timeline in opinions.sweep:
+        table = timeline.frame()
+        means = (table["end_s"] - table["start_s"]).groupby(table["step"], observed=True).mean()
+        latency_s = float(timeline.summary()["latency_s"].mean())
+        rows.append((1e3 * delay_s, latency_s, *(float(means[step]) for step in TRANSFERS)))
+    columns = ["delay_ms", "mean_s", *(f"{step}_s" for step in TRANSFERS)]
+    frame = pd.DataFrame(rows, columns=columns)
+    frame.insert(2, "added_ms", 1e3 * (frame["mean_s"] - frame["mean_s"].iloc[0]))
+    return frame
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]

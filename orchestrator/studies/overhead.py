@@ -1,0 +1,336 @@
+"""`testbed overhead`: a scenario emulated and accounted for, once or for each value of a choice."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.analysis.byte_accounts import BYTES
+from orchestrator.analysis.waterfall import PART_OF, PARTS
+from orchestrator.emulation.dilation import settle
+from orchestrator.emulation.record import Emulation
+from orchestrator.emulation.session import Progress, emulate
+from orchestrator.emulation.validity import validity
+from orchestrator.policies.registry import decider
+from orchestrator.runs.run import check_kernel
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+from testbed.system.files import write_csv, write_figure
+
+COLOURS = {
+    "payload_bytes": "#999999",
+    "framing_bytes": "#56b4e9",
+    "tls_bytes": "#cc79a7",
+    "grpc_bytes": "#aa4499",
+    "header_bytes": "#0072b2",
+    "ack_bytes": "#009e73",
+    "resent_bytes": "#d55e00",
+    "handshake_bytes": "#e69f00",
+    "other_bytes": "#000000",
+}
+_GREY, _ORANGE, _BLUE, _RED = "#999999", "#e69f00", "#0072b2", "#d55e00"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A scenario's overheads; everything is a mean over its rounds."""
+
+    value: str
+    """Of the choice that is swept; empty where there is none."""
+    up_bytes: dict[str, float]
+    """By `BYTES`, of all UAVs' links."""
+    down_bytes: dict[str, float]
+    parts_s: dict[str, float]
+    """By `PARTS`."""
+    predicted_s: float
+    predicted_wire_s: float
+    measured_s: float
+    valid: bool
+    complaints: list[str]
+    """Why it is not valid."""
+
+    @property
+    def both_ways(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Up and down."""
+        return self.up_bytes, self.down_bytes
+
+    def bytes_of(self, name: str) -> float:
+        """Both ways."""
+        return self.up_bytes[name] + self.down_bytes[name]
+
+    @property
+    def link_bytes(self) -> float:
+        """All that the links carried in a round."""
+        return sum(self.bytes_of(name) for name in BYTES)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+def sweep_of(text: str | None) -> list[tuple[str, list[str]]]:
+    """The values of ``--sweep KEY=VALUE,VALUE...`` with the overrides that set them.
+
+    Raises:
+        InputError: It is nothing of the kind.
+    """
+    if text is None:
+        return [("", [])]
+    key, equals, values = text.partition("=")
+    if not (key and equals and all(values.split(","))):
+        raise InputError(f"--sweep {text}: must be dotted.key=value,value...")
+    return [(value, [f"{key}={value}"]) for value in values.split(",")]
+
+
+def study(
+    points: Sequence[tuple[str, Scenario]],
+    open_channel: Callable[[Scenario], Any],
+    progress: Callable[[str], Progress],
+) -> list[Outcome]:
+    """Emulate scenarios one after the other.
+
+    Args:
+        points: Value of the choice, and the scenario that has it.
+        open_channel: A context with a scenario's channel.
+        progress: Who is told how far a point is.
+
+    Raises:
+        InputError: This machine cannot run one of them; none has been run then.
+        RunError: A run failed.
+    """
+    for _, scenario in points:
+        check_kernel(scenario)
+    outcomes = []
+    for value, scenario in points:
+        with open_channel(scenario) as source:
+            outcomes.append(_outcome(value, _emulated(scenario, source, progress(value))))
+    return outcomes
+
+
+def _emulated(scenario: Scenario, source: ChannelSource, progress: Progress) -> Emulation:
+    profile = profile_of(scenario)
+    scenario, _, _ = settle(scenario, source, profile)
+    with TemporaryDirectory(prefix="testbed-overhead-") as folder:
+        rounds = emulate(
+            scenario,
+            source,
+            profile,
+            Path(folder),
+            decide=decider(scenario),
+            progress=progress,
+        )
+        with closing(rounds):
+            *_, done = rounds
+    return done
+
+
+def _outcome(value: str, done: Emulation) -> Outcome:
+    rounds = pd.concat(done.accounts[1:])
+    sums = rounds.groupby("direction")[list(BYTES)].sum() / len(done.measured)
+    up, down = (
+        {name: float(sums.loc[way, name]) for name in BYTES}  # type: ignore[arg-type]
+        for way in ("up", "down")
+    )
+    failed = [check for check in validity(done) if not check.ok]
+    return Outcome(
+        value=value,
+        up_bytes=up,
+        down_bytes=down,
+        parts_s={part: float(np.mean([w[part] for w in done.waterfalls])) for part in PARTS},
+        predicted_s=float(np.mean([r.latency_s for r in done.predicted])),
+        predicted_wire_s=float(np.mean([r.latency_s for r in done.predicted_wire])),
+        measured_s=float(np.mean([r.latency_s for r in done.measured])),
+        valid=not failed,
+        complaints=[str(check) for check in failed],
+    )
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def bytes_table(outcome: Outcome) -> Table:
+    """One row a kind of overhead: bytes up and down, share of all bytes, what it adds to a round.
+
+    What has no part of its own in the latency (see `orchestrator.analysis.waterfall`) has none
+    here.
+    """
+    table = Table(box=None, pad_edge=False)
+    table.add_column("bytes")
+    for column in ("up", "down", "both", "% of all", "ms", "% of round"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name in BYTES:
+        seconds = outcome.parts_s[PART_OF[name]] if name in PART_OF else None
+        table.add_row(
+            name.removesuffix("_bytes"),
+            f"{outcome.up_bytes[name]:.0f}",
+            f"{outcome.down_bytes[name]:.0f}",
+            f"{outcome.bytes_of(name):.0f}",
+            f"{100 * outcome.bytes_of(name) / outcome.link_bytes:.3f}",
+            *_time(seconds, outcome.measured_s),
+        )
+    table.add_section()
+    ways = (*(sum(way.values()) for way in outcome.both_ways), outcome.link_bytes)
+    table.add_row("all", *(f"{way:.0f}" for way in ways))
+    return table
+
+
+def waterfall_table(outcome: Outcome) -> Table:
+    """From payload over the channel's rates to what was measured, part by part."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("latency")
+    for column in ("ms", "% of round", "sum ms"):
+        table.add_column(column, justify="right")
+    total_s = 0.0
+    for part, seconds in outcome.parts_s.items():
+        total_s += seconds
+        table.add_row(part, *_time(seconds, outcome.measured_s), f"{1e3 * total_s:.2f}")
+    return table
+
+
+def _time(seconds: float | None, round_s: float) -> tuple[str, str]:
+    if seconds is None:
+        return "-", "-"
+    return f"{1e3 * seconds:+.2f}", f"{100 * seconds / round_s:.3f}"
+
+
+def sweep_table(key: str, outcomes: Sequence[Outcome]) -> Table:
+    """One column a value: overheads as per cent of the payload, and latencies."""
+    table = Table(box=None, pad_edge=False, title=key, title_justify="left", title_style="bold")
+    table.add_column("")
+    for outcome in outcomes:
+        table.add_column(outcome.value, justify="right", overflow="fold")
+
+    def add(text: str, cell: Callable[[Outcome], str]) -> None:
+        table.add_row(text, *map(cell, outcomes))
+
+    def share(outcome: Outcome, size: float) -> str:
+        return f"{100 * size / outcome.bytes_of('payload_bytes'):.3f}"
+
+    for name in BYTES[1:]:
+        if any(outcome.bytes_of(name) for outcome in outcomes):
+            add(f"{name.removesuffix('_bytes')} %", lambda o, n=name: share(o, o.bytes_of(n)))  # type: ignore[misc]
+    add("overhead %", lambda o: share(o, o.link_bytes - o.bytes_of("payload_bytes")))
+    add("predicted wire s", lambda o: f"{o.predicted_wire_s:.4f}")
+    add("measured s", lambda o: f"{o.measured_s:.4f}")
+    add("error %", lambda o: f"{100 * (o.measured_s / o.predicted_wire_s - 1):+.3f}")
+    add("valid", lambda o: "yes" if o.valid else "no")
+    return table
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+def waterfall_figure(outcome: Outcome) -> Figure:
+    """The waterfall: the whole round above, and what comes on top of the prediction below."""
+    figure = Figure(figsize=(7, 4.8), layout="constrained")
+    whole, above = figure.subplots(2, 1, height_ratios=(1, 3))
+    begins = np.concatenate([[0.0], np.cumsum(list(outcome.parts_s.values()))])
+    foreseen_s = begins[2]
+    colours = [_GREY, _ORANGE, *[_BLUE] * 6, *[_RED] * 4]
+    for begin, (part, lasts_s), colour in zip(
+        begins[:-1], outcome.parts_s.items(), colours, strict=True
+    ):
+        whole.barh(0, lasts_s, left=begin, color=colour)
+        if part not in PARTS[:2]:
+            above.barh(part, 1e3 * lasts_s, left=1e3 * (begin - foreseen_s), color=colour)
+            end_ms = 1e3 * (max(begin, begin + lasts_s) - foreseen_s)
+            above.annotate(
+                f"{1e3 * lasts_s:+.2f} ms",
+                (end_ms, part),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7,
+            )
+    seconds = list(outcome.parts_s.values())
+    for text, colour, some in (
+        ("payload", _GREY, seconds[:1]),
+        ("computing", _ORANGE, seconds[1:2]),
+        ("protocol", _BLUE, seconds[2:8]),
+        ("emulation", _RED, seconds[8:]),
+    ):
+        whole.barh(0, 0, color=colour, label=f"{text} {sum(some):.3f} s")
+    whole.legend(fontsize=7, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
+    whole.set_yticks([])
+    whole.set_xlabel("latency of a round (s)", fontsize=8)
+    whole.set_xlim(0, max(begins) * 1.02)
+    above.invert_yaxis()
+    above.margins(x=0.15)
+    above.set_xlabel("on top of payload over the channel's rates, and computing (ms)", fontsize=8)
+    above.grid(axis="x", alpha=0.3)
+    for axes in (whole, above):
+        axes.tick_params(labelsize=8)
+    return figure
+
+
+def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
+    """Overhead bytes by kind on the left, latencies on the right, over the values of a choice."""
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    places = np.arange(len(outcomes))
+    payload = np.array([outcome.bytes_of("payload_bytes") for outcome in outcomes])
+    below = np.zeros(len(outcomes))
+    for name in BYTES[1:]:
+        # What TCP counts and no link has carried is nothing to stack.
+        sizes = np.array([max(0.0, outcome.bytes_of(name)) for outcome in outcomes])
+        share = 100 * sizes / payload
+        if share.any():
+            label = name.removesuffix("_bytes")
+            left.bar(places, share, 0.6, below, label=label, color=COLOURS[name])
+            below += share
+    left.set_ylabel("bytes beside the payload (% of it)", fontsize=8)
+    for name, label, marker, colour in (
+        ("predicted_s", "payload alone", "s", _GREY),
+        ("predicted_wire_s", "predicted", "o", _BLUE),
+        ("measured_s", "measured", "x", _RED),
+    ):
+        latencies = [getattr(outcome, name) for outcome in outcomes]
+        right.plot(places, latencies, marker, label=label, color=colour, markersize=5)
+    right.set_ylabel("latency of a round (s)", fontsize=8)
+    right.margins(x=0.15, y=0.1)
+    for axes in (left, right):
+        axes.legend(fontsize=7, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
+        axes.set_xticks(places, [outcome.value for outcome in outcomes])
+        axes.set_xlabel(key, fontsize=8)
+        axes.tick_params(labelsize=8)
+        axes.grid(axis="y", alpha=0.3)
+        axes.set_axisbelow(True)
+    return figure
+
+
+def write(folder: Path, key: str, outcomes: Sequence[Outcome]) -> list[Path]:
+    """Tables as CSV, pictures as PNG and PDF; the pictures' paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [
+        (outcome.value, name.removesuffix("_bytes"), *(b[name] for b in outcome.both_ways))
+        for outcome in outcomes
+        for name in BYTES
+    ]
+    write_csv(
+        folder / "bytes.csv",
+        pd.DataFrame(rows, columns=["value", "of", "up_bytes", "down_bytes"]),
+    )
+    parts = [(o.value, part, seconds) for o in outcomes for part, seconds in o.parts_s.items()]
+    write_csv(
+        folder / "waterfall.csv",
+        pd.DataFrame(parts, columns=["value", "part", "seconds"]),
+    )
+    made = []
+    for outcome in outcomes:
+        # A point would begin the name's suffix.
+        name = "-".join(["waterfall", outcome.value.replace(".", "_")]).rstrip("-")
+        write_figure(folder / name, waterfall_figure(outcome))
+        made.append(folder / f"{name}.png")
+    if key:
+        write_figure(folder / "sweep", sweep_figure(key, outcomes))
+        made.append(folder / "sweep.png")
+    return made

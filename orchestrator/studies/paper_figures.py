@@ -1,0 +1,465 @@
+"""The paper's table and figures, made anew, and its stated numbers beside ours.
+
+Settings are the paper's: section 2's scenario, equal shares, 500 rounds; each mean is over seeds,
+with the 95 % interval of Student's t. What the paper shows only in a figure (the ticks of figures
+6 and 7) is ours to choose.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from rich.table import Table
+from scipy import stats
+
+from orchestrator.prediction.plan import Array
+from orchestrator.prediction.rounds import predict
+from orchestrator.reporting import figures
+from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import STAGES, Scenario
+from orchestrator.studies.sweep import Cell, run_cells, varied
+from testbed.core.errors import InputError
+from testbed.core.paradigm import paradigm
+from testbed.core.timeline import Timeline
+from testbed.system.files import write_csv, write_figure, write_json, write_whole
+from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK, counted
+
+PARADIGMS = tuple(figures.STYLES)
+"""The paper's proposal and its benchmarks."""
+SEEDS = (1, 2, 3, 4, 5)
+ROUNDS = 500
+
+CLUSTERS_W = (
+    (0.2, 0.2, 0.2, 0.2, 0.4, 0.4, 0.4, 0.4, 0.8, 0.8, 0.8, 0.8),
+    (0.4, 0.4, 0.4, 0.4, 0.8, 0.8, 0.2, 0.2, 0.4, 0.4, 0.4, 0.4),
+    (0.4, 0.4, 0.4, 0.4, 0.8, 0.8, 0.8, 0.8, 1.6, 0.2, 0.2, 0.2),
+    (0.8, 0.8, 0.8, 0.4, 0.8, 0.8, 0.2, 0.2, 0.4, 0.2, 0.2, 0.2),
+    (0.8, 0.8, 0.8, 0.4, 0.8, 0.8, 0.4, 0.4, 0.8, 0.1, 0.1, 0.1),
+)
+"""Table III: transmit powers of five clusters of 12 UAVs, each more heterogeneous than the last."""
+ITERATIONS = (1, 2, 3, 4, 5, 6)
+CLIENTS = (6, 9, 12, 15, 18)
+RING_POWERS_W = (0.9, 0.3, 0.1)
+"""Figure 7: powers in the inner, middle and outer ring."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the paper states, and what came out here."""
+
+    where: str
+    statement: str
+    paper: str
+    ours: str
+    agrees: bool
+    deviation: float | None = None
+    """Ours over the paper's, less 1, where both are numbers."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All findings of a reproduction."""
+
+    findings: list[Finding]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """One object a finding."""
+        return [asdict(finding) for finding in self.findings]
+
+    def markdown(self) -> str:
+        """The findings as a markdown table."""
+        lines = [
+            "| where | what | paper | here | deviation | agrees | note |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        lines += [f"| {' | '.join(self._cells(finding))} |" for finding in self.findings]
+        return "\n".join(lines) + "\n"
+
+    def __rich__(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for name in ("where", "what", "paper", "here", "deviation", "agrees", "note"):
+            table.add_column(name)
+        for finding in self.findings:
+            table.add_row(*self._cells(finding))
+        return table
+
+    @staticmethod
+    def _cells(finding: Finding) -> list[str]:
+        deviation = "" if finding.deviation is None else f"{100 * finding.deviation:+.2f} %"
+        agrees = "yes" if finding.agrees else "NO"
+        parts = (finding.where, finding.statement, finding.paper, finding.ours)
+        return [*parts, deviation, agrees, finding.note]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A figure that compares paradigms over one quantity."""
+
+    name: str
+    x_label: str
+    variants: dict[float, dict[str, Any]]
+    """By tick: what is set in the paper's scenario."""
+    findings: Callable[["Outcomes"], Iterator[Finding]]
+
+
+class Outcomes:
+    """What a study's cells came to, by paradigm, tick and seed."""
+
+    def __init__(self, study: Study, rows: pd.DataFrame):
+        self.study = study
+        self.rows = rows[rows["study"] == study.name]
+        self.ticks = list(study.variants)
+
+    def seeds(self, name: str, x: float, column: str = "latency_s") -> Array:
+        """One value a seed."""
+        rows = self.rows
+        chosen = rows[(rows["paradigm"] == name) & (rows["x"] == x)].sort_values("seed")
+        return np.stack(chosen[column].to_list())
+
+    def mean(self, name: str, x: float, column: str = "latency_s") -> float:
+        """The mean over seeds."""
+        return float(self.seeds(name, x, column).mean())
+
+    def over_ticks(self, name: str, column: str = "latency_s") -> Array:
+        """The means over seeds, shape [ticks]."""
+        return np.array([self.mean(name, x, column) for x in self.ticks])
+
+    def saving(self, than: str, x: float) -> Array:
+        """By how much CPSFL's latency is below another's, as a fraction, one value a seed."""
+        return 1 - self.seeds("cpsfl", x) / self.seeds(than, x)
+
+    def table(self) -> pd.DataFrame:
+        """One row a tick and paradigm: means over seeds and half the width of their interval."""
+        table = []
+        for name in PARADIGMS:
+            for x in self.ticks:
+                row: dict[str, Any] = {"x": x, "paradigm": name}
+                for column in ("latency_s", "max_energy_j", "objective"):
+                    values = self.seeds(name, x, column)
+                    stem, _, unit = column.rpartition("_")
+                    ci95 = f"{stem}_ci95_{unit}" if stem else f"{column}_ci95"
+                    row |= {column: values.mean(), ci95: half_width(values)}
+                table.append(
+                    row | {"seeds": len(values), "rounds": int(self.rows["rounds"].iloc[0])}
+                )
+        return pd.DataFrame(table)
+
+
+def half_width(values: Array) -> float:
+    """Half the width of the mean's 95 % interval, by Student's t; not a number for one value."""
+    if len(values) < 2:
+        return float("nan")
+    spread = values.std(ddof=1) / np.sqrt(len(values))
+    return float(stats.t.ppf(0.975, len(values) - 1) * spread)
+
+
+def run(
+    names: Sequence[str],
+    out: Path,
+    paper: Scenario,
+    *,
+    seeds: Sequence[int] = SEEDS,
+    rounds: int = ROUNDS,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Summary:
+    """Make tables and figures, and hold the paper's stated numbers beside ours.
+
+    Writes for each name a CSV, and for figures a PNG and a PDF; `summary.json` and `summary.md`.
+
+    Args:
+        names: Any of `NAMES`, or `all`.
+        out: The folder to write to; made if it is not there.
+        paper: The paper's scenario.
+        seeds: Seeds of the channel; two at least, for intervals.
+        rounds: Rounds of each mean.
+        workers: Processes; left out: one a core.
+        progress: Called with the number of cells done and their total.
+
+    Raises:
+        InputError: A name is not known, or the folder cannot be made.
+    """
+    wanted = _wanted(names)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out: {out} cannot be made ({error.strerror})") from None
+    findings: list[Finding] = []
+    if "table2" in wanted:
+        findings += _table2(out)
+    if "fig3" in wanted:
+        findings += _timelines(out, varied(paper, seed=seeds[0], workload__local_iterations=2))
+    studies = [study for study in STUDIES if study.name in wanted]
+    cells = [
+        Cell(study.name, x, varied(paper, paradigm=name, seed=seed, rounds=rounds, **values))
+        for study in studies
+        for x, values in study.variants.items()
+        for name in PARADIGMS
+        for seed in seeds
+    ]
+    if cells:
+        count = _Count(len(cells), progress)
+        rows = run_cells(cells, workers=workers, progress=count)
+        for study in studies:
+            outcomes = Outcomes(study, rows)
+            table = outcomes.table()
+            write_csv(out / f"{study.name}.csv", table)
+            with mpl.rc_context(figures.STYLE):
+                write_figure(out / study.name, figures.comparison(table, study.x_label))
+            findings += study.findings(outcomes)
+    summary = Summary(findings)
+    write_json(out / "summary.json", summary.to_json())
+    write_whole(out / "summary.md", lambda path: path.write_text(summary.markdown(), "utf-8"))
+    return summary
+
+
+def _wanted(names: Sequence[str]) -> Sequence[str]:
+    for name in names:
+        if name != "all" and name not in NAMES:
+            raise InputError(f"reproduce: {name!r} is not one of {', '.join(NAMES)}, all")
+    return NAMES if "all" in names else names
+
+
+class _Count:
+    """Adds up what is done, for a progress that wants done and total."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None] | None):
+        self.done, self.total, self.progress = 0, total, progress
+
+    def __call__(self, more: int) -> None:
+        self.done += more
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+
+# --- table II and figure 3 -----------------------------------------------------------------------
+
+
+def _table2(out: Path) -> Iterator[Finding]:
+    """Counted on the model itself, beside what the paper prints."""
+    profile = counted(PAPER_MODEL, PAPER_CLASSES, PAPER_RANK)
+    columns = {
+        "client_forward_gflops": (profile.client_forward_flops, PAPER.client_forward_flops, 1e9),
+        "server_forward_gflops": (profile.server_forward_flops, PAPER.server_forward_flops, 1e9),
+        "adapter_kib": (profile.adapter_bytes, PAPER.adapter_bytes, 1024),
+        "smashed_kib": (profile.smashed_bytes, PAPER.smashed_bytes, 1024),
+    }
+    table = pd.DataFrame({"split": range(1, STAGES + 1)})
+    worst = ("", 0.0)
+    for name, (ours, papers, unit) in columns.items():
+        table[name] = np.array(ours) / unit
+        table[f"{name}_paper"] = np.array(papers) / unit
+        printed = np.where(table[f"{name}_paper"] < 0.01, 3, 2)  # digits, as the paper has them
+        rounded = [round(x, int(n)) for x, n in zip(table[name], printed, strict=True)]
+        table[f"{name}_deviation"] = table[name] / table[f"{name}_paper"] - 1
+        off = np.abs(np.array(rounded) - table[f"{name}_paper"]).max()
+        worst = max(worst, (name, float(off)), key=lambda pair: pair[1])
+    write_csv(out / "table2.csv", table)
+    yield Finding(
+        "table2",
+        "FLOPs, adapters and smashed data of all four splits",
+        "16 figures",
+        "equal to the printed digits" if worst[1] < 1e-9 else f"{worst[0]} differs by {worst[1]:g}",
+        worst[1] < 1e-9,
+        note="counted with fvcore on timm's Swin-L; 1 KB is 1024 B",
+    )
+
+
+def _timelines(out: Path, scenario: Scenario) -> Iterator[Finding]:
+    """One round of two iterations under SFL-PP, PipeSFL and CPSFL, from the same start."""
+    names = ("sfl-pp", "pipesfl", "cpsfl")
+    with ns3_source(scenario) as source:
+        rounds = [
+            predict(other, source, profile_of(other), rounds=1).rounds[0]
+            for other in (varied(scenario, paradigm=name) for name in names)
+        ]
+    timeline = Timeline(rounds)
+    write_csv(out / "fig3.csv", timeline.frame().drop(columns="round"))
+    write_figure(out / "fig3", figures.timelines(timeline))
+    latencies = [round_.latency_s for round_ in rounds]
+    yield Finding(
+        "fig3",
+        "order of one round's latencies",
+        "SFL-PP, PipeSFL, CPSFL, falling; the first two close",
+        ", ".join(
+            f"{paradigm(name).title} {latency_s:.2f} s"
+            for name, latency_s in zip(names, latencies, strict=True)
+        ),
+        bool(latencies[0] >= latencies[1] > latencies[2]),
+    )
+
+
+# --- figures 4 to 7 ------------------------------------------------------------------------------
+
+
+def _percent(values: Array) -> str:
+    """Mean and interval of fractions, one a seed."""
+    return f"{100 * values.mean():.1f} ± {100 * half_width(values):.1f} %"
+
+
+def _lowest(o: Outcomes) -> Finding:
+    others = [name for name in PARADIGMS if name != "cpsfl"]
+    exceptions = [
+        f"{paradigm(name).title} at {x:g}"
+        for name in others
+        for x in o.ticks
+        if o.mean(name, x) <= o.mean("cpsfl", x)
+    ]
+    least = min(1 - o.mean("cpsfl", x) / o.mean(name, x) for name in others for x in o.ticks)
+    return Finding(
+        o.study.name,
+        "CPSFL has the lowest latency",
+        "everywhere",
+        f"not below {'; '.join(exceptions)}"
+        if exceptions
+        else f"everywhere, by {100 * least:.1f} % at least",
+        not exceptions,
+    )
+
+
+def _monotone(o: Outcomes, statement: str, sign: int) -> Finding:
+    """Whether every paradigm's latency falls (-1) or rises (1) from tick to tick."""
+    exceptions = [
+        f"{paradigm(name).title} from {a:g} to {b:g}"
+        for name in PARADIGMS
+        for a, b in zip(o.ticks, o.ticks[1:], strict=False)
+        if sign * (o.mean(name, b) - o.mean(name, a)) <= 0
+    ]
+    ours = f"not {'; '.join(exceptions)}" if exceptions else "for every one, at every step"
+    return Finding(o.study.name, statement, "for every paradigm", ours, not exceptions)
+
+
+def _savings(o: Outcomes, than: str, statement: str, sign: int, paper: str) -> Finding:
+    """Whether CPSFL's saving over another grows (1) or shrinks (-1) from first to last tick."""
+    savings = [o.saving(than, x) for x in o.ticks]
+    change = savings[-1] - savings[0]
+    return Finding(
+        o.study.name,
+        statement,
+        paper,
+        ", ".join(f"{100 * saving.mean():.1f}" for saving in savings) + " %",
+        sign * float(change.mean()) > 0,
+        note=f"last less first: {100 * change.mean():+.1f} ± {100 * half_width(change):.1f} points",
+    )
+
+
+def _fig4(o: Outcomes) -> Iterator[Finding]:
+    saving = o.saving("pipesfl", 2)
+    yield Finding(
+        "fig4",
+        "CPSFL's latency below PipeSFL's at u = 2",
+        "more than 30 %",
+        _percent(saving),
+        float(saving.mean()) > 0.30,
+    )
+    yield _monotone(o, "latency falls as u grows", -1)
+    yield _lowest(o)
+    yield _savings(o, "pipesfl", "saving over PipeSFL, u = 1 to 4", -1, "larger for smaller u")
+    objectives = o.over_ticks("cpsfl", "objective")
+    best = o.ticks[int(objectives.argmin())]
+    yield Finding(
+        "fig4",
+        "CPSFL's best fixed split by the objective",
+        "u = 2",
+        f"u = {best:g}",
+        best == 2,
+        note=f"here with equal shares and I = 3: {', '.join(f'{v:.1f}' for v in objectives)}",
+    )
+
+
+def _fig5(o: Outcomes) -> Iterator[Finding]:
+    uploads = {x: _upload_times(o, x) for x in (1, 5)}
+    even = float(uploads[1].max() / uploads[1].min())
+    yield Finding(
+        "fig5",
+        "uploads of cluster 1, longest over shortest",
+        "nearly identical",
+        f"{even:.2f}",
+        even < 1.15,
+    )
+    last_two = float(uploads[5][-2:].mean() / uploads[5][:-2].mean())
+    yield Finding(
+        "fig5",
+        "uploads of cluster 5, last two UAVs over the others",
+        "nearly 1.5",
+        f"{last_two:.2f}",
+        1.35 < last_two < 1.65,
+        last_two / 1.5 - 1,
+    )
+    yield _lowest(o)
+    for than in ("cpsfl-no-ps", "pipesfl"):
+        title = paradigm(than).title
+        yield _savings(o, than, f"saving over {title}, clusters 1 to 5", 1, "basically grows")
+
+
+def _upload_times(o: Outcomes, x: float) -> Array:
+    """Mean time on air of each client in a round, from its energy, shape [K]."""
+    powers_w = np.array(o.study.variants[x]["uavs__tx_power_w"])
+    times_s: Array = o.seeds("cpsfl", x, "sending_j").mean(axis=0) / powers_w
+    return times_s
+
+
+def _fig6(o: Outcomes) -> Iterator[Finding]:
+    worst = min(
+        float(stats.linregress(o.ticks, o.over_ticks(name)).rvalue) ** 2 for name in PARADIGMS
+    )
+    yield Finding(
+        "fig6",
+        "latency grows with I",
+        "about linearly",
+        f"lines explain {100 * worst:.3f} % of it at least",
+        worst > 0.99,
+    )
+    yield _lowest(o)
+    yield _savings(o, "pipesfl", "saving over PipeSFL, I = 1 to 6", 1, "slightly increases")
+    values = o.seeds("cpsfl", 5, "objective")
+    yield Finding(
+        "fig6",
+        "objective of CPSFL with equal shares, I = 5, u = 2",
+        "122.3",
+        f"{values.mean():.2f} ± {half_width(values):.2f}",
+        abs(float(values.mean()) - 122.3) < 0.5,
+        float(values.mean() / 122.3 - 1),
+        note="stated with figure 8",
+    )
+
+
+def _fig7(o: Outcomes) -> Iterator[Finding]:
+    yield _monotone(o, "latency rises with K", 1)
+    yield _lowest(o)
+    yield _savings(o, "pipesfl", "saving over PipeSFL, K = 6 to 18", 1, "slightly increases")
+
+
+STUDIES = (
+    Study(
+        "fig4",
+        "Split point u",
+        {u: {"workload__split": u} for u in range(1, STAGES + 1)},
+        _fig4,
+    ),
+    Study(
+        "fig5",
+        "Cluster of UAVs",
+        {n: {"uavs__tx_power_w": list(powers)} for n, powers in enumerate(CLUSTERS_W, 1)},
+        _fig5,
+    ),
+    Study(
+        "fig6",
+        "Number of local iterations I",
+        {n: {"workload__local_iterations": n} for n in ITERATIONS},
+        _fig6,
+    ),
+    Study(
+        "fig7",
+        "Number of clients K",
+        {n: {"uavs__tx_power_w": list(np.repeat(RING_POWERS_W, n // 3))} for n in CLIENTS},
+        _fig7,
+    ),
+)
+NAMES = ("table2", "fig3", *(study.name for study in STUDIES))

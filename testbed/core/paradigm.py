@@ -1,0 +1,102 @@
+"""Paradigms of split federated learning, as data.
+
+A paradigm says how the server's two resources, computing and downlink, serve the clients. The
+engine and the emulated base station read the same fields, so a paradigm is described once.
+Other packages add their own through the entry-point group ``testbed.paradigms``.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from testbed.core import plugins
+from testbed.core.errors import InputError
+
+Sharing = Literal["parallel", "sequential"]
+Order = Literal["larger-lag", "first-come"]
+
+
+@dataclass(frozen=True)
+class Paradigm:
+    """How server computing and gradient transmission are shared, ordered and gated.
+
+    A *parallel* resource is cut into fixed shares, one a client; a *sequential* one serves a single
+    client at a time with all it has, non-preemptively, in the given order. A gate holds a resource
+    back until every client of the same local iteration has come that far.
+    """
+
+    name: str
+    title: str
+    """As the paper's figures print it."""
+    server_compute: Sharing
+    gradient_transmission: Sharing
+    order: Order = "first-come"
+    compute_waits_for_all: bool = False
+    """Server computing of an iteration starts when all smashed data of it are in."""
+    transmission_waits_for_all: bool = False
+    """Gradient transmission of an iteration starts when all of it is computed."""
+
+
+BUILT_IN = (
+    Paradigm("sfl-pp", "SFL-PP", "parallel", "parallel"),
+    Paradigm(
+        "sfl-sp",
+        "SFL-SP",
+        "sequential",
+        "parallel",
+        compute_waits_for_all=True,
+        transmission_waits_for_all=True,
+    ),
+    Paradigm("pipesfl", "PipeSFL", "sequential", "parallel", "larger-lag"),
+    Paradigm(
+        "pipesfl-no-at",
+        "PipeSFL w/o AT",
+        "sequential",
+        "parallel",
+        "larger-lag",
+        compute_waits_for_all=True,
+    ),
+    Paradigm("pipesfl-no-ps", "PipeSFL w/o PS", "sequential", "parallel"),
+    Paradigm("sfl-ps", "SFL-PS", "parallel", "sequential", transmission_waits_for_all=True),
+    Paradigm("cpsfl", "CPSFL", "parallel", "sequential", "larger-lag"),
+    Paradigm(
+        "cpsfl-no-at",
+        "CPSFL w/o AT",
+        "parallel",
+        "sequential",
+        "larger-lag",
+        transmission_waits_for_all=True,
+    ),
+    Paradigm("cpsfl-no-ps", "CPSFL w/o PS", "parallel", "sequential"),
+)
+
+_BUILT_IN = {paradigm.name: paradigm for paradigm in BUILT_IN}
+_CHOICES = {
+    "server_compute": get_args(Sharing),
+    "gradient_transmission": get_args(Sharing),
+    "order": get_args(Order),
+}
+
+
+def names() -> list[str]:
+    """All known paradigms: the paper's nine, then those that other packages register."""
+    return list(dict.fromkeys([*_BUILT_IN, *plugins.registered(plugins.PARADIGMS)]))
+
+
+def paradigm(name: str) -> Paradigm:
+    """The paradigm of that name.
+
+    Raises:
+        InputError: No paradigm has that name, or a plugin of that name is none.
+    """
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    if name not in plugins.registered(plugins.PARADIGMS):
+        raise InputError(f"paradigm: {name!r} is not one of {', '.join(names())}")
+    found = plugins.load(plugins.PARADIGMS, name)
+    if not isinstance(found, Paradigm) or found.name != name:
+        raise plugins.unfit(plugins.PARADIGMS, name, f"is not a Paradigm of that name: {found!r}")
+    for field, choices in _CHOICES.items():
+        if getattr(found, field) not in choices:
+            why = f"has {field} {getattr(found, field)!r}, which is not one of {', '.join(choices)}"
+            raise plugins.unfit(plugins.PARADIGMS, name, why)
+    return found

@@ -1,0 +1,80 @@
+"""What other packages add: objects that they register as entry points, by group and name.
+
+A plugin is loaded when a scenario names it, never before, so that a broken one costs nobody
+anything who does not use it. Names of what is built in cannot be taken.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from testbed.core.errors import InputError
+
+PARADIGMS, POLICIES, MOBILITY = "testbed.paradigms", "testbed.policies", "testbed.mobility"
+FIELDS = {PARADIGMS: "paradigm", POLICIES: "allocation.policy", MOBILITY: "mobility.model"}
+"""The key of a scenario that names a plugin of each group."""
+
+
+@cache
+def registered(group: str) -> dict[str, EntryPoint]:
+    """The plugins of a group by name; nothing is loaded."""
+    return {entry.name: entry for entry in entry_points(group=group)}
+
+
+def load(group: str, name: str) -> Any:
+    """What is registered under that name.
+
+    Raises:
+        InputError: It cannot be loaded; the message says why.
+    """
+    entry = registered(group)[name]
+    try:
+        return entry.load()
+    except Exception as error:
+        raise unfit(group, name, f"cannot be loaded: {reason(error)}") from error
+
+
+def unfit(group: str, name: str, why: str) -> InputError:
+    """The refusal of a plugin: one line with the scenario's key, its name, and where it is."""
+    return InputError(f"{FIELDS[group]}: plugin {name!r} ({registered(group)[name].value}) {why}")
+
+
+def reason(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def check_parameters(
+    name: str, function: Callable[..., Any], parameters: Mapping[str, Any], field: str
+) -> None:
+    """Refuse parameters that a plugin's function does not take, or the lack of some that it needs.
+
+    Args:
+        name: The plugin's.
+        function: Takes one argument of the testbed, then parameters by keyword.
+        parameters: As the scenario gives them.
+        field: The scenario's key that holds them.
+
+    Raises:
+        InputError: Names the parameter.
+    """
+    _, *taken = inspect.signature(function).parameters.values()
+    known = {each.name: each for each in taken if each.kind is not each.VAR_KEYWORD}
+    for given in parameters:
+        if given not in known and len(known) == len(taken):
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise InputError(f"{field}.{given}: {name!r} has no such parameter; {has}")
+    for each in known.values():
+        if each.default is each.empty and each.name not in parameters:
+            raise InputError(f"{field}.{each.name}: is missing; {name!r} needs it")
+
+
+def origin(group: str, name: str) -> str | None:
+    """Package and version that a plugin came from; None for what is built in."""
+    entry = registered(group).get(name)
+    if entry is None:
+        return None
+    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "no package"
+    return f"{package} ({entry.value})"

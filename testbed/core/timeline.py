@@ -1,0 +1,173 @@
+"""Timelines: what happened when, in emulated seconds.
+
+The engine and the emulated network both yield a `Timeline`; comparing them is a join, and every
+report is a view of timelines.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from testbed.core.errors import RunEnds
+
+STEPS = ("SM", "CF", "CA", "S", "SG", "CB", "CM")
+"""The steps of a round, in their order, by the paper's names.
+
+SM broadcast of the client's adapters, CF client forward, CA smashed data up, S server forward and
+backward, SG gradient down, CB client backward, CM client's adapters up. SM counts to the first
+local iteration, CM to the last.
+"""
+SM, CF, CA, S, SG, CB, CM = range(len(STEPS))
+
+SPAN = np.dtype(
+    [
+        ("client", np.int32),
+        ("iteration", np.int32),
+        ("step", np.int8),
+        ("start_s", np.float64),
+        ("end_s", np.float64),
+        ("bytes", np.int64),
+    ]
+)
+"""One step of one client. Clients and iterations count from 1; `step` indexes `STEPS`; computing
+steps carry 0 bytes."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A client that a round went on without."""
+
+    client: int
+    """From 1."""
+    lost_s: float
+    """When it was given up; where that was before the round, it has no steps in it."""
+    stopped_s: float
+    """When it did its last, earlier where its process ended."""
+    cause: str
+    """The kind of fault, or the name of what was refused."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of one paradigm, predicted or measured."""
+
+    index: int
+    """Counts from 0."""
+    paradigm: str
+    split: int
+    start_s: float
+    latency_s: float
+    """Start of the broadcast to the end of the last adapter upload."""
+    energy_j: npt.NDArray[np.float64]
+    """Shape [K], by client; equation of the total energy consumption of a round."""
+    objective: float
+    """latency + energy weight · largest client energy."""
+    spans: npt.NDArray[np.void]
+    """Structured array of dtype `SPAN`, sorted by client, then start."""
+    lost: Sequence[Loss] = ()
+    """Clients without which the round went on; the last step of each may be cut off."""
+
+    @property
+    def cut(self) -> npt.NDArray[np.bool_]:
+        """Shape [len(spans)]: the steps that a loss cut off, at their `end_s`."""
+        cut = np.zeros(len(self.spans), bool)
+        for loss in self.lost:
+            own = np.flatnonzero(self.spans["client"] == loss.client)
+            if len(own) and self.spans["end_s"][own[-1]] in (loss.lost_s, loss.stopped_s):
+                cut[own[-1]] = True
+        return cut
+
+    @property
+    def end_s(self) -> float:
+        """The end of the last adapter upload."""
+        return self.start_s + self.latency_s
+
+    def to_json(self) -> dict[str, Any]:
+        """The round as the documented JSON object."""
+        columns = [self.spans[name].tolist() for name in SPAN.names or ()]
+        cut = self.cut.tolist()
+        return {
+            "round": self.index,
+            "paradigm": self.paradigm,
+            "split": self.split,
+            "start_s": self.start_s,
+            "latency_s": self.latency_s,
+            "energy_j": self.energy_j.tolist(),
+            "objective": self.objective,
+            **({"lost": [asdict(loss) for loss in self.lost]} if self.lost else {}),
+            "steps": [
+                {
+                    "client": client,
+                    "iteration": iteration,
+                    "step": STEPS[step],
+                    "start_s": start_s,
+                    "end_s": end_s,
+                    "bytes": size,
+                    **({"cut": True} if was_cut else {}),
+                }
+                for (client, iteration, step, start_s, end_s, size), was_cut in zip(
+                    zip(*columns, strict=True), cut, strict=True
+                )
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Rounds that follow each other."""
+
+    rounds: Sequence[Round]
+    ended: RunEnds | None = None
+    """Why there are fewer rounds than were asked for."""
+
+    @property
+    def end_s(self) -> float:
+        """When its last round ended, or the run within the next one."""
+        if self.ended is not None:
+            return self.ended.at_s
+        return self.rounds[-1].end_s
+
+    @property
+    def longest_s(self) -> float:
+        """The longest time between the ends of two rounds, or the start and the end of all."""
+        ends_s = [0.0, *(round_.end_s for round_ in self.rounds), self.end_s]
+        return max(after - before for before, after in pairwise(ends_s))
+
+    def __iter__(self) -> Iterator[Round]:
+        return iter(self.rounds)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The rounds as the documented list of JSON objects."""
+        return [round_.to_json() for round_ in self.rounds]
+
+    def frame(self) -> pd.DataFrame:
+        """All spans as one table: round, paradigm, then the columns of `SPAN`, step by name."""
+        spans = np.concatenate([np.asarray(r.spans) for r in self.rounds])
+        lengths = [len(r.spans) for r in self.rounds]
+        table = pd.DataFrame({name: spans[name] for name in SPAN.names or ()})
+        table["step"] = pd.Categorical(np.array(STEPS)[spans["step"]], categories=list(STEPS))
+        table.insert(0, "round", np.repeat([r.index for r in self.rounds], lengths))
+        table.insert(1, "paradigm", np.repeat([r.paradigm for r in self.rounds], lengths))
+        return table
+
+    def summary(self) -> pd.DataFrame:
+        """One row a round: round, paradigm, split, start_s, latency_s, max_energy_j, objective."""
+        return pd.DataFrame(
+            {
+                "round": [r.index for r in self.rounds],
+                "paradigm": [r.paradigm for r in self.rounds],
+                "split": [r.split for r in self.rounds],
+                "start_s": [r.start_s for r in self.rounds],
+                "latency_s": [r.latency_s for r in self.rounds],
+                "max_energy_j": [float(r.energy_j.max()) for r in self.rounds],
+                "objective": [r.objective for r in self.rounds],
+            }
+        )

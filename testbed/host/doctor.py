@@ -1,0 +1,406 @@
+"""What this machine can do for the testbed, found by trying, and what to do about the rest."""
+
+import json
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.core import plugins
+from testbed.core.errors import InputError, RunError
+from testbed.network import netlink
+from testbed.network.fabric import DeviceCount, Fabric, device_counts, link_addresses, wire
+from testbed.network.netlink import attribute, message, text
+from testbed.network.shaping import Shape
+from testbed.system import leftovers, linux
+
+_SYSCTL = Path("/proc/sys")
+_QDISCS = ("htb", "tbf", "bfifo", "netem", "fq", "fq_codel")
+_SLEEPS = 200
+_LATE_S = 1e-3
+_PROBE_TIMEOUT_S = 60
+_TOOL_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the testbed may want of a machine."""
+
+    name: str
+    ok: bool
+    detail: str
+    """What was found."""
+    needed_for: str
+    """What does not work, or less well, without it."""
+    remedy: str = ""
+    """How to get it; empty where it is there, or cannot be had."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as a JSON object."""
+        return vars(self)
+
+
+def examine() -> list[Finding]:
+    """Try everything; takes a second or two and changes nothing."""
+    probe = _probe()
+    return [
+        _system(),
+        _compiler(),
+        _namespaces(probe),
+        *_kernel(probe),
+        _congestion_controls(),
+        _docker(),
+        _leftovers(),
+        _landlock(probe),
+        _scheduling(probe),
+        _timers(),
+        _open_files(),
+        _gpu(),
+        *_plugins(),
+    ]
+
+
+def has_netem() -> bool:
+    """Whether links can be given a delay."""
+    return bool(_probe().get("qdiscs", {}).get("netem"))
+
+
+def _system() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return Finding(
+        "machine",
+        cores >= 2 and memory_gib >= 4,
+        f"{cores} cores, {memory_gib:.1f} GiB, Linux {platform.release()}, "
+        f"Python {platform.python_version()}",
+        "undisturbed links: one core for the links, another for the nodes",
+        "" if cores >= 2 and memory_gib >= 4 else "raise emulation.dilation on a small machine",
+    )
+
+
+def _compiler() -> Finding:
+    path = shutil.which("g++")
+    return Finding(
+        "g++",
+        path is not None,
+        _first_line([path, "--version"]) if path else "not found",
+        "channels: the ns-3 models are compiled on first use",
+        "" if path else "on Debian: apt-get install g++",
+    )
+
+
+def _namespaces(probe: dict[str, Any]) -> Finding:
+    who = "root" if os.geteuid() == 0 else "an ordinary user"
+    how = {"user": f"user namespaces, as {who}", "root": "as root, without user namespaces"}
+    if "namespaces" in probe:
+        return Finding("namespaces", True, how[probe["namespaces"]], "the namespace runtime")
+    remedy = "run as root"
+    for name, forbids, allows in (
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+        ("kernel/unprivileged_userns_clone", "0", "1"),
+        ("user/max_user_namespaces", "0", "15000"),
+    ):
+        knob = _SYSCTL / name
+        if knob.exists() and knob.read_text().strip() == forbids:
+            remedy = f"sysctl -w {name.replace('/', '.')}={allows}, or run as root"
+            break
+    return Finding("namespaces", False, probe["error"], "the namespace runtime", remedy)
+
+
+def _kernel(probe: dict[str, Any]) -> list[Finding]:
+    if "links" not in probe:
+        unknown = f"cannot be tried: {probe['error']}"
+        return [Finding("links", False, unknown, "any emulation", "see namespaces")]
+    found: dict[str, bool] = probe["qdiscs"]
+    modules = "load the modules sch_htb, sch_tbf and veth, or use a distribution's own kernel"
+    return [
+        Finding(
+            "links",
+            probe["links"] == "",
+            probe["links"] or "veth, HTB, TBF and bfifo carry, shape and hold frames",
+            "any emulation",
+            modules if probe["links"] else "",
+        ),
+        Finding(
+            "other qdiscs",
+            all(found.values()),
+            ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in found.items()),
+            "emulation.one_way_delay_s, which needs netem; fq would pace senders; the testbed's "
+            "own links need htb, tbf and bfifo alone",
+            "" if all(found.values()) else "a kernel with the missing sch_* modules",
+        ),
+    ]
+
+
+def _congestion_controls() -> Finding:
+    available = (_SYSCTL / "net/ipv4/tcp_available_congestion_control").read_text().split()
+    standard = (_SYSCTL / "net/ipv4/tcp_congestion_control").read_text().strip()
+    return Finding(
+        "congestion control",
+        "cubic" in available,
+        f"{', '.join(available)}; the kernel's default is {standard}",
+        "emulation.congestion_control: a scenario may choose among these",
+        "" if "cubic" in available else "modprobe tcp_cubic, or choose another in the scenario",
+    )
+
+
+def _docker() -> Finding:
+    needed_for = "the docker runtime"
+    try:
+        import docker
+
+        client = docker.from_env(timeout=5)
+        version = client.version()["Version"]
+        client.close()
+    except Exception as error:  # docker-py and requests each have their own kinds
+        why = " ".join(str(error).split())[:100]
+        remedy = "on Debian: apt-get install docker.io; start dockerd; run as root"
+        return Finding("docker", False, f"no daemon answers: {why}", needed_for, remedy)
+    root = os.geteuid() == 0
+    return Finding(
+        "docker",
+        root,
+        f"daemon {version}" + ("" if root else ", but links are plugged in by root alone"),
+        needed_for,
+        "" if root else "run as root, or use the namespace runtime",
+    )
+
+
+def _leftovers() -> Finding:
+    found = leftovers.find()
+    try:
+        from testbed.runtimes.docker import find_leftovers
+
+        found += find_leftovers()
+    except (ImportError, RunError):
+        pass  # See the finding about docker.
+    names = ", ".join(leftover.what for leftover in found[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return Finding(
+        "leftovers",
+        not found,
+        names + more or "dead runs have left nothing",
+        "a tidy machine: what is left takes memory and disk, and may still run",
+        "testbed clean" if found else "",
+    )
+
+
+def _landlock(probe: dict[str, Any]) -> Finding:
+    return Finding(
+        "Landlock",
+        probe["landlock"] == "",
+        probe["landlock"] or "nodes of the namespace runtime open no file for writing",
+        "nodes that cannot write their user's files, in the namespace runtime",
+        "boot with landlock in the kernel's parameter lsm=" if probe["landlock"] else "",
+    )
+
+
+def _scheduling(probe: dict[str, Any]) -> Finding:
+    how = probe["scheduling"]
+    return Finding(
+        "real-time scheduling",
+        how == "fifo",
+        f"the injector runs as {how!r}",
+        "rate changes on time while all cores are busy",
+        ""
+        if how == "fifo"
+        else "run as root, or give the user an rtprio limit of 20 or more "
+        "(/etc/security/limits.conf)",
+    )
+
+
+def _timers() -> Finding:
+    late_s = []
+    for _ in range(_SLEEPS):
+        due = time.monotonic() + 1e-3
+        time.sleep(1e-3)
+        late_s.append(time.monotonic() - due)
+    late_s.sort()
+    median, high = late_s[_SLEEPS // 2], late_s[int(_SLEEPS * 0.99)]
+    resolution = time.clock_getres(time.CLOCK_MONOTONIC)
+    return Finding(
+        "timers",
+        high < _LATE_S,
+        f"a sleeper wakes {median * 1e6:.0f} µs late (median), {high * 1e6:.0f} µs (p99); "
+        f"clock resolution {resolution * 1e9:.0f} ns",
+        "steps that start on time",
+        "" if high < _LATE_S else "stop other work on this machine, or raise emulation.dilation",
+    )
+
+
+def _open_files() -> Finding:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    clients = (hard - 100) // 4
+    return Finding(
+        "open files",
+        clients >= 100,
+        f"hard limit {hard}: up to about {clients} UAVs",
+        "many UAVs",
+        "" if clients >= 100 else "ulimit -Hn 65536, as root",
+    )
+
+
+def _gpu() -> Finding:
+    path = shutil.which("nvidia-smi")
+    names = _first_line([path, "-L"]) if path else ""
+    return Finding(
+        "GPU",
+        names.startswith("GPU"),
+        names or "none found",
+        "base_station.device and uavs.device: cuda; everything also runs on the CPU",
+    )
+
+
+def _plugins() -> list[Finding]:
+    """One finding for each plugin: whether it loads."""
+    findings = []
+    for group, field in plugins.FIELDS.items():
+        for name in plugins.registered(group):
+            try:
+                plugins.load(group, name)
+                broken = ""
+            except InputError as error:
+                broken = str(error)
+            findings.append(
+                Finding(
+                    f"plugin {name}",
+                    not broken,
+                    broken or str(plugins.origin(group, name)),
+                    f"{field}: {name}",
+                    broken and "mend or uninstall its package",
+                )
+            )
+    return findings
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        found = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"waited {_TOOL_TIMEOUT_S} s for {command[0]}"
+    return (found.stdout.splitlines() or [""])[0]
+
+
+def _probe() -> dict[str, Any]:
+    """What the probing process found out in namespaces that end with it."""
+    try:
+        found = subprocess.run(
+            [sys.executable, "-m", __name__],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(
+            f"doctor: waited {_PROBE_TIMEOUT_S} s for the process that tries what namespaces allow"
+        ) from None
+    result: dict[str, Any] = json.loads(found.stdout)
+    return result
+
+
+# What follows runs in the probing process.
+
+
+def _main() -> None:
+    result: dict[str, Any] = {}
+    linux.prefer_scheduling()
+    result["scheduling"] = linux.scheduling()
+    linux.ordinary_scheduling()
+    try:
+        linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNET)
+        result["namespaces"] = "user"
+    except OSError as error:
+        try:
+            linux.unshare(linux.CLONE_NEWNET)
+            result["namespaces"] = "root"
+        except OSError:
+            result["error"] = str(error)
+    if "namespaces" in result:
+        result["links"] = _try_links()
+        result["qdiscs"] = {name: _has_qdisc(name) for name in _QDISCS}
+    result["landlock"] = _try_landlock()
+    json.dump(result, sys.stdout)
+
+
+def _try_landlock() -> str:
+    try:
+        linux.drop_privileges()
+        linux.forbid_writing()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _try_links() -> str:
+    """What is wrong with a link of the fabric; empty when it holds frames and lets them go."""
+    base_station, uav = linux.new_network_namespace(), linux.new_network_namespace()
+    try:
+        fabric = wire(base_station, [uav], Shape(congestion_control="reno"))
+        there, _ = link_addresses(1)
+        linux.enter(uav)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for _ in range(3):
+                sender.sendto(b"probe", (there, 9))
+        time.sleep(0.05)
+        if _sent(fabric) != 0:
+            return "a closed link lets frames through (the kernel ignores a TBF's mpu)"
+        (end,) = fabric.uavs[0].ends
+        fabric.uavs[0].netlink.transact(end.change(1e9))
+        if not _within(0.5, lambda: _sent(fabric) == 3):
+            return "an opened link does not let go of the frames it held"
+    except OSError as error:
+        return f"the kernel refused: {error}"
+    return ""
+
+
+def _sent(fabric: Fabric) -> int:
+    site = fabric.uavs[0]
+    counts: dict[int, DeviceCount] = device_counts(site.netlink)
+    return counts[site.ends[0].index].sent_frames
+
+
+def _within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _has_qdisc(kind: str) -> bool:
+    """Whether the kernel knows a qdisc: an unknown one is refused before its options are read."""
+    linux.new_network_namespace()
+    loopback = 1
+    with netlink.Netlink() as probe:
+        body = b"".join(
+            [
+                bytes(4),
+                loopback.to_bytes(4, sys.byteorder),
+                (0x10000).to_bytes(4, sys.byteorder),
+                (0xFFFFFFFF).to_bytes(4, sys.byteorder),
+                bytes(4),
+                attribute(1, text(kind)),
+            ]
+        )
+        try:
+            probe.transact([message(netlink.NEWQDISC, netlink.CREATE, body)])
+        except netlink.NetlinkError as error:
+            # ENOENT: no such kind. Anything else is a complaint about the missing options.
+            return error.number != 2
+    return True
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,286 @@
+"""Captures of links: what goes over them, frame by frame, as pcap files that tshark reads.
+
+A packet socket at the base station's ends sees both directions of every link: what it sends when
+the shaper lets it go, and what a UAV sends when that UAV's shaper lets it go. The kernel writes
+packets into a ring of memory, and a process of ordinary priority takes them out in blocks; nothing
+is asked of the processes that are being measured.
+
+A packet of several frames, as the kernel handles it, is written as the frames that it stands for:
+each with its own lengths and sequence number. Their checksums are those of the packet, which
+virtual devices leave to nobody.
+"""
+
+import contextlib
+import ctypes
+import json
+import math
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.control.stream import readable
+from testbed.system import linux
+
+BLOCK_BYTES = 1 << 20
+BLOCKS = 64
+"""Together 64 MiB: a fifth of a second of ten links at 300 Mb/s each, or several of headers."""
+BLOCK_MS = 200
+"""After so long the kernel hands over a block that is not full."""
+HEADERS_BYTES = 14 + 60 + 60
+"""The longest headers that a frame may have."""
+MOST_BYTES = 1 << 18
+BUFFER_BYTES = 1 << 20
+END_S = 60.0
+"""How long what is in the ring may take to be written."""
+
+_SOL_PACKET = 263
+_RX_RING, _STATISTICS, _VERSION, _VNET_HDR = 5, 6, 10, 15
+_TPACKET_V3 = 2
+_ETH_P_ALL = 3
+_SO_ATTACH_FILTER = 26
+_BPF_RETURN = 6
+_FILTER = struct.Struct("HBBI")
+_BLOCK = struct.Struct("=8xIII")
+_BLOCK_STATUS = 8
+_OURS = 1
+_PACKET = struct.Struct("=IIIII4xH")
+"""Of struct tpacket3_hdr: next_offset, sec, nsec, snaplen, len, mac."""
+_LINK_AT = 48
+_LINK = struct.Struct("=4xi")
+_VNET = struct.Struct("=BBHH4x")
+
+_FILE = struct.Struct("<IHHiIII")
+_NANOSECONDS = 0xA1B23C4D
+_ETHERNET = 1
+RECORD = struct.Struct("<IIII")
+_IPV4 = 0x0800
+_TCP = 6
+_FIN_PSH, _CWR = 0x09, 0x80
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What a capture held."""
+
+    frames: int
+    missed_packets: int
+    """Packets for which the ring had no room."""
+
+    def __str__(self) -> str:
+        missed = f", {self.missed_packets} packets missed" if self.missed_packets else ""
+        return f"{self.frames} frames{missed}"
+
+
+class Capture:
+    """A process that writes one file a device, until it is ended."""
+
+    def __init__(self, files: Mapping[int, str], headers_only: bool) -> None:
+        """Start to capture in this thread's network namespace.
+
+        Args:
+            files: Where to write, by index of device.
+            headers_only: Leave out what frames carry.
+
+        Raises:
+            OSError: This process may not capture here, or may not write there.
+        """
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+        sock.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
+        sock.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
+        if headers_only:
+            _cut(sock, HEADERS_BYTES)
+        request = (BLOCK_BYTES, BLOCKS, BLOCK_BYTES, BLOCKS, BLOCK_MS, 0, 0)
+        sock.setsockopt(_SOL_PACKET, _RX_RING, struct.pack("=7I", *request))
+        ring = mmap.mmap(sock.fileno(), BLOCK_BYTES * BLOCKS)
+        writers = {device: _Writer(Path(path), headers_only) for device, path in files.items()}
+        until, self._open = os.pipe2(os.O_CLOEXEC)
+        self._result, result = os.pipe2(os.O_CLOEXEC)
+        self._process = os.fork()
+        if self._process == 0:
+            os.close(self._open)
+            _run_and_exit(sock, ring, writers, until, result)
+        os.close(until)
+        os.close(result)
+        ring.close()
+        sock.close()
+        for writer in writers.values():
+            writer.file.close()
+
+    def end(self) -> Captured:
+        """Write what has come until now, and end.
+
+        Raises:
+            OSError: The process failed, or takes too long.
+        """
+        os.close(self._open)
+        in_time = readable(self._result, END_S)
+        if not in_time:
+            os.kill(self._process, signal.SIGKILL)
+        with open(self._result, "rb") as result:  # noqa: PTH123
+            text = result.read()
+        os.waitpid(self._process, 0)
+        if not in_time:
+            raise OSError(f"waited {END_S:g} s for the capture's process to write its files")
+        if not text:
+            raise OSError("the capture has failed")
+        return Captured(**json.loads(text))
+
+
+def _cut(sock: socket.socket, size: int) -> None:
+    """Have the kernel hand over no more than that of each packet."""
+    program = ctypes.create_string_buffer(_FILTER.pack(_BPF_RETURN, 0, 0, size))
+    about = struct.pack("HP", 1, ctypes.addressof(program))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, about)
+
+
+def _run_and_exit(
+    sock: socket.socket, ring: mmap.mmap, writers: "dict[int, _Writer]", until: int, result: int
+) -> None:
+    """The rest of the forked process."""
+    status = 1
+    with contextlib.suppress(BaseException):
+        linux.signal_at_parents_death(signal.SIGKILL)
+        linux.ordinary_scheduling()
+        done = _record(sock, ring, writers, until)
+        os.write(result, json.dumps(vars(done)).encode())
+        status = 0
+    os._exit(status)
+
+
+def _record(
+    sock: socket.socket, ring: mmap.mmap, writers: "dict[int, _Writer]", until: int
+) -> Captured:
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    poll.register(until, select.POLLIN)
+    view = memoryview(ring)
+    block = 0
+    end_ns: float = math.inf
+    while True:
+        start = block * BLOCK_BYTES
+        status, packets, first = _BLOCK.unpack_from(view, start)
+        if status & _OURS:
+            for device, sec, nsec, size, head, data in _packets(view, start + first, packets):
+                writer = writers.get(device)
+                if writer and sec * 1_000_000_000 + nsec <= end_ns:
+                    writer.write(sec, nsec, size, head, data)
+            struct.pack_into("=I", view, start + _BLOCK_STATUS, 0)
+            block = (block + 1) % BLOCKS
+        elif end_ns < math.inf:
+            break
+        else:
+            ready = dict(poll.poll())
+            if until in ready:
+                end_ns = time.time_ns()
+                # The block that is being filled comes when its time is over.
+                time.sleep(2 * BLOCK_MS * 1e-3)
+    for writer in writers.values():
+        writer.file.close()
+    _, missed, _ = struct.unpack("=III", sock.getsockopt(_SOL_PACKET, _STATISTICS, 12))
+    return Captured(sum(writer.frames for writer in writers.values()), missed)
+
+
+def _packets(
+    view: memoryview, at: int, count: int
+) -> "Iterator[tuple[int, int, int, int, tuple[int, int], memoryview]]":
+    """Device, seconds, nanoseconds, length, (kind of segmentation, segment size), bytes."""
+    for _ in range(count):
+        following, sec, nsec, captured, size, mac = _PACKET.unpack_from(view, at)
+        (device,) = _LINK.unpack_from(view, at + _LINK_AT)
+        _, kind, _, segment = _VNET.unpack_from(view, at + mac - _VNET.size)
+        yield device, sec, nsec, size, (kind, segment), view[at + mac : at + mac + captured]
+        at += following
+
+
+class _Writer:
+    """One pcap file."""
+
+    def __init__(self, path: Path, headers_only: bool) -> None:
+        self.file = path.open("wb", BUFFER_BYTES)
+        self.frames = 0
+        self._headers_only = headers_only
+        snap_bytes = HEADERS_BYTES if headers_only else MOST_BYTES
+        self.file.write(_FILE.pack(_NANOSECONDS, 2, 4, 0, 0, snap_bytes, _ETHERNET))
+        self.file.flush()
+
+    def write(self, sec: int, nsec: int, size: int, gso: tuple[int, int], data: memoryview) -> None:
+        """One packet, as the frames that it stands for."""
+        kind, segment = gso
+        headers = header_bytes(data)
+        if not kind or size - headers <= segment:
+            kept = data[:headers] if self._headers_only and headers else data
+            self.file.write(RECORD.pack(sec, nsec, len(kept), size))
+            self.file.write(kept)
+            self.frames += 1
+            return
+        head, rest = bytearray(data[:headers]), data[headers:]
+        (identity,) = struct.unpack_from("!H", head, 18)
+        tcp = 14 + 4 * (head[14] & 15)
+        (sequence,) = struct.unpack_from("!I", head, tcp + 4)
+        flags = head[tcp + 13]
+        carried = size - headers
+        for number, start in enumerate(range(0, carried, segment)):
+            length = min(segment, carried - start)
+            struct.pack_into("!HH", head, 16, headers - 14 + length, (identity + number) & 0xFFFF)
+            struct.pack_into("!I", head, tcp + 4, (sequence + start) & 0xFFFF_FFFF)
+            last = start + length == carried
+            head[tcp + 13] = flags & ~(_CWR if number else 0) & ~(0 if last else _FIN_PSH)
+            kept = rest[:0] if self._headers_only else rest[start : start + length]
+            self.file.write(RECORD.pack(sec, nsec, headers + len(kept), headers + length))
+            self.file.write(head)
+            self.file.write(kept)
+            self.frames += 1
+
+
+def header_bytes(frame: "bytes | memoryview") -> int:
+    """Length of the Ethernet, IPv4 and TCP headers of a frame; 0 where it is another kind."""
+    if len(frame) < 54 or frame[12] << 8 | frame[13] != _IPV4 or frame[23] != _TCP:
+        return 0
+    tcp = 14 + 4 * (frame[14] & 15)
+    return tcp + 4 * (frame[tcp + 12] >> 4)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A TCP frame of a capture."""
+
+    time_ns: int
+    """Of day."""
+    source: str
+    ports: tuple[int, int]
+    flags: int
+    """FIN 1, SYN 2, RST 4, PSH 8, ACK 16."""
+    sequence: int
+    header_bytes: int
+    data_bytes: int
+
+
+def frames(path: Path) -> Iterator[Frame]:
+    """The TCP frames of a file that `Capture` has written, in their order."""
+    data = memoryview(path.read_bytes())
+    at = _FILE.size
+    while at < len(data):
+        sec, nsec, kept, size = RECORD.unpack_from(data, at)
+        frame = data[at + RECORD.size : at + RECORD.size + kept]
+        at += RECORD.size + kept
+        headers = header_bytes(frame)
+        if not headers:
+            continue
+        tcp = 14 + 4 * (frame[14] & 15)
+        source, target, sequence = struct.unpack_from("!HHI", frame, tcp)
+        yield Frame(
+            time_ns=sec * 1_000_000_000 + nsec,
+            source=socket.inet_ntoa(frame[26:30]),
+            ports=(source, target),
+            flags=frame[tcp + 13],
+            sequence=sequence,
+            header_bytes=headers,
+            data_bytes=size - headers,
+        )

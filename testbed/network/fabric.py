@@ -1,0 +1,234 @@
+"""The emulated network: one veth pair per UAV, between the base station's namespace and its own.
+
+Nothing appears on the host, and nothing but the nodes' own traffic travels on a link: neighbours
+are entered by hand, so there is no ARP, and IPv6 gives its devices no addresses.
+"""
+
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.core.errors import RunError
+from testbed.network import netlink
+from testbed.network.netlink import Netlink, NetlinkError, attribute, message, nested, text, u32
+from testbed.network.shaping import End, Shape
+from testbed.system import linux
+
+MOST_LINKS = 10_000
+BS_DEVICE_BASE = 10_000
+"""Link k's device has this index plus k in the base station's namespace."""
+UAV_DEVICE = 10_000
+"""The index of the device in a UAV's namespace."""
+
+_LO = 1
+_UP = 1
+_IFINFO = struct.Struct("=BxHiII")
+_IFADDR = struct.Struct("=BBBBI")
+_NEIGHBOUR = struct.Struct("=BxxxiHBB")
+_PERMANENT = 0x80
+_ROUTE = struct.Struct("=BBBBBBBBI")
+_MAIN, _STATIC, _UNIVERSE, _ON_LINK, _UNICAST, _BLACKHOLE = 254, 4, 0, 253, 1, 6
+_LEAST_IPV6_MTU = 1280
+"""A device with less has no IPv6 to begin with."""
+_NOWHERE = "192.0.2.1"
+"""An address that nobody has (RFC 5737)."""
+_INITIAL_WINDOW, _CONGESTION_CONTROL = 11, 16
+"""Metrics of a route."""
+_ADDRESS, _IFNAME, _MTU, _LINKINFO, _STATS64 = 1, 3, 4, 18, 23
+_AF_SPEC, _NET_NS_FD, _TX_QUEUES, _RX_QUEUES, _GSO_MAX_SEGS = 26, 28, 31, 32, 40
+
+
+def link_addresses(link: int) -> tuple[str, str]:
+    """IPv4 addresses of the base station and the UAV on link `link`, which counts from 1."""
+    if not 1 <= link <= MOST_LINKS:
+        raise ValueError(f"link {link}: must be 1 to {MOST_LINKS}")
+    network = f"10.{link >> 8}.{link & 255}"
+    return f"{network}.1", f"{network}.2"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A namespace of the fabric: the netlink socket inside it, and its ends of links."""
+
+    netlink: Netlink
+    ends: Sequence[End]
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """All wired links."""
+
+    base_station: Site
+    """Its end k-1 is the downlink of UAV k."""
+    uavs: Sequence[Site]
+    """The one end of each is its uplink."""
+
+
+@dataclass(frozen=True)
+class DeviceCount:
+    """What a device has sent, in packets of one or more frames; see `Shape.packet_frames`."""
+
+    sent_bytes: int
+    """With the headers of each packet's first frame."""
+    sent_frames: int
+    """Packets."""
+
+
+def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
+    """Make all links; every one is closed (an outage) until a rate is set.
+
+    The caller needs the right to administer the namespaces. It is left in the base station's.
+
+    Args:
+        base_station: Open file of the base station's network namespace.
+        uavs: The same for each UAV.
+        shape: How the links treat frames.
+
+    Raises:
+        OSError: The kernel refused a step.
+        RunError: The congestion control is not available.
+    """
+    linux.enter(base_station)
+    bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, len(uavs) + 1)])
+    pairs = [_pair(link, uav, shape) for link, uav in enumerate(uavs, 1)]
+    bs.netlink.transact([*pairs, _up(_LO)])
+    ours = []
+    for link, end in enumerate(bs.ends, 1):
+        here, there = link_addresses(link)
+        ours += _configure(end, here, there, _mac(link, at_uav=True), shape)
+    _transact(bs.netlink, ours, shape)
+    sites = []
+    for link, uav in enumerate(uavs, 1):
+        linux.enter(uav)
+        site = Site(Netlink(), [End(UAV_DEVICE, shape)])
+        there, here = link_addresses(link)
+        setup = _configure(site.ends[0], here, there, _mac(link, at_uav=False), shape)
+        _transact(site.netlink, [_up(_LO), *setup], shape)
+        sites.append(site)
+    linux.enter(base_station)
+    return Fabric(bs, sites)
+
+
+def device_counts(socket: Netlink) -> dict[int, DeviceCount]:
+    """What each device of a socket's namespace has sent, by index."""
+    counts = {}
+    for body in socket.dump(netlink.GETLINK, _IFINFO.pack(0, 0, 0, 0, 0)):
+        _, _, index, _, _ = _IFINFO.unpack_from(body)
+        stats = netlink.attributes(body[_IFINFO.size :])[_STATS64]
+        _, sent_frames, _, sent_bytes = struct.unpack_from("=QQQQ", stats)
+        counts[index] = DeviceCount(sent_bytes, sent_frames)
+    return counts
+
+
+def limit_packets(site: Site, frames: Sequence[int]) -> None:
+    """Set how many frames the kernel may handle as one packet, for each end of a site.
+
+    A connection notes the limit when it looks up its route; a route that comes and goes makes it
+    look again.
+    """
+    forget = _ROUTE.pack(socket.AF_INET, 32, 0, 0, _MAIN, _STATIC, _UNIVERSE, _BLACKHOLE, 0)
+    forget += attribute(1, socket.inet_aton(_NOWHERE))
+    site.netlink.transact(
+        [
+            *(_packet_frames(end.index, n) for end, n in zip(site.ends, frames, strict=True)),
+            message(netlink.NEWROUTE, netlink.CREATE, forget),
+            message(netlink.DELROUTE, 0, forget),
+        ]
+    )
+    for end, limit in zip(site.ends, frames, strict=True):
+        end.packet_frames = limit
+
+
+def _packet_frames(index: int, frames: int) -> bytes:
+    return _link(index, attribute(_GSO_MAX_SEGS, u32(frames)))
+
+
+def _transact(socket: Netlink, messages: Sequence[bytes], shape: Shape) -> None:
+    try:
+        socket.transact(messages)
+    except NetlinkError as error:
+        if netlink.kind_of(messages[error.index]) == netlink.NEWROUTE:
+            name = shape.congestion_control
+            raise RunError(f"congestion control {name!r} is not available here") from None
+        raise
+
+
+def _mac(link: int, at_uav: bool) -> bytes:
+    return struct.pack("!BBHH", 2, 0, at_uav, link)
+
+
+def _link(index: int, *attributes: bytes, flags: int = 0) -> bytes:
+    body = _IFINFO.pack(0, 0, index, flags, flags)
+    return message(netlink.NEWLINK, 0, body + b"".join(attributes))
+
+
+def _up(index: int) -> bytes:
+    return _link(index, flags=_UP)
+
+
+def _pair(link: int, uav: int, shape: Shape) -> bytes:
+    queues = attribute(_TX_QUEUES, u32(1)) + attribute(_RX_QUEUES, u32(1))
+    mtu = attribute(_MTU, u32(shape.mtu))
+    peer = (
+        _IFINFO.pack(0, 0, UAV_DEVICE, 0, 0)
+        + attribute(_IFNAME, text("bs"))
+        + attribute(_ADDRESS, _mac(link, at_uav=True))
+        + attribute(_NET_NS_FD, u32(uav))
+        + mtu
+        + queues
+    )
+    info = nested(_LINKINFO, attribute(1, text("veth")), nested(2, attribute(1, peer)))
+    body = (
+        _IFINFO.pack(0, 0, BS_DEVICE_BASE + link, 0, 0)
+        + attribute(_IFNAME, text(f"uav{link}"))
+        + attribute(_ADDRESS, _mac(link, at_uav=False))
+        + mtu
+        + queues
+        + info
+    )
+    return message(netlink.NEWLINK, netlink.CREATE | netlink.EXCLUSIVE, body)
+
+
+def _configure(end: End, here: str, there: str, neighbour: bytes, shape: Shape) -> list[bytes]:
+    index = end.index
+    metrics = [attribute(_CONGESTION_CONTROL, text(shape.congestion_control))]
+    if shape.initial_window is not None:
+        metrics.append(attribute(_INITIAL_WINDOW, u32(shape.initial_window)))
+    # One frame a packet: TCP would else hand over 64 KiB at a time, and the shaper delays them as
+    # one.
+    messages = [_packet_frames(index, 1)]
+    if Path("/proc/sys/net/ipv6").exists() and shape.mtu >= _LEAST_IPV6_MTU:
+        no_addresses = nested(_AF_SPEC, nested(socket.AF_INET6, attribute(8, b"\1")))
+        messages.append(_link(index, no_addresses))
+    address = socket.inet_aton(here)
+    messages += [
+        *end.install(),
+        _up(index),
+        message(
+            netlink.NEWADDR,
+            netlink.CREATE | netlink.EXCLUSIVE,
+            _IFADDR.pack(socket.AF_INET, 32, 0, 0, index)
+            + attribute(1, address)
+            + attribute(2, address),
+        ),
+        message(
+            netlink.NEWNEIGH,
+            netlink.CREATE | netlink.REPLACE,
+            _NEIGHBOUR.pack(socket.AF_INET, index, _PERMANENT, 0, 0)
+            + attribute(1, socket.inet_aton(there))
+            + attribute(2, neighbour),
+        ),
+        # The route names the congestion control: node programs hold no capabilities, and may not
+        # choose one themselves where the kernel restricts it.
+        message(
+            netlink.NEWROUTE,
+            netlink.CREATE | netlink.EXCLUSIVE,
+            _ROUTE.pack(socket.AF_INET, 32, 0, 0, _MAIN, _STATIC, _ON_LINK, _UNICAST, 0)
+            + attribute(1, socket.inet_aton(there))
+            + attribute(4, u32(index))
+            + nested(8, *metrics),
+        ),
+    ]
+    return messages

@@ -1,0 +1,554 @@
+"""The injector: a process that sets all link rates at every slot boundary.
+
+It works on a table of rates by slot, prepared as netlink messages before the boundary, so that
+at the boundary only one `sendmsg` a namespace remains. The orchestrator steers it through a
+control socket with an `Injector`.
+"""
+
+import array
+import contextlib
+import gc
+import json
+import math
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.control.stream import ControlSocket, NoAnswer
+from testbed.core.clock import EmulatedClock
+from testbed.core.errors import RunError
+from testbed.network.capture import END_S, Capture, Captured
+from testbed.network.fabric import BS_DEVICE_BASE, Fabric, Site, device_counts, limit_packets, wire
+from testbed.network.netlink import Batch
+from testbed.network.shaping import End, Shape, queue_counts
+from testbed.system import linux
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+ANSWER_S = 30.0
+"""How long the injector's process may take for an answer; it needs milliseconds."""
+SPIN_NS = 150_000
+"""The last stretch before a boundary is spent awake: a sleeper may wake that much too late."""
+
+
+_WHILE_SLOTS = 50
+"""Over so many slots is the rate averaged that decides on the size of packets."""
+
+
+@dataclass
+class _Block:
+    """Rates of slots from `first` up to `end`, as one run of values."""
+
+    first: int
+    end: int
+    width: int
+    values: "memoryview[float]"
+
+
+class _Table:
+    """Rates by slot; (1 + variants)·K values each: the uplinks, then each downlink variant."""
+
+    def __init__(self, clients: int) -> None:
+        self._clients = clients
+        self._blocks: list[_Block] = []
+
+    @property
+    def end(self) -> int:
+        """The first slot without rates."""
+        return self._blocks[-1].end if self._blocks else 0
+
+    def add(self, first: int, variants: int, blob: bytes) -> None:
+        """Take over the rates from a slot on, instead of those that were there from it on."""
+        values: memoryview[float] = memoryview(blob).cast("d")
+        width = self._clients * (1 + variants)
+        for block in self._blocks:
+            block.end = min(block.end, first)
+        self._blocks = [block for block in self._blocks if block.first < block.end]
+        self._blocks.append(_Block(first, first + len(values) // width, width, values))
+
+    def row(self, slot: int, phase: int) -> tuple[Sequence[float], Sequence[float]] | None:
+        """Uplink and downlink rates of a slot in bit/s; None where there are none."""
+        for block in self._blocks:
+            if block.first <= slot < block.end:
+                start = (slot - block.first) * block.width
+                uplink = block.values[start : start + self._clients]
+                start += (1 + phase) * self._clients
+                return uplink, block.values[start : start + self._clients]
+        return None
+
+    def mean(self, slot: int, phase: int) -> tuple[list[float], list[float]]:
+        """Mean of uplink and downlink rates over a while from a slot on, in bit/s."""
+        rows = [row for ahead in range(_WHILE_SLOTS) if (row := self.row(slot + ahead, phase))]
+        uplink, downlink = zip(*rows, strict=True) if rows else ((), ())
+        count = max(1, len(rows))
+        return (
+            [sum(rates) / count for rates in zip(*uplink, strict=True)],
+            [sum(rates) / count for rates in zip(*downlink, strict=True)],
+        )
+
+    def forget_before(self, slot: int) -> None:
+        """Drop what nobody will ask for again."""
+        self._blocks = [block for block in self._blocks if block.end > slot]
+
+
+class _Service:
+    """The injector process's state and loop."""
+
+    def __init__(self, control: ControlSocket, fabric: Fabric, shape: Shape) -> None:
+        self._control = control
+        self._capture: Capture | None = None
+        self._fabric = fabric
+        self._shape = shape
+        self._table = _Table(len(fabric.uavs))
+        self._clock = EmulatedClock(0, 0.0, 1.0)
+        self._slot_s = 1.0
+        self._running = False
+        self._slot = 0
+        self._phase = 0
+        self._told_low = False
+        self._warn_slots = 0
+        self._below_floor = 0
+        self._exhausted = 0
+        self._record = array.array("q")
+        linux.precise_timers()
+
+    def run(self) -> None:
+        """Serve until told to stop, or until the orchestrator is gone."""
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        prepared: _Prepared | None = None
+        while True:
+            if self._running:
+                deadline = self._clock.monotonic_ns((self._slot + 1) * self._slot_s)
+                prepared = prepared or self._prepare(self._slot + 1)
+                if not self._message_before(deadline):
+                    self._at_boundary(deadline, prepared)
+                    prepared = None
+                    continue
+            else:
+                self._message_before(None)
+            while message := self._control.next():
+                header, blob = message
+                if header["do"] == "stop":
+                    return
+                getattr(self, f"_do_{header.pop('do')}")(blob=blob, **header)
+                prepared = None
+
+    def _message_before(self, deadline: int | None) -> bool:
+        """Wait for something from the control socket (True) or for the deadline (False)."""
+        while True:
+            timeout = None
+            if deadline is not None:
+                timeout = max(0.0, (deadline - SPIN_NS - time.monotonic_ns()) * 1e-9)
+            if select.select([self._control], [], [], timeout)[0]:
+                if not self._control.read_available():
+                    raise RunError("the orchestrator is gone")
+                return True
+            if deadline is not None:
+                while time.monotonic_ns() < deadline:
+                    pass
+                return False
+
+    def _prepare(self, slot: int) -> "_Prepared":
+        rates = self._table.row(slot, self._phase)
+        prepared = _Prepared()
+        if rates is None:
+            prepared.missing = True
+            return prepared
+        floor_bps = self._shape.lowest_rate(self._slot_s * self._clock.dilation)
+        uplink, downlink = rates
+        prepared.add(self._fabric.base_station, downlink, floor_bps)
+        for site, rate in zip(self._fabric.uavs, uplink, strict=True):
+            prepared.add(site, (rate,), floor_bps)
+        return prepared
+
+    def _at_boundary(self, deadline: int, prepared: "_Prepared") -> None:
+        self._slot += 1
+        done = prepared.send()
+        self._record.extend((self._slot, deadline, done, prepared.changes))
+        self._below_floor += prepared.below_floor
+        self._table.forget_before(self._slot)
+        if prepared.missing:
+            if not self._exhausted:
+                self._control.send({"event": "exhausted", "slot": self._slot})
+            self._exhausted += 1
+        elif not self._told_low and self._table.end - self._slot <= self._warn_slots:
+            self._told_low = True
+            self._control.send({"event": "low", "end": self._table.end})
+
+    def _do_rates(self, first: int, variants: int, warn_slots: int, blob: bytes) -> None:
+        self._table.add(first, variants, blob)
+        if self._phase >= variants:
+            self._phase = 0
+        self._warn_slots = warn_slots
+        self._told_low = False
+
+    def _do_epoch(
+        self, start_ns: int, start_s: float, dilation: float, slot_s: float, blob: bytes
+    ) -> None:
+        self._clock = EmulatedClock(start_ns, start_s, dilation)
+        self._slot_s = slot_s
+        self._slot = math.floor(start_s / slot_s + 1e-9)
+        self._running = True
+        self._limit_packets()
+        prepared = self._prepare(self._slot)
+        done = prepared.send()
+        self._below_floor += prepared.below_floor
+        if prepared.missing:
+            self._exhausted += 1
+        self._record.extend((self._slot, start_ns, done, prepared.changes))
+        self._control.send({"event": "epoch", "done_ns": done, "missing": prepared.missing})
+
+    def _do_phase(self, index: int, blob: bytes) -> None:
+        self._phase = index
+        self._limit_packets()
+        done = self._prepare(self._slot).send()
+        self._control.send({"event": "phase", "done_ns": done})
+
+    def _limit_packets(self) -> None:
+        """Let packets be as large as the links' rates allow."""
+        uplink, downlink = self._table.mean(self._slot, self._phase)
+        sites = [(self._fabric.base_station, downlink)]
+        sites += [(site, [rate]) for site, rate in zip(self._fabric.uavs, uplink, strict=False)]
+        for site, rates in sites:
+            frames = [self._shape.packet_frames(r * self._clock.dilation) for r in rates]
+            if frames and frames != [end.packet_frames for end in site.ends]:
+                limit_packets(site, frames)
+
+    def _do_pause(self, blob: bytes) -> None:
+        self._running = False
+
+    def _do_capture(self, files: Sequence[str], headers_only: bool, blob: bytes) -> None:
+        devices = {BS_DEVICE_BASE + link: file for link, file in enumerate(files, 1)}
+        self._capture = Capture(devices, headers_only)
+        self._control.send({"event": "capture"})
+
+    def _do_end_capture(self, blob: bytes) -> None:
+        assert self._capture is not None
+        self._control.send({"event": "captured", **vars(self._capture.end())})
+        self._capture = None
+
+    def _do_report(self, blob: bytes) -> None:
+        links = []
+        bs_queues = queue_counts(self._fabric.base_station.netlink)
+        bs_devices = device_counts(self._fabric.base_station.netlink)
+        for bs_end, uav in zip(self._fabric.base_station.ends, self._fabric.uavs, strict=True):
+            (uav_end,) = uav.ends
+            up = queue_counts(uav.netlink)[uav_end.index]
+            up_device = device_counts(uav.netlink)[uav_end.index]
+            down, down_device = bs_queues[bs_end.index], bs_devices[bs_end.index]
+            links.append(
+                [{**vars(q), **_prefixed(d)} for q, d in ((up, up_device), (down, down_device))]
+            )
+        header = {
+            "event": "report",
+            "links": links,
+            "scheduling": linux.scheduling(),
+            "below_floor": self._below_floor,
+            "exhausted": self._exhausted,
+        }
+        self._control.send(header, self._record.tobytes())
+        self._record = array.array("q")
+        self._below_floor = self._exhausted = 0
+
+
+def _prefixed(device: Any) -> dict[str, int]:
+    return {f"device_{name}": value for name, value in vars(device).items()}
+
+
+class _Prepared:
+    """The messages that lead to a slot's rates."""
+
+    def __init__(self) -> None:
+        self.missing = False
+        self.changes = 0
+        self.below_floor = 0
+        self._batches: list[tuple[Site, Batch]] = []
+        self._ends: list[tuple[End, float]] = []
+
+    def add(self, site: Site, rates: Sequence[float], floor_bps: float) -> None:
+        messages = []
+        for end, rate in zip(site.ends, rates, strict=True):
+            if 0 < rate < floor_bps:
+                rate = 0.0
+                self.below_floor += 1
+            if change := end.change(rate):
+                messages += change
+                self._ends.append((end, rate))
+        if messages:
+            self._batches.append((site, Batch(messages)))
+            self.changes += len(messages)
+
+    def send(self) -> int:
+        """Set the rates; the monotonic time in ns when the kernel had done so.
+
+        It acts, and answers, before `sendmsg` returns; so its answers can be read afterwards.
+        """
+        for site, batch in self._batches:
+            site.netlink.send(batch)
+        done = time.monotonic_ns()
+        for site, _ in self._batches:
+            site.netlink.check()
+        for end, rate in self._ends:
+            end.changed(rate)
+        return done
+
+
+def serve(control: socket.socket, base_station: int, uavs: Sequence[int], shape: Shape) -> None:
+    """Wire the links, then be the injector: the body of the fabric process.
+
+    Returns when told to stop or when the other side of `control` is gone. What goes wrong is
+    reported through `control`.
+    """
+    channel = ControlSocket(control)
+    try:
+        fabric = wire(base_station, uavs, shape)
+        # To change rates, and to capture.
+        linux.keep_capabilities(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)
+        channel.send({"event": "wired"})
+        _Service(channel, fabric, shape).run()
+    except (OSError, RunError) as error:
+        with contextlib.suppress(RunError):
+            channel.send({"event": "error", "message": str(error)})
+
+
+@dataclass(frozen=True)
+class Direction:
+    """What one direction of a link has carried since the world began."""
+
+    sent_bytes: int
+    """As the shaper charged them, frame by frame: with headers, or payload alone."""
+    sent_frames: int
+    """Each frame of a packet of several counts."""
+    dropped_frames: int
+    backlog_bytes: int
+    device_sent_bytes: int
+    """As the device counts, which does so by packet: headers of its first frame alone."""
+    device_sent_frames: int
+    """Packets, of one or more frames."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the injector did since its last report."""
+
+    slot: "npt.NDArray[np.int64]"
+    """Shape [n]: the slots that were set."""
+    boundary_ns: "npt.NDArray[np.int64]"
+    """Shape [n]: when each was due, in monotonic time."""
+    done_ns: "npt.NDArray[np.int64]"
+    """Shape [n]: when the kernel had acknowledged all its changes."""
+    changes: "npt.NDArray[np.int64]"
+    """Shape [n]: netlink messages it took."""
+    uplink: Sequence[Direction]
+    """K entries."""
+    downlink: Sequence[Direction]
+    scheduling: str
+    """How the kernel schedules the injector: `fifo` or a nice value."""
+    below_floor: int
+    """Link rates that were positive but below a frame a slot, and so counted as an outage."""
+    exhausted: int
+    """Slots for which no rates were given, so that the last ones stayed."""
+
+    @property
+    def lateness_s(self) -> "npt.NDArray[np.float64]":
+        """Shape [n]: how long after its boundary each slot was set."""
+        return (self.done_ns - self.boundary_ns).clip(min=0) * 1e-9
+
+
+class Injector:
+    """The orchestrator's handle of the fabric process; may be used from several threads."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = ControlSocket(control)
+        self._events: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        self._variants = 0
+
+    def await_wired(self, timeout_s: float = 60) -> None:
+        """Wait until all links are made.
+
+        Raises:
+            RunError: They could not be made.
+        """
+        with self._lock:
+            self._await("wired", timeout_s)
+
+    def rates(
+        self,
+        first_slot: int,
+        uplink_bps: "npt.NDArray[np.float64]",
+        *downlink_bps: "npt.NDArray[np.float64]",
+        warn_slots: int = 20,
+    ) -> None:
+        """Give the links' rates from a slot on; what was given from there on before is dropped.
+
+        Rates are those of the real link in bit/s: the scenario's divided by the dilation. 0 is an
+        outage: the links hold their frames. They are set at slot boundaries alone: a table that
+        comes in the middle of its first slot shows from the next one on.
+
+        Args:
+            first_slot: Counts from 0 at emulated time 0.
+            uplink_bps: Shape [K, n].
+            downlink_bps: One or more of shape [K, n]; `phase` chooses among them, at first 0.
+            warn_slots: A `low` event comes when no more slots than that are left.
+        """
+        import numpy as np
+
+        table = np.stack([uplink_bps, *downlink_bps]).astype(np.float64)
+        self._variants = len(downlink_bps)
+        blob = np.ascontiguousarray(table.transpose(2, 0, 1)).tobytes()
+        with self._lock:
+            self._send(
+                "rates", blob, first=first_slot, variants=len(downlink_bps), warn_slots=warn_slots
+            )
+
+    def epoch(self, clock: EmulatedClock, slot_s: float) -> None:
+        """Start: the rates of the slot in which the clock starts at once, the others on time.
+
+        Slot n begins at n · `slot_s` emulated seconds.
+
+        Raises:
+            RunError: No rates were given for the first slot.
+        """
+        with self._lock:
+            self._send("epoch", **vars(clock), slot_s=slot_s)
+            if self._await("epoch")["missing"]:
+                raise RunError(f"injector: no rates were given for the slot at {clock.start_s} s")
+
+    def phase(self, index: int) -> int:
+        """Switch all downlinks to another variant of the table, at once.
+
+        Returns:
+            Monotonic time in ns when the kernel had done so.
+
+        Raises:
+            ValueError: The table has no such variant.
+        """
+        if not 0 <= index < self._variants:
+            raise ValueError(f"phase {index}: the table has {self._variants} downlink variants")
+        with self._lock:
+            self._send("phase", index=index)
+            return int(self._await("phase")["done_ns"])
+
+    def pause(self) -> None:
+        """Leave the rates as they are until the next `epoch`."""
+        with self._lock:
+            self._send("pause")
+
+    def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
+        """Write what goes over the links from now on to pcap files, one a link.
+
+        Raises:
+            RunError: This machine does not let us, or the files cannot be written.
+        """
+        with self._lock:
+            names = [str(file.resolve()) for file in files]
+            self._send("capture", files=names, headers_only=headers_only)
+            self._await("capture")
+
+    def end_capture(self) -> Captured:
+        """End what `capture` began; the files are whole when this returns.
+
+        Raises:
+            RunError: It has failed.
+        """
+        with self._lock:
+            self._send("end_capture")
+            found = self._await("captured", END_S + ANSWER_S)
+            return Captured(found["frames"], found["missed_packets"])
+
+    def stop(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._send("stop")
+            self._control.close()
+
+    def events(self) -> list[dict[str, Any]]:
+        """What the injector said on its own: `low` (with `end`) and `exhausted` (with `slot`).
+
+        Raises:
+            RunError: The injector failed.
+        """
+        with self._lock:
+            self._collect(0)
+            events, self._events = self._events, []
+            return events
+
+    def report(self) -> Report:
+        """What it did since the last report, and the links' counters.
+
+        Reading many links takes milliseconds: ask between rounds rather than during one.
+        """
+        import numpy as np
+
+        with self._lock:
+            self._send("report")
+            header = self._await("report")
+        slots = np.frombuffer(header.get("blob", b""), np.int64).reshape(-1, 4).T.copy()
+        up, down = zip(*header["links"], strict=True)
+        return Report(
+            slot=slots[0],
+            boundary_ns=slots[1],
+            done_ns=slots[2],
+            changes=slots[3],
+            uplink=[Direction(**count) for count in up],
+            downlink=[Direction(**count) for count in down],
+            scheduling=header["scheduling"],
+            below_floor=header["below_floor"],
+            exhausted=header["exhausted"],
+        )
+
+    def _send(self, do: str, blob: bytes = b"", **fields: Any) -> None:
+        try:
+            self._control.send({"do": do, **fields}, blob)
+        except NoAnswer as error:
+            raise RunError(f"injector: its process takes no order ({error})") from None
+        except RunError:
+            self._collect(0)
+            raise RunError("injector: its process is gone") from None
+
+    def _await(self, event: str, timeout_s: float | None = None) -> dict[str, Any]:
+        timeout_s = ANSWER_S if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for index, found in enumerate(self._events):
+                if found["event"] == event:
+                    return self._events.pop(index)
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise RunError(f"injector: waited {timeout_s:g} s for {event!r} from its process")
+            self._collect(left_s)
+
+    def _collect(self, timeout_s: float) -> None:
+        """Take in the events that come within a time: the first, and all that are there then."""
+        try:
+            message = self._control.receive(timeout_s)
+        except RunError:
+            raise RunError("injector: its process is gone") from None
+        while message:
+            header, blob = message
+            if header["event"] == "error":
+                raise RunError(f"injector: {header['message']}")
+            self._events.append({**header, "blob": blob} if blob else header)
+            message = self._control.receive(0)
+
+
+def main(shape: str, control: str, base_station: str, *uavs: str) -> None:
+    """The fabric process as a program: a `Shape` in JSON, then open files by their number."""
+    linux.prefer_scheduling()
+    stream = socket.socket(fileno=int(control))
+    serve(stream, int(base_station), [int(uav) for uav in uavs], Shape(**json.loads(shape)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,178 @@
+"""Route netlink: messages as bytes, and a socket that carries batches of them.
+
+A network namespace has one socket, opened inside it and kept: a socket stays in the namespace
+where it was created. Messages are built beforehand, so that setting a rate costs one `sendmsg`.
+"""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+from testbed.system import linux
+
+NEWLINK, GETLINK = 16, 18
+NEWADDR = 20
+NEWROUTE, DELROUTE = 24, 25
+NEWNEIGH = 28
+NEWQDISC, GETQDISC = 36, 38
+NEWTCLASS = 40
+
+REQUEST, ACK = 0x1, 0x4
+DUMP = 0x300
+REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
+_ERROR, _DONE = 2, 3
+_NESTED = 0x8000
+
+_HEADER = struct.Struct("=IHHII")
+_NUMBER = struct.Struct("=I")
+_BATCH_BYTES = 64 * 1024
+"""Well below the default socket buffer."""
+ANSWER_S = 10.0
+"""How long the kernel may take for an answer; it has given it when sending returns."""
+
+
+class NetlinkError(OSError):
+    """The kernel refused a message; `index` says which of the batch."""
+
+    def __init__(self, number: int, index: int) -> None:
+        self.number = number
+        super().__init__(number, f"message {index}: {os.strerror(number)}")
+        self.index = index
+
+
+def message(kind: int, flags: int, body: bytes) -> bytes:
+    """A request of that type; `body` is the fixed part and the attributes."""
+    return _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, 0, 0) + body
+
+
+def kind_of(message: bytes) -> int:
+    """The type of a message."""
+    return int(_HEADER.unpack_from(message)[1])
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One attribute, padded to four bytes."""
+    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def nested(kind: int, *attributes: bytes) -> bytes:
+    """An attribute that holds attributes."""
+    return attribute(kind | _NESTED, b"".join(attributes))
+
+
+def text(value: str) -> bytes:
+    """A string as the kernel reads it."""
+    return value.encode() + b"\0"
+
+
+def u32(value: int) -> bytes:
+    """A 32-bit number as the kernel reads it."""
+    return struct.pack("=I", value)
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """The attributes in received bytes, by type."""
+    found = {}
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        found[kind & 0x3FFF] = data[4:length]
+        data = data[(length + 3) & ~3 :]
+    return found
+
+
+class Batch:
+    """Messages made ready to be sent, in one call unless they are very many.
+
+    Each gets its place as its number. Only the last of a call asks to be acknowledged; a refused
+    message answers anyway, so that reading up to the very last answer misses nothing.
+    """
+
+    def __init__(self, messages: Sequence[bytes]) -> None:
+        self.count = len(messages)
+        self.parts: list[bytearray] = []
+        part, last = bytearray(), 0
+        for index, message in enumerate(messages):
+            if part and len(part) + len(message) > _BATCH_BYTES:
+                part[last + 6] |= ACK
+                self.parts.append(part)
+                part = bytearray()
+            last = len(part)
+            part += message
+            _NUMBER.pack_into(part, last + 8, index)
+        if part:
+            part[last + 6] |= ACK
+            self.parts.append(part)
+
+
+class Netlink:
+    """A netlink socket in the network namespace of the moment it is made."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._socket.bind((0, 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, linux.timeval(ANSWER_S))
+        self._sent = 0
+
+    def __enter__(self) -> "Netlink":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, batch: Batch) -> None:
+        """Send messages. The kernel has acted on them when it returns."""
+        self._sent = batch.count
+        for part in batch.parts:
+            self._socket.send(part)
+
+    def check(self) -> None:
+        """Read the answers to what was sent.
+
+        Raises:
+            NetlinkError: The kernel refused one of the messages; the others stand.
+        """
+        refused: NetlinkError | None = None
+        index = -1
+        while index < self._sent - 1:
+            for kind, index, body in self._receive():
+                if kind == _ERROR and (number := -struct.unpack_from("=i", body)[0]):
+                    refused = refused or NetlinkError(number, index)
+        if refused:
+            raise refused
+
+    def transact(self, messages: Sequence[bytes]) -> None:
+        """Send messages and read the answers.
+
+        Raises:
+            NetlinkError: The kernel refused one; the others stand.
+        """
+        self.send(Batch(messages))
+        self.check()
+
+    def dump(self, kind: int, body: bytes) -> Iterator[bytes]:
+        """The kernel's objects of a kind: each one's fixed part and attributes."""
+        self._socket.send(message(kind, DUMP, body))
+        while True:
+            for answer, _, found in self._receive():
+                if answer == _DONE:
+                    return
+                if answer == _ERROR:
+                    raise NetlinkError(-struct.unpack_from("=i", found)[0], 0)
+                yield found
+
+    def _receive(self) -> Iterable[tuple[int, int, bytes]]:
+        try:
+            data = self._socket.recv(1 << 18)
+        except BlockingIOError:
+            raise OSError(
+                errno.ETIMEDOUT, f"waited {ANSWER_S:g} s for the kernel to answer over netlink"
+            ) from None
+        at = 0
+        found = []
+        while at < len(data):
+            length, kind, _, index, _ = _HEADER.unpack_from(data, at)
+            found.append((kind, index, data[at + _HEADER.size : at + length]))
+            at += (length + 3) & ~3
+        return found

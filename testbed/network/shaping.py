@@ -1,0 +1,310 @@
+"""How one end of a link is shaped: the qdiscs, and the messages that change its rate in place.
+
+Each end carries, from the device inwards, a *gate* (TBF), a *shaper* (HTB with one class) and a
+*queue* (bfifo). The reasons:
+
+- HTB keeps its token account when its rate changes. TBF refills its bucket, so that every change
+  would let a burst through.
+- A frame is let go when the account is not negative and is charged afterwards. At a tiny rate the
+  debt of a single frame lasts for seconds, and no later change forgives it. An outage is therefore
+  no rate but a closed gate: the queue holds its frames, none leaves, nothing is charged, and they
+  go on at once when the gate opens.
+- The gate closes by a trick of accounting. Each frame is charged as `_CLOSED_FRAME_BYTES` (the
+  rate's minimum packet unit), more than the bucket ever holds, so none passes, whereas the limit
+  on a frame's size, which does not know that unit, still lets all of them queue. The gate tries
+  again every `POLL_S`, which bounds the delay at opening.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from testbed.network import netlink
+from testbed.network.framing import ETHERNET_BYTES, Framing
+from testbed.network.netlink import attribute, message, nested, text, u32
+
+POLL_S = 0.5e-3
+"""How often a closed gate with frames behind it tries again."""
+
+_TICK_S = 64e-9
+"""The unit of the kernel's packet scheduler (/proc/net/psched)."""
+_ETHERNET = 1
+"""Link layer; any but 0 makes the kernel use rates instead of outdated rate tables."""
+_CLOSED_FRAME_BYTES = 65_535
+_OPEN_BYTES_S = 4_000_000_000
+_LEAST_BURST_S = 0.2e-3
+_WAY_S = 0.15e-3
+"""From a sender's timer to the kernel's note of arrival, on a link that is otherwise idle: waking,
+the first packet's way, the last packet's timer. Measured by calibrations: 0.05 to 0.22 ms."""
+_MOST_PACKET_BYTES = 64_000
+"""The gate lets no packet of 64 KiB pass."""
+_ROOT = 0xFFFF_FFFF
+GATE, SHAPER, QUEUE, DELAY = 0x1_0000, 0x2_0000, 0x3_0000, 0x4_0000
+"""Handles of the three qdiscs of an end, and of the one around them where there is a delay."""
+_DELAYED_FRAMES = 100_000
+"""Most that netem holds: more than TCP ever has under way."""
+
+_KIND, _OPTIONS, _STATS2, _STAB = 1, 2, 7, 8
+_NETEM_LATENCY = 10
+_TCMSG = struct.Struct("=BxxxiIII")
+_RATE = struct.Struct("=BBHhHI")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How every link of a run treats its frames."""
+
+    mtu: int = 1500
+    queue_frames: int = 100
+    """Full frames that an end's queue holds; more are dropped, and TCP is told at once."""
+    charges_headers: bool = True
+    """Whether the rate carries Ethernet frames, or only the payload of TCP segments."""
+    burst_s: float = 4e-3
+    """Lateness that a busy link makes up for, in timers and in whoever feeds it. An idle link saves
+    it up as credit: a sender that begins so much later than its transfer uses it up at once, and is
+    then where the integral of the rates has come to."""
+    congestion_control: str = "cubic"
+    """Of all TCP connections over the links."""
+    initial_window: int | None = None
+    """Segments that they send at first; None: the kernel's own."""
+    delay_s: float = 0.0
+    """Of each direction, in real seconds: netem holds every frame so long before it is shaped."""
+    packet_s: float = 0.25e-3
+    """How much a packet may hold, as emulated time at the link's rate. The kernel handles packets
+    of one or more frames, and TCP acknowledges packets: longer ones take less computing and fewer
+    bytes of the other direction, shorter ones follow the rate closer."""
+
+    @property
+    def credit_s(self) -> float:
+        """How much later than its transfer a sender begins, in real seconds: see `burst_s`. A bit
+        less than that, so that a frame's way through programs and kernel takes no time."""
+        return self.burst_s - _WAY_S
+
+    @property
+    def frame_bytes(self) -> int:
+        """What a full frame is charged."""
+        framing = Framing(self.mtu)
+        return framing.frame_bytes if self.charges_headers else framing.segment_bytes
+
+    def burst_at(self, rate_bps: float, packet_frames: int = 1) -> float:
+        """Seconds of credit an end saves up while idle, at a rate in bit/s.
+
+        The last packet of a transfer leaves when its turn comes, not when its own time is over;
+        that counts as credit, too: half a packet of it, in the mean over sizes.
+        """
+        packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
+        return max(_LEAST_BURST_S, self.burst_s - packet_s / 2)
+
+    def packet_frames(self, rate_bps: float) -> int:
+        """Frames that the kernel may handle as one packet at a rate in emulated bit/s."""
+        frames = int(self.packet_s * rate_bps / (8 * self.frame_bytes))
+        return max(1, min(frames, _MOST_PACKET_BYTES // self.mtu))
+
+    def lowest_rate(self, slot_s: float) -> float:
+        """The rate in bit/s below which a link counts as out: one full frame a slot.
+
+        Below it, the debt of a frame would outlast the slot.
+        """
+        return self.frame_bytes * 8 / slot_s
+
+
+def transfer_end_s(
+    shape: Shape,
+    rates_bps: Sequence[float],
+    slot_s: float,
+    start_s: float,
+    frame_bytes: Iterable[int],
+) -> float:
+    """When the shaper lets go of the last frame of a transfer that begins on an idle link.
+
+    This is the kernel's accounting frame by frame, in contrast to the integral of the rates: a
+    frame is charged at the rate of the moment it leaves, its charge is not rescaled when the rate
+    changes, an idle link has saved up `Shape.burst_at`, and the last frame has left when its turn
+    comes. The two differ by some frames at most, unless rates jump at few frames a slot.
+
+    Args:
+        shape: How the link treats frames.
+        rates_bps: Rate of each slot in bit/s from time 0, 0 for an outage; the last one stays.
+        slot_s: Length of a slot.
+        start_s: When the first frame is queued.
+        frame_bytes: What each frame is charged.
+    """
+    last = len(rates_bps) - 1
+    now_s = start_s
+    rate = next(
+        (r for r in reversed(rates_bps[: min(last, int(start_s / slot_s)) + 1]) if r),
+        next(r for r in rates_bps if r),
+    )
+    free_s = start_s - shape.burst_at(rate)
+    for size in frame_bytes:
+        now_s = max(now_s, free_s)
+        slot = min(last, int(now_s / slot_s))
+        if rates_bps[slot]:
+            rate = rates_bps[slot]
+        free_s = max(free_s, now_s - shape.burst_at(rate)) + size * 8 / rate
+        while not rates_bps[slot]:
+            slot += 1
+            now_s = slot * slot_s
+    return now_s
+
+
+def _object(kind: int, flags: int, index: int, handle: int, parent: int, *options: bytes) -> bytes:
+    return message(kind, flags, _TCMSG.pack(0, index, handle, parent, 0) + b"".join(options))
+
+
+def _ticks(seconds: float) -> int:
+    return max(1, round(seconds / _TICK_S))
+
+
+def _rate(bytes_s: int, least_bytes: int = 0) -> bytes:
+    return _RATE.pack(0, _ETHERNET, 0, 0, least_bytes, bytes_s)
+
+
+def _size_table(shape: Shape) -> list[bytes]:
+    if shape.charges_headers:
+        return []
+    # Without entries it only subtracts, from each frame, the headers of a TCP segment.
+    framing = Framing(shape.mtu)
+    headers = framing.frame_bytes - framing.segment_bytes
+    table = struct.pack("=BBhiIIII", 0, 0, 0, -headers, _ETHERNET, 0, 0, 0)
+    return [nested(_STAB, attribute(1, table))]
+
+
+def _gate(index: int, flags: int, shape: Shape, is_open: bool) -> bytes:
+    if is_open:
+        rate, buffer_s = _rate(_OPEN_BYTES_S), 1e-3
+    else:
+        bytes_s = round(_CLOSED_FRAME_BYTES / POLL_S)
+        rate = _rate(bytes_s, least_bytes=_CLOSED_FRAME_BYTES)
+        buffer_s = _CLOSED_FRAME_BYTES / 4 / bytes_s
+    options = rate + bytes(12) + struct.pack("=III", 1 << 20, _ticks(buffer_s), 0)
+    return _object(
+        netlink.NEWQDISC,
+        flags,
+        index,
+        GATE,
+        DELAY | 1 if shape.delay_s else _ROOT,
+        attribute(_KIND, text("tbf")),
+        nested(_OPTIONS, attribute(1, options)),
+        # A change without the size table would remove it.
+        *_size_table(shape),
+    )
+
+
+def _delay(index: int, flags: int, shape: Shape) -> bytes:
+    options = struct.pack("=IIIIII", 0, _DELAYED_FRAMES, 0, 0, 0, 0)
+    nanoseconds = attribute(_NETEM_LATENCY, struct.pack("=q", round(shape.delay_s * 1e9)))
+    return _object(
+        netlink.NEWQDISC,
+        flags,
+        index,
+        DELAY,
+        _ROOT,
+        attribute(_KIND, text("netem")),
+        attribute(_OPTIONS, options + nanoseconds),
+    )
+
+
+def _shaper(index: int, flags: int, shape: Shape, rate_bps: float, packet_frames: int) -> bytes:
+    rate = _rate(max(1, round(rate_bps / 8)))
+    buffer = _ticks(shape.burst_at(rate_bps, packet_frames))
+    options = rate + rate + struct.pack("=IIIII", buffer, buffer, shape.frame_bytes, 0, 0)
+    return _object(
+        netlink.NEWTCLASS,
+        flags,
+        index,
+        SHAPER | 1,
+        SHAPER,
+        attribute(_KIND, text("htb")),
+        nested(_OPTIONS, attribute(1, options)),
+    )
+
+
+class End:
+    """One end of a link: the device of that index, and the messages that set its rate.
+
+    It starts closed.
+    """
+
+    def __init__(self, index: int, shape: Shape) -> None:
+        self.index = index
+        self.rate_bps = 0.0
+        """In force, as far as this object was told; 0 is an outage."""
+        self.packet_frames = 1
+        """Frames that the kernel may handle as one packet."""
+        self._shape = shape
+        self._shaped_bps = shape.lowest_rate(1.0)
+        self._open = _gate(index, 0, shape, True)
+        self._close = _gate(index, 0, shape, False)
+
+    def install(self) -> list[bytes]:
+        """The messages that put gate, shaper and queue in place."""
+        create = netlink.CREATE | netlink.REPLACE
+        queue_bytes = self._shape.queue_frames * (self._shape.mtu + ETHERNET_BYTES)
+        return [
+            *([_delay(self.index, create, self._shape)] if self._shape.delay_s else []),
+            _gate(self.index, create, self._shape, False),
+            _object(
+                netlink.NEWQDISC,
+                create,
+                self.index,
+                SHAPER,
+                GATE | 1,
+                attribute(_KIND, text("htb")),
+                nested(_OPTIONS, attribute(2, struct.pack("=IIIII", 3, 10, 1, 0, 0))),
+            ),
+            _shaper(self.index, create, self._shape, self._shaped_bps, self.packet_frames),
+            _object(
+                netlink.NEWQDISC,
+                create,
+                self.index,
+                QUEUE,
+                SHAPER | 1,
+                attribute(_KIND, text("bfifo")),
+                attribute(_OPTIONS, u32(queue_bytes)),
+            ),
+        ]
+
+    def change(self, rate_bps: float) -> list[bytes]:
+        """The messages from the rate in force to another; none where they are the same."""
+        if rate_bps == self.rate_bps:
+            return []
+        if rate_bps == 0:
+            return [self._close]
+        messages = []
+        if rate_bps != self._shaped_bps:
+            messages.append(_shaper(self.index, 0, self._shape, rate_bps, self.packet_frames))
+        if self.rate_bps == 0:
+            messages.append(self._open)
+        return messages
+
+    def changed(self, rate_bps: float) -> None:
+        """Take note that the messages of `change` were sent."""
+        self.rate_bps = rate_bps
+        if rate_bps:
+            self._shaped_bps = rate_bps
+
+
+@dataclass(frozen=True)
+class QueueCount:
+    """What an end's queue has seen since it was made."""
+
+    sent_bytes: int
+    """As charged: with headers or without."""
+    sent_frames: int
+    dropped_frames: int
+    backlog_bytes: int
+
+
+def queue_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
+    """The counters of all ends in a socket's namespace, by device index."""
+    counts = {}
+    for body in socket.dump(netlink.GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
+        _, index, handle, _, _ = _TCMSG.unpack_from(body)
+        if handle != QUEUE:
+            continue
+        stats = netlink.attributes(netlink.attributes(body[_TCMSG.size :])[_STATS2])
+        sent_bytes, sent_frames = struct.unpack_from("=QI", stats[1])
+        _, backlog, dropped = struct.unpack_from("=III", stats[3])
+        counts[index] = QueueCount(sent_bytes, sent_frames, dropped, backlog)
+    return counts

@@ -1,0 +1,62 @@
+"""Files that appear whole or not at all."""
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.core.errors import InputError
+from testbed.system.leftovers import noted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, then rename it into place.
+
+    A failure leaves neither a half-written file nor a changed one.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with noted(part):
+        try:
+            write(part)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, whole or not at all."""
+    text = json.dumps(value, allow_nan=False)
+    write_whole(path, lambda part: part.write_text(text + "\n", encoding="utf-8"))
+
+
+def write_csv(path: Path, table: "pd.DataFrame") -> None:
+    """Write a table as CSV, whole or not at all."""
+    write_whole(path, partial(table.to_csv, index=False))
+
+
+def write_figure(stem: Path, figure: Any) -> None:
+    """As PNG, and as PDF without a date, so that equal figures are equal files."""
+    write_whole(stem.with_suffix(".png"), partial(figure.savefig, format="png", dpi=200))
+    metadata = {"CreationDate": None}
+    write_whole(stem.with_suffix(".pdf"), partial(figure.savefig, format="pdf", metadata=metadata))
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Refuse an output file whose folder is not there, before any work is done.
+
+    Raises:
+        InputError: Names the option.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise InputError(f"{option}: {path} is a directory")
+    if not path.parent.is_dir():
+        raise InputError(f"{option}: the folder {path.parent} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"{option}: the folder {path.parent} cannot be written")

@@ -1,0 +1,125 @@
+"""The console script: what it prints where, what it writes, and how it refuses."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAPER = ROOT / "scenarios" / "paper.yaml"
+
+
+def call(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["predict", PAPER, "--set", "workload.split=9"], "workload.split"),
+        (["predict", "none.yaml"], "none.yaml: no such scenario file"),
+        (["predict", PAPER, "--rounds", "0"], "--rounds"),
+        (["predict", PAPER, "--what"], "--what"),
+        (["predict"], "SCENARIO"),
+        (["prophesy"], "prophesy"),
+        (["predict", PAPER, "--trace", "none.npz"], "--trace: none.npz: no such file"),
+        (["predict", PAPER, "--set", "workload.model=swin_giant"], "workload.model"),
+        (["trace", PAPER, "--slots", "0", "--out", "t.npz"], "--slots"),
+        (["trace", PAPER, "--slots", "9", "--out", "no/t.npz"], "--out"),
+        (["predict", PAPER, "--json", "no/p.json"], "--json"),
+        (["run", PAPER, "--json", "."], "--json: . is a directory"),
+        (["run", PAPER, "--set", "emulation.congestion_control=warp"], "congestion_control"),
+        (["reproduce", "fig99"], "fig99"),
+        (["report", "."], "manifest.json"),
+    ],
+    ids=lambda value: "-".join(map(str, value))[-40:] if isinstance(value, list) else None,
+)
+def test_wrong_input_exits_2_with_one_line_and_writes_nothing(
+    tmp_path: Path, words: list[object], says: str
+) -> None:
+    done = call(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_predict_writes_the_documented_json(tmp_path: Path) -> None:
+    result = tmp_path / "p.json"
+    done = call("predict", PAPER, "--rounds", 2, "--json", result)
+    assert done.returncode == 0, done.stderr
+    assert "latency" in done.stdout
+    predicted = json.loads(result.read_text())
+    assert predicted["scenario"]["name"] == "paper"
+    first, second = predicted["rounds"]
+    assert first.keys() == {
+        "round", "paradigm", "split", "start_s", "latency_s", "energy_j", "objective", "steps"
+    }  # fmt: skip
+    assert (first["round"], first["start_s"], first["split"]) == (0, 0.0, 2)
+    assert second["start_s"] == pytest.approx(first["latency_s"], abs=1e-12)
+    assert len(first["energy_j"]) == 10
+    assert len(first["steps"]) == 10 * (2 + 5 * 3)
+    assert first["steps"][0].keys() == {
+        "client", "iteration", "step", "start_s", "end_s", "bytes"
+    }  # fmt: skip
+    assert {s["bytes"] for s in first["steps"] if s["step"] == "CA"} == {9_633_792}
+
+
+def test_a_trace_replayed_predicts_the_same(tmp_path: Path) -> None:
+    trace = tmp_path / "t.npz"
+    assert call("trace", PAPER, "--slots", 400, "--out", trace).returncode == 0
+    with np.load(trace) as file:
+        assert file["gain"].shape == (10, 400)
+        assert file["gain"].dtype == np.float64
+        assert file["position"].shape == (10, 400, 3)
+        assert float(file["slot_s"]) == 0.1
+        assert int(file["seed"]) == 1
+        assert json.loads(str(file["scenario"]))["name"] == "paper"
+        np.savez(tmp_path / "bare.npz", gain=file["gain"], slot_s=0.1)
+    results = []
+    for words in ([], ["--trace", trace], ["--trace", tmp_path / "bare.npz"]):
+        path = tmp_path / "p.json"
+        assert call("predict", PAPER, "--rounds", 2, "--json", path, *words).returncode == 0
+        results.append(json.loads(path.read_text()))
+    assert results[0] == results[1] == results[2]
+
+
+def test_an_outside_trace_of_two_uavs_needs_only_their_powers(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", gain=np.full((2, 300), 1e-9), slot_s=0.1)
+    words = ["predict", PAPER, "--trace", tmp_path / "t.npz"]
+    refused = call(*words)
+    assert refused.returncode == 2
+    assert "gain has 2 rows" in refused.stderr
+    done = call(*words, "--set", "uavs.tx_power_w=[1, 1]")
+    assert done.returncode == 0, done.stderr
+    short = call(*words, "--set", "uavs.tx_power_w=[1, 1]", "--rounds", 50)
+    assert short.returncode == 2
+    assert "300 slots" in short.stderr
+
+
+def test_hostile_names_do_not_reach_the_terminal_as_markup(tmp_path: Path) -> None:
+    done = call("predict", PAPER, "--set", "name=[red]x[/red]")
+    assert done.returncode == 2
+    assert "name" in done.stderr
+
+
+def test_doctor_finds_what_this_machine_has(tmp_path: Path) -> None:
+    result = tmp_path / "d.json"
+    done = call("doctor", "--json", result)
+    assert done.returncode == 0, done.stderr
+    found = {finding["name"]: finding for finding in json.loads(result.read_text())}
+    assert found["g++"]["ok"]
+    assert f"{len(os.sched_getaffinity(0))} cores" in found["machine"]["detail"]
+    for finding in found.values():
+        assert finding["ok"] or finding["needed_for"]

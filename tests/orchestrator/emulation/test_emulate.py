@@ -1,0 +1,170 @@
+"""The whole way: scenario, channel, links, nodes, timelines, error budget, run directory."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from console import MARK, TESTBED, family, run_testbed, wait_until_gone
+from small_scenario import TEXT
+
+from ns3_scenarios.trace import ChannelTrace
+from testbed.core.paradigm import BUILT_IN
+
+os.environ[MARK] = "1"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.mark.parametrize("paradigm", BUILT_IN, ids=lambda p: p.name)
+def test_every_paradigm_emulates_as_predicted(small: Path, tmp_path: Path, paradigm) -> None:
+    result = tmp_path / "run.json"
+    run_testbed("run", small, "--set", f"paradigm={paradigm.name}", "--json", result)
+    run = json.loads(result.read_text())
+    (predicted,), (measured,) = run["predicted_wire"], run["measured"]
+    assert measured["paradigm"] == paradigm.name
+    # Generous: these machines are shared. The fidelity benchmark measures; this must not flake.
+    assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=0.1)
+    assert measured["latency_s"] > run["predicted"][0]["latency_s"]
+    wanted = sorted((s["client"], s["iteration"], s["step"]) for s in predicted["steps"])
+    assert sorted((s["client"], s["iteration"], s["step"]) for s in measured["steps"]) == wanted
+    wait_until_gone()
+
+
+def test_run_directory_json_and_budget(small: Path, tmp_path: Path) -> None:
+    out, result = tmp_path / "runs" / "one", tmp_path / "run.json"
+    done = run_testbed("run", small, "--rounds", "2", "--out", out, "--json", result)
+    assert "\r" not in done.stdout
+    run = json.loads(result.read_text())
+    assert {"scenario", "predicted", "predicted_wire", "measured", "error_budget"} <= run.keys()
+    first, second = run["measured"]
+    assert second["start_s"] == pytest.approx(first["start_s"] + first["latency_s"], abs=1e-9)
+    for budget in run["error_budget"]:
+        total = budget["predicted_s"] + sum(budget["parts"].values())
+        assert total == pytest.approx(budget["measured_s"], abs=1e-12)
+    for measured in run["measured"]:
+        spans = pd.DataFrame(measured["steps"])
+        seconds = (
+            (spans["end_s"] - spans["start_s"]).groupby([spans["client"], spans["step"]]).sum()
+        )
+        for client, power_w in ((1, 1.0), (2, 0.4), (3, 0.1)):
+            of = seconds[client]
+            energy_j = 16 * (of["CF"] + of["CB"]) + power_w * (of["CA"] + of["CM"])
+            assert measured["energy_j"][client - 1] == pytest.approx(energy_j)
+        worst = max(measured["energy_j"])
+        assert measured["objective"] == pytest.approx(measured["latency_s"] + 4 * worst)
+    payload = {s["step"]: s["bytes"] for s in first["steps"]}
+    assert payload["CA"] == payload["SG"] == 200_000
+    assert payload["SM"] == payload["CM"] == 80_000
+    on_link = {s["step"]: s["bytes"] for s in run["predicted_wire"][0]["steps"]}
+    assert on_link["CA"] > 200_000 * 1514 / 1448
+
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["status"] == "complete"
+    assert manifest["seed"] == 1
+    assert ChannelTrace.load(out / "trace.npz").uavs == 3
+    frame = pd.read_parquet(out / "measured.parquet")
+    assert len(frame) == 2 * len(first["steps"])
+    calibration = pd.read_parquet(out / "calibration.parquet")
+    assert calibration.groupby(["client", "direction", "level"]).size().tolist() == [1] * 3 * 2 * 3
+    assert calibration["error"].abs().median() < 0.1
+    assert {entry["level"] for entry in manifest["calibration"]} == {"lowest", "middle", "highest"}
+    injector = pd.read_parquet(out / "injector.parquet")
+    assert injector["slot"].tolist()[0] == 0
+    assert (np.diff(injector["slot"]) <= 1).all()
+    assert len(injector) >= 0.9 * sum(m["latency_s"] for m in run["measured"]) / 0.1
+    assert "<html" in (out / "report.html").read_text()[:500].lower()
+    again = run_testbed("run", small, "--out", out, check=False)
+    assert again.returncode == 2
+    assert "--out" in again.stderr
+
+
+def test_a_replayed_trace_decides_the_rates(small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    gain = np.full((3, 400), 1e-9)
+    gain[:, 200:] = 1e-11
+    np.savez(path, gain=gain, slot_s=0.05)
+    result = tmp_path / "run.json"
+    run_testbed("run", small, "--trace", path, "--json", result)
+    run = json.loads(result.read_text())
+    assert run["measured"][0]["latency_s"] == pytest.approx(
+        run["predicted_wire"][0]["latency_s"], rel=0.1
+    )
+
+
+def test_transfers_wait_for_an_outage_to_end(small: Path, tmp_path: Path) -> None:
+    path, slot_s = tmp_path / "t.npz", 0.05
+    gain = np.full((3, 800), 1e-9)
+    # UAV 2 is away from 0.4 s to 2.4 s, which meets its first upload.
+    gain[1, 8:48] = 0
+    np.savez(path, gain=gain, slot_s=slot_s)
+    out = tmp_path / "run"
+    # Small enough to be within its slots: 100 kB take 0.05 s without the outage.
+    run_testbed("run", small, "--trace", path, "--out", out, "--set", "workload.batch_size=8")
+    transfers = pd.read_parquet(out / "transfers.parquet")
+    away = transfers[
+        (transfers["start_s"] < 2.4) & (transfers["start_s"] + transfers["due_s"] > 2.4)
+    ]
+    assert set(away["client"]) >= {2}
+    of_uav = away[away["client"] == 2].iloc[0]
+    assert of_uav["due_s"] > 1
+    end_s = of_uav["start_s"] + of_uav["duration_s"]
+    due_end_s = of_uav["start_s"] + of_uav["due_s"]
+    # In the slot in which it is due, or as late as others' work on this machine makes it.
+    assert end_s == pytest.approx(due_end_s, abs=slot_s / 2)
+
+
+def test_real_computing_leaves_adapters_that_learned(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    scenario = Path(__file__).resolve().parents[3] / "scenarios" / "quickstart.yaml"
+    out = tmp_path / "run"
+    run_testbed(
+        "run", scenario, "--rounds", "1", "--set", "workload.local_iterations=1", "--out", out
+    )
+    state = load_file(out / "adapters.safetensors")
+    assert "layers.0.blocks.0.attn.qkv.lora_A" in state
+    assert "head.fc.weight" in state
+    moved = [name for name, value in state.items() if name.endswith("lora_B") and value.any()]
+    assert any(name.startswith("layers.0.") for name in moved), "the clients' side did not learn"
+    assert any(name.startswith("layers.3.") for name in moved), "the server's side did not learn"
+    learning = pd.read_parquet(out / "learning.parquet")
+    assert len(learning) == 3
+    assert learning["loss"].between(0.1, 10).all()
+    wait_until_gone()
+
+
+@pytest.mark.parametrize("which", ["interrupt", "terminate", "kill", "node"])
+def test_nothing_is_left_whatever_ends_a_run(small: Path, tmp_path: Path, which: str) -> None:
+    out = tmp_path / "run"
+    words = ["run", small, "--out", out, "--set", "emulation.dilation=20"]
+    process = subprocess.Popen(
+        [*TESTBED, *map(str, words)], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while len(nodes := [p for p in family() if "workloads.nodes.program" in p.cmdline()]) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(1)
+    if which == "node":
+        nodes[0].kill()
+    else:
+        numbers = {"interrupt": signal.SIGINT, "terminate": signal.SIGTERM, "kill": signal.SIGKILL}
+        os.kill(process.pid, numbers[which])
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == {"interrupt": 130, "terminate": 143, "kill": -9, "node": 1}[which]
+    if which == "node":
+        assert "SIGKILL" in said
+    assert "Traceback" not in said
+    wait_until_gone()
+    assert not out.exists()

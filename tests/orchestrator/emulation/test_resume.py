@@ -1,0 +1,203 @@
+"""A run that was killed goes on and ends as if it had not been."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from killed_run import TESTBED, killed
+
+from orchestrator.emulation.checkpoint import Checkpoint, _packed, _unpacked
+from orchestrator.emulation.validity import _in_all
+from orchestrator.runs.directory import abandoned, first_difference, is_locked, part_of
+from testbed.core.timeline import SPAN, Round
+
+SMALL = """
+rounds: {rounds}
+uavs: {{tx_power_w: [1, 0.1], compute_flops: 1.0e+10}}
+base_station: {{compute_flops: 1.0e+10}}
+workload:
+  model: swin_nano_patch4_window4_64
+  compute: {compute}
+  classes: 5
+  batch_size: 2
+  local_iterations: 2
+  data: {{samples: 40}}
+emulation: {{dilation: {dilation}}}
+"""
+
+
+def scenario(folder: Path, compute: str, rounds: int = 3, dilation: float = 1.0) -> Path:
+    path = folder / "small.yaml"
+    path.write_text(SMALL.format(rounds=rounds, compute=compute, dilation=dilation))
+    return path
+
+
+def run_testbed(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*TESTBED, *map(str, words)], capture_output=True, text=True, timeout=280)
+
+
+def assert_whole(out: Path, rounds: int) -> None:
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["status"] == "complete"
+    assert manifest["failure"] is None
+    assert {p.name for p in out.iterdir()} & {"checkpoint", "lock"} == set()
+    for name in ("measured", "predicted_wire", "rounds", "transfers", "budget", "budget_steps"):
+        assert sorted(pd.read_parquet(out / f"{name}.parquet")["round"].unique()) == [
+            *range(rounds)
+        ], name
+    times = pd.read_parquet(out / "rounds.parquet")
+    times = times[times["kind"] == "measured"].sort_values("round")
+    ends_s = (times["start_s"] + times["latency_s"]).tolist()
+    assert times["start_s"].tolist()[1:] == pytest.approx(ends_s[:-1], abs=1e-9)
+    assert "<html" in (out / "report.html").read_text()[:500].lower()
+
+
+def test_a_killed_run_ends_with_the_same_adapters(tmp_path: Path) -> None:
+    small = scenario(tmp_path, "real")
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    done = run_testbed("run", small, "--out", whole)
+    assert done.returncode == 0, done.stderr
+    killed("run", small, out=out, rounds=1, after_s=0.05)
+    assert abandoned(tmp_path) == [part_of(out)]
+
+    other = run_testbed("run", small, "--out", out, "--resume", "--set", "workload.split=3")
+    assert other.returncode == 2
+    assert "workload.split was 2 when the run began, and is 3 now" in other.stderr
+
+    done = run_testbed("run", small, "--out", out, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert_whole(out, 3)
+    name = "adapters.safetensors"
+    assert (out / name).read_bytes() == (whole / name).read_bytes()
+    learning = [
+        pd.read_parquet(folder / "learning.parquet").sort_values(["round", "client", "iteration"])
+        for folder in (out, whole)
+    ]
+    assert learning[0]["loss"].tolist() == learning[1]["loss"].tolist()
+    sessions = json.loads((out / "manifest.json").read_text())["sessions"]
+    after = [session["after_rounds"] for session in sessions]
+    assert after[0] == 0
+    assert after[1] in (1, 2)
+    assert len(after) == 2
+    assert abandoned(tmp_path) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(5))
+def test_kills_at_random_moments(tmp_path: Path, seed: int) -> None:
+    random_ = random.Random(seed)
+    small = scenario(tmp_path, "real", rounds=5)
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    assert run_testbed("run", small, "--out", whole).returncode == 0
+    for rounds in sorted(random_.sample(range(1, 5), 2)):
+        killed("run", small, "--resume", out=out, rounds=rounds, after_s=random_.uniform(0, 0.3))
+    done = run_testbed("run", small, "--out", out, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert_whole(out, 5)
+    assert (out / "adapters.safetensors").read_bytes() == (
+        whole / "adapters.safetensors"
+    ).read_bytes()
+
+
+def test_what_a_killed_run_left_is_neither_lost_nor_taken_for_a_live_one(tmp_path: Path) -> None:
+    small = scenario(tmp_path, "none", rounds=4, dilation=100)
+    out = tmp_path / "run"
+    process = subprocess.Popen([*TESTBED, "run", str(small), "--out", str(out)])
+    deadline = time.monotonic() + 100
+    while Checkpoint(part_of(out)).rounds < 1:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert is_locked(part_of(out))
+    for word in ("--resume", "--overwrite"):
+        second = run_testbed("run", small, "--out", out, word)
+        assert second.returncode == 2
+        assert "is being written by another run" in second.stderr
+    process.kill()
+    process.wait()
+    assert not is_locked(part_of(out))
+    refused = run_testbed("run", small, "--out", out)
+    assert refused.returncode == 2
+    rounds = Checkpoint(part_of(out)).rounds
+    assert f"was killed after {rounds} rounds; --resume goes on with it" in refused.stderr
+    words = ("run", small, "--out", out, "--overwrite", "--set", "rounds=1")
+    assert run_testbed(*words, "--set", "emulation.dilation=1").returncode == 0
+    assert_whole(out, 1)
+    again = run_testbed("run", small, "--out", out, "--resume")
+    assert again.returncode == 2
+    assert "holds no run that failed or was killed" in again.stderr
+
+
+def test_a_failed_run_keeps_its_rounds_and_goes_on(tmp_path: Path) -> None:
+    small = scenario(tmp_path, "none", rounds=20, dilation=10)
+    out = tmp_path / "run"
+    process = subprocess.Popen([*TESTBED, "run", str(small), "--out", str(out)])
+    while Checkpoint(part_of(out)).rounds < 1:
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(60) == 143
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["status"] == "failed"
+    assert "SIGTERM" in manifest["failure"]
+    assert "The run failed" in (out / "report.html").read_text()
+    assert pd.read_parquet(out / "measured.parquet")["round"].nunique() < 20
+
+    gain = np.full((2, 4000), 1e-10)
+    np.savez(tmp_path / "t.npz", gain=gain, slot_s=0.1)
+    other = run_testbed("run", small, "--out", out, "--resume", "--trace", tmp_path / "t.npz")
+    assert other.returncode == 2
+    assert "--trace: not the channel with which the run began" in other.stderr
+    assert out.is_dir(), "a refusal leaves everything where it was"
+    done = run_testbed("run", small, "--out", out, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert_whole(out, 20)
+
+
+@dataclass(frozen=True)
+class Foreign:
+    value: int
+
+
+def test_records_come_back_as_they_were_and_nothing_else_does() -> None:
+    spans = np.zeros(3, SPAN)
+    spans["end_s"] = [0.1, 1 / 3, 1e-17]
+    round_ = Round(1, "cpsfl", 2, 0.1, 0.2, np.array([1.0, np.nan]), 7.0, spans)
+    frame = pd.DataFrame({"step": pd.Categorical(["b", "a"], ["b", "a", "c"]), "n": [1, 2]})
+    frame["word"] = ["x", "y"]
+    record = {"rounds": [round_], "frame": frame, "numbers": (np.int64(3), 0.1, None), "t": {1: 2}}
+    arrays: list[np.ndarray] = []
+    tree = json.loads(json.dumps(_packed(record, arrays)))
+    back = _unpacked(tree, arrays)
+    assert back["numbers"] == (3, 0.1, None)
+    assert back["t"] == {1: 2}
+    pd.testing.assert_frame_equal(back["frame"], frame)
+    (again,) = back["rounds"]
+    assert (again.spans == spans).all()
+    assert again.energy_j.tobytes() == round_.energy_j.tobytes()
+    assert (again.index, again.start_s, again.objective) == (1, 0.1, 7.0)
+    for name in (
+        "subprocess:Popen",
+        "orchestrator.emulation.checkpoint:importlib",
+        f"{__name__}:Foreign",
+    ):
+        with pytest.raises(TypeError, match="no record of ours"):
+            _unpacked({"class": name, "of": {}}, [])
+
+
+def test_the_first_difference_is_named() -> None:
+    assert first_difference({"a": {"b": [1, 2]}}, {"a": {"b": [1, 3]}}) == ("a.b", [1, 2], [1, 3])
+    assert first_difference({"a": {"b": 1}}, {"a": {"b": 1}}) is None
+
+
+def test_links_counters_begin_anew_with_each_session() -> None:
+    assert _in_all([[1, 2]]).tolist() == [1, 2]
+    assert _in_all([[1, 2], [3, 4], [1, 4], [2, 5]]).tolist() == [5, 9]

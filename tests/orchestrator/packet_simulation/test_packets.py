@@ -1,0 +1,292 @@
+"""ns-3's packets: links that carry what their rates say, and rounds that go as the engine's do."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packet_cases import fading, small
+from small_scenario import TREE
+
+from ns3_scenarios.packets import CONGESTION_CONTROLS, PacketNetwork, PacketSettings
+from ns3_scenarios.trace import ChannelError, ChannelTrace, Replay
+from orchestrator.analysis.error_budget import join
+from orchestrator.packet_simulation.rounds import play
+from orchestrator.prediction.plan import link_bytes
+from orchestrator.prediction.rounds import predict
+from orchestrator.scenario.profiles import profile_of
+from testbed.core.errors import InputError
+from testbed.core.paradigm import BUILT_IN
+from testbed.core.timeline import STEPS, Timeline
+from testbed.network.framing import Framing
+
+SLOT_NS = 100_000_000
+FAR_NS = 10**12
+
+
+def transfer(network: PacketNetwork, down: bool, size: int, rates_bps: np.ndarray) -> float:
+    """Seconds that a message over link 1 takes when it is handed in at 0."""
+    network.send(1, down, size)
+    for slot, rate in enumerate(rates_bps):
+        network.rates([rate], [rate])
+        now_ns, arrived = network.advance((slot + 1) * SLOT_NS)
+        if arrived:
+            assert [(a.link, a.down) for a in arrived] == [(1, down)]
+            return now_ns / 1e9
+    raise AssertionError("it did not arrive")
+
+
+def integral_s(rates_bps: np.ndarray, size: int) -> float:
+    edges = np.concatenate([[0], np.cumsum(rates_bps * 0.1)])
+    return float(np.interp(8 * size, edges, np.arange(len(edges)) * 0.1))
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("mtu", [576, 1500, 9000])
+@pytest.mark.parametrize("control", CONGESTION_CONTROLS)
+def test_a_transfer_takes_the_integral_of_its_rates(control: str, mtu: int, down: bool) -> None:
+    rates = np.random.default_rng(1).uniform(4e6, 40e6, 40)
+    size = 1_234_567
+    settings = PacketSettings(links=1, mtu=mtu, congestion_control=control)
+    with PacketNetwork(settings) as network:
+        took_s = transfer(network, down, size, rates)
+        counts = network.counts()
+    # A frame in flight is finished at its old rate; BBR paces, and now and then probes for the
+    # shortest round trip by sending little.
+    due_s = integral_s(rates, Framing(mtu).on_link(size))
+    frame_s = 8 * (mtu + 14) / rates.min()
+    assert -frame_s < took_s - due_s < frame_s + (0.01 * due_s if control == "bbr" else 0)
+    end = (counts.downlink if down else counts.uplink)[0]
+    back = (counts.uplink if down else counts.downlink)[0]
+    whole, handshake = Framing(mtu).on_link(size), 2 * (14 + 60)
+    assert end.dropped_frames == back.dropped_frames == 0
+    assert whole < end.sent_bytes <= whole + handshake
+    segments = -(-size // Framing(mtu).segment_bytes)
+    assert segments / 2 <= back.sent_frames <= segments / 2 + 4
+    assert counts.events > 3 * segments
+
+
+def test_frames_count_with_the_header_they_are_given() -> None:
+    """The same IP packets, with and without Ethernet's header in the rate."""
+    rates, size = np.full(20, 8e6), 1_000_000
+    segments = -(-size // 1448)
+    for header in (2, 14, 38):
+        with PacketNetwork(PacketSettings(links=1, frame_header_bytes=header)) as network:
+            took_s = transfer(network, False, size, rates)
+        due_s = 8 * (size + segments * (52 + header)) / 8e6
+        assert took_s == pytest.approx(due_s, abs=8 * header / 8e6 + 1e-6)
+
+
+def test_one_acknowledgement_for_what_a_kernel_handles_as_one_packet() -> None:
+    rates, size = np.full(10, 100e6), 1_448_000
+    acks = {}
+    for packet_s in (0.0, 1e-3):
+        with PacketNetwork(PacketSettings(links=1, packet_s=packet_s)) as network:
+            transfer(network, True, size, rates)
+            acks[packet_s] = network.counts().uplink[0].sent_frames
+    assert acks[0.0] == pytest.approx(500, abs=10)
+    assert acks[1e-3] == pytest.approx(1000 / 8, abs=10)
+
+
+def test_delay_is_added_once_where_the_window_allows() -> None:
+    rates, size = np.full(40, 2e6), 200_000
+    took = []
+    for delay_s in (0.0, 0.005):
+        with PacketNetwork(PacketSettings(links=1, delay_s=delay_s)) as network:
+            took.append(transfer(network, False, size, rates))
+    assert took[1] - took[0] == pytest.approx(0.005, abs=1e-4)
+
+
+@pytest.mark.parametrize("control", ["cubic", "reno"])
+def test_a_connection_starts_slowly_again_after_a_pause(control: str) -> None:
+    settings = PacketSettings(links=1, delay_s=0.02, congestion_control=control)
+    with PacketNetwork(settings) as network:
+        network.rates([100e6], [100e6])
+        took = []
+        for start_ns in (0, 4 * 10**9, 8 * 10**9, 8_600_000_000):
+            while network.advance(start_ns)[0] < start_ns:
+                pass
+            network.send(1, False, 1_000_000)
+            took.append((network.advance(FAR_NS)[0] - start_ns) / 1e9)
+    # Some round trips of slow start to fill the path, unless the pause was short.
+    assert took[1] == pytest.approx(took[0], abs=0.05)
+    assert took[2] == pytest.approx(took[1], abs=0.01)
+    assert took[3] < took[2] - 0.1
+
+
+def test_an_outage_holds_frames_and_lets_them_go_on() -> None:
+    size = 100_000
+    with PacketNetwork(PacketSettings(links=2)) as network:
+        rates = np.array([8e6, 0, 0, 8e6, 8e6])
+        took_s = transfer_on(network, rates, size)
+    whole_s = 8 * Framing(1500).on_link(size) / 8e6
+    # What was being sent when the link went out has left; TCP has sent some frames again.
+    assert took_s == pytest.approx(whole_s + 0.2, abs=4 * 1514 * 8 / 8e6)
+
+
+def transfer_on(network: PacketNetwork, rates: np.ndarray, size: int) -> float:
+    """The same with a second link that is always there, and is not disturbed."""
+    for link in (1, 2):
+        network.send(link, False, size)
+    ends: dict[int, float] = {}
+    for slot, rate in enumerate(rates):
+        network.rates([rate, 8e6], [rate, 8e6])
+        now_ns = 0
+        while now_ns < (slot + 1) * SLOT_NS:
+            now_ns, arrived = network.advance((slot + 1) * SLOT_NS)
+            ends |= {a.link: now_ns / 1e9 for a in arrived}
+    assert ends[2] == pytest.approx(8 * Framing(1500).on_link(size) / 8e6, abs=1e-3)
+    return ends[1]
+
+
+def test_a_message_that_meets_an_outage_waits_for_its_end() -> None:
+    with PacketNetwork(PacketSettings(links=1)) as network:
+        network.rates([0.0], [0.0])
+        network.advance(SLOT_NS)
+        network.send(1, True, 1000)
+        assert network.advance(5 * SLOT_NS) == (5 * SLOT_NS, [])
+        network.rates([8e6], [8e6])
+        now_ns, arrived = network.advance(FAR_NS)
+        assert arrived
+        # TCP may have tried again in between, and backed off.
+        assert now_ns / 1e9 == pytest.approx(0.5 + 8 * 1066 / 8e6, abs=2e-5)
+
+
+def test_messages_arrive_in_order_and_both_ways_at_once() -> None:
+    with PacketNetwork(PacketSettings(links=2)) as network:
+        network.rates([8e6, 8e6], [8e6, 8e6])
+        for size in (10_000, 10, 5_000):
+            network.send(2, False, size)
+        network.send(2, True, 20_000)
+        seen = []
+        now_ns = 0
+        while now_ns < SLOT_NS:
+            now_ns, arrived = network.advance(SLOT_NS)
+            seen += [(a.link, a.down) for a in arrived]
+    assert sorted(seen) == [(2, False)] * 3 + [(2, True)]
+
+
+def test_what_ns3_refuses_is_told() -> None:
+    with PacketNetwork(PacketSettings(links=1, mtu=20)) as network, pytest.raises(ChannelError):
+        network.advance(1)
+
+
+def test_the_process_imports_nothing_heavy() -> None:
+    code = "import sys, ns3_scenarios.packets_process; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path("/")
+    ).stdout.split()
+    assert not {"numpy", "torch", "pandas", "cppyy", "ns3"} & set(loaded)
+
+
+# --- rounds --------------------------------------------------------------------------------------
+
+
+def latency_error(measured: Timeline, expected: Timeline) -> float:
+    return max(abs(a.latency_s / b.latency_s - 1) for a, b in zip(measured, expected, strict=True))
+
+
+@pytest.mark.parametrize("paradigm", BUILT_IN, ids=lambda p: p.name)
+def test_every_paradigm_goes_as_the_engine_says(paradigm) -> None:
+    scenario = small(paradigm=paradigm.name, rounds=2)
+    source, profile = fading(), profile_of(scenario)
+    wire = predict(scenario, source, profile, sizing=link_bytes)
+    played = play(scenario, source, profile).timeline
+    assert latency_error(played, wire) < 2e-3
+    both = join(wire, played)
+    # Nobody is served out of turn: each step starts within a few frames of the prediction.
+    assert np.abs(both["start_s_measured"] - both["start_s_predicted"]).max() < 0.02
+    assert np.abs(both["duration_s_measured"] - both["duration_s_predicted"]).max() < 0.01
+    for got, due in zip(played, wire, strict=True):
+        assert got.energy_j == pytest.approx(due.energy_j, rel=2e-3)
+        assert got.objective == pytest.approx(due.objective, rel=2e-3)
+
+
+def test_rounds_follow_without_a_gap_and_name_their_payload() -> None:
+    scenario = small(rounds=2)
+    played = play(scenario, fading(), profile_of(scenario)).timeline
+    first, second = played.rounds
+    assert second.start_s == pytest.approx(first.start_s + first.latency_s, abs=2e-9)
+    sizes = {STEPS[row["step"]]: int(row["bytes"]) for row in first.spans}
+    assert sizes["SM"] == sizes["CM"] == 80_000
+    assert sizes["CA"] == sizes["SG"] == 200_000
+    assert sizes["CF"] == sizes["S"] == sizes["CB"] == 0
+
+
+def test_links_carry_the_bytes_of_messages_frames_and_acknowledgements() -> None:
+    scenario = small()
+    counts = play(scenario, fading(), profile_of(scenario)).counts
+    on_link = Framing(1500).on_link
+    header = 48
+    up = 2 * on_link(200_000 + 8 + header) + on_link(80_000 + header) + 3 * on_link(header)
+    down = 2 * on_link(200_000 + header) + on_link(80_000 + header) + on_link(header)
+    for end, message, other in (
+        *((end, up, down) for end in counts.uplink),
+        *((end, down, up) for end in counts.downlink),
+    ):
+        acks = other / 1514 / 2
+        assert message < end.sent_bytes < message + 66 * (acks + 12)
+        assert end.dropped_frames == 0
+
+
+def test_where_the_rate_counts_payload_headers_cost_nothing() -> None:
+    scenario = small({"rate_counts": "payload"})
+    source, profile = fading(), profile_of(scenario)
+    wire = predict(scenario, source, profile, sizing=link_bytes)
+    assert latency_error(play(scenario, source, profile).timeline, wire) < 3e-3
+
+
+def test_each_transfer_of_the_critical_path_takes_the_delay_once() -> None:
+    scenario = small(
+        uavs={"tx_power_w": [1]},
+        workload=TREE["workload"] | {"local_iterations": 1},
+        radio={"uplink_bandwidth_hz": 1e6, "downlink_bandwidth_hz": 1e6},
+    )
+    source, profile = fading(1), profile_of(scenario)
+    at_once = play(scenario, source, profile).timeline.rounds[0].latency_s
+    later = play(scenario, source, profile, delay_s=0.002).timeline.rounds[0].latency_s
+    # SM, CA, SG and CM; the receipts are on nobody's way.
+    assert later - at_once == pytest.approx(4 * 0.002, rel=0.15)
+
+
+def test_the_links_are_the_scenario_s() -> None:
+    """Its delay, its window: each makes a difference that another way of saying it makes, too."""
+    source, profile = fading(), profile_of(small())
+
+    def latency_s(emulation: dict[str, object], delay_s: float | None = None) -> float:
+        played = play(small(emulation), source, profile, delay_s=delay_s)
+        return played.timeline.rounds[0].latency_s
+
+    delayed_s = latency_s({"one_way_delay_s": 0.01})
+    assert latency_s({}, delay_s=0.01) == delayed_s
+    assert latency_s({"one_way_delay_s": 0.01}, delay_s=0.0) == latency_s({})
+    assert latency_s({"one_way_delay_s": 0.01, "initial_window": 100}) < delayed_s - 0.02
+
+
+def test_outages_are_played() -> None:
+    scenario = small()
+    gain = fading().trace(4000).gain.copy()
+    gain[1, 3:9] = 0.0
+    source, profile = Replay(ChannelTrace(gain, 0.1)), profile_of(scenario)
+    wire = predict(scenario, source, profile, sizing=link_bytes)
+    assert latency_error(play(scenario, source, profile).timeline, wire) < 5e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "source", "message"),
+    [
+        ({"congestion_control": "vegas"}, fading, "congestion_control: ns-3 plays cubic"),
+        ({"transport": "tls"}, fading, "emulation.transport: ns-3 plays 'tcp' alone"),
+        ({"connection": "per-transfer"}, fading, "emulation.connection: ns-3 plays 'kept' alone"),
+        ({}, lambda: fading(slots=3), "trace: its 3 slots end"),
+    ],
+    ids=["congestion control", "transport", "connection", "short trace"],
+)
+def test_what_cannot_be_played_is_refused(
+    change: dict[str, object], source: Callable[[], Replay], message: str
+) -> None:
+    scenario = small(change)
+    with pytest.raises(InputError, match=message):
+        play(scenario, source(), profile_of(scenario))

@@ -1,0 +1,570 @@
+"""The report of a run: its numbers, what it does without some files, and that nothing leaks out."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic_run import make_run, manifest
+
+from ns3_scenarios.trace import ChannelTrace
+from orchestrator.reporting import report
+from orchestrator.reporting.report import headline, read_run, render, step_comparison, write_report
+from orchestrator.reporting.run_figures import figures
+from testbed.core.errors import InputError
+from testbed.core.timeline import STEPS
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;'\"<!--"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("made") / "run")
+
+
+@pytest.fixture
+def run_dir(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def change(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+class Page(HTMLParser):
+    """Elements, texts and attributes of a page, and the text of each of its sections."""
+
+    def __init__(self, html: str):
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: dict[str, str] = {}
+        self.title = ""
+        self._section = ""
+        self._tag = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._tag = tag
+        self.elements.append((tag, dict(attrs)))
+        if tag == "section":
+            self._section = str(dict(attrs)["id"])
+
+    def handle_data(self, data: str) -> None:
+        if self._tag == "title" and not self.title:
+            self.title = data
+        self.text[self._section] = self.text.get(self._section, "") + data
+
+    def words(self, section: str) -> str:
+        return " ".join(self.text[section].split())
+
+    def cells(self, section: str) -> str:
+        """The same without any space: neighbouring cells have none between them."""
+        return "".join(self.text[section].split())
+
+
+def embedded(html: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    assert found
+    return dict(json.loads(found.group(1)))
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def test_report_is_one_file_that_asks_for_nothing(run_dir: Path) -> None:
+    before = {path.name for path in run_dir.iterdir()}
+    path = write_report(run_dir)
+    assert path == run_dir / "report.html"
+    assert {path.name for path in run_dir.iterdir()} == before | {"report.html"}
+    html = path.read_text(encoding="utf-8")
+    assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", html)
+    assert "@import" not in html
+    assert "url(" not in html
+    for tag, attributes in Page(html).elements:
+        assert tag not in {"img", "iframe", "object", "embed", "base", "form"}
+        assert "src" not in attributes
+        if tag == "link":
+            assert attributes["href"] == "data:,"
+
+
+def test_policy_allows_the_script_of_the_report_and_no_other(made: Path) -> None:
+    html = render(read_run(made))
+    script = re.findall(r"<script>(.*?)</script>", html, re.S)
+    assert len(script) == 1
+    digest = base64.b64encode(hashlib.sha256(script[0].encode()).digest()).decode()
+    (policy,) = (
+        attributes["content"]
+        for tag, attributes in Page(html).elements
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert f"script-src 'sha256-{digest}';" in str(policy)
+    assert "default-src 'none'" in str(policy)
+
+
+def test_what_users_name_is_text_and_nothing_else(run_dir: Path) -> None:
+    plain = Page(render(read_run(run_dir))).elements
+    change(run_dir / "scenario.json", name=HOSTILE)
+    change(
+        run_dir / "manifest.json",
+        command=HOSTILE,
+        revision=HOSTILE,
+        dirty=True,
+        packages={"numpy": HOSTILE, "torch": "2", "ns3": "3"},
+        data=f"synthetic {HOSTILE}",
+        cpu=HOSTILE,
+        valid=False,
+        validity=[{"check": HOSTILE, "limit": HOSTILE, "value": HOSTILE, "ok": False}],
+    )
+    spans = pd.read_parquet(run_dir / "measured.parquet")
+    spans.assign(paradigm=HOSTILE).to_parquet(run_dir / "measured.parquet")
+    learning = pd.read_parquet(run_dir / "learning.parquet")
+    learning.assign(paradigm=HOSTILE).to_parquet(run_dir / "learning.parquet")
+    html = render(read_run(run_dir))
+    page = Page(html)
+    assert page.title == f"{HOSTILE} · run report"
+    assert embedded(html)["learning"][0]["label"] == HOSTILE
+    count = {tag: sum(t == tag for t, _ in page.elements) for tag in ("script", "img")}
+    assert count == {"script": 2, "img": 0}
+    handlers = [name for _, attributes in page.elements for name in attributes if name[:2] == "on"]
+    assert not handlers
+    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in plain} | {"ul", "li"}
+
+
+def test_no_directory_of_a_run(tmp_path: Path, run_dir: Path) -> None:
+    with pytest.raises(InputError, match=r"manifest\.json is missing"):
+        write_report(tmp_path)
+    with pytest.raises(InputError, match=r"manifest\.json is missing"):
+        write_report(tmp_path / "none")
+    (run_dir / "scenario.json").unlink()
+    with pytest.raises(InputError, match=r"scenario\.json is missing"):
+        write_report(run_dir)
+    (run_dir / "manifest.json").write_text("[1]")
+    with pytest.raises(InputError, match=r"manifest\.json: must be a JSON object"):
+        write_report(run_dir)
+    (run_dir / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match=r"manifest\.json: cannot be read"):
+        write_report(run_dir)
+    assert not (run_dir / "report.html").exists()
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def test_headline_is_the_mean_over_rounds(made: Path) -> None:
+    rounds = pd.read_parquet(made / "rounds.parquet").set_index(["kind", "round"])["latency_s"]
+    short = headline(read_run(made))
+    assert short.measured_s == pytest.approx(rounds["measured"].mean(), rel=1e-12)
+    assert short.wire_s == pytest.approx(rounds["predicted_wire"].mean(), rel=1e-12)
+    assert short.predicted_s == pytest.approx(rounds["predicted"].mean(), rel=1e-12)
+    total = rounds["measured"].sum() / rounds["predicted_wire"].sum() - 1
+    assert short.wire_error == pytest.approx(total, rel=1e-9)
+    errors = (rounds["measured"] / rounds["predicted_wire"] - 1).to_numpy()
+    assert short.worst_error == pytest.approx(errors[np.abs(errors).argmax()], rel=1e-9)
+    framing = pd.read_parquet(made / "budget.parquet").query("part == 'framing'")["seconds"].mean()
+    assert f"framing ({report.milliseconds(framing)})" in short.reading
+    assert f"{abs(total) * 100:.3f} % {'more' if total > 0 else 'less'} than" in short.reading
+
+
+def test_headline_compares_only_rounds_that_were_measured(run_dir: Path) -> None:
+    rounds = pd.read_parquet(run_dir / "rounds.parquet")
+    rounds = rounds[(rounds["kind"] != "measured") | (rounds["round"] == 0)]
+    rounds.to_parquet(run_dir / "rounds.parquet")
+    latency = rounds.set_index(["kind", "round"])["latency_s"]
+    short = headline(read_run(run_dir))
+    assert short.wire_s == latency["predicted_wire", 0]
+    assert short.wire_error == pytest.approx(
+        latency["measured", 0] / latency["predicted_wire", 0] - 1, rel=1e-9
+    )
+
+
+def test_steps_are_compared_one_by_one(made: Path) -> None:
+    table = step_comparison(read_run(made)).set_index("step")
+    assert list(table.index) == list(STEPS)
+    spans = {
+        kind: {
+            (row.round, row.client, row.iteration): row.end_s - row.start_s
+            for row in pd.read_parquet(made / f"{kind}.parquet").itertuples()
+            if row.step == "SG"
+        }
+        for kind in ("predicted_wire", "measured")
+    }
+    apart = [spans["measured"][key] - spans["predicted_wire"][key] for key in spans["measured"]]
+    assert table.loc["SG", "count"] == len(apart) == 2 * 3 * 3
+    assert table.loc["SG", "difference_s"] == pytest.approx(np.mean(apart), rel=1e-9)
+    assert table.loc["SG", "p95_s"] == pytest.approx(np.percentile(np.abs(apart), 95), rel=1e-9)
+
+
+def test_tables_print_every_round(made: Path) -> None:
+    page = Page(render(read_run(made)))
+    for row in pd.read_parquet(made / "rounds.parquet").itertuples():
+        assert f"{row.latency_s:.4f}" in page.words("overview")
+    for row in pd.read_parquet(made / "budget.parquet").itertuples():
+        assert report.milliseconds(row.seconds) in page.words("budget")
+    assert "of its difference out" not in page.words("budget")
+
+
+def test_budget_that_does_not_add_up_is_called_out(run_dir: Path) -> None:
+    budget = pd.read_parquet(run_dir / "budget.parquet")
+    budget.loc[(budget["round"] == 1) & (budget["part"] == "rest"), "seconds"] += 0.0125
+    budget.to_parquet(run_dir / "budget.parquet")
+    words = Page(render(read_run(run_dir))).words("budget")
+    assert "parts of round 1 leave −12.5 ms of its difference out" in words
+    assert "parts of round 0" not in words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (report.seconds(1234.5678), "1,234.568 s"),
+        (report.seconds(None), "–"),
+        (report.seconds(float("nan")), "–"),
+        (report.milliseconds(0.0123456), "+12.3 ms"),
+        (report.milliseconds(-0.0012345), "−1.23 ms"),
+        (report.milliseconds(0.00012345), "+0.123 ms"),
+        (report.milliseconds(-1e-9), "0.000 ms"),
+        (report.percent(0.0012345), "+0.123 %"),
+        (report.percent(-0.12345), "−12.35 %"),
+        (report.percent(0.04, sign=False), "4.00 %"),
+        (report.percent(-1e-9), "0.000 %"),
+        (report.number(12345.678, 1), "12,345.7"),
+        (report.plain(True), "yes"),
+        (report.plain(None), "–"),
+        (report.plain(2.5), "2.5"),
+    ],
+)
+def test_numbers_as_printed(text: str, expected: str) -> None:
+    assert text == expected
+
+
+# --- validity, failure, data ---------------------------------------------------------------------
+
+
+def test_run_that_is_not_valid_says_why(run_dir: Path) -> None:
+    checks = [
+        {"check": "injector lateness p99", "limit": "0.5 ms", "value": "3.1 ms", "ok": False},
+        {"check": "packets dropped", "limit": 0, "value": 0, "ok": True},
+    ]
+    change(run_dir / "manifest.json", valid=False, validity=checks)
+    words = Page(render(read_run(run_dir))).words("overview")
+    assert "✕ not valid" in words
+    assert "injector lateness p99: 3.1 ms, at most 0.5 ms is allowed" in words
+    assert "packets dropped" not in words
+
+
+def test_checks_are_in_words_and_units(run_dir: Path) -> None:
+    checks = [
+        {"check": "injector_lateness_s", "limit": 0.005, "value": 9.1e-3, "ok": False},
+        {
+            "check": "transfer_error",
+            "limit": 0.03,
+            "value": 0.081,
+            "ok": False,
+            "detail": "CA of 1",
+        },
+        {"check": "backlog_bytes", "limit": 10_000, "value": 12_345, "ok": False},
+        {"check": "cpu_of_tomorrow", "limit": 0.5, "value": 0.25, "ok": True},
+    ]
+    change(run_dir / "manifest.json", valid=False, validity=checks)
+    page = Page(render(read_run(run_dir)))
+    words = page.words("overview")
+    assert "Lateness of rate changes, 99th percentile: 9.1 ms, at most 5 ms is allowed" in words
+    assert "Error of transfers, 95th percentile: 8.1 %, at most 3 % is allowed (CA of 1)" in words
+    assert "12,345 B, at most 10,000 B" in words
+    assert "cpu_of_tomorrow25%50%✓kept" in page.cells("validity")
+
+
+@pytest.mark.parametrize(("valid", "badge"), [(True, "✓ valid"), (None, "? validity not judged")])
+def test_badge(run_dir: Path, valid: bool | None, badge: str) -> None:
+    change(run_dir / "manifest.json", valid=valid)
+    words = Page(render(read_run(run_dir))).words("overview")
+    assert badge in words
+    assert "Draw no conclusions" not in words
+
+
+def test_failed_run_says_how_far_it_came(run_dir: Path) -> None:
+    change(run_dir / "manifest.json", status="failed", failure="UAV 2 died", valid=None)
+    rounds = pd.read_parquet(run_dir / "rounds.parquet")
+    rounds[(rounds["kind"] != "measured") | (rounds["round"] == 0)].to_parquet(
+        run_dir / "rounds.parquet"
+    )
+    words = Page(render(read_run(run_dir))).words("overview")
+    assert "✕ failed" in words
+    assert "The run failed after 1 of 2 rounds: UAV 2 died." in words
+
+
+def test_synthetic_data_are_called_so(run_dir: Path) -> None:
+    assert "The data are synthetic" in Page(render(read_run(run_dir))).words("overview")
+    change(run_dir / "manifest.json", data="CIFAR-100, 500 images")
+    words = Page(render(read_run(run_dir))).words("overview")
+    assert "synthetic (" not in words
+    assert "Data: CIFAR-100, 500 images." in words
+
+
+# --- calibration, overheads, parts ---------------------------------------------------------------
+
+
+def test_calibration_gives_the_links_errors(run_dir: Path) -> None:
+    table = pd.read_parquet(run_dir / "calibration.parquet")
+    error = table.query("direction == 'uplink' and level == 'lowest'")["error"].abs()
+    row = f"uplinklowest1.00{100 * error.median():.3f}%{100 * error.max():.3f}%"
+    assert row in Page(render(read_run(run_dir))).cells("validity")
+
+
+def test_overheads_are_the_bytes_of_the_rounds(run_dir: Path) -> None:
+    table = pd.read_parquet(run_dir / "accounts.parquet").query("round >= 0")
+    sums = table.groupby("direction")[["payload_bytes", "header_bytes"]].sum()
+    cells = Page(render(read_run(run_dir))).cells("overheads")
+    share = sums["header_bytes"].sum() / sums.to_numpy().sum()
+    up, down = (sums.at[way, "header_bytes"] for way in ("up", "down"))
+    headers = "headerEthernet,IPandTCPheadersofframeswithdata"
+    assert f"{headers}{up:,}{down:,}{100 * share:.2f}%" in cells
+    assert "tls" not in cells  # there was none
+
+
+def test_what_a_latency_is_made_of_adds_up(run_dir: Path) -> None:
+    table = pd.read_parquet(run_dir / "waterfall.parquet")
+    mean_s = table.query("part == 'framing'")["seconds"].mean()
+    cells = Page(render(read_run(run_dir))).cells("overheads")
+    assert f"framing+{1e3 * mean_s:,.1f}ms" in cells
+
+
+def test_without_overheads_there_is_no_section_of_them(run_dir: Path) -> None:
+    for name in ("accounts", "waterfall"):
+        (run_dir / f"{name}.parquet").unlink()
+    page = Page(render(read_run(run_dir)))
+    assert "overheads" not in page.text
+    assert ("a", {"href": "#overheads"}) not in page.elements
+
+
+def test_a_part_that_the_report_does_not_know_is_shown_all_the_same(run_dir: Path) -> None:
+    table = pd.read_parquet(run_dir / "budget.parquet")
+    table["part"] = table["part"].replace("rest", "weather")
+    table.to_parquet(run_dir / "budget.parquet")
+    page = render(read_run(run_dir))
+    cells = Page(page).cells("budget")
+    assert "FramingComputingRateinjectionOrderWeatherMeasureds" in cells
+    assert [part["key"] for part in embedded(page)["budget"][0]["parts"]][-1] == "weather"
+    assert "Thepartsofround" not in cells  # they add up
+
+
+# --- missing files -------------------------------------------------------------------------------
+
+SECTIONS = {
+    "rounds.parquet": "overview",
+    "measured.parquet": "timeline",
+    "predicted_wire.parquet": "timeline",
+    "rates.parquet": "timeline",
+    "trace.npz": "map",
+    "budget.parquet": "budget",
+    "budget_steps.parquet": "budget",
+    "injector.parquet": "validity",
+    "learning.parquet": "learning",
+    "calibration.parquet": "validity",
+}
+
+
+@pytest.mark.parametrize(("name", "section"), SECTIONS.items())
+def test_section_says_which_file_it_lacks(run_dir: Path, name: str, section: str) -> None:
+    (run_dir / name).unlink()
+    page = Page(render(read_run(run_dir)))
+    assert f"Not shown: {name} is not in the run directory." in page.words(section)
+    others = "".join(text for other, text in page.text.items() if other != section)
+    assert f"{name} is not" not in others
+
+
+@pytest.mark.parametrize(
+    ("name", "section"), [(n, s) for n, s in SECTIONS.items() if n != "trace.npz"]
+)
+def test_broken_file_costs_its_section_only(run_dir: Path, name: str, section: str) -> None:
+    (run_dir / name).write_bytes(b"PAR1 no parquet at all")
+    page = Page(render(read_run(run_dir)))
+    assert f"Not shown: {name} cannot be read (" in page.words(section)
+
+
+def test_broken_trace_costs_the_map_only(run_dir: Path) -> None:
+    (run_dir / "trace.npz").write_bytes(b"no trace")
+    page = Page(render(read_run(run_dir)))
+    assert "Not shown: trace.npz cannot be read (" in page.words("map")
+
+
+def test_empty_file_and_lacking_column_are_told_apart(run_dir: Path) -> None:
+    pd.read_parquet(run_dir / "learning.parquet").head(0).to_parquet(run_dir / "learning.parquet")
+    rates = pd.read_parquet(run_dir / "rates.parquet").drop(columns="uplink_bps")
+    rates.to_parquet(run_dir / "rates.parquet")
+    page = Page(render(read_run(run_dir)))
+    assert "learning.parquet is empty" in page.words("learning")
+    assert "rates.parquet lacks the column uplink_bps" in page.words("timeline")
+
+
+def test_bytes_only_run_explains_why_nothing_was_learnt(run_dir: Path) -> None:
+    (run_dir / "learning.parquet").unlink()
+    tree = json.loads((run_dir / "scenario.json").read_text())
+    tree["workload"]["compute"] = "none"
+    (run_dir / "scenario.json").write_text(json.dumps(tree))
+    words = Page(render(read_run(run_dir))).words("learning")
+    assert "workload.compute is none" in words
+
+
+def test_trace_without_positions(run_dir: Path) -> None:
+    trace = ChannelTrace.load(run_dir / "trace.npz")
+    ChannelTrace(gain=trace.gain, slot_s=trace.slot_s).save(run_dir / "trace.npz")
+    assert "without positions" in Page(render(read_run(run_dir))).words("map")
+
+
+def test_nothing_but_manifest_and_scenario(run_dir: Path) -> None:
+    for name in (*SECTIONS, "predicted.parquet"):
+        (run_dir / name).unlink()
+    (run_dir / "manifest.json").write_text(json.dumps({"status": "failed"}))
+    page = Page(write_report(run_dir).read_text())
+    assert "The run failed after 0 of 2 rounds" in page.words("overview")
+    assert "Nothing was measured." in page.words("overview")
+
+
+# --- what is drawn -------------------------------------------------------------------------------
+
+
+def test_spans_are_those_of_the_file(made: Path) -> None:
+    columns = embedded(render(read_run(made)))["spans"]["measured"]
+    table = pd.read_parquet(made / "measured.parquet")
+    assert columns["total"] == len(table) == len(columns["round"])
+    drawn = pd.DataFrame({name: columns[name] for name in columns if name != "total"})
+    drawn["step"] = np.array(STEPS)[drawn["step"]]
+    both = drawn.merge(table.astype({"step": str}), on=report.KEYS)
+    assert len(both) == len(table)
+    assert (both["end_s_x"] - both["end_s_y"]).abs().max() <= 5.1e-9
+    assert (both["bytes_x"] == both["bytes_y"]).all()
+
+
+def test_many_spans_are_cut_after_a_whole_client(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each = 5 * 3 + 2
+    monkeypatch.setattr(report, "MAX_SPANS", 2 * each + 3)
+    columns = embedded(render(read_run(made)))["spans"]["measured"]
+    assert len(columns["client"]) == 2 * each
+    assert set(columns["client"]) == {1, 2}
+    assert columns["total"] == 2 * 3 * each
+
+
+def test_rates_are_exact_until_they_are_too_many(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pd.read_parquet(made / "rates.parquet").query("client == 2").sort_values("slot")
+    kbps = table["uplink_bps"].to_numpy() / 1e3
+    rates = embedded(render(read_run(made)))["rates"]
+    assert rates["slots_a_point"] == 1
+    np.testing.assert_allclose(rates["uplink_kbps"][1], kbps, atol=0.5)
+    np.testing.assert_allclose(rates["time_s"], table["time_s"], atol=1e-6)
+
+    monkeypatch.setattr(report, "MAX_RATE_POINTS", 2 * 3 * 10)
+    rates = embedded(render(read_run(made)))["rates"]
+    merged = rates["slots_a_point"]
+    assert merged == -(-len(kbps) // 10)
+    means = [kbps[i : i + merged].mean() for i in range(0, len(kbps), merged)]
+    np.testing.assert_allclose(rates["uplink_kbps"][1], means, atol=0.5)
+    assert rates["end_s"] == pytest.approx(table["time_s"].iloc[-1] + 0.1)
+
+
+def test_rounds_that_share_a_slot_do_not_count_it_twice(run_dir: Path, tmp_path: Path) -> None:
+    rates = pd.read_parquet(run_dir / "rates.parquet")
+    again = rates[rates["slot"] == 55].assign(uplink_bps=5e6)
+    before, after = rates[rates["slot"] <= 55], rates[rates["slot"] > 55]
+    pd.concat([before, again, after]).to_parquet(run_dir / "rates.parquet")
+    drawn = embedded(render(read_run(run_dir)))["rates"]
+    assert len(drawn["time_s"]) == rates["slot"].nunique()
+    assert [row[55] for row in drawn["uplink_kbps"]] == [5000] * 3
+    assert figures(run_dir, tmp_path)
+
+
+def test_budget_of_a_step_is_the_mean_over_its_occurrences(made: Path) -> None:
+    table = pd.read_parquet(made / "budget_steps.parquet")
+    own = table[(table["step"] == "CA") & (table["part"] == "framing")]["seconds"]
+    assert len(own) == 2 * 3 * 3
+    by_step = report.budget_by_step(read_run(made))
+    assert by_step is not None
+    assert by_step.loc["CA", "framing"] == pytest.approx(own.mean(), rel=1e-12)
+    assert own.mean() > 0.01
+
+
+def test_paths_follow_the_trace_to_the_end_of_the_run(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "MAX_PATH_POINTS_EACH", 20)
+    paths = embedded(render(read_run(made)))["paths"]
+    trace = ChannelTrace.load(made / "trace.npz")
+    assert trace.position_m is not None
+    slots = np.rint(np.array(paths["time_s"]) / trace.slot_s).astype(int)
+    assert len(slots) == 20
+    np.testing.assert_allclose(paths["x_m"], trace.position_m[:, slots, 0], atol=0.051)
+    np.testing.assert_allclose(paths["y_m"], trace.position_m[:, slots, 1], atol=0.051)
+    end_s = pd.read_parquet(made / "measured.parquet")["end_s"].max()
+    assert paths["time_s"][-1] == pytest.approx(end_s, abs=2 * trace.slot_s)
+    assert paths["time_s"][-1] < trace.slots * trace.slot_s / 2
+
+
+def test_lateness_histogram_counts_every_slot(made: Path) -> None:
+    late = pd.read_parquet(made / "injector.parquet")["lateness_s"]
+    drawn = embedded(render(read_run(made)))["injector"]
+    assert sum(drawn["counts"]) == len(late)
+    assert drawn["marks"]["p99"] == pytest.approx(np.percentile(late, 99))
+    assert drawn["marks"]["max"] == late.max()
+    edges = np.array(drawn["edges_s"])
+    assert drawn["counts"][0] == ((late >= edges[0]) & (late < edges[1])).sum()
+
+
+def test_learning_has_one_curve_a_schedule(run_dir: Path) -> None:
+    table = pd.read_parquet(run_dir / "learning.parquet").reset_index(drop=True)
+    table.loc[0, "accuracy"] = np.nan
+    both = pd.concat([table.assign(paradigm="cpsfl"), table.assign(paradigm="sfl-pp")])
+    both.to_parquet(run_dir / "learning.parquet")
+    curves = embedded(render(read_run(run_dir)))["learning"]
+    assert [curve["label"] for curve in curves] == ["CPSFL", "SFL-PP"]
+    first = table[(table["round"] == 0) & (table["iteration"] == 1)]
+    assert curves[0]["loss"][0] == pytest.approx(first["loss"].mean(), abs=1e-6)
+    assert curves[0]["accuracy"][0] == pytest.approx(first["accuracy"].mean(), abs=1e-6)
+    assert curves[0]["clients"][0]["accuracy"][0] is None
+
+
+def test_manifest_helper_is_a_whole_manifest() -> None:
+    assert manifest(valid=None)["valid"] is None
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def test_figures_are_a_column_wide_with_embedded_fonts(made: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    paths = figures(made, tmp_path / "new" / "folder")
+    assert [path.name for path in paths] == [
+        f"{name}.{kind}" for name in ("gantt", "rates", "budget") for kind in ("png", "pdf")
+    ]
+    for path in paths:
+        if path.suffix == ".png":
+            assert Image.open(path).width == round(3.5 * 300)
+            continue
+        pdf = path.read_bytes()
+        assert re.search(rb"/MediaBox \[ ?0 0 252 ", pdf)
+        assert b"/FontFile2" in pdf
+        assert b"/Type3" not in pdf
+    assert not list((tmp_path / "new" / "folder").glob(".*"))
+
+
+def test_figures_repeat_to_the_byte(made: Path, tmp_path: Path) -> None:
+    first, second = (figures(made, tmp_path / name, 1) for name in "ab")
+    assert [a.read_bytes() for a in first] == [b.read_bytes() for b in second]
+
+
+def test_figures_of_what_there_is(run_dir: Path, tmp_path: Path) -> None:
+    (run_dir / "budget.parquet").unlink()
+    (run_dir / "measured.parquet").unlink()
+    assert {path.stem for path in figures(run_dir, tmp_path)} == {"gantt", "rates"}
+    with pytest.raises(InputError, match="no round 7"):
+        figures(run_dir, tmp_path, 7)

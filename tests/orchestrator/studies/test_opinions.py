@@ -1,0 +1,153 @@
+"""Closed forms, engine, ns-3's packets and the kernel, side by side."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from packet_cases import fading, small
+from small_scenario import TREE
+
+from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.cli.main import app
+from orchestrator.cli.tables import opinion_tables
+from orchestrator.studies import cross_check as opinions
+from orchestrator.studies.cross_check import (
+    KERNEL,
+    PACKETS,
+    PAYLOAD,
+    WIRE,
+    Opinions,
+    ask,
+    closed_forms,
+)
+from testbed.core.errors import InputError
+from testbed.core.timeline import Round, Timeline
+
+
+def still(clients: int = 3) -> Replay:
+    """A channel that never changes, the same for all."""
+    return Replay(ChannelTrace(np.full((clients, 2000), 1e-10), 0.1))
+
+
+def slower(timeline: Timeline, factor: float) -> Timeline:
+    """Every step of it takes so many times as long."""
+    rounds: list[Round] = []
+    for round_ in timeline:
+        spans = round_.spans.copy()
+        spans["end_s"] = spans["start_s"] + factor * (spans["end_s"] - spans["start_s"])
+        rounds.append(replace(round_, spans=spans, latency_s=factor * round_.latency_s))
+    return Timeline(rounds)
+
+
+@pytest.fixture(scope="module")
+def said() -> Opinions:
+    return ask(small(rounds=2), fading(), None, delays_s=[0.0, 0.005, 0.01])
+
+
+@pytest.mark.parametrize("paradigm", ["sfl-pp", "cpsfl-no-at"])
+def test_closed_forms_are_exact_where_their_assumptions_hold(paradigm: str) -> None:
+    scenario = small(paradigm=paradigm, uavs={"tx_power_w": [0.4, 0.4, 0.4]})
+    form = closed_forms(scenario, still())[0]
+    alone = ask(scenario, still(), None).timelines[PAYLOAD].rounds[0]
+    assert form.with_adapters_s == pytest.approx(alone.latency_s, rel=1e-9)
+    assert form.seconds < form.with_adapters_s
+
+
+def test_bounds_are_on_their_sides_of_the_engine() -> None:
+    scenario = small(paradigm="cpsfl", uavs={"tx_power_w": [0.4, 0.4, 0.4]})
+    forms = {form.what: form for form in closed_forms(scenario, still())}
+    latency_s = ask(scenario, still(), None).timelines[PAYLOAD].rounds[0].latency_s
+    assert forms["lower bound, eq. (18)"].seconds < latency_s
+    assert latency_s <= forms["upper bound, eq. (13)"].seconds * (1 + 1e-12)
+
+
+def test_no_closed_form_where_none_holds() -> None:
+    assert closed_forms(small(paradigm="sfl-sp"), still()) == []
+    decided = small(allocation={"policy": "static"})
+    assert closed_forms(decided, still()) == []
+    gone = Replay(ChannelTrace(np.array([[0.0, 1e-10], [1e-10, 1e-10], [1e-10, 1e-10]]), 0.1))
+    assert closed_forms(small(), gone) == []
+
+
+def test_ns3_and_the_engine_agree_and_payload_is_less(said: Opinions) -> None:
+    assert list(said.timelines) == [PAYLOAD, WIRE, PACKETS]
+    table = opinions.latencies(said).set_index("opinion")
+    assert abs(table.loc[PACKETS, "difference_percent"]) < 0.2
+    assert table.loc[WIRE, "difference_ms"] == 0
+    assert table.loc[PAYLOAD, "difference_percent"] < -1
+    steps = opinions.steps(said).set_index("step")
+    assert steps[PACKETS].to_numpy() == pytest.approx(steps[WIRE].to_numpy(), rel=0.01)
+    transfers = opinions.transfers(said)
+    assert set(transfers["opinion"]) == {PACKETS}
+    assert transfers["max_percent"].max() < 2
+
+
+def test_transfers_are_held_against_the_kernel_where_it_was_asked(said: Opinions) -> None:
+    kernel = slower(said.timelines[WIRE], 1.25)
+    asked = replace(said, timelines=said.timelines | {KERNEL: kernel})
+    transfers = opinions.transfers(asked).set_index(["opinion", "step"])
+    assert transfers.loc[WIRE, "mean_percent"].to_numpy() == pytest.approx(-20.0)
+    assert transfers.loc[WIRE, "max_percent"].to_numpy() == pytest.approx(20.0)
+    assert transfers.loc[(WIRE, "CA"), "transfers"] == 12
+    table = opinions.latencies(asked).set_index("opinion")
+    assert table.loc[WIRE, "difference_percent"] == pytest.approx(-20.0)
+
+
+def test_delay_adds_to_every_round(said: Opinions) -> None:
+    table = opinions.sweep(said)
+    assert table["delay_ms"].tolist() == [0, 5, 10]
+    # At least what the way of the slowest client takes: SM, two times CA and SG, CM.
+    assert (table["added_ms"] >= 6 * table["delay_ms"] - 1).all()
+    assert table["added_ms"].is_monotonic_increasing
+
+
+def test_tables_show_what_was_said(said: Opinions) -> None:
+    latency, steps, transfers, sweep = opinion_tables(said)
+    assert latency.row_count == len(said.closed_forms) + 3
+    assert (steps.row_count, transfers.row_count, sweep.row_count) == (7, 4, 3)
+    assert len(opinion_tables(replace(said, sweep=said.sweep[:1]))) == 3
+
+
+def command(*words: str | Path) -> None:
+    app(["opinions", *map(str, words)], standalone_mode=False)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A scenario (YAML reads JSON) and a trace."""
+    scenario, trace = tmp_path / "small.yaml", tmp_path / "trace.npz"
+    scenario.write_text(json.dumps(TREE))
+    fading().trace(4000).save(trace)
+    return scenario, trace
+
+
+def test_command_without_a_kernel(files: tuple[Path, Path], tmp_path: Path) -> None:
+    scenario, trace = files
+    out = tmp_path / "out"
+    command(scenario, "--trace", trace, "--no-kernel", "--delay-ms", "0,2", "--out", out)
+    said: dict[str, Any] = json.loads((out / "opinions.json").read_text())
+    assert list(said["opinions"]) == [PAYLOAD, WIRE, PACKETS]
+    assert [row["delay_ms"] for row in said["delay_sweep"]] == [0, 2]
+    assert {path.name for path in out.iterdir()} == {
+        *("opinions.json", "opinions.png", "opinions.pdf", "delay.png", "delay.pdf", "trace.json")
+    }
+    assert json.loads((out / "trace.json").read_text())["traceEvents"]
+
+
+def test_command_with_the_kernel(files: tuple[Path, Path], tmp_path: Path) -> None:
+    scenario, trace = files
+    result = tmp_path / "said.json"
+    command(scenario, "--trace", trace, "--json", result)
+    said = json.loads(result.read_text())
+    latency = {name: rounds[0]["latency_s"] for name, rounds in said["opinions"].items()}
+    assert latency[KERNEL] == pytest.approx(latency[PACKETS], rel=0.1)
+    assert {row["opinion"] for row in said["transfers"]} == {WIRE, PACKETS}
+
+
+@pytest.mark.parametrize("delay", ["fast", "-1", "1,,2", "nan"])
+def test_what_is_no_delay_is_refused(delay: str, files: tuple[Path, Path]) -> None:
+    with pytest.raises(InputError, match="--delay-ms"):
+        command(files[0], "--no-kernel", "--delay-ms", delay)

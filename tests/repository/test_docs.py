@@ -1,0 +1,30 @@
+"""The documentation is true: keys are as the models say, links lead somewhere, blocks have names.
+
+`test_doc_commands.py` runs its commands.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+from documents import PAGES, ROOT, read
+
+from orchestrator.scenario.reference import reference
+
+
+def test_every_scenario_key_is_documented_as_it_is() -> None:
+    assert (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8") == reference()
+    assert "|  |" not in reference()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_code_block_says_what_it_is(page: Path) -> None:
+    faults = read(page).faults
+    assert not faults, "\n".join(faults)

@@ -1,0 +1,27 @@
+"""A run that is killed on the way."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from orchestrator.emulation.checkpoint import Checkpoint
+from orchestrator.runs.directory import part_of
+
+TESTBED = [sys.executable, "-m", "orchestrator"]
+
+
+def killed(*words: str | Path, out: Path, rounds: int, after_s: float) -> None:
+    """Start a run, and kill it so long after it has done so many rounds."""
+    process = subprocess.Popen(
+        [*TESTBED, *map(str, words), "--out", str(out)], stderr=subprocess.DEVNULL
+    )
+    part, deadline = part_of(out), time.monotonic() + 200
+    while Checkpoint(part).rounds < rounds:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(after_s)
+    process.kill()
+    process.wait()
+    assert not out.exists(), "it had ended already"

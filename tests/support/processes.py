@@ -1,0 +1,51 @@
+"""Processes of a world, looked at from outside."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+SMALL_WORLD = Path(__file__).with_name("small_world.py")
+
+
+def until(condition, timeout_s=10):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def spawn(runtime, folder, python=sys.executable, **options):
+    return subprocess.Popen(
+        [python, SMALL_WORLD, runtime, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def family(process):
+    """The processes of a world: the orchestrator's children, and theirs."""
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def arguments(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def gone(processes):
+    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+
+
+def check_result(process):
+    result = json.loads(process.stdout.readline())
+    assert -0.001 < result["late_s"] < 0.1
+    assert result["facts"]["capabilities"] == 0
+    return result["facts"]

@@ -1,0 +1,323 @@
+"""A package of one file adds a schedule, a policy and a mobility model; broken ones say why."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ns3_scenarios.mobility import Airspace, Track
+from ns3_scenarios.trace import ChannelError
+from orchestrator.policies.registry import decider
+from orchestrator.prediction.rounds import predict
+from orchestrator.scenario.channel import ns3_source, open_source
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import load
+from testbed.core import plugins
+from testbed.core.errors import InputError, RunError
+from testbed.core.timeline import Timeline
+from testbed.host import doctor
+
+ROOT = Path(__file__).resolve().parents[3]
+QUICK = ROOT / "scenarios" / "quickstart.yaml"
+
+MODULE = '''
+import numpy as np
+
+from orchestrator.prediction.plan import Allocation
+from testbed.core.paradigm import Paradigm
+
+lone = Paradigm("lone", "LONE", "sequential", "sequential", "larger-lag")
+mislabelled = Paradigm("other", "OTHER", "parallel", "parallel")
+misspelt = Paradigm("misspelt", "MISSPELT", "paralel", "parallel")
+
+
+def far_first(scenario, split=1, power=1.0):
+    """Band by distance: who is far gets more."""
+    if not 1 <= split <= 4:
+        raise ValueError(f"split must be 1 to 4, not {split}")
+
+    def decide(now):
+        share = now.channel.gain[:, -1] ** (-0.1 * power)
+        equal = np.full(len(share), 1 / len(share))
+        return Allocation(split, equal, share / share.sum(), equal)
+
+    return decide
+
+
+def greedy(scenario):
+    return lambda now: Allocation(2, *[np.ones(scenario.uavs.count)] * 3)
+
+
+def careless(scenario):
+    return lambda now: 1 / 0
+
+
+def circles(space, radius_m, speed_m_s=10.0):
+    """Each UAV circles above a point in the middle of its ring."""
+    if radius_m <= 0:
+        raise ValueError("radius_m must be positive")
+    middle = np.array([(inner + outer) / 2 for inner, outer in space.ring_m])
+    bearing = np.random.default_rng(space.seed).uniform(0, 2 * np.pi, space.uavs)
+    turn = 0.0
+    while True:
+        x = space.bs_position_m[0] + middle * np.cos(bearing) + radius_m * np.cos(turn + bearing)
+        y = space.bs_position_m[1] + middle * np.sin(bearing) + radius_m * np.sin(turn + bearing)
+        yield np.stack([x, y, np.full(space.uavs, space.height_m)], axis=1)
+        turn += speed_m_s * space.update_s / radius_m
+
+
+def diving(space):
+    for height_m in (20, 15, 5):
+        yield [(300, 0, height_m)] * space.uavs
+
+
+def forgetful(space):
+    yield [(300, 0, 20)] * space.uavs
+    raise KeyError("where was I")
+'''
+ENTRIES = """
+[testbed.paradigms]
+lone = skyward:lone
+mislabelled = skyward:mislabelled
+misspelt = skyward:misspelt
+gone = skyward:gone
+
+[testbed.policies]
+far-first = skyward:far_first
+greedy = skyward:greedy
+careless = skyward:careless
+
+[testbed.mobility]
+circles = skyward:circles
+diving = skyward:diving
+forgetful = skyward:forgetful
+missing = nowhere_to_be_found:model
+"""
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package, as an installer leaves it."""
+    folder = tmp_path_factory.mktemp("packages")
+    (folder / "skyward.py").write_text(MODULE)
+    about = folder / "skyward-1.2.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: skyward\nVersion: 1.2\n")
+    (about / "entry_points.txt").write_text(ENTRIES)
+    return folder
+
+
+def call(packages: Path, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`testbed` with the package installed."""
+    path = os.pathsep.join([str(packages), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *map(str, words)],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+@pytest.fixture
+def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package in this process."""
+    monkeypatch.syspath_prepend(str(packages))
+    plugins.registered.cache_clear()
+    yield
+    plugins.registered.cache_clear()
+    sys.modules.pop("skyward", None)
+
+
+def foresee(*overrides: str) -> Timeline:
+    """One round of the quickstart, predicted."""
+    scenario = load(QUICK, ["rounds=1", *overrides])
+    profile, decide = profile_of(scenario), decider(scenario)
+    with open_source(scenario, None) as source:
+        return predict(scenario, source, profile, decide=decide)
+
+
+def sets(*pairs: str) -> list[str]:
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
+CIRCLES = ("mobility.model=circles", "mobility.parameters.radius_m=50")
+
+
+def test_all_three_serve_a_prediction_and_a_run(packages: Path, tmp_path: Path) -> None:
+    words = sets(
+        *CIRCLES,
+        "paradigm=lone",
+        "allocation.policy=far-first",
+        "allocation.parameters.split=3",
+        "workload.compute=none",
+        "emulation.dilation=1",
+        "rounds=1",
+    )
+    predicted = call(packages, "predict", QUICK, *words, "--json", "p.json", cwd=tmp_path)
+    assert predicted.returncode == 0, predicted.stderr
+    (foreseen,) = json.loads((tmp_path / "p.json").read_text())["rounds"]
+    assert (foreseen["paradigm"], foreseen["split"]) == ("lone", 3)
+    steps = [s for s in foreseen["steps"] if s["step"] == "SG"]
+    steps.sort(key=lambda s: s["start_s"])
+    ends, starts = [s["end_s"] for s in steps], [s["start_s"] for s in steps]
+    assert all(end <= start + 1e-9 for end, start in zip(ends, starts[1:], strict=False))
+
+    words += ["--out", "runs/mine", "--json", "r.json"]
+    done = call(packages, "run", QUICK, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (measured,) = json.loads((tmp_path / "r.json").read_text())["measured"]
+    assert (measured["paradigm"], measured["split"]) == ("lone", 3)
+    manifest = json.loads((tmp_path / "runs/mine/manifest.json").read_text())
+    assert manifest["plugins"] == {
+        "paradigm": "skyward 1.2 (skyward:lone)",
+        "allocation.policy": "skyward 1.2 (skyward:far_first)",
+        "mobility.model": "skyward 1.2 (skyward:circles)",
+    }
+    assert "skyward 1.2" in (tmp_path / "runs/mine/report.html").read_text()
+
+
+@pytest.mark.usefixtures("installed")
+def test_uavs_fly_where_the_model_says_and_ns3_says_what_the_air_gives() -> None:
+    scenario = load(QUICK, [*CIRCLES, "mobility.update_s=0.5"])
+    with ns3_source(scenario) as source:
+        source.trace(10)
+        trace = source.trace(60)
+    position, gain = trace.position_m, trace.gain
+    assert position is not None
+    middle = np.array([325.0, 685.0, 910.0])
+    bearing = np.random.default_rng(1).uniform(0, 2 * np.pi, 3)
+
+    def place(update: int) -> np.ndarray:
+        angle = update * 10 * 0.5 / 50 + bearing
+        x = middle * np.cos(bearing) + 50 * np.cos(angle)
+        y = middle * np.sin(bearing) + 50 * np.sin(angle)
+        return np.stack([x, y, np.full(3, 20.0)], axis=1)
+
+    for slot in (0, 3, 5, 57):
+        update, share = divmod(slot * 0.1 / 0.5, 1)
+        between = (1 - share) * place(int(update)) + share * place(int(update) + 1)
+        np.testing.assert_allclose(position[:, slot], between, rtol=0, atol=1e-6)
+    distance = np.linalg.norm(position - [0, 0, 30], axis=-1)
+    # TR 36.777, RMa-AV in line of sight at 20 m and 2 GHz.
+    loss = np.maximum(23.9 - 1.8 * np.log10(20), 20) * np.log10(distance) + 20 * np.log10(
+        40 * np.pi * 2 / 3
+    )
+    np.testing.assert_allclose(-10 * np.log10(gain), loss, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["mobility.model=spirals"], "mobility.model: 'spirals' is not one of gauss-markov, cir"),
+        (["mobility.model=circles"], "mobility.parameters.radius_m: is missing; 'circles' needs"),
+        ([*CIRCLES, "mobility.parameters.colour=1"], "mobility.parameters.colour: 'circles' has"),
+        ([*CIRCLES, "mobility.parameters.radius_m=-1"], "mobility.parameters: radius_m must be"),
+        ([*CIRCLES, "mobility.memory=0.5"], "mobility.memory: belongs to 'gauss-markov', not to"),
+        (["mobility.parameters.a=1"], "mobility.parameters: 'gauss-markov' has none"),
+        (
+            ["mobility.model=missing"],
+            "mobility.model: plugin 'missing' (nowhere_to_be_found:model)",
+        ),
+        (["paradigm=gone"], "paradigm: plugin 'gone' (skyward:gone) cannot be loaded: AttributeE"),
+        (["paradigm=mislabelled"], "is not a Paradigm of that name"),
+        (["paradigm=misspelt"], "has server_compute 'paralel', which is not one of parallel, sequ"),
+        (["allocation.policy=best"], "allocation.policy: must be one of fixed, equal, static, pl"),
+        (
+            ["allocation.policy=far-first", "allocation.parameters.split=9"],
+            "allocation.parameters: split must be 1 to 4, not 9",
+        ),
+        (
+            ["allocation.policy=far-first", "allocation.parameters.u=9"],
+            "allocation.parameters.u: 'far-first' has no such parameter; it has split, power",
+        ),
+        (["allocation.parameters.u=9"], "allocation.parameters: 'fixed' has none"),
+    ],
+    ids=lambda value: value[-1][-30:] if isinstance(value, list) else None,
+)
+@pytest.mark.usefixtures("installed")
+def test_what_does_not_fit_is_refused_in_one_line(given: list[str], says: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says)) as refused:
+        foresee(*given)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_refusal_exits_2_and_writes_nothing(packages: Path, tmp_path: Path) -> None:
+    words = [*sets(*CIRCLES, "mobility.parameters.radius_m=-1"), "--json", "p.json"]
+    done = call(packages, "predict", QUICK, *words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == "testbed: mobility.parameters: radius_m must be positive\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("mobility.model=diving", "mobility.model 'diving' at 2 s: UAV 1 is 5 m high, 300 m from"),
+        ("mobility.model=forgetful", "mobility.model 'forgetful' at 1 s: KeyError: 'where was I'"),
+        ("allocation.policy=greedy", "allocation.policy 'greedy', round 1: alpha must be 3 posit"),
+        ("allocation.policy=careless", "allocation.policy 'careless', round 1: ZeroDivisionError"),
+    ],
+)
+@pytest.mark.usefixtures("installed")
+def test_what_fails_on_the_way_is_one_line_too(given: str, says: str) -> None:
+    with pytest.raises((ChannelError, RunError), match=re.escape(says)) as failed:
+        foresee(given)
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_broken_plugin_costs_nobody_else_anything() -> None:
+    assert len(foresee("paradigm=sfl-pp")) == 1
+    assert "skyward" not in sys.modules
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_doctor_tries_every_plugin() -> None:
+    found = {finding.name: finding for finding in doctor._plugins()}
+    assert found["plugin circles"].ok
+    assert found["plugin circles"].detail == "skyward 1.2 (skyward:circles)"
+    assert not found["plugin missing"].ok
+    assert "ModuleNotFoundError" in found["plugin missing"].detail
+
+
+SPACE = Airspace([(100.0, 550.0)] * 2, (0.0, 0.0, 30.0), 20.0, 0.3, 1)
+
+
+def test_sizes_of_calls_do_not_move_a_uav() -> None:
+    def walk():
+        rng = np.random.default_rng(3)
+        place = np.full((2, 3), 100.0)
+        while True:
+            yield place
+            place = place + rng.normal(0, 1, (2, 3))
+
+    whole = Track("walk", walk(), SPACE, 300.0).positions(0, 1000, 0.1)
+    pieces, at = [], 0
+    track = Track("walk", walk(), SPACE, 300.0)
+    for slots in (1, 2, 297, 700):
+        pieces.append(track.positions(at, slots, 0.1))
+        at += slots
+    assert np.concatenate(pieces, axis=1).tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("yields", "says"),
+    [
+        ([], "it ended; it must go on for ever"),
+        ([[[0, 0, 20]]], r"shape \(2, 3\); shape \(1, 3\) came"),
+        ([[[np.nan, 0, 20]] * 2], "finite positions"),
+        ([["a"]], "no array of numbers"),
+        ([[[10_001, 0, 20]] * 2], "10001 m from the base station"),
+    ],
+)
+def test_what_is_no_flight_is_refused(yields: list[object], says: str) -> None:
+    with pytest.raises(ChannelError, match=f"mobility.model 'x' at 0 s: .*{says}"):
+        Track("x", iter(yields), SPACE, 300.0)

@@ -1,0 +1,162 @@
+"""The emulated base station's schedule, played in virtual time, against the engine."""
+
+import heapq
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from orchestrator.prediction.engine import simulate
+from orchestrator.prediction.plan import Allocation, Radio, RoundPlan
+from testbed.core.paradigm import BUILT_IN, Paradigm
+from testbed.core.schedule import Schedule
+from testbed.core.timeline import SG, S
+
+K, ITERATIONS = 4, 3
+SLOT_S = 0.1
+
+
+def random_plan(paradigm: Paradigm, rng: np.random.Generator) -> RoundPlan:
+    def shares() -> np.ndarray:
+        return rng.dirichlet(np.full(K, 4.0))
+
+    def seconds(low: float, high: float) -> np.ndarray:
+        return rng.uniform(low, high, (K, ITERATIONS))
+
+    return RoundPlan(
+        paradigm=paradigm,
+        allocation=Allocation(2, shares(), shares(), shares()),
+        cf_s=seconds(0.01, 0.2),
+        cb_s=seconds(0.01, 0.4),
+        s_s=seconds(0.01, 0.3),
+        sm_bytes=np.full(K, 100_000),
+        ca_bytes=np.full((K, ITERATIONS), 1_000_000),
+        sg_bytes=np.full((K, ITERATIONS), 3_000_000),
+        cm_bytes=np.full(K, 100_000),
+        backward_ratio=2.0,
+        compute_power_w=16.0,
+        energy_weight=4.0,
+    )
+
+
+def play(plan: RoundPlan, radio: Radio, gain: np.ndarray) -> dict[tuple[int, int, int], tuple]:
+    """One round of a constant channel by `Schedule`: (client, iteration, step) to (start, end)."""
+
+    def shannon(hz: float, power: float, h: float) -> float:
+        return hz * math.log2(1 + power * h / (hz * radio.noise_w_per_hz))
+
+    beta, rho = plan.allocation.beta, plan.allocation.rho
+    up = [shannon(beta[k] * radio.uplink_hz, radio.uplink_power_w[k], gain[k]) for k in range(K)]
+    whole = [shannon(radio.downlink_hz, radio.downlink_power_w, gain[k]) for k in range(K)]
+    shared = [
+        shannon(beta[k] * radio.downlink_hz, rho[k] * radio.downlink_power_w, gain[k])
+        for k in range(K)
+    ]
+    down = whole if plan.paradigm.gradient_transmission == "sequential" else shared
+
+    schedule = Schedule(plan.paradigm, K)
+    spans: dict[tuple[int, int, int], tuple] = {}
+    events: list[tuple[float, str, int, int]] = []
+    lag = np.zeros(K)
+    begun = max(8 * plan.sm_bytes[k] / whole[k] for k in range(K))
+
+    def fly(k: int, i: int, now: float) -> None:
+        upload = 8 * plan.ca_bytes[k, i] / up[k]
+        before = plan.cb_s[k, i - 1] if i else plan.backward_ratio * plan.cf_s[k, 0]
+        lag[k] = before + plan.cf_s[k, i] + upload
+        heapq.heappush(events, (now + plan.cf_s[k, i] + upload, "smashed", k, i))
+
+    for k in range(K):
+        fly(k, 0, begun)
+    at = [0] * K
+    while events:
+        now = events[0][0]
+        while events and events[0][0] <= now + 1e-12:
+            _, what, k, i = heapq.heappop(events)
+            at[k] = i
+            if what == "smashed":
+                gradient = 8 * plan.sg_bytes[k, i] / shared[k]
+                if i:
+                    start, end = spans[k, i - 1, SG]
+                    gradient = end - start
+                schedule.smashed_arrived(k, i, now, lag[k] + gradient)
+            elif what == "computed":
+                start, _ = spans[k, i, S]
+                schedule.computed(k, i, now, lag[k] + now - start)
+            else:
+                schedule.delivered(now)
+                if i + 1 < ITERATIONS:
+                    fly(k, i + 1, now + plan.cb_s[k, i])
+        for start in schedule.start():
+            assert start.at_s == pytest.approx(now)
+            k, i = start.client, at[start.client]
+            if start.resource == "compute":
+                end = now + plan.s_s[k, i]
+                spans[k, i, S] = (now, end)
+                heapq.heappush(events, (end, "computed", k, i))
+            else:
+                end = now + 8 * plan.sg_bytes[k, i] / down[k]
+                spans[k, i, SG] = (now, end)
+                heapq.heappush(events, (end, "delivered", k, i))
+    return spans
+
+
+@pytest.mark.parametrize("paradigm", BUILT_IN, ids=lambda p: p.name)
+def test_schedule_and_engine_decide_alike(paradigm: Paradigm) -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        plan = random_plan(paradigm, rng)
+        radio = Radio(20e6, 20e6, 10 ** (-11.4) * 1e-9, 40.0, rng.uniform(0.1, 1.0, K))
+        gain = 10 ** rng.uniform(-10.5, -8.5, K)
+        predicted = simulate(plan, radio, np.repeat(gain[:, None], 5000, axis=1), SLOT_S)
+        played = play(plan, radio, gain)
+        for span in predicted.spans:
+            if span["step"] in (S, SG):
+                start, end = played[span["client"] - 1, span["iteration"] - 1, int(span["step"])]
+                assert start == pytest.approx(span["start_s"], abs=1e-9)
+                assert end == pytest.approx(span["end_s"], abs=1e-9)
+
+
+def test_ties_go_by_enqueue_time_then_by_client() -> None:
+    first_come = replace(BUILT_IN[6], order="first-come")
+    for paradigm, order in ((BUILT_IN[6], [2, 3, 1]), (first_come, [1, 2, 3])):
+        schedule = Schedule(paradigm, 3)
+        schedule.computed(3, 1, 0.5, 2.0)
+        schedule.computed(1, 1, 0.3, 1.0)
+        schedule.computed(2, 1, 0.5, 2.0)
+        served = []
+        while started := schedule.start():
+            served += [start.client for start in started]
+            schedule.delivered(9.0)
+        assert served == order
+
+
+def test_nobody_waits_for_who_is_lost() -> None:
+    gated = Schedule(BUILT_IN[1], 3)
+    gated.smashed_arrived(2, 1, 1.0, 0.0)
+    gated.smashed_arrived(1, 1, 2.0, 0.0)
+    assert gated.start() == []
+    gated.lost(3, 7.0)
+    (start,) = gated.start()
+    assert (start.client, start.at_s) == (2, 7.0)
+    gated.lost(2, 8.0)  # within its turn
+    (start,) = gated.start()
+    assert (start.client, start.at_s) == (1, 8.0)
+
+    queued = Schedule(BUILT_IN[6], 3)
+    for client in (1, 2, 3):
+        queued.computed(client, 1, 1.0, float(client))
+    assert [start.client for start in queued.start()] == [3]
+    queued.lost(2, 2.0)
+    queued.delivered(3.0)
+    assert [(start.client, start.at_s) for start in queued.start()] == [(1, 3.0)]
+
+
+def test_a_gate_opens_with_its_last_client() -> None:
+    schedule = Schedule(BUILT_IN[1], 2)
+    schedule.smashed_arrived(2, 1, 1.0, 0.0)
+    assert schedule.start() == []
+    schedule.smashed_arrived(1, 1, 4.0, 0.0)
+    (start,) = schedule.start()
+    assert (start.client, start.at_s) == (2, 4.0)

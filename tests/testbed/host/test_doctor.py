@@ -1,0 +1,94 @@
+"""The doctor: what it finds by trying, and what it says where something is missing."""
+
+import subprocess
+import sys
+
+import pytest
+
+from testbed.host import doctor
+
+
+def test_on_a_machine_that_runs_the_other_tests_the_needed_things_are_found():
+    findings = {finding.name: finding for finding in doctor.examine()}
+    assert findings["namespaces"].ok
+    assert findings["links"].ok
+    assert "htb yes, tbf yes, bfifo yes" in findings["other qdiscs"].detail
+    for finding in findings.values():
+        assert finding.detail
+        assert finding.needed_for
+        assert set(finding.to_json()) == {"name", "ok", "detail", "needed_for", "remedy"}
+        if finding.ok:
+            assert finding.remedy == ""
+
+
+def test_without_namespaces_it_says_how_to_get_them(monkeypatch):
+    monkeypatch.setattr(
+        doctor,
+        "_probe",
+        lambda: {"error": "unshare: Operation not permitted", "scheduling": "fifo", "landlock": ""},
+    )
+    findings = {finding.name: finding for finding in doctor.examine()}
+    assert not findings["namespaces"].ok
+    assert "Operation not permitted" in findings["namespaces"].detail
+    assert "run as root" in findings["namespaces"].remedy
+    assert not findings["links"].ok
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "remedy"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "restrict_unprivileged_userns=0"),
+        ("kernel/unprivileged_userns_clone", "0", "unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
+    ],
+)
+def test_the_knob_that_forbids_user_namespaces_is_named(monkeypatch, tmp_path, knob, value, remedy):
+    (tmp_path / knob).parent.mkdir()
+    (tmp_path / knob).write_text(value + "\n")
+    monkeypatch.setattr(doctor, "_SYSCTL", tmp_path)
+    assert remedy in doctor._namespaces({"error": "no"}).remedy
+    (tmp_path / knob).write_text({"0": "1", "1": "0"}[value])
+    assert doctor._namespaces({"error": "no"}).remedy == "run as root"
+
+
+NO_MPU = "rate = shaping._rate; shaping._rate = lambda bytes_s, least_bytes=0: rate(bytes_s)"
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (NO_MPU, "a closed link lets frames through"),
+        ("shaping.End.change = lambda self, rate_bps: []", "does not let go"),
+        ("shaping.attribute = lambda kind, value: b''", "the kernel refused"),
+    ],
+)
+def test_a_kernel_that_cannot_hold_frames_is_found_out(fault, words):
+    program = f"""
+from testbed.host import doctor
+from testbed.system import linux
+from testbed.network import shaping
+{fault}
+linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNET)
+print(doctor._try_links())
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert words in found.stdout, found.stderr
+
+
+def test_a_qdisc_that_no_kernel_has_is_missed():
+    program = """
+from testbed.host import doctor
+from testbed.system import linux
+linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNET)
+print(doctor._has_qdisc("nonesuch"), doctor._has_qdisc("htb"))
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.stdout.split() == ["False", "True"], found.stderr
+
+
+def test_no_docker_is_a_finding_in_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
+    finding = doctor._docker()
+    assert not finding.ok
+    assert "\n" not in finding.detail
+    assert "dockerd" in finding.remedy or "root" in finding.remedy

@@ -1,0 +1,266 @@
+"""The runtimes: isolation, reports of exits, and that nothing is left whatever ends a run."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+from processes import SMALL_WORLD, arguments, check_result, family, gone, spawn, until
+from small_world import SmallWorld
+
+from orchestrator.emulation.session import LEARNING_IMPORTS, NODE_IMPORTS
+from testbed import runtimes
+from testbed.core.errors import RunError
+from testbed.network.shaping import Shape
+from testbed.runtimes import Exit, Module, NodeSpec, namespace
+from testbed.system import linux
+
+NOBODY = 65_534
+
+
+def python_for(user):
+    """An interpreter that an ordinary user can run, and the environment it needs.
+
+    Root's own may lie in root's home. Then the system's takes its place, with the same packages.
+    """
+    paths = os.pathsep.join([str(SMALL_WORLD.parents[1]), *(p for p in sys.path if "site-" in p)])
+    probe = "import sys, numpy, testbed; sys.exit(sys.version_info[:2] != (%d, %d))"
+    for python, env in ((sys.executable, {}), ("/usr/bin/python3", {"PYTHONPATH": paths})):
+        with contextlib.suppress(OSError):
+            test = subprocess.run(
+                [python, "-c", probe % sys.version_info[:2]],
+                env={**os.environ, **env},
+                stderr=subprocess.DEVNULL,
+                **user,
+            )
+            if test.returncode == 0:
+                return {"python": python, "env": {**os.environ, **env}, **user}
+    return None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can become someone else")
+def test_an_ordinary_user_may_run_a_world():
+    user = python_for({"user": NOBODY, "group": NOBODY, "extra_groups": []})
+    if user is None:
+        pytest.skip("no interpreter with the packages that an ordinary user may run")
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.chown(folder, NOBODY, NOBODY)
+        process = spawn("namespace", folder, **user)
+        facts = check_result(process)
+        assert facts["uid"] == NOBODY
+        processes = family(process)
+        process.communicate("")
+        assert process.returncode == 0
+        until(lambda: gone(processes))
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_is_left_when_the_orchestrator_is_killed(tmp_path, end):
+    process = spawn("namespace", tmp_path)
+    check_result(process)
+    processes = family(process)
+    assert len(processes) == 5  # keeper, world, fabric, base station, UAV
+    process.send_signal(end)
+    process.wait(10)
+    until(lambda: gone(processes))
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_nothing_is_left_when_keeper_or_world_is_killed(tmp_path, victim):
+    with SmallWorld(tmp_path) as small:
+        me = psutil.Process()
+        (keeper,) = [p for p in me.children() if "testbed.runtimes.namespace" in arguments(p)]
+        processes = [keeper, *keeper.children(recursive=True)]
+        processes[victim].kill()
+        until(lambda: gone(processes))
+        with pytest.raises(RunError, match="gone"):
+            small.world.exits()
+        with pytest.raises(RunError, match="gone"):
+            small.injector.report()
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("victim", ["keeper", "world", "fabric", "bs"])
+def test_nothing_is_left_whoever_is_killed_or_stands_still(tmp_path, monkeypatch, victim, end):
+    monkeypatch.setattr(namespace, "END_TIMEOUT_S", 2)
+    with SmallWorld(tmp_path) as small:
+        (keeper,) = [
+            p for p in psutil.Process().children() if "testbed.runtimes.namespace" in arguments(p)
+        ]
+        (world,) = keeper.children()
+        named = {" ".join(arguments(p)): p for p in world.children()}
+        processes = {"keeper": keeper, "world": world}
+        processes["fabric"] = next(p for name, p in named.items() if "fabric" in name)
+        processes["bs"] = next(p for name, p in named.items() if "link_program" in name)
+        everyone = [keeper, *keeper.children(recursive=True)]
+        processes[victim].send_signal(end)
+        if victim == "fabric" and end == signal.SIGKILL:
+            with pytest.raises(RunError, match="injector: its process is gone"):
+                small.injector.report()
+            until(lambda: Exit("fabric", -signal.SIGKILL) in small.world.exits())
+    until(lambda: gone(everyone))
+
+
+def test_exits_are_told_at_once(tmp_path):
+    with SmallWorld(tmp_path) as small:
+        assert small.world.exits() == []
+        small.order("uav1", "exit", status=3)
+        until(lambda: (found := small.world.exits()) == [Exit("uav1", 3)] or found)
+        assert str(Exit("bs", -9)) == "bs was ended by SIGKILL"
+        (keeper,) = [
+            p for p in psutil.Process().children() if "testbed.runtimes.namespace" in arguments(p)
+        ]
+        nodes = [
+            p for p in keeper.children(recursive=True) if "link_program" in " ".join(arguments(p))
+        ]
+        assert len(nodes) == 1
+        nodes[0].kill()
+        exits = []
+        until(lambda: exits.extend(small.world.exits()) or exits)
+        assert exits == [Exit("bs", -signal.SIGKILL)]
+
+
+def test_a_node_that_ends_before_it_connects_is_named(tmp_path):
+    log = tmp_path / "bs.log"
+    nodes = [
+        NodeSpec("bs", ["sh", "-c", "echo $WHY; exit 7"], log, {"WHY": "no reason"}),
+        NodeSpec("uav1", ["sleep", "100"], tmp_path / "uav1.log"),
+    ]
+    with runtimes.start("namespace", nodes, Shape()) as world:
+        with pytest.raises(RunError, match="bs exited with status 7 before it connected"):
+            world.connect(20)
+        assert log.read_text() == "no reason\n"
+
+
+def born(tmp_path, monkeypatch, *nodes):
+    """What each node, once it has ended, had to say about its birth; and the exits."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SMALL_WORLD.parent), *sys.path]))
+    specs = [NodeSpec(name, program, tmp_path / name, env) for name, program, env in nodes]
+    exits = []
+    with runtimes.start("namespace", specs, Shape()) as world:
+        until(lambda: exits.extend(world.exits()) or len(exits) == len(nodes), 30)
+    return [json.loads((tmp_path / name).read_text()) for name, _, _ in nodes], exits
+
+
+def test_modules_are_born_with_what_was_imported_for_them_and_nothing_else(tmp_path, monkeypatch):
+    with_colours = Module("born_program", ["colorsys", "workloads.nodes.uav"])
+    facts, exits = born(
+        tmp_path,
+        monkeypatch,
+        ("bs", with_colours, {"WHY": "so"}),
+        ("uav1", with_colours, {"WHY": "so"}),
+        ("uav2", Module("born_program"), {"WHY": "not"}),
+        ("uav3", Module("born_program").argv(), {}),
+    )
+    assert sorted(exits, key=str) == [Exit(name, 3) for name in ("bs", "uav1", "uav2", "uav3")]
+    modules = [fact["modules"] for fact in facts]
+    assert modules == [["colorsys", "workloads.nodes.uav"]] * 2 + [[], []]
+    assert [fact["why"] for fact in facts] == ["so", "so", "not", None]
+    assert facts[1]["command"] == ["born_program", "uav1"]
+    assert len({fact["namespace"] for fact in facts}) == 4
+    executed = facts[3]
+    for fact in facts:
+        for thing in (
+            "argv",
+            "capabilities",
+            "no_new_privileges",
+            "threads",
+            "scheduling",
+            "open",
+            "uid",
+        ):
+            assert fact[thing] == executed[thing], thing
+        assert fact["capabilities"] == 0
+        assert fact["threads"] == 1
+    assert [fact["interfaces"] for fact in facts[1:]] == [["bs", "lo"]] * 3
+
+
+def test_what_nodes_of_a_learning_run_import_starts_no_thread_and_touches_no_gpu():
+    program = f"""
+import os, sys
+from importlib import import_module
+for name in {NODE_IMPORTS}: import_module(name)
+print("torch" in sys.modules)
+for name in {LEARNING_IMPORTS}: import_module(name)
+print("torch" in sys.modules, sys.modules["torch"].cuda.is_initialized())
+print(len(os.listdir("/proc/self/task")))
+"""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
+    assert found.stdout.split() == ["False", "True", "False", "1"], found.stderr
+
+
+def test_nodes_write_no_files_and_see_no_daemons(tmp_path):
+    given = tmp_path / "given"
+    given.mkdir()
+    daemon = Path("/run") / f"testbed-test-{os.getpid()}.sock"
+    ours = tmp_path / "ours"
+    with SmallWorld(tmp_path, writable=[given]) as small, contextlib.ExitStack() as stack:
+        if os.geteuid() == 0:
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(daemon))
+            stack.callback(daemon.unlink)
+        said = small.ask("uav1", "try_to", files=[str(ours), str(given / "file"), "/dev/null"])
+        assert said["written"] == [False, True, True]
+        assert not said["run"], "sockets of daemons are in sight"
+    assert not ours.exists()
+
+
+def test_a_module_that_cannot_be_imported_is_named_in_a_log(tmp_path):
+    nodes = [NodeSpec("bs", Module("workloads.nodes.program", ["nonesuch"]), tmp_path / "bs.log")]
+    with runtimes.start("namespace", nodes, Shape()) as world:
+        with pytest.raises(RunError, match="bs exited with status 1 before it connected"):
+            world.connect(20)
+        assert "No module named 'nonesuch'" in (tmp_path / "bs.log").read_text()
+
+
+def test_a_program_that_is_missing_is_named_in_its_log(tmp_path):
+    nodes = [NodeSpec("bs", [str(tmp_path / "nothing")], tmp_path / "bs.log")]
+    with runtimes.start("namespace", nodes, Shape()) as world:
+        with pytest.raises(RunError, match="bs exited with status 1"):
+            world.connect(20)
+        assert "FileNotFoundError" in (tmp_path / "bs.log").read_text()
+
+
+def test_nodes_that_never_connect_are_named(tmp_path):
+    nodes = [NodeSpec(name, ["sleep", "100"], tmp_path / name) for name in ("bs", "uav1")]
+    with (
+        runtimes.start("namespace", nodes, Shape()) as world,
+        pytest.raises(RunError, match=r"^waited 0.3 s for bs, uav1 to connect$"),
+    ):
+        world.connect(0.3)
+
+
+def test_processes_of_nodes_end_with_the_world(tmp_path):
+    """Even those that nodes have left behind, and that changed their session."""
+    mark = f"9{os.getpid()}"
+    nodes = [NodeSpec("bs", ["sh", "-c", f"setsid sleep {mark} & sleep 100"], tmp_path / "log")]
+    with runtimes.start("namespace", nodes, Shape()):
+        found = []
+        until(
+            lambda: found.extend(p for p in psutil.process_iter() if mark in arguments(p)) or found
+        )
+    until(lambda: gone(found))
+
+
+def test_who_runs_behind_others_goes_on_so():
+    """An ordinary user may lower their priority, but not raise it again."""
+    if (child := os.fork()) == 0:
+        try:
+            lowered = os.nice(15)
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            linux.prefer_scheduling()
+            linux.ordinary_scheduling()
+            os._exit(linux.scheduling() != f"nice {lowered}")
+        except BaseException:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,202 @@
+"""What dead runs leave is found and removed, and nothing else is."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.system import leftovers
+from testbed.system.leftovers import VARIABLE, alive, mark, noted
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "uav-sfl-testbed"
+    folder.mkdir()
+    return folder
+
+
+def of_ended_process(program: str = "pass") -> str:
+    """The mark of a process that has killed itself after running some lines."""
+    lines = (
+        f"import os; from testbed.system.leftovers import *; print(mark(), flush=True); {program}"
+    )
+    killed = f"{lines}; os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", killed], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return done.stdout.strip()
+
+
+def ours() -> list[str]:
+    """What is found of what these tests made."""
+    return [leftover.what for leftover in leftovers.find()]
+
+
+def clean() -> dict[str, str]:
+    return dict(leftovers.remove(leftovers.find()))
+
+
+def test_a_mark_lives_as_long_as_its_process():
+    assert alive(mark())
+    dead = of_ended_process()
+    assert not alive(dead)
+    boot, namespace, pid, started = mark().split("-")
+    assert not alive("-".join([boot, namespace, pid, str(int(started) - 1)])), "PID used again"
+    assert not alive("-".join(["0" * 32, namespace, pid, started])), "of an earlier boot"
+    assert alive("-".join([boot, "1", dead.split("-")[2], "1"])), "not to be told from here"
+    assert alive("not of ours")
+
+
+def test_a_zombie_is_dead():
+    program = "from testbed.system.leftovers import mark; print(mark(), flush=True); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    )
+    found = process.stdout.readline().strip()
+    assert alive(found)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not alive(found)
+    process.communicate()
+
+
+def test_files_that_a_killed_process_noted_are_removed(tmp_path):
+    """Both files and folders; not what was renamed in time, and not what nobody noted."""
+    half, folder, kept = tmp_path / "half", tmp_path / "folder", tmp_path / "kept"
+    (tmp_path / "beside").write_text("")
+    paths = {"half": half, "folder": folder, "kept": kept}
+    p = {name: f"Path({str(path)!r})" for name, path in paths.items()}
+    of_ended_process(
+        f"from pathlib import Path; a = noted({p['half']}); a.__enter__(); "
+        f"{p['half']}.write_text('x'); "
+        f"b = noted({p['folder']}); b.__enter__(); ({p['folder']} / 'in').mkdir(parents=True); "
+        f"c = noted({p['kept']}); c.__enter__(); {p['kept']}.write_text('x'); "
+        f"c.__exit__(None, None, None)"
+    )
+    assert {str(half), str(folder)} <= set(ours())
+    done = clean()
+    assert not any(done.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "beside",
+        "kept",
+        "uav-sfl-testbed",
+    ]
+    assert ours() == []
+
+
+def test_files_of_live_processes_are_let_alone(tmp_path, cache):
+    half = tmp_path / "half"
+    with noted(half):
+        half.write_text("x")
+        assert json.loads((cache / "temporary" / mark()).read_text()) == [[str(half), ""]]
+        assert clean() == {}
+        assert half.exists()
+    assert list((cache / "temporary").iterdir()) == []
+
+
+def test_a_folder_with_something_worth_keeping_is_kept(tmp_path):
+    folder = tmp_path / "run"
+    for inside in ("other", "checkpoint"):
+        of_ended_process(
+            f"from pathlib import Path; p = Path({str(folder)!r}); "
+            f"a = noted(p, 'checkpoint/round-*'); a.__enter__(); "
+            f"(p / '{inside}').mkdir(parents=True); (p / '{inside}' / 'round-0').write_text('x')"
+        )
+        assert not any(clean().values())
+        assert folder.exists() == (inside == "checkpoint")
+
+
+def test_a_name_that_is_used_again_belongs_to_who_uses_it(tmp_path):
+    folder = tmp_path / "part"
+    of_ended_process(
+        f"from pathlib import Path; a = noted(Path({str(folder)!r})); a.__enter__(); "
+        f"Path({str(folder)!r}).mkdir()"
+    )
+    assert str(folder) in ours()
+    with noted(folder):
+        assert str(folder) not in ours()
+        clean()
+        assert folder.exists()
+
+
+def test_a_fork_that_dies_does_not_take_its_parents_files_along(tmp_path, cache):
+    half = tmp_path / "half"
+    with noted(half):
+        half.write_text("x")
+        child = os.fork()
+        if child == 0:
+            own = noted(tmp_path / "own")
+            own.__enter__()
+            (tmp_path / "own").write_text("x")
+            os._exit(0)
+        os.waitpid(child, 0)
+        clean()
+        assert half.exists()
+        assert not (tmp_path / "own").exists()
+
+
+def sleeper(environment: dict[str, str]) -> subprocess.Popen:
+    process = subprocess.Popen(["sleep", "1000"], env={**os.environ, **environment})
+    process.send_signal(signal.SIGSTOP)
+    return process
+
+
+def test_processes_of_dead_runs_are_ended_stopped_ones_too():
+    dead = of_ended_process()
+    theirs = sleeper({VARIABLE: dead})
+    live, foreign = sleeper({VARIABLE: mark()}), sleeper({})
+    try:
+        time.sleep(0.1)
+        assert ours() == [f"process {theirs.pid} of run {dead}"]
+        assert clean() == {f"process {theirs.pid} of run {dead}": ""}
+        assert theirs.wait(5) == -signal.SIGKILL
+        assert live.poll() is None
+        assert foreign.poll() is None
+    finally:
+        for process in (theirs, live, foreign):
+            process.kill()
+            process.wait()
+
+
+def test_builds_that_stopped_half_way_are_removed_unless_one_goes_on(cache):
+    (cache / "tmpabc").mkdir()
+    with (cache / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert ours() == []
+    assert clean() == {str(cache / "tmpabc"): ""}
+    assert [path.name for path in cache.iterdir()] == ["build.lock"]
+
+
+def test_what_cannot_be_removed_is_said():
+    def refuse():
+        raise PermissionError(1, "not yours")
+
+    assert "not yours" in leftovers.remove([leftovers.Leftover("it", refuse)])["it"]
+
+
+def test_emulations_see_each_other():
+    before = leftovers.running()
+    with leftovers.announced(), leftovers.announced():
+        assert set(leftovers.running()) == {*before, os.getpid()}
+    assert leftovers.running() == before
+
+
+def test_the_command_says_what_it_removed(tmp_path, cache):
+    half = tmp_path / "half"
+    of_ended_process(f"from pathlib import Path; a = noted(Path({str(half)!r})); a.__enter__()")
+    half.write_text("x")
+    command = [sys.executable, "-m", "orchestrator", "clean"]
+    environment = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
+    for wanted in (f"removed: {half}", "nothing was left"):
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert wanted in done.stdout
+        assert "containers were not looked for" in done.stderr
+    assert not half.exists()

@@ -1,0 +1,128 @@
+"""What a split costs: the paper's table II from the model itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import timm.layers
+import torch
+from timm.models.swin_transformer import SwinTransformer
+from torch import Tensor, nn
+
+from testbed.core.errors import InputError
+from workloads.costs import profile
+from workloads.costs.counting import count
+from workloads.costs.profile import (
+    PAPER,
+    PAPER_CLASSES,
+    PAPER_MODEL,
+    PAPER_RANK,
+    counted,
+    profile_for,
+)
+from workloads.learning.codec import decode, encode
+from workloads.learning.model import OWN_MODELS
+from workloads.learning.settings import ModelConfig
+
+NANO = "swin_nano_patch4_window4_64"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_papers_table_comes_out_of_the_model() -> None:
+    swin = count(ModelConfig(PAPER_MODEL, PAPER_CLASSES, rank=PAPER_RANK))
+    assert swin.adapter_bytes == PAPER.adapter_bytes
+    assert swin.smashed_bytes == PAPER.smashed_bytes
+    assert swin.adapter_header_bytes == PAPER.adapter_header_bytes
+    assert [f"{flops / 1e9:.2f}" for flops in swin.client_forward_flops] == [
+        f"{flops / 1e9:.2f}" for flops in PAPER.client_forward_flops
+    ]
+    assert [f"{flops / 1e9:.2f}" for flops in swin.server_forward_flops[:3]] == [
+        f"{flops / 1e9:.2f}" for flops in PAPER.server_forward_flops[:3]
+    ]
+    assert f"{swin.server_forward_flops[3] / 1e9:.3f}" == "0.001"
+    ratios = [
+        back / forward
+        for back, forward in zip(swin.client_backward_flops, swin.client_forward_flops, strict=True)
+    ]
+    assert all(0.95 < ratio < 1.03 for ratio in ratios), "frozen weights: about 1, not 2"
+
+
+def test_fvcore_counts_the_same() -> None:
+    fvcore = pytest.importorskip("fvcore.nn")
+
+    class Lora(nn.Module):
+        def __init__(self, linear: nn.Linear) -> None:
+            super().__init__()
+            self.linear = linear
+            self.a = nn.Linear(linear.in_features, 8, bias=False)
+            self.b = nn.Linear(8, linear.out_features, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x) + self.b(self.a(x))
+
+    timm.layers.set_fused_attn(False)
+    net = SwinTransformer(**OWN_MODELS[NANO], num_classes=100, drop_path_rate=0.0).eval()
+    for name, module in list(net.named_modules()):
+        if isinstance(module, nn.Linear) and name != "head.fc":
+            net.set_submodule(name, Lora(module))
+    analysis = fvcore.FlopCountAnalysis(net, torch.zeros(1, 3, 64, 64))
+    modules = analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).by_module()
+    ours = count(ModelConfig(NANO, 100))
+    client = modules["patch_embed"]
+    for split in range(4):
+        client += modules[f"layers.{split}"]
+        assert ours.client_forward_flops[split] == 2 * client
+    # fvcore also charges the pooling's mean nothing; the rest is norm and head.
+    assert ours.server_forward_flops[3] == 2 * (modules["norm"] + modules["head.fc"])
+
+
+def test_the_papers_own_numbers_need_no_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "counted", lambda *_: pytest.fail("counted"))
+    assert profile_for(PAPER_MODEL, PAPER_CLASSES, PAPER_RANK) is PAPER
+
+
+def test_another_rank_is_counted() -> None:
+    assert profile_for(NANO, 10, 4) != profile_for(NANO, 10, 8)
+    twice = profile_for(NANO, 10, 8).adapter_bytes
+    assert [2 * size for size in profile_for(NANO, 10, 4).adapter_bytes] == list(twice)
+
+
+def test_counting_is_remembered_and_then_needs_no_torch(own_cache: Path) -> None:
+    first = counted(NANO, 10, 4)
+    [file] = (own_cache / "uav-sfl-testbed" / "profiles").iterdir()
+    program = (
+        "import sys; from workloads.costs.profile import counted; "
+        f"print(counted({NANO!r}, 10, 4)); assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == repr(first)
+    file.write_text("{")
+    assert counted(NANO, 10, 4) == first
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_cache / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache / "file"))
+    assert counted(NANO, 10, 4).smashed_bytes[0] == 16 * 16 * 32 * 4
+
+
+def test_unknown_models_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^workload\.model: "):
+        counted("swin_nonsense", 10, 4)
+
+
+@pytest.mark.parametrize("wire", ["float32", "float16", "bfloat16", "int8"])
+def test_payload_bytes_are_what_the_codec_makes(wire: profile.WireDtype) -> None:
+    for values in (1, 127, 128, 129, 4096):
+        tensor = torch.randn(values)
+        assert len(encode(tensor, wire)) == profile.payload_bytes(values, wire)
+        assert decode(encode(tensor, wire), tensor.shape, wire).shape == tensor.shape

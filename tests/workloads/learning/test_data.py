@@ -1,0 +1,164 @@
+"""Data sets, partitions and batches: functions of their seeds, and refusals with reasons."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torchvision.io import write_png
+
+from testbed.core.errors import InputError
+from workloads.learning.data import (
+    DEVIATION,
+    MEAN,
+    Synthetic,
+    client_data,
+    open_data,
+    partition,
+)
+from workloads.learning.settings import DataConfig
+
+
+def write_cifar(folder: Path, count: int = 40) -> np.ndarray:
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(3)
+    records = random.integers(0, 256, (count, 2 + 3072), dtype=np.uint8)
+    records[:, 0] %= 20
+    records[:, 1] %= 100
+    (folder / "train.bin").write_bytes(records.tobytes())
+    (folder / "test.bin").write_bytes(records[:10].tobytes())
+    return records
+
+
+def test_cifar_is_read_from_its_binary_files(tmp_path: Path) -> None:
+    records = write_cifar(tmp_path / "cifar-100-binary")
+    for root in (tmp_path, tmp_path / "cifar-100-binary"):
+        data = open_data(DataConfig(source=str(root)), classes=100, size=32)
+        assert data.labels.tolist() == records[:, 1].tolist(), "the fine labels"
+        image = data.images([7])[0] * torch.tensor(DEVIATION).view(3, 1, 1)
+        image = (image + torch.tensor(MEAN).view(3, 1, 1)) * 255
+        red = records[7, 2 : 2 + 1024].reshape(32, 32)
+        torch.testing.assert_close(image[0], torch.from_numpy(red).float(), atol=1e-2, rtol=0)
+    assert len(open_data(DataConfig(source=str(tmp_path)), 100, 32, train=False).labels) == 10
+    assert data.images([0, 1]).shape == (2, 3, 32, 32)
+    assert open_data(DataConfig(source=str(tmp_path)), 100, 64).images([1]).shape == (1, 3, 64, 64)
+
+
+def test_pickled_cifar_is_refused_with_the_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    for name in ("meta", "train", "test"):
+        (folder / name).write_bytes(pickle.dumps({b"data": b""}))
+    for root in (tmp_path, folder):
+        with pytest.raises(InputError, match=r"^workload\.data\.source: .*can run code.*binary"):
+            open_data(DataConfig(source=str(root)), 100, 32)
+
+
+def test_broken_cifar_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.bin").write_bytes(b"x" * 3075)
+    with pytest.raises(InputError, match=r"^workload\.data\.source: .*not CIFAR-100"):
+        open_data(DataConfig(source=str(tmp_path)), 100, 32)
+
+
+def test_any_image_folder(tmp_path: Path) -> None:
+    for label, name in enumerate(("bees", "ants")):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        for index in range(2):
+            shade = torch.full((3, 20, 30 + index), 60 * (label + 1), dtype=torch.uint8)
+            write_png(shade, str(tmp_path / "train" / name / f"{index}.png"))
+    data = open_data(DataConfig(source=str(tmp_path)), classes=10, size=16)
+    assert data.classes == 2
+    assert data.labels.tolist() == [0, 0, 1, 1]
+    images = data.images([0, 3])
+    assert images.shape == (2, 3, 16, 16)
+    expected = (torch.tensor([120.0, 60.0]) / 255 - MEAN[0]) / DEVIATION[0]
+    torch.testing.assert_close(images[:, 0].mean((1, 2)), expected, atol=1e-3, rtol=0)
+    with pytest.raises(InputError, match=r"^workload\.classes: "):
+        open_data(DataConfig(source=str(tmp_path)), classes=1, size=16)
+    (tmp_path / "train" / "ants" / "0.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match=r"^workload\.data\.source: .*0\.png"):
+        data.images([0])
+
+
+@pytest.mark.parametrize("source", ["/nowhere/at/all", "syntetic"])
+def test_other_sources_are_refused(source: str) -> None:
+    with pytest.raises(InputError, match=r"^workload\.data\.source: "):
+        open_data(DataConfig(source=source), 10, 32)
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^workload\.data\.source: "):
+        open_data(DataConfig(source=str(tmp_path)), 10, 32)
+
+
+def test_synthetic_images_depend_on_seed_and_index_alone() -> None:
+    data = Synthetic(50, 5, 64, seed=1, train=True)
+    again = Synthetic(80, 5, 64, seed=1, train=True)
+    assert torch.equal(data.images([3, 9])[1], again.images([9])[0])
+    assert not torch.equal(data.images([9]), Synthetic(50, 5, 64, 2, True).images([9]))
+    assert not torch.equal(data.images([9]), Synthetic(50, 5, 64, 1, False).images([9]))
+    assert np.bincount(data.labels).tolist() == [10] * 5
+
+
+def test_synthetic_patterns_are_cyclic() -> None:
+    """A pattern shifted over the edge has no seam that would give its position away."""
+    pattern = Synthetic(10, 2, 64, 1, True)._pattern(0)
+    inner = (pattern[:, 1:] - pattern[:, :-1]).abs().amax()
+    seam = (pattern[:, 0] - pattern[:, -1]).abs().amax()
+    assert seam <= inner * 1.01
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet"])
+def test_every_sample_has_one_client(kind: str) -> None:
+    labels = np.arange(1000) % 10
+    config = DataConfig(partition=kind, concentration=0.3, seed=5)  # type: ignore[arg-type]
+    parts = partition(labels, 7, config, at_least=4)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(1000))
+    assert min(map(len, parts)) >= 4
+    assert all(
+        np.array_equal(a, b) for a, b in zip(parts, partition(labels, 7, config, 4), strict=True)
+    )
+    other = partition(labels, 7, DataConfig(partition=kind, seed=6), 4)  # type: ignore[arg-type]
+    assert any(not np.array_equal(a, b) for a, b in zip(parts, other, strict=True))
+
+
+def test_concentration_makes_the_difference() -> None:
+    labels = np.arange(2000) % 10
+
+    def unevenness(config: DataConfig) -> float:
+        parts = partition(labels, 5, config)
+        return float(np.mean([np.bincount(labels[p], minlength=10).std() for p in parts]))
+
+    iid = unevenness(DataConfig())
+    mild = unevenness(DataConfig(partition="dirichlet", concentration=10))
+    strong = unevenness(DataConfig(partition="dirichlet", concentration=0.1))
+    assert iid < mild < strong / 2
+
+
+def test_too_few_samples_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^workload\.data: 3 samples"):
+        partition(np.zeros(3, dtype=np.int64), 4, DataConfig())
+
+
+def test_batches_depend_on_seed_client_round_and_iteration_alone() -> None:
+    config = DataConfig(samples=200)
+    data = open_data(config, 10, 64)
+    shares = client_data(data, config, 3, batch_size=8)
+    assert sum(len(share.indices) for share in shares) == 200
+    batch = shares[1].choice(4, 2)
+    shares[1].choice(0, 1)
+    assert np.array_equal(batch, shares[1].choice(4, 2))
+    assert set(batch.tolist()) <= set(shares[1].indices.tolist())
+    assert len(set(batch.tolist())) == 8
+    for other in (shares[1].choice(4, 3), shares[1].choice(3, 2), shares[2].choice(4, 2)):
+        assert not np.array_equal(batch, other)
+    images, labels = shares[1].batch(4, 2)
+    assert images.shape == (8, 3, 64, 64)
+    assert labels.tolist() == data.labels[batch].tolist()
+
+
+def test_a_client_with_few_samples_still_fills_its_batch() -> None:
+    config = DataConfig(samples=6)
+    shares = client_data(open_data(config, 2, 64), config, 2, batch_size=8)
+    assert len(shares[0].choice(0, 1)) == 8

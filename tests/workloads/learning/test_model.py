@@ -1,0 +1,234 @@
+"""The split LoRA Swin, and its one shared backbone."""
+
+import json
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+from torch import nn
+from torch.nn import functional
+
+from testbed.core.errors import InputError
+from workloads.learning.backbone import ALIGNMENT, backbone_file, load_model
+from workloads.learning.model import (
+    LoraLinear,
+    SplitSwin,
+    architecture,
+    image_size,
+    initial_trainables,
+)
+from workloads.learning.settings import ModelConfig
+
+NANO = ModelConfig("swin_nano_patch4_window4_64", classes=10, rank=4)
+SWIN_L = ModelConfig("swin_large_patch4_window7_224", classes=100)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def test_swin_large_has_the_papers_adapters() -> None:
+    layout = SplitSwin(SWIN_L).layout
+    assert [4 * cut / 1024 for cut in layout.cuts] == [0, 192, 612, 7596, 9276]
+    assert "layers.2.blocks.0.attn.qkv.lora_A" in {entry.name for entry in layout.entries}
+    assert [entry.name for entry in layout.entries if "lora" not in entry.name] == [
+        "head.fc.weight",
+        "head.fc.bias",
+    ]
+
+
+def test_a_stage_begins_with_its_downsample() -> None:
+    layout = SplitSwin(NANO).layout
+    second = [e.name for e in layout.entries if layout.cuts[1] <= e.start < layout.cuts[2]]
+    assert second[0] == "layers.1.downsample.reduction.lora_A"
+    assert all(name.startswith("layers.1.") for name in second)
+
+
+@pytest.mark.parametrize("name", ["swin_s3_tiny_224", "swin_tiny_patch4_window7_224"])
+def test_any_swin_of_timm_can_be_split(name: str) -> None:
+    model = SplitSwin(ModelConfig(name, classes=7))
+    linear = [n for n, m in architecture(model.config).named_modules() if isinstance(m, nn.Linear)]
+    adapted = {e.name.rsplit(".lora_", 1)[0] for e in model.layout.entries if "lora" in e.name}
+    assert adapted == set(linear) - {"head.fc"}
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("resnet50", None),
+        ("swin_nonsense", None),
+        ("../x", None),
+        ("swinv2_tiny_window8_256", None),
+    ],
+)
+def test_other_models_are_refused_by_name(name: str, size: int | None) -> None:
+    with pytest.raises(InputError, match=r"^workload\.model: ") as refusal:
+        SplitSwin(ModelConfig(name, classes=10, image_size=size))
+    assert "\n" not in str(refusal.value)
+
+
+def test_image_size_is_an_option() -> None:
+    assert image_size(NANO) == 64
+    assert image_size(replace(NANO, image_size=96)) == 96
+
+
+def test_initial_adapters_depend_on_seed_and_name_only() -> None:
+    small, large = SplitSwin(NANO).layout, SplitSwin(replace(NANO, classes=20)).layout
+    one = small.views(initial_trainables(small, 1))
+    same = large.views(initial_trainables(large, 1))
+    other = small.views(initial_trainables(small, 2))
+    for name, tensor in one.items():
+        if name.endswith("lora_A"):
+            assert torch.equal(tensor, same[name])
+            assert not torch.equal(tensor, other[name])
+            assert tensor.abs().max() <= tensor.shape[1] ** -0.5
+        elif name.endswith("lora_B"):
+            assert not tensor.any()
+
+
+@pytest.mark.parametrize("clients", [None, 3])
+def test_lora_gradients_are_those_of_autograd(clients: int | None) -> None:
+    torch.manual_seed(0)
+    group = () if clients is None else (clients,)
+    layer = LoraLinear(nn.Linear(6, 5).double().requires_grad_(False), scale=0.7)
+    x = torch.randn(3, 2, 6, dtype=torch.float64, requires_grad=True)
+    a = torch.randn(*group, 4, 6, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(*group, 5, 4, dtype=torch.float64, requires_grad=True)
+
+    def apply(*tensors: torch.Tensor) -> torch.Tensor:
+        layer.adapter = tensors[1], tensors[2]
+        out: torch.Tensor = layer(tensors[0])
+        return out
+
+    assert torch.autograd.gradcheck(apply, (x, a, b))
+    plain = functional.linear(x, layer.weight, layer.bias) + 0.7 * (x @ a.mT @ b.mT)
+    torch.testing.assert_close(apply(x, a, b), plain)
+
+
+def test_backbone_is_built_once_and_by_seed(cache: Path) -> None:
+    first = backbone_file(NANO, cache)
+    stamp = first.stat().st_mtime_ns
+    assert backbone_file(replace(NANO, rank=8, classes=3), cache) == first
+    assert first.stat().st_mtime_ns == stamp
+    other = backbone_file(replace(NANO, seed=2), cache)
+    assert other.read_bytes() != first.read_bytes()
+    again = backbone_file(NANO, cache / "elsewhere")
+    assert again.read_bytes() == first.read_bytes()
+    assert not list(cache.glob("*.part"))
+
+
+def test_backbone_is_aligned_safetensors_with_timms_names(cache: Path) -> None:
+    file = backbone_file(NANO, cache)
+    tensors = safetensors.torch.load_file(file)
+    net = architecture(NANO)
+    assert set(tensors) == {n for n, _ in net.named_parameters() if not n.startswith("head.")}
+    with file.open("rb") as raw:
+        [size] = struct.unpack("<Q", raw.read(8))
+        header = json.loads(raw.read(size))
+    for name, entry in header.items():
+        if name.endswith(("qkv.weight", "fc1.weight", "reduction.weight")):
+            assert (8 + size + entry["data_offsets"][0]) % ALIGNMENT == 0, name
+
+
+def test_processes_share_the_backbones_memory(cache: Path) -> None:
+    """A process that has computed with the model holds no private copy of its weights."""
+    file = backbone_file(NANO, cache)
+    program = """
+import sys, torch
+from pathlib import Path
+from workloads.learning.backbone import load_model
+from workloads.learning.model import initial_trainables
+from workloads.learning.settings import ModelConfig
+torch.set_num_threads(1)
+model = load_model(ModelConfig("swin_nano_patch4_window4_64", 10), Path(sys.argv[1]))
+model.attach(model.layout.views(initial_trainables(model.layout, 1)))
+with torch.no_grad():
+    model.server(model.client(torch.zeros(1, 3, 64, 64), 2), 2)
+inside, dirty, resident = False, 0, 0
+for line in open("/proc/self/smaps"):
+    first = line.split()[0]
+    if not first.endswith(":"):
+        inside = sys.argv[1] in line
+    elif inside and first == "Anonymous:":
+        dirty += int(line.split()[1])
+    elif inside and first == "Rss:":
+        resident += int(line.split()[1])
+print(dirty, resident)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True
+    )
+    anonymous_kib, resident_kib = map(int, done.stdout.split())
+    assert anonymous_kib == 0
+    assert resident_kib > 0.9 * file.stat().st_size / 1024
+
+
+def test_given_weights_are_used(cache: Path, tmp_path: Path) -> None:
+    tensors = safetensors.torch.load_file(backbone_file(NANO, cache))
+    tensors["norm.weight"] = torch.full_like(tensors["norm.weight"], 1.5)
+    tensors["head.fc.weight"] = torch.zeros(1000, 256)
+    given = tmp_path / "given.safetensors"
+    safetensors.torch.save_file(tensors, given)
+    config = replace(NANO, weights=str(given))
+    model = load_model(config, backbone_file(config, cache))
+    assert torch.equal(model.net.norm.weight, tensors["norm.weight"])
+
+
+def test_weights_that_do_not_fit_are_refused(cache: Path, tmp_path: Path) -> None:
+    tensors = safetensors.torch.load_file(backbone_file(NANO, cache))
+    del tensors["norm.weight"]
+    given = tmp_path / "given.safetensors"
+    safetensors.torch.save_file(tensors, given)
+    with pytest.raises(InputError, match=r"^workload\.weights: .* needs norm\.weight"):
+        backbone_file(replace(NANO, weights=str(given)), cache)
+    torch.save(tensors, tmp_path / "pickled.pth")
+    with pytest.raises(InputError, match="pickled weights are not read"):
+        backbone_file(replace(NANO, weights=str(tmp_path / "pickled.pth")), cache)
+    with pytest.raises(InputError, match=r"^workload\.weights: .* cannot be read"):
+        backbone_file(replace(NANO, weights=str(tmp_path / "none")), cache)
+    assert not list(cache.glob("*.part"))
+
+
+def test_pretrained_without_a_hub_is_one_clear_error(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = timm.create_model
+
+    def offline(*args: object, pretrained: bool, **options: object) -> object:
+        if pretrained:
+            raise OSError("no route to the hub\nand a second line")
+        return create(*args, pretrained=False, **options)
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(InputError, match=r"^workload\.weights: pretrained .*OSError") as refusal:
+        backbone_file(ModelConfig("swin_tiny_patch4_window7_224", 10, weights="pretrained"), cache)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_device_is_refused(cache: Path) -> None:
+    with pytest.raises(InputError, match=r"^device: cuda:99"):
+        load_model(NANO, backbone_file(NANO, cache), "cuda:99")
+
+
+def test_a_vector_of_another_model_is_refused() -> None:
+    layout, other = SplitSwin(NANO).layout, SplitSwin(replace(NANO, rank=2)).layout
+    state = other.views(torch.zeros(other.size))
+    with pytest.raises(InputError, match=r"^adapters: layers\.0\.blocks\.0\.attn\.qkv\.lora_A"):
+        layout.vector(state)
+
+
+def test_header_and_vector_make_a_safetensors_file() -> None:
+    layout = SplitSwin(NANO).layout
+    vector = initial_trainables(layout, 1)
+    part = vector[: layout.cuts[2]]
+    read = safetensors.torch.load(layout.header(2) + part.numpy().tobytes())
+    expected = layout.views(part)
+    assert read.keys() == expected.keys()
+    assert all(torch.equal(read[name], expected[name]) for name in expected)

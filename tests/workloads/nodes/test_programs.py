@@ -1,0 +1,115 @@
+"""The programs of base station and UAV, talking over loopback without any shaping."""
+
+import itertools
+import threading
+from dataclasses import replace
+
+import pytest
+from play_programs import CLIENTS, ITERATIONS, PLAIN, play
+
+from testbed.control.node import ControlLost
+from testbed.core.paradigm import BUILT_IN, Paradigm
+from testbed.core.timeline import STEPS
+from testbed.transport.wire import Kind
+from workloads.learning.work import ZeroServer
+from workloads.nodes.uav import Uav
+
+
+@pytest.mark.parametrize("paradigm", BUILT_IN, ids=lambda p: p.name)
+def test_every_step_happens_once_and_in_order(paradigm: Paradigm) -> None:
+    (spans,) = play(paradigm)
+    for client in range(1, CLIENTS + 1):
+        own = sorted((s for s in spans if s[0] == client), key=lambda s: (s[3], s[4]))
+        steps = [(s[2], s[1]) for s in own]
+        iterations = [
+            (step, i) for i in range(1, ITERATIONS + 1) for step in ("CF", "CA", "S", "SG", "CB")
+        ]
+        assert steps == [("SM", 1), *iterations, ("CM", ITERATIONS)]
+        for before, after in itertools.pairwise(own):
+            assert before[4] <= after[3] + 1e-9, (before, after)
+    assert {s[2] for s in spans} == set(STEPS)
+
+
+@pytest.mark.parametrize(
+    ("transport", "connection"),
+    [("tcp", "per-transfer"), ("tls", "kept"), ("tls", "per-transfer"), ("grpc", "kept")],
+)
+def test_every_transport_carries_whole_rounds(transport, connection) -> None:
+    manner = replace(PLAIN, transport=transport, connection=connection)
+    for spans in play(BUILT_IN[6], rounds=2, manner=manner):
+        assert len(spans) == CLIENTS * (2 + 5 * ITERATIONS)
+        for span in spans:
+            assert span[3] <= span[4]
+
+
+def test_modelled_steps_take_what_the_profile_says() -> None:
+    (spans,) = play(BUILT_IN[6], compute_s=0.03)
+    for step, duration in (("CF", 0.03), ("S", 0.03), ("CB", 0.06)):
+        for span in spans:
+            if span[2] == step:
+                assert span[4] - span[3] >= duration - 1e-9
+
+
+def test_clients_start_together_when_the_slowest_has_the_broadcast() -> None:
+    (spans,) = play(BUILT_IN[6])
+    slowest = max(s[4] for s in spans if s[2] == "SM")
+    assert {s[3] for s in spans if s[2] == "CF" and s[1] == 1} == {slowest}
+
+
+def test_sequential_resources_serve_one_client_at_a_time() -> None:
+    for paradigm, step in ((BUILT_IN[6], "SG"), (BUILT_IN[2], "S")):
+        (spans,) = play(paradigm)
+        turns = sorted((s[3], s[4]) for s in spans if s[2] == step)
+        for (_, end), (start, _) in itertools.pairwise(turns):
+            assert end <= start + 1e-9
+
+
+def test_gates_hold_until_all_clients_have_come_that_far() -> None:
+    (spans,) = play(BUILT_IN[1])
+    for iteration in range(1, ITERATIONS + 1):
+        of = {
+            step: [s for s in spans if s[1] == iteration and s[2] == step]
+            for step in ("CA", "S", "SG")
+        }
+        assert min(s[3] for s in of["S"]) >= max(s[4] for s in of["CA"])
+        assert min(s[3] for s in of["SG"]) >= max(s[4] for s in of["S"]) - 1e-9
+
+
+def test_rounds_follow_in_emulated_time() -> None:
+    first, second = play(BUILT_IN[0], rounds=2)
+    assert max(s[4] for s in first) < 10
+    assert all(100 <= s[3] < 110 for s in second)
+
+
+class OtherServer(ZeroServer):
+    """Its adapters are of other tensors."""
+
+    def adapters_header(self) -> bytes:
+        return b"\1" * self.sizes.adapters_header
+
+
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        ("server", "adapters: the base station sends other tensors than are due"),
+        ("client", "adapters: client 1 sent other tensors than are due"),
+    ],
+)
+def test_adapters_of_other_tensors_are_refused_unread(monkeypatch, who: str, words: str) -> None:
+    send, said = Uav._send, []
+
+    def sends_others(self, kind, round_, iteration, extra=b"", payload=b"", **about):
+        if kind is Kind.ADAPTERS and self.client == 1:
+            extra = b"\1" * len(extra)
+        send(self, kind, round_, iteration, extra, payload, **about)
+
+    if who == "client":
+        monkeypatch.setattr(Uav, "_send", sends_others)
+    others = OtherServer() if who == "server" else None
+    monkeypatch.setattr(threading, "excepthook", lambda about: said.append(str(about.exc_value)))
+    with pytest.raises(ControlLost):
+        play(BUILT_IN[0], 0.02, 1, replace(PLAIN, timeout_s=1.0), others)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(10)
+    assert words in said

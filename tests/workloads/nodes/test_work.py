@@ -1,0 +1,225 @@
+"""What nodes compute, through the bytes they exchange, and in the station's program."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import safetensors.torch
+import torch
+from play_programs import play as play_programs
+
+from testbed.core.paradigm import BUILT_IN, Paradigm
+from workloads.costs.profile import payload_bytes
+from workloads.learning.backbone import backbone_file
+from workloads.learning.learner import PassTimes
+from workloads.learning.real import RealClient, RealServer, Settings
+from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
+from workloads.learning.work import RoundSizes, Served, ZeroServer
+
+MODEL = ModelConfig("swin_nano_patch4_window4_64", classes=5, rank=4)
+BATCH, ITERATIONS = 4, 2
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return Settings(
+        model=MODEL,
+        training=TrainingConfig(learning_rate=3e-3),
+        data=DataConfig(samples=60),
+        batch_size=BATCH,
+        clients=3,
+        backbone=str(backbone_file(MODEL, tmp_path_factory.mktemp("backbone"))),
+        wire_dtype="float32",
+        wire_error=False,
+        clients_per_pass=1,
+        evaluate_samples=50,
+        device="cpu",
+        threads=1,
+    )
+
+
+def copy(source: memoryview, target: memoryview) -> None:
+    target[:] = source
+
+
+class Network:
+    """Client and server works that exchange bytes at once."""
+
+    def __init__(self, settings: Settings):
+        self.server = RealServer(settings)
+        self.clients = {k: RealClient(settings, k) for k in range(1, settings.clients + 1)}
+        self.wire = settings.wire_dtype
+
+    def begin(self, round_: int, split: int) -> None:
+        layout = self.server._layout
+        values = BATCH * torch.Size(self.server._feature_shapes[split - 1]).numel()
+        sizes = RoundSizes(
+            adapters=4 * layout.cuts[split],
+            adapters_header=len(layout.header(split)),
+            smashed=payload_bytes(values, self.wire),
+            labels=BATCH,
+            batches=ITERATIONS,
+        )
+        self.server.begin_round(round_, split, sizes)
+        for client in self.clients.values():
+            client.begin_round(round_, split, sizes)
+            copy(self.server.broadcast(), client.adapters_buffer())
+            client.load_adapters()
+
+    def upload(self, iteration: int) -> None:
+        for k, client in self.clients.items():
+            smashed, labels = client.forward(iteration)
+            copy(smashed, self.server.smashed_buffer(k))
+            copy(labels, self.server.labels_buffer(k))
+
+    def download(self, clients: Sequence[int], served: list[Served]) -> None:
+        for k, (gradient, _) in zip(clients, served, strict=True):
+            copy(gradient, self.clients[k].gradient_buffer())
+            self.clients[k].backward()
+
+    def end(self) -> None:
+        for k, client in self.clients.items():
+            copy(client.adapters(), self.server.adapters_buffer(k))
+        self.server.aggregate(self.clients)
+
+
+def play(settings: Settings, together: bool, rounds: int = 1) -> Network:
+    network = Network(settings)
+    everyone = list(network.clients)
+    for round_ in range(rounds):
+        network.begin(round_, 2)
+        for iteration in range(1, ITERATIONS + 1):
+            network.upload(iteration)
+            if together:
+                network.download(everyone, network.server.forward_backward(everyone))
+            else:
+                for k in everyone:
+                    network.download([k], network.server.forward_backward([k]))
+        network.end()
+    return network
+
+
+def test_one_pass_for_all_is_one_after_the_other(settings: Settings) -> None:
+    training = replace(settings.training, optimiser="sgd", learning_rate=0.05)
+    settings = replace(settings, training=training)
+    apart, joined = (play(settings, together) for together in (False, True))
+    left, right = (safetensors.torch.load(network.server.state()) for network in (apart, joined))
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], rtol=1e-4, atol=1e-6)
+    assert apart.server.notes()["passes"] == [1] * 6
+    assert joined.server.notes()["passes"] == [3] * 2
+
+
+def test_a_restored_server_goes_on_with_the_same_bytes(settings: Settings) -> None:
+    whole = play(settings, together=False, rounds=2)
+    first = play(settings, together=False, rounds=1)
+    second = Network(settings)
+    second.server.restore(first.server.state())
+    second.begin(1, 2)
+    for iteration in range(1, ITERATIONS + 1):
+        second.upload(iteration)
+        for k in second.clients:
+            second.download([k], second.server.forward_backward([k]))
+    second.end()
+    assert second.server.state() == whole.server.state()
+
+
+def test_evaluation_is_of_the_whole_held_out_set_however_it_is_cut(settings: Settings) -> None:
+    server = play(settings, together=False, rounds=3).server
+    found = server.evaluate()
+    assert found.samples == 50
+    assert found == server.evaluate()
+    other = RealServer(replace(settings, batch_size=16))
+    assert other.evaluate() != found, "it has not learned"
+    other.restore(server.state())
+    assert other.evaluate().loss == pytest.approx(found.loss, rel=1e-4)
+    assert other.evaluate().accuracy == pytest.approx(found.accuracy, abs=0.021)
+    few = RealServer(replace(settings, evaluate_samples=7))
+    assert few.evaluate().samples == 7
+
+
+@pytest.mark.parametrize(("wire", "most"), [("float32", 0.0), ("bfloat16", 0.01), ("int8", 0.05)])
+def test_what_the_wire_changes_is_noted(settings: Settings, wire: str, most: float) -> None:
+    network = play(replace(settings, wire_dtype=wire, wire_error=True), together=False)
+    noted = [network.clients[1].notes()["wire_errors"], network.server.notes()["wire_errors"][1]]
+    for errors in noted:
+        assert len(errors) == ITERATIONS
+        assert all(error <= most for error in errors)
+        assert all(error > 0 for error in errors) or wire == "float32"
+    assert play(settings, together=False).clients[1].notes()["wire_errors"] == []
+
+
+def test_a_pass_is_as_large_as_it_may_be_in_time(settings: Settings) -> None:
+    server = RealServer(settings)
+    server._split = 2
+    assert server.pass_size(3, float("inf")) == 1, "nothing was measured"
+    server._pass_times[2] = PassTimes(3, one_by_one_s=3.0, together_s=2.0)
+    assert server.pass_size(3, float("inf")) == 3
+    assert server.pass_size(2, float("inf")) == 2
+    assert server.pass_size(9, 1.6) == 2
+    assert server.pass_size(9, 1.2) == 1
+    assert server.pass_size(9, 0.1) == 3, "late in any case: the most work done"
+    server._pass_times[2] = PassTimes(3, one_by_one_s=3.0, together_s=3.1)
+    assert server.pass_size(3, float("inf")) == 1
+
+
+def test_measuring_passes_leaves_no_trace(settings: Settings) -> None:
+    plain, measured = (
+        play(replace(settings, clients_per_pass=most), together=False) for most in (1, 3)
+    )
+    assert measured.server.notes()["pass_times"]["clients"] == 3
+    assert plain.server.notes()["pass_times"] is None
+    assert measured.server.state() == plain.server.state()
+
+
+class SlowServer(ZeroServer):
+    """A pass takes a while, however many it serves; whoever waits is served together."""
+
+    def __init__(self, work_s: float, most: int):
+        self.work_s, self.most = work_s, most
+        self.passes: list[list[int]] = []
+        self.began_s: list[float] = []
+
+    def pass_size(self, waiting: int, rest_s: float) -> int:
+        return min(waiting, self.most)
+
+    def forward_backward(self, clients: Sequence[int]) -> list[Served]:
+        self.began_s.append(time.monotonic())
+        self.passes.append(list(clients))
+        time.sleep(self.work_s)
+        return super().forward_backward(clients)
+
+
+def named(name: str) -> Paradigm:
+    return next(paradigm for paradigm in BUILT_IN if paradigm.name == name)
+
+
+def test_who_waits_is_served_in_one_pass_and_each_ends_on_its_own_time() -> None:
+    server = SlowServer(0.1, most=3)
+    (spans,) = play_programs(named("cpsfl"), compute_s=0.5, server=server)
+    assert sorted(k for clients in server.passes for k in clients) == [1, 1, 2, 2, 3, 3]
+    assert len(server.passes) < 6, "those that came while a pass ran went together"
+    for span in spans:
+        if span[2] == "S":
+            assert span[4] - span[3] == pytest.approx(0.5, abs=0.05)
+
+
+def test_sequential_computing_works_ahead_of_its_modelled_turns() -> None:
+    """Three passes of 0.15 s; modelled turns of 0.3 s follow each other and none overruns."""
+    server = SlowServer(0.15, most=1)
+    (spans,) = play_programs(named("pipesfl"), compute_s=0.3, server=server)
+    turns = sorted((span[3], span[4]) for span in spans if span[2] == "S")[:3]
+    assert [end - start for start, end in turns] == pytest.approx([0.3] * 3, abs=0.02)
+    assert turns[1][0] == pytest.approx(turns[0][1], abs=1e-6)
+    assert turns[2][0] == pytest.approx(turns[1][1], abs=1e-6)
+    assert server.began_s[2] - server.began_s[0] < 0.5, "it waited for the modelled turn"
+
+
+def test_shared_adapters_are_trained_in_the_order_of_turns() -> None:
+    server = SlowServer(0.05, most=1)
+    server.in_turn = True
+    (spans,) = play_programs(named("pipesfl"), compute_s=0.2, server=server)
+    turns = [span[0] for span in sorted((s for s in spans if s[2] == "S"), key=lambda s: s[3])]
+    assert [clients[0] for clients in server.passes] == turns
+    assert min(b - a for a, b in zip(server.began_s, server.began_s[1:], strict=False)) > 0.1

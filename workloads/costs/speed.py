@@ -1,0 +1,61 @@
+"""How fast this machine does the real work: a program that times its steps when told to.
+
+Reads JSON lines from standard input and answers each with one on standard output: first the
+settings of a client and a server, answered when both are loaded; then `all` or `forward`, answered
+with seconds a step. Several of these programs at once show how the machine's cores share.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from workloads.learning.real import RealClient, RealServer, Settings
+from workloads.learning.work import RoundSizes
+
+LONG_ENOUGH_S = 0.5
+"""A step is repeated until its turns have taken that long together."""
+FIRST = 1
+"""The client that computes, and its iteration."""
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    order = json.loads(sys.stdin.readline())
+    sizes, split = RoundSizes(**order["sizes"]), order["split"]
+    client = RealClient(Settings.from_json(order["client"]), FIRST)
+    server = RealServer(Settings.from_json(order["server"]))
+    for work in (client, server):
+        work.begin_round(0, split, sizes)
+    client.load_adapters()
+    smashed, labels = client.forward(FIRST)
+    server.smashed_buffer(FIRST)[:] = smashed
+    server.labels_buffer(FIRST)[:] = labels
+    _say({})
+    for line in sys.stdin:
+        seconds = {"forward_s": _timed(lambda: client.forward(FIRST))}
+        if json.loads(line) == "all":
+            seconds["server_s"] = _timed(lambda: server.forward_backward([FIRST]))
+            seconds["backward_s"] = _timed(client.backward, before=lambda: client.forward(FIRST))
+        _say(seconds)
+
+
+def _timed(step: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
+    """Mean seconds of a step; `before` each, what it needs is done, untimed."""
+    total_s, turns = 0.0, 0
+    while total_s < LONG_ENOUGH_S:
+        before()
+        start_s = time.perf_counter()
+        step()
+        total_s += time.perf_counter() - start_s
+        turns += 1
+    return total_s / turns
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

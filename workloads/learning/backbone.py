@@ -1,0 +1,203 @@
+"""One backbone: the frozen weights as a memory-mapped file that all processes share.
+
+The file is safetensors with timm's names. It is built once, by seed or from given weights, and kept
+under a name made from everything that determines its bytes.
+"""
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import safetensors
+import timm
+import torch
+from timm.models.swin_transformer import WindowAttention
+from torch import Tensor, nn
+
+from testbed.core.errors import InputError
+from testbed.system.leftovers import noted
+from workloads.learning.model import LoraLinear, SplitSwin, generator
+from workloads.learning.settings import ModelConfig
+from workloads.learning.tensors import read_tensors
+
+ALIGNMENT = 64
+"""Tensors begin at multiples of it where their sizes allow: vector loads do not straddle lines."""
+
+
+def backbone_file(config: ModelConfig, cache: Path) -> Path:
+    """The backbone's file in a cache folder, built if it is not there yet.
+
+    Raises:
+        InputError: The weights cannot be had or do not fit the model.
+    """
+    path = cache / f"backbone-{config.model}-{_key(config)}.safetensors"
+    if not path.exists():
+        model = SplitSwin(config)
+        shapes = dict(model.net.named_parameters())
+        dtypes = dict.fromkeys(shapes, torch.float32)
+        if config.dtype == "bfloat16":
+            # Held as the products need it; autocast would cast frozen weights in every pass.
+            for name, module in model.net.named_modules():
+                if isinstance(module, LoraLinear):
+                    dtypes |= {f"{name}.{part}": torch.bfloat16 for part in ("weight", "bias")}
+        source = _source(config)
+        cache.mkdir(parents=True, exist_ok=True)
+        _write(path, {name: tuple(p.shape) for name, p in shapes.items()}, dtypes, source)
+    return path
+
+
+def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitSwin:
+    """The model with its frozen weights: mapped from the file, or copied to a CUDA device once.
+
+    Raises:
+        InputError: The device is not there.
+    """
+    where = torch_device(device)
+    model = SplitSwin(config)
+    with safetensors.safe_open(file, "pt", device=str(where)) as tensors:
+        frozen = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+    model.net.load_state_dict(frozen, assign=True)
+    for module in model.net.modules():
+        if isinstance(module, WindowAttention):
+            module.relative_position_index = torch.empty_like(
+                module.relative_position_index, device=where
+            )
+        if module is not model.net and hasattr(module, "init_non_persistent_buffers"):
+            module.init_non_persistent_buffers()
+    return model.requires_grad_(False)
+
+
+def torch_device(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        InputError: This machine has no such device.
+    """
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device: {name} is not there; use cpu, or see `testbed doctor`")
+    return device
+
+
+def _key(config: ModelConfig) -> str:
+    if config.weights is None:
+        source = f"seed {config.seed}"
+    elif config.weights == "pretrained":
+        source = f"pretrained, timm {timm.__version__}"
+    else:
+        source = f"sha256 {_digest(Path(config.weights))}"
+    parts = {
+        "format": 1,
+        "source": source,
+        "model": config.model,
+        "image_size": config.image_size,
+        "dtype": config.dtype,
+        "torch": torch.__version__,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _digest(path: Path) -> str:
+    if path.is_fifo() or path.is_char_device():
+        raise InputError(f"workload.weights: {path} is not a regular file")
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"workload.weights: {path} cannot be read ({error.strerror})") from None
+
+
+Source = Callable[[str, tuple[int, ...]], Tensor]
+"""The frozen tensor of that name and shape."""
+
+
+def _source(config: ModelConfig) -> Source:
+    if config.weights is None:
+        return lambda name, shape: _random(name, shape, config.seed)
+    if config.weights == "pretrained":
+        tensors = _pretrained(config)
+    else:
+        tensors = read_tensors(Path(config.weights), "workload.weights")
+
+    def given(name: str, shape: tuple[int, ...]) -> Tensor:
+        tensor = tensors.get(name)
+        if tensor is None or tuple(tensor.shape) != shape:
+            has = "nothing" if tensor is None else f"shape {tuple(tensor.shape)}"
+            raise InputError(
+                f"workload.weights: {config.model} needs {name} of shape {shape}; "
+                f"{config.weights} has {has}"
+            )
+        return tensor
+
+    return given
+
+
+def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """A frozen random network's weights: normal, with variance 1 / fan-in.
+
+    timm's own deviation of 0.02 is meant for training from scratch. Frozen, it would leave blocks
+    that add next to nothing, and LoRA nothing to turn.
+    """
+    if len(shape) == 1:
+        return (
+            torch.ones(shape) if "norm" in name and name.endswith("weight") else torch.zeros(shape)
+        )
+    deviation = 0.02
+    if name.endswith("weight"):
+        deviation = torch.Size(shape[1:]).numel() ** -0.5
+    return torch.empty(shape).normal_(0, deviation, generator=generator(seed, name))
+
+
+def _pretrained(config: ModelConfig) -> dict[str, Tensor]:
+    options = {} if config.image_size is None else {"img_size": config.image_size}
+    try:
+        net: nn.Module = timm.create_model(config.model, pretrained=True, **options)
+    except Exception as error:
+        # timm and its hub client raise whatever their network layer raised.
+        raise InputError(
+            f"workload.weights: pretrained weights of {config.model} cannot be had "
+            f"({type(error).__name__}); with no hub in reach give a safetensors file instead"
+        ) from None
+    return net.state_dict()
+
+
+def _write(
+    path: Path,
+    shapes: dict[str, tuple[int, ...]],
+    dtypes: dict[str, torch.dtype],
+    source: Source,
+) -> None:
+    """Write tensor by tensor into a temporary file, then rename: no reader sees half a file.
+
+    safetensors' own writer wants all tensors in memory and aligns to 8 bytes only.
+    """
+    header: dict[str, object] = {}
+    size = {
+        name: torch.Size(shape).numel() * dtypes[name].itemsize for name, shape in shapes.items()
+    }
+    # Those whose size breaks the alignment go last, where they break nobody else's.
+    order = sorted(shapes, key=lambda name: size[name] % ALIGNMENT != 0)
+    end = 0
+    for name in order:
+        kind = {torch.float32: "F32", torch.bfloat16: "BF16"}[dtypes[name]]
+        offsets = [end, end := end + size[name]]
+        header[name] = {"dtype": kind, "shape": shapes[name], "data_offsets": offsets}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with noted(part):
+        try:
+            with part.open("wb") as file:
+                file.write(struct.pack("<Q", len(text)) + text)
+                for name in order:
+                    tensor = source(name, shapes[name]).to(dtypes[name]).contiguous()
+                    file.write(tensor.flatten().view(torch.uint8).numpy().data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.chmod(0o444)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)

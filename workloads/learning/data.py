@@ -1,0 +1,267 @@
+"""What clients train on: data sets, their partition among clients, and the batches drawn from them.
+
+Everything is a function of its seed: a batch depends on (seed, client, round, iteration) and on
+nothing that a schedule or a layout of processes could change.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from testbed.core.errors import InputError
+from workloads.learning.model import generator
+from workloads.learning.settings import DataConfig
+
+Indices = npt.NDArray[np.int64]
+
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+"""Of ImageNet's channels; what timm's Swins were trained with."""
+
+CIFAR_RECORD = 2 + 3 * 32 * 32
+"""Coarse label, fine label, then 32 x 32 pixels of red, green, blue."""
+
+
+class Dataset(Protocol):
+    """Labelled images, made or read when asked for."""
+
+    classes: int
+    labels: Indices
+    """Shape [N]."""
+
+    def images(self, indices: Sequence[int] | Indices) -> Tensor:
+        """Images [n, 3, S, S] in the model's size, float32, normalised."""
+        ...
+
+
+class Synthetic:
+    """Images by seed: each class is a texture that shows up anywhere, faint and under noise.
+
+    A class has a smooth random pattern; an image is that pattern, shifted cyclically to a random
+    place, at a random strength, plus pixel noise. Position tells nothing, so a linear reading of
+    pixels fails and a network has to learn the textures.
+    """
+
+    def __init__(self, samples: int, classes: int, size: int, seed: int, train: bool) -> None:
+        self.classes = classes
+        self.labels = np.arange(samples, dtype=np.int64) % classes
+        self._size = size
+        self._part = "train" if train else "test"
+        self._seed = seed
+
+    def images(self, indices: Sequence[int] | Indices) -> Tensor:
+        """Images [n, 3, S, S]."""
+        return torch.stack([self._image(int(index)) for index in indices])
+
+    def _image(self, index: int) -> Tensor:
+        random = generator(self._seed, f"{self._part} {index}")
+        down, right = torch.randint(self._size, (2,), generator=random).tolist()
+        strength = 1 + 0.5 * torch.rand((), generator=random)
+        pattern = self._pattern(int(self.labels[index])).roll((down, right), (1, 2))
+        return strength * pattern + 0.5 * torch.randn(pattern.shape, generator=random)
+
+    def _pattern(self, label: int) -> Tensor:
+        # Enlarged when asked for: a hundred of them in the model's size would take 60 MB a process.
+        grid = torch.randn(1, 3, 8, 8, generator=generator(self._seed, f"class {label}"))
+        # A border of one cell from the other side keeps the enlarged pattern cyclic.
+        margin = round(self._size / 8)
+        side = self._size + 2 * margin
+        padded = functional.pad(grid, (1, 1, 1, 1), mode="circular")
+        enlarged = functional.interpolate(padded, size=(side, side), mode="bilinear")[0]
+        return enlarged[:, margin : margin + self._size, margin : margin + self._size]
+
+
+class Cifar100:
+    """CIFAR-100 from its binary files (`train.bin`, `test.bin`), mapped into memory."""
+
+    classes = 100
+
+    def __init__(self, file: Path, size: int) -> None:
+        count, rest = divmod(file.stat().st_size, CIFAR_RECORD)
+        if rest or not count:
+            raise InputError(
+                f"workload.data.source: {file} is not CIFAR-100's binary form "
+                f"(records of {CIFAR_RECORD} bytes)"
+            )
+        self._records = np.memmap(file, np.uint8, "r").reshape(count, CIFAR_RECORD)
+        self.labels = self._records[:, 1].astype(np.int64)
+        if self.labels.max() >= self.classes:
+            raise InputError(f"workload.data.source: {file} has labels above 99; not CIFAR-100")
+        self._size = size
+
+    def images(self, indices: Sequence[int] | Indices) -> Tensor:
+        """Images [n, 3, S, S]."""
+        pixels = np.ascontiguousarray(self._records[np.asarray(indices), 2:])
+        images = torch.from_numpy(pixels).view(-1, 3, 32, 32).float().div_(255)
+        return _normalised(_resized(images, self._size))
+
+
+class Folder:
+    """Images in one folder a class, classes in the order of the folders' names."""
+
+    def __init__(self, root: Path, size: int) -> None:
+        # Only here: torchvision takes a second to import.
+        from torchvision.datasets import ImageFolder
+
+        try:
+            listing = ImageFolder(str(root)).samples
+        except (OSError, FileNotFoundError) as error:
+            raise InputError(f"workload.data.source: {root}: {error}".replace("\n", " ")) from None
+        self._paths = [path for path, _ in listing]
+        self.labels = np.array([label for _, label in listing], dtype=np.int64)
+        self.classes = int(self.labels.max()) + 1
+        self._size = size
+
+    def images(self, indices: Sequence[int] | Indices) -> Tensor:
+        """Images [n, 3, S, S]: the shorter side resized, the middle cut out."""
+        return torch.stack([self._image(self._paths[int(index)]) for index in indices])
+
+    def _image(self, path: str) -> Tensor:
+        from torchvision.io import ImageReadMode, decode_image
+
+        try:
+            pixels = decode_image(path, ImageReadMode.RGB)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"workload.data.source: {path}: {reason}") from None
+        return _normalised(_resized(pixels.float().div_(255)[None], self._size))[0]
+
+
+def _resized(images: Tensor, size: int) -> Tensor:
+    """[n, 3, H, W] to [n, 3, S, S]: the shorter side to S, then the middle."""
+    height, width = images.shape[2:]
+    scale = size / min(height, width)
+    shape = (max(size, round(height * scale)), max(size, round(width * scale)))
+    images = functional.interpolate(images, shape, mode="bicubic", antialias=True).clamp_(0, 1)
+    top, left = (shape[0] - size) // 2, (shape[1] - size) // 2
+    return images[:, :, top : top + size, left : left + size]
+
+
+def _normalised(images: Tensor) -> Tensor:
+    return (images - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(DEVIATION).view(3, 1, 1)
+
+
+def open_data(config: DataConfig, classes: int, size: int, train: bool = True) -> Dataset:
+    """The data set that a configuration names.
+
+    Args:
+        config: Where the data come from.
+        classes: Classes of the model.
+        size: Height and width of the model's input.
+        train: The training set, or the held-out one (of an image folder: `train/` and `test/` or
+            `val/` where they exist, else all of it).
+
+    Raises:
+        InputError: One line that says what is wrong with the source.
+    """
+    data: Dataset
+    if config.source == "synthetic":
+        samples = config.samples if train else min(config.samples, 500)
+        return Synthetic(samples, classes, size, config.seed, train)
+    root = Path(config.source).expanduser()
+    if not root.is_dir():
+        raise InputError(f"workload.data.source: {root} is neither 'synthetic' nor a folder")
+    binary = [root / "cifar-100-binary", root]
+    pickled = [root / "cifar-100-python", root]
+    name = "train.bin" if train else "test.bin"
+    if found := [folder / name for folder in binary if (folder / name).is_file()]:
+        data = Cifar100(found[0], size)
+    elif any((folder / "meta").is_file() and (folder / "train").is_file() for folder in pickled):
+        raise InputError(
+            f"workload.data.source: {root} holds CIFAR-100 as Python pickles, which can run code "
+            "when read; use the binary version (cifar-100-binary.tar.gz: train.bin, test.bin)"
+        )
+    else:
+        parts = ["train"] if train else ["test", "val"]
+        data = Folder(next((root / p for p in parts if (root / p).is_dir()), root), size)
+    if data.classes > classes:
+        raise InputError(
+            f"workload.classes: {root} has {data.classes} classes, the model only {classes}"
+        )
+    return data
+
+
+def partition(
+    labels: Indices, clients: int, config: DataConfig, at_least: int = 1
+) -> list[Indices]:
+    """Which samples each client has; every sample has one client.
+
+    `iid` deals shuffled samples out evenly. `dirichlet` cuts each class by proportions drawn from
+    Dir(concentration) (Hsu et al. 2019), again and again until every client has `at_least` samples.
+
+    Args:
+        labels: Shape [N].
+        clients: K.
+        config: Partition, concentration and seed.
+        at_least: Samples that every client must get.
+
+    Raises:
+        InputError: Too few samples for so many clients.
+    """
+    random = np.random.default_rng([config.seed, 0x9A47])
+    if len(labels) >= clients * at_least:
+        if config.partition == "iid":
+            return [np.sort(p) for p in np.array_split(random.permutation(len(labels)), clients)]
+        for _ in range(1000):
+            parts: list[list[Indices]] = [[] for _ in range(clients)]
+            for label in np.unique(labels):
+                members = random.permutation(np.flatnonzero(labels == label))
+                shares = random.dirichlet(np.full(clients, config.concentration))
+                cuts = np.round(np.cumsum(shares)[:-1] * len(members)).astype(int)
+                for part, piece in zip(parts, np.split(members, cuts), strict=True):
+                    part.append(piece)
+            joined = [np.sort(np.concatenate(part)) for part in parts]
+            if min(map(len, joined)) >= at_least:
+                return joined
+    raise InputError(
+        f"workload.data: {len(labels)} samples cannot give each of {clients} clients {at_least}"
+        + ("; raise data.concentration" if config.partition == "dirichlet" else "")
+    )
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's share of a data set, and its batches."""
+
+    dataset: Dataset
+    indices: Indices
+    """Into the data set; their number is |D_k|, the client's weight in aggregation."""
+    client: int
+    """From 1."""
+    batch_size: int
+    seed: int
+
+    def batch(self, round_index: int, iteration: int) -> tuple[Tensor, Tensor]:
+        """The images [B, 3, S, S] and labels [B] of one local iteration.
+
+        Drawn without replacement (with, where the client has fewer than B samples).
+
+        Args:
+            round_index: From 0.
+            iteration: From 1.
+        """
+        chosen = self.choice(round_index, iteration)
+        return self.dataset.images(chosen), torch.from_numpy(self.dataset.labels[chosen])
+
+    def choice(self, round_index: int, iteration: int) -> Indices:
+        """Indices of that batch, shape [B]; the server finds the labels with them as well."""
+        random = np.random.default_rng([self.seed, self.client, round_index, iteration])
+        few = len(self.indices) < self.batch_size
+        return random.choice(self.indices, self.batch_size, replace=few)
+
+
+def client_data(
+    dataset: Dataset, config: DataConfig, clients: int, batch_size: int
+) -> list[ClientData]:
+    """The share of each of K clients, in the clients' order."""
+    return [
+        ClientData(dataset, indices, client, batch_size, config.seed)
+        for client, indices in enumerate(partition(dataset.labels, clients, config), start=1)
+    ]

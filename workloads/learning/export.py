@@ -1,0 +1,52 @@
+"""What was trained, for others: a folder that `peft` loads over the same backbone."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import safetensors.torch
+from torch import Tensor
+
+from workloads.learning.model import SplitSwin
+from workloads.learning.settings import ModelConfig
+
+HEAD = "head.fc"
+
+
+def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) -> None:
+    """Write `adapter_config.json` and `adapter_model.safetensors`.
+
+    `PeftModel.from_pretrained(net, folder)` then computes the same logits, where `net` is timm's
+    model of that name, classes and image size over the backbone's weights.
+
+    Args:
+        state: As `ServerLearner.state` gives it, or `adapters.safetensors` of a run.
+        folder: Made if it is not there.
+        config: What was trained.
+
+    Raises:
+        InputError: The state is another model's.
+    """
+    layout = SplitSwin(config).layout
+    layout.vector(state)  # refuses what does not fit
+    layers = [e.name.removesuffix(".lora_A") for e in layout.entries if e.name.endswith(".lora_A")]
+    settings = {
+        "peft_type": "LORA",
+        "r": config.rank,
+        "lora_alpha": config.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "target_modules": layers,
+        "modules_to_save": [HEAD],
+        "inference_mode": True,
+        "base_model_name_or_path": f"timm/{config.model}",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text(
+        json.dumps(settings, indent=2) + "\n", encoding="utf-8"
+    )
+    renamed = {
+        f"base_model.model.{name}{'' if name.startswith(HEAD) else '.weight'}": tensor.contiguous()
+        for name, tensor in state.items()
+    }
+    safetensors.torch.save_file(renamed, folder / "adapter_model.safetensors")

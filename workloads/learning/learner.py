@@ -1,0 +1,315 @@
+"""Split federated learning without the network: what the UAV and the BS compute.
+
+A `ClientLearner` and a `ServerLearner` exchange plain tensors; who carries them, and when, is not
+their business, and by default (one server-side set a client) cannot change the result.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from workloads.learning.model import Layout, SplitSwin, initial_trainables
+from workloads.learning.settings import TrainingConfig
+from workloads.learning.stopwatch import Stopwatch
+
+
+class Trainees:
+    """A part of the trainable parameters: one vector, its gradient, its optimiser."""
+
+    def __init__(
+        self, layout: Layout, start: int, values: Tensor, training: TrainingConfig
+    ) -> None:
+        self.values = values
+        """Shape [n]: the elements of the layout's vector from `start` on."""
+        self.values.grad = torch.zeros_like(values)
+        self.tensors = layout.views(values, start)
+        """By name, over the memory of `values`; their gradients lie over that of its gradient."""
+        gradients = layout.views(self.values.grad, start)
+        for name, tensor in self.tensors.items():
+            tensor.requires_grad_()
+            tensor.grad = gradients[name]
+        self._optimiser: torch.optim.Optimizer
+        if training.optimiser == "adamw":
+            self._optimiser = torch.optim.AdamW(
+                [values], training.learning_rate, weight_decay=training.weight_decay
+            )
+        else:
+            self._optimiser = torch.optim.SGD(
+                [values],
+                training.learning_rate,
+                momentum=training.momentum,
+                weight_decay=training.weight_decay,
+            )
+
+    def step(self) -> None:
+        """Move by the gathered gradient and clear it."""
+        self._optimiser.step()
+        assert self.values.grad is not None
+        self.values.grad.zero_()
+
+
+class ClientLearner:
+    """A UAV's side: forward, backward, adapters."""
+
+    def __init__(self, model: SplitSwin, training: TrainingConfig) -> None:
+        self._model = model
+        self._training = training
+        self._trainees: Trainees | None = None
+        self._split = 0
+        self._smashed: Tensor | None = None
+
+    def begin_round(self, split: int, adapters: Tensor) -> None:
+        """Start a round from the broadcast adapters, with a new optimiser.
+
+        Args:
+            split: u, stages on this side.
+            adapters: Shape [layout.cuts[split]], float32; copied, so a receive buffer will do.
+        """
+        self._split = split
+        self._trainees = Trainees(
+            self._model.layout,
+            0,
+            adapters.detach().to(self._model.device, torch.float32, copy=True),
+            self._training,
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """CF: smashed data [B, h, w, C] of images [B, 3, H, W]; float32, contiguous."""
+        assert self._trainees is not None, "begin_round first"
+        self._model.recompute = self._training.recompute
+        self._model.attach(self._trainees.tensors)
+        self._smashed = self._model.client(images.to(self._model.device), self._split)
+        return self._smashed.detach().contiguous()
+
+    def backward(self, gradient: Tensor) -> None:
+        """CB: take the gradient of the smashed data and move the adapters by one step."""
+        assert self._trainees is not None, "begin_round first"
+        assert self._smashed is not None, "forward first"
+        # Recomputation reads the adapters again; another learner may have used the model since.
+        self._model.attach(self._trainees.tensors)
+        torch.autograd.backward(self._smashed, gradient.to(self._model.device, torch.float32))
+        self._smashed = None
+        self._trainees.step()
+
+    def adapters(self) -> Tensor:
+        """The adapters now, shape [layout.cuts[split]], float32, contiguous, on the CPU."""
+        assert self._trainees is not None, "begin_round first"
+        return self._trainees.values.cpu()
+
+
+@dataclass(frozen=True)
+class ServerStep:
+    """What one pass of the server over one client's batch gives."""
+
+    gradient: Tensor
+    """Of the loss with respect to the smashed data, as they; float32, contiguous."""
+    loss: float
+    """Mean cross entropy of the batch, before the step."""
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class PassTimes:
+    """What the server takes for the batches of several clients, in real seconds."""
+
+    clients: int
+    one_by_one_s: float
+    together_s: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether one pass for all of them is faster."""
+        return self.together_s < self.one_by_one_s
+
+    def seconds(self, clients: int) -> float:
+        """Of one pass for so many, on the line through one client and all of them."""
+        one_s = self.one_by_one_s / self.clients
+        each_s = (self.together_s - one_s) / max(1, self.clients - 1)
+        return one_s + each_s * (clients - 1)
+
+
+class ServerLearner:
+    """The BS's side: one backbone, K sets of adapters and heads, and the global state.
+
+    A pass holds its activations only while it runs, and passes run one at a time, so that what is
+    in flight is one batch, whatever the paradigm pretends to run in parallel.
+    """
+
+    def __init__(self, model: SplitSwin, clients: Sequence[int], training: TrainingConfig) -> None:
+        self._model = model
+        self._training = training
+        self._clients = tuple(clients)
+        self._vector = initial_trainables(model.layout, model.config.seed)
+        self._split = 0
+        self._trainees: dict[int, Trainees] = {}
+        self._lock = threading.Lock()
+
+    def begin_round(self, split: int) -> Tensor:
+        """Cut the global state after `split` stages; optimisers start anew.
+
+        Returns:
+            The client's part to broadcast: shape [layout.cuts[split]], float32, contiguous, CPU.
+        """
+        layout, self._split = self._model.layout, split
+        cut = layout.cuts[split]
+
+        def copy() -> Trainees:
+            part = self._vector[cut:].to(self._model.device, copy=True)
+            return Trainees(layout, cut, part, self._training)
+
+        if self._training.server_adapters == "shared":
+            self._trainees = dict.fromkeys(self._clients, copy())
+        else:
+            self._trainees = {client: copy() for client in self._clients}
+        return self._vector[:cut]
+
+    def forward_backward(self, client: int, smashed: Tensor, labels: Tensor) -> ServerStep:
+        """S: forward, loss, backward and one step of that client's server-side set.
+
+        Args:
+            client: Whose batch it is.
+            smashed: [B, h, w, C]; may lie over a receive buffer, which is neither copied (on the
+                CPU, float32) nor written to.
+            labels: Classes, shape [B].
+        """
+        with self._lock:
+            trainees = self._trainees[client]
+            self._model.recompute = False
+            self._model.attach(trainees.tensors)
+            leaf = smashed.detach().to(self._model.device, torch.float32).requires_grad_()
+            labels = labels.to(self._model.device)
+            logits = self._model.server(leaf, self._split)
+            loss = functional.cross_entropy(logits, labels)
+            torch.autograd.backward(loss)
+            trainees.step()
+            assert leaf.grad is not None
+            accuracy = (logits.detach().argmax(1) == labels).float().mean()
+            return ServerStep(leaf.grad.contiguous(), float(loss.detach()), float(accuracy))
+
+    def forward_backward_together(
+        self, batches: Mapping[int, tuple[Tensor, Tensor]]
+    ) -> dict[int, ServerStep]:
+        """S for several waiting clients in one pass, each row with its own client's adapters.
+
+        Equals one `forward_backward` after the other but for the last bits of float32 sums (other
+        block sizes in the products), and holds the activations of all these batches at once.
+
+        Args:
+            batches: By client, smashed data and labels as for `forward_backward`, all of one shape.
+
+        Raises:
+            ValueError: The clients share one set, which their batches must train in turn.
+        """
+        if self._training.server_adapters == "shared":
+            raise ValueError("shared adapters are trained by one batch after the other")
+        with self._lock:
+            device, count = self._model.device, len(batches)
+            sets = [self._trainees[client] for client in batches]
+            self._model.recompute = False
+            self._model.attach(
+                {name: torch.stack([s.tensors[name] for s in sets]) for name in sets[0].tensors}
+            )
+            smashed = torch.cat([s.detach().to(device, torch.float32) for s, _ in batches.values()])
+            labels = torch.cat([labels.to(device) for _, labels in batches.values()])
+            leaf = smashed.requires_grad_()
+            logits = self._model.server(leaf, self._split)
+            # The mean over each client's batch: other clients are not in its loss.
+            each = functional.cross_entropy(logits, labels, reduction="none")
+            losses = each.view(count, -1).mean(1)
+            torch.autograd.backward(losses.sum())
+            for trainees in sets:
+                trainees.step()
+            assert leaf.grad is not None
+            hits = (logits.detach().argmax(1) == labels).float().view(count, -1).mean(1)
+            return {
+                client: ServerStep(gradient, loss, accuracy)
+                for client, gradient, loss, accuracy in zip(
+                    batches,
+                    leaf.grad.contiguous().chunk(count),
+                    losses.detach().tolist(),
+                    hits.tolist(),
+                    strict=True,
+                )
+            }
+
+    def pass_times(self, clients: int, batch_size: int, shape: Sequence[int]) -> PassTimes:
+        """How long this machine takes for waiting clients, in one pass and one after the other.
+
+        Each way is run twice on zeros, and the faster time counts. Call it after `begin_round`;
+        afterwards begin the round again, for the sets have moved.
+
+        Args:
+            clients: Waiting, at most K.
+            batch_size: B.
+            shape: Of one sample's smashed data, (h, w, C).
+        """
+        smashed = torch.zeros(batch_size, *shape)
+        labels = torch.zeros(batch_size, dtype=torch.int64)
+        waiting = dict.fromkeys(self._clients[:clients], (smashed, labels))
+
+        def one_by_one() -> None:
+            for client in waiting:
+                self.forward_backward(client, smashed, labels)
+
+        watch = Stopwatch(self._model.device)
+        best = []
+        for way in (one_by_one, lambda: self.forward_backward_together(waiting)):
+            times = []
+            for _ in range(2):
+                with watch:
+                    way()
+                times.append(watch.seconds)
+            best.append(min(times))
+        return PassTimes(len(waiting), *best)
+
+    def aggregate(self, adapters: Mapping[int, Tensor], samples: Mapping[int, int]) -> None:
+        """Average the clients' parts and their server-side sets into the new global state.
+
+        A, B and head are averaged each for itself, weighted by samples. Sums run in float64 in the
+        order in which the clients were named at the start, whatever order they came in.
+
+        Args:
+            adapters: By client, what `ClientLearner.adapters` gave; clients left out do not count.
+            samples: By client, |D_k|.
+        """
+        taking_part = [client for client in self._clients if client in adapters]
+        total = sum(samples[client] for client in taking_part)
+        mean = torch.zeros(self._model.layout.size, dtype=torch.float64)
+        cut = self._model.layout.cuts[self._split]
+        for client in taking_part:
+            weight = samples[client] / total
+            server_side = self._trainees[client].values.detach()
+            mean[:cut] += weight * adapters[client].detach().cpu().double()
+            mean[cut:] += weight * server_side.cpu().double()
+        self._vector = mean.float()
+
+    def state(self) -> dict[str, Tensor]:
+        """The global state by name, as in the unsplit model: adapters of both sides, and the head.
+
+        With it a run can go on after any round: optimisers restart with each round, and batches
+        are drawn by seed, client, round and iteration.
+        """
+        return self._model.layout.views(self._vector)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a global state.
+
+        Raises:
+            InputError: It is another model's.
+        """
+        self._vector = self._model.layout.vector(state)
+
+    @torch.no_grad()
+    def evaluate(self, images: Tensor, labels: Tensor) -> tuple[float, float]:
+        """Mean loss and accuracy of the global state on a batch of held-out images."""
+        with self._lock:
+            self._model.attach(self._model.layout.views(self._vector.to(self._model.device)))
+            smashed = self._model.client(images.to(self._model.device), self._split)
+            logits = self._model.server(smashed, self._split)
+            labels = labels.to(self._model.device)
+            loss = functional.cross_entropy(logits, labels)
+            return float(loss), float((logits.argmax(1) == labels).float().mean())

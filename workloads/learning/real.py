@@ -1,0 +1,319 @@
+"""Real learning behind the node programs: torch on one side, plain bytes on the other."""
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from workloads.costs.profile import WireDtype
+from workloads.learning.backbone import load_model
+from workloads.learning.codec import decode, encode
+from workloads.learning.data import Dataset, client_data, open_data
+from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner
+from workloads.learning.model import SplitSwin
+from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
+from workloads.learning.stopwatch import Stopwatch
+from workloads.learning.work import BatchResult, Evaluation, Notes, RoundSizes, Served
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a node is told about the learning; travels as JSON."""
+
+    model: ModelConfig
+    training: TrainingConfig
+    data: DataConfig
+    batch_size: int
+    clients: int
+    backbone: str
+    """File of the frozen weights."""
+    wire_dtype: WireDtype
+    wire_error: bool
+    """Whether to note what the wire's type changes."""
+    clients_per_pass: int
+    """Most clients that the server serves in one pass."""
+    evaluate_samples: int
+    """Most samples of an evaluation."""
+    device: str
+    threads: int
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, object]) -> "Settings":
+        """Settings from what `dataclasses.asdict` made of them."""
+        fields = dict(tree)
+        for name, kind in (
+            ("model", ModelConfig),
+            ("training", TrainingConfig),
+            ("data", DataConfig),
+        ):
+            fields[name] = kind(**fields[name])  # type: ignore[arg-type]
+        return cls(**fields)  # type: ignore[arg-type]
+
+    def open_model(self) -> SplitSwin:
+        """The model on its device, over the shared backbone."""
+        torch.set_num_threads(self.threads)
+        return load_model(self.model, Path(self.backbone), self.device)
+
+
+def as_bytes(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous CPU tensor, not copied."""
+    return _view(tensor.numpy())
+
+
+def _view(array: npt.NDArray[Any]) -> memoryview:
+    return array.data.cast("B")
+
+
+class RealClient:
+    """A UAV that learns."""
+
+    def __init__(self, settings: Settings, client: int):
+        model = settings.open_model()
+        self._layout = model.layout
+        self._learner = ClientLearner(model, settings.training)
+        dataset = open_data(settings.data, settings.model.classes, model.image_size)
+        shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
+        self._data = shares[client - 1]
+        self._settings = settings
+        self._reader = ThreadPoolExecutor(1)
+        self._watch = Stopwatch(model.device)
+        self._warm_up(model.image_size)
+
+    def _warm_up(self, size: int) -> None:
+        """One pass over one image: what torch sets up at first use is no part of a step."""
+        self._learner.begin_round(1, torch.zeros(self._layout.cuts[1]))
+        smashed = self._learner.forward(torch.zeros(1, 3, size, size))
+        self._learner.backward(torch.zeros_like(smashed))
+
+    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
+        """Make room for what the round brings, and have its first batch."""
+        self._round, self._split, self._batches = round_, split, sizes.batches
+        self._received = torch.empty(self._layout.cuts[split])
+        self._gradient = memoryview(bytearray(sizes.smashed))
+        self._errors: list[float] = []
+        self._fetch(1)
+        self._batch.result()
+
+    def _fetch(self, iteration: int) -> None:
+        """Have a batch by the time it is needed: reading data is no part of a computing step."""
+        self._batch: Future[tuple[Tensor, Tensor]] = self._reader.submit(
+            self._data.batch, self._round, iteration
+        )
+
+    def adapters_header(self) -> bytes:
+        """The safetensors header of the adapters."""
+        return self._layout.header(self._split)
+
+    def adapters_buffer(self) -> memoryview:
+        """Where the broadcast is received."""
+        return as_bytes(self._received)
+
+    def load_adapters(self) -> None:
+        """Start the round from what was broadcast."""
+        self._learner.begin_round(self._split, self._received)
+
+    def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
+        """Smashed data and labels of the iteration's batch."""
+        images, labels = self._batch.result()
+        with self._watch:
+            smashed = self._learner.forward(images).cpu()
+            self._shape = smashed.shape
+            sent = encode(smashed, self._settings.wire_dtype)
+        if self._settings.wire_error:
+            self._errors.append(wire_error(smashed, sent, self._settings.wire_dtype))
+        if iteration < self._batches:
+            self._fetch(iteration + 1)
+        return sent, _view(labels.numpy().astype("<u4"))
+
+    @property
+    def seconds(self) -> float:
+        """Real seconds of the last pass; on a GPU, by its own events."""
+        return self._watch.seconds
+
+    def gradient_buffer(self) -> memoryview:
+        """Where the gradient is received."""
+        return self._gradient
+
+    def backward(self) -> None:
+        """Backward pass and optimiser step."""
+        with self._watch:
+            gradient = decode(self._gradient, self._shape, self._settings.wire_dtype)
+            self._learner.backward(gradient)
+
+    def adapters(self) -> memoryview:
+        """The trained adapters."""
+        return as_bytes(self._learner.adapters())
+
+    def notes(self) -> Notes:
+        """By iteration, the error that the wire's type put into the smashed data."""
+        return {"wire_errors": self._errors}
+
+
+class RealServer:
+    """The base station that learns."""
+
+    def __init__(self, settings: Settings):
+        model = settings.open_model()
+        self._layout = model.layout
+        self._settings = settings
+        clients = range(1, settings.clients + 1)
+        self._learner = ServerLearner(model, clients, settings.training)
+        dataset = open_data(settings.data, settings.model.classes, model.image_size)
+        shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
+        self._samples = {share.client: len(share.indices) for share in shares}
+        self._feature_shapes = feature_shapes(model)
+        self._held_out: Dataset | None = None
+        self._image_size = model.image_size
+        self._pass_times: dict[int, PassTimes] = {}
+        self.in_turn = settings.training.server_adapters == "shared"
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """One pass over one sample of the last stages, on a copy: see `RealClient`."""
+        state = self._learner.state()
+        self._learner.begin_round(3)
+        smashed = torch.zeros(1, *self._feature_shapes[2])
+        self._learner.forward_backward(1, smashed, torch.zeros(1, dtype=torch.int64))
+        self._learner.load_state(state)
+
+    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
+        """Cut the global state and make room for every client's frames."""
+        self._split = split
+        batch, together = self._settings.batch_size, self._settings.clients_per_pass
+        self._learner.begin_round(split)
+        if min(together, len(self._samples)) > 1 and split not in self._pass_times:
+            self._pass_times[split] = self._learner.pass_times(
+                together, batch, self._feature_shapes[split - 1]
+            )
+        self._broadcast = self._learner.begin_round(split).contiguous()
+        self._passes: list[int] = []
+        self._errors: dict[int, list[float]] = {client: [] for client in self._samples}
+        self._smashed = {client: memoryview(bytearray(sizes.smashed)) for client in self._samples}
+        self._labels = {client: np.zeros(batch, dtype="<u4") for client in self._samples}
+        self._adapters = {client: torch.empty(self._layout.cuts[split]) for client in self._samples}
+
+    def adapters_header(self) -> bytes:
+        """The safetensors header of the adapters."""
+        return self._layout.header(self._split)
+
+    def broadcast(self) -> memoryview:
+        """The global client adapters."""
+        return as_bytes(self._broadcast)
+
+    def smashed_buffer(self, client: int) -> memoryview:
+        """Where that client's smashed data are received."""
+        return self._smashed[client]
+
+    def labels_buffer(self, client: int) -> memoryview:
+        """Where that client's labels are received."""
+        return _view(self._labels[client])
+
+    def pass_size(self, waiting: int, rest_s: float) -> int:
+        """As many as one pass can serve in time, where it is faster; one by one where it is not.
+
+        With the first too late in any case, all that may go together do: the others gain.
+        """
+        times = self._pass_times.get(self._split)
+        if times is None or not times.pays:
+            return 1
+        most = min(waiting, times.clients)
+        in_time = (size for size in range(most, 0, -1) if times.seconds(size) <= rest_s)
+        return next(in_time, most)
+
+    def forward_backward(self, clients: Sequence[int]) -> list[Served]:
+        """Gradient of each client's smashed data, and what was learned; in one pass."""
+        self._passes.append(len(clients))
+        wire_dtype = self._settings.wire_dtype
+        shape = (self._settings.batch_size, *self._feature_shapes[self._split - 1])
+        waiting = {
+            client: (
+                decode(self._smashed[client], shape, wire_dtype),
+                torch.from_numpy(self._labels[client].astype(np.int64)),
+            )
+            for client in clients
+        }
+        if len(waiting) == 1:
+            [(client, batch)] = waiting.items()
+            steps = {client: self._learner.forward_backward(client, *batch)}
+        else:
+            steps = self._learner.forward_backward_together(waiting)
+        served: list[Served] = []
+        for client, step in steps.items():
+            gradient = step.gradient.cpu()
+            sent = encode(gradient, wire_dtype)
+            if self._settings.wire_error:
+                self._errors[client].append(wire_error(gradient, sent, wire_dtype))
+            served.append((sent, BatchResult(step.loss, step.accuracy)))
+        return served
+
+    def adapters_buffer(self, client: int) -> memoryview:
+        """Where that client's trained adapters are received."""
+        return as_bytes(self._adapters[client])
+
+    def aggregate(self, clients: Collection[int]) -> None:
+        """Average over these clients, weighted by their samples."""
+        adapters = {client: self._adapters[client] for client in clients}
+        self._learner.aggregate(adapters, self._samples)
+
+    def notes(self) -> Notes:
+        """Batches of each pass, what passes take, and the wire's error in gradients by client."""
+        times = self._pass_times.get(self._split)
+        return {
+            "passes": self._passes,
+            "pass_times": None if times is None else asdict(times),
+            "wire_errors": self._errors,
+        }
+
+    def evaluate(self) -> Evaluation:
+        """Loss and accuracy of the global state on the first held-out samples, batch by batch."""
+        settings = self._settings
+        if self._held_out is None:
+            self._held_out = open_data(
+                settings.data, settings.model.classes, self._image_size, train=False
+            )
+        labels = torch.from_numpy(self._held_out.labels)
+        # Image folders come class by class: take samples from all over, always the same ones.
+        order = np.random.default_rng(settings.data.seed).permutation(len(labels))
+        chosen = order[: settings.evaluate_samples]
+        loss = accuracy = 0.0
+        for start in range(0, len(chosen), settings.batch_size):
+            part = chosen[start : start + settings.batch_size]
+            of_part = self._learner.evaluate(self._held_out.images(part), labels[part])
+            loss += of_part[0] * len(part)
+            accuracy += of_part[1] * len(part)
+        return Evaluation(loss / len(chosen), accuracy / len(chosen), len(chosen))
+
+    def state(self) -> bytes:
+        """Adapters of both sides and the head as a safetensors file, by the unsplit names."""
+        return bytes(safetensors.torch.save(self._learner.state()))
+
+    def restore(self, state: bytes) -> None:
+        """Go on from a global state.
+
+        Raises:
+            InputError: It is another model's.
+        """
+        self._learner.load_state(safetensors.torch.load(state))
+
+
+def wire_error(tensor: Tensor, sent: memoryview, wire_dtype: WireDtype) -> float:
+    """What a tensor loses on the wire: 2-norm of the difference over that of the tensor."""
+    norm = float(tensor.norm())
+    received = decode(bytearray(sent), tensor.shape, wire_dtype)
+    return float((received - tensor).norm()) / norm if norm else 0.0
+
+
+def feature_shapes(model: SplitSwin) -> list[tuple[int, int, int]]:
+    """Height, width and channels of the smashed data of one sample, for u = 1..4."""
+    shapes = []
+    for info in model.net.feature_info:
+        side = model.image_size // info["reduction"]
+        shapes.append((side, side, info["num_chs"]))
+    return shapes

@@ -1,0 +1,43 @@
+"""Tensors from files that somebody gives us: safetensors alone, and nothing that it only claims."""
+
+from pathlib import Path
+
+import safetensors
+import torch
+from torch import Tensor
+
+from testbed.core.errors import InputError
+
+TYPES = (
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+)
+"""What can be made float32 anywhere."""
+
+
+def read_tensors(path: Path, field: str) -> dict[str, Tensor]:
+    """All tensors of a safetensors file, by name.
+
+    The library holds the header against the file's length before it takes memory for anything.
+
+    Args:
+        path: The file.
+        field: Who named it, for what is said about it.
+
+    Raises:
+        InputError: It is no such file.
+    """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{field}: {path} is not a regular file")
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(
+            f"{field}: {path} is not a safetensors file ({str(error)[:200]}); "
+            "pickled weights are not read: they can run code"
+        ) from None
+    for name, tensor in tensors.items():
+        if tensor.dtype not in TYPES:
+            raise InputError(f"{field}: {path}: {name[:80]} is of an unusual type, {tensor.dtype}")
+    return tensors

@@ -1,0 +1,235 @@
+"""What a node program asks of whoever computes: real learning, or the same bytes without it.
+
+`workloads.learning.real` learns with torch; `ZeroClient` and `ZeroServer` here carry the sizes
+alone and import no torch, for pure network studies.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Notes = dict[str, Any]
+"""What the work observed in a round, as JSON has it; goes to the orchestrator with the report."""
+
+
+@dataclass(frozen=True)
+class RoundSizes:
+    """Payload bytes of a round's frames."""
+
+    adapters: int
+    adapters_header: int
+    """Bytes of the safetensors header that goes before the adapters."""
+    smashed: int
+    labels: int
+    """Number of labels beside each smashed batch."""
+    batches: int
+    """How many batches each client trains on: I."""
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What the server learned from one batch."""
+
+    loss: float
+    accuracy: float
+
+
+Served = tuple[memoryview, BatchResult | None]
+"""Gradient of a client's smashed data, and what was learned."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The global state on held-out data."""
+
+    loss: float
+    accuracy: float
+    samples: int
+
+
+class ClientWork(Protocol):
+    """Client side of the split model. Buffers are plain bytes, valid until the next call."""
+
+    @property
+    def seconds(self) -> float:
+        """Real seconds that the last forward or backward pass took, by its device's own clock."""
+
+    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
+        """Get ready for a round, outside emulated time."""
+
+    def adapters_buffer(self) -> memoryview:
+        """Where the broadcast is received."""
+
+    def adapters_header(self) -> bytes:
+        """The safetensors header of the adapters; both sides must agree on it."""
+
+    def load_adapters(self) -> None:
+        """Take over what the buffer holds."""
+
+    def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
+        """Smashed data and labels of the iteration's batch."""
+
+    def gradient_buffer(self) -> memoryview:
+        """Where the gradient is received."""
+
+    def backward(self) -> None:
+        """Backward pass and optimiser step with what the buffer holds."""
+
+    def adapters(self) -> memoryview:
+        """The trained adapters."""
+
+    def notes(self) -> Notes:
+        """What was observed in the round."""
+
+
+class ServerWork(Protocol):
+    """Server side of the split model for all clients (counted from 1)."""
+
+    in_turn: bool
+    """Whether results depend on the order in which clients are served."""
+
+    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
+        """Get ready for a round, outside emulated time."""
+
+    def adapters_header(self) -> bytes:
+        """The safetensors header of the adapters; both sides must agree on it."""
+
+    def broadcast(self) -> memoryview:
+        """The global client adapters."""
+
+    def smashed_buffer(self, client: int) -> memoryview:
+        """Where that client's smashed data are received."""
+
+    def labels_buffer(self, client: int) -> memoryview:
+        """Where that client's labels are received."""
+
+    def pass_size(self, waiting: int, rest_s: float) -> int:
+        """How many of the clients that wait are best served in one pass.
+
+        Args:
+            waiting: One or more.
+            rest_s: Real seconds until the first of them is due.
+        """
+
+    def forward_backward(self, clients: Sequence[int]) -> list[Served]:
+        """Gradient of each client's smashed data, and what was learned; in one pass."""
+
+    def adapters_buffer(self, client: int) -> memoryview:
+        """Where that client's trained adapters are received."""
+
+    def aggregate(self, clients: Collection[int]) -> None:
+        """Average what these clients, all that have finished the round, and their server sides have
+        become, outside emulated time."""
+
+    def notes(self) -> Notes:
+        """What was observed in the round."""
+
+    def evaluate(self) -> Evaluation:
+        """Hold the global state against held-out data, outside emulated time."""
+
+    def state(self) -> bytes:
+        """The global state as a safetensors file, under the unsplit model's names."""
+
+    def restore(self, state: bytes) -> None:
+        """Go on from a global state, as `state` gave it."""
+
+
+class _Zeros:
+    """One buffer that is large enough for any frame of the round."""
+
+    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
+        """Take the buffer."""
+        self.sizes = sizes
+        # Written once, so that the pages are there when frames come in.
+        self._bytes = memoryview(bytearray(b"\0") * max(sizes.adapters, sizes.smashed))
+        self._labels = memoryview(bytearray(4 * sizes.labels))
+
+    def adapters_header(self) -> bytes:
+        """As many bytes as the header takes."""
+        return bytes(self.sizes.adapters_header)
+
+    def notes(self) -> Notes:
+        """Nothing is observed."""
+        return {}
+
+    def _adapters(self) -> memoryview:
+        return self._bytes[: self.sizes.adapters]
+
+    def _smashed(self) -> memoryview:
+        return self._bytes[: self.sizes.smashed]
+
+
+class ZeroClient(_Zeros):
+    """Sizes without learning: every payload is zeros."""
+
+    seconds = 0.0
+
+    def adapters_buffer(self) -> memoryview:
+        """Where the broadcast is received."""
+        return self._adapters()
+
+    def load_adapters(self) -> None:
+        """Nothing to load."""
+
+    def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
+        """As many bytes as the smashed data and labels take."""
+        return self._smashed(), self._labels
+
+    def gradient_buffer(self) -> memoryview:
+        """Where the gradient is received."""
+        return self._smashed()
+
+    def backward(self) -> None:
+        """Nothing to learn."""
+
+    def adapters(self) -> memoryview:
+        """As many bytes as the adapters take."""
+        return self._adapters()
+
+
+class ZeroServer(_Zeros):
+    """The server's side of `ZeroClient`; all clients share one buffer, whose content is nothing."""
+
+    in_turn = False
+
+    def broadcast(self) -> memoryview:
+        """As many bytes as the adapters take."""
+        return self._adapters()
+
+    def smashed_buffer(self, client: int) -> memoryview:
+        """Where smashed data are received."""
+        return self._smashed()
+
+    def labels_buffer(self, client: int) -> memoryview:
+        """Where labels are received."""
+        return self._labels
+
+    def pass_size(self, waiting: int, rest_s: float) -> int:
+        """There is nothing to gain."""
+        return 1
+
+    def forward_backward(self, clients: Sequence[int]) -> list[Served]:
+        """As many bytes as the gradients take."""
+        return [(self._smashed(), None) for _ in clients]
+
+    def adapters_buffer(self, client: int) -> memoryview:
+        """Where adapters are received."""
+        return self._adapters()
+
+    def aggregate(self, clients: Collection[int]) -> None:
+        """Nothing to average."""
+
+    def evaluate(self) -> Evaluation:
+        """Nothing is learned: not to be asked for.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("nothing is learned")
+
+    def state(self) -> bytes:
+        """No state at all."""
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        """Nothing to go on from."""

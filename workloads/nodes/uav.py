@@ -1,0 +1,229 @@
+"""The UAV's program: client forward, smashed data up, gradient down, client backward."""
+
+import gc
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+from testbed import transport
+from testbed.control.node import Message, NodeControl
+from testbed.core.clock import EmulatedClock
+from testbed.core.faults import slowed_end
+from testbed.transport import Link, Manner, wire
+from testbed.transport.wire import Header, Kind
+from workloads.learning.work import ClientWork, RoundSizes
+from workloads.nodes.faults import Fate
+from workloads.nodes.probe import Probe, Received, exchange
+
+Span = tuple[int, int, str, float, float, int]
+"""Client, iteration, step, start_s, end_s, bytes: one row of a timeline."""
+
+
+def settle() -> None:
+    """Collect garbage now, and none until the next time: a collection stops all threads."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+@dataclass
+class Stopwatch:
+    """Runs computing steps in emulated time.
+
+    A modelled step ends at its deadline, or when the real work is done if that is later: an
+    overrun, which is kept. A measured step takes as long as the work took on its device.
+    """
+
+    clock: EmulatedClock
+    modelled: bool
+    slow: Sequence[Sequence[float]] = ()
+    """See `testbed.core.faults.slowed_end`."""
+    until_s: float = math.inf
+    """When the round is over, wherever it is."""
+    overruns: list[float] = field(default_factory=list)
+
+    def end(self, start_s: float, duration_s: float, work_s: float) -> float:
+        """The step's end, once its work has been done; waits for the modelled one.
+
+        Args:
+            start_s: When it began.
+            duration_s: What it is modelled to take.
+            work_s: Real seconds that the work took.
+
+        Raises:
+            ConnectionLost: `until_s` comes first.
+        """
+        if not self.modelled:
+            return start_s + work_s / self.clock.dilation
+        done_s = self.clock.now()
+        due_s = slowed_end(start_s, duration_s, self.slow)
+        self.clock.wait_until(min(due_s, self.until_s))
+        if due_s > self.until_s:
+            raise wire.ConnectionLost("the round is over")
+        self.overruns.append(max(0.0, done_s - due_s))
+        return max(done_s, due_s)
+
+
+@dataclass
+class Steps:
+    """A client's steps of a round, as they go."""
+
+    client: int
+    tell: Callable[["Steps"], object] = lambda steps: None
+    """Called whenever one begins or ends."""
+    done: list[Span] = field(default_factory=list)
+    going: list[Span] = field(default_factory=list)
+    """The one that goes on, if any; its end is infinity."""
+
+    def begin(self, iteration: int, step: str, start_s: float, size: int = 0) -> None:
+        """A step begins; what went on before is over for this node."""
+        self.going = [(self.client, iteration, step, start_s, math.inf, size)]
+        self.tell(self)
+
+    def end(self, end_s: float) -> None:
+        """It ends."""
+        ((client, iteration, step, start_s, _, size),) = self.going
+        self.done.append((client, iteration, step, start_s, end_s, size))
+        self.going = []
+        self.tell(self)
+
+
+class Uav:
+    """One UAV for the length of a run."""
+
+    link: Link
+
+    def __init__(self, control: NodeControl, setup: Message, work: ClientWork):
+        self.control = control
+        self.client: int = setup["client"]
+        self.manner = Manner.from_json(setup["manner"])
+        self.credit_s: float = setup["credit_s"]
+        self.work = work
+        self._connect(control.expect("connect"))
+
+    def _connect(self, order: Message) -> None:
+        self.link = transport.connect(self.manner, self.client, tuple(order["server"]))
+        self.control.send("connected")
+
+    def serve(self) -> None:
+        """Take part in rounds until the orchestrator says stop."""
+        while (order := self.control.receive())["kind"] != "stop":
+            if order["kind"] == "connect":
+                self.link.hang_up()
+                self.link.close()
+                self._connect(order)
+                continue
+            if order["kind"] == "count":
+                sent = [[self.client, asdict(counts)] for counts in self.link.count()]
+                self.control.send("counts", sent=sent)
+                continue
+            if order["kind"] == "probe":
+                self.control.send("probed", received=self._probe(order))
+                continue
+            self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
+            settle()
+            self.control.send("ready")
+            begin = self.control.expect("begin", self.manner.timeout_s)
+            clock = EmulatedClock(begin["start_ns"], begin["start_s"], begin["dilation"])
+            cpu_s = time.process_time()
+            steps, overruns = self.round(order, clock)
+            self.control.send(
+                "report",
+                spans=steps.done,
+                going=steps.going,
+                overruns_s=overruns,
+                notes=self.work.notes(),
+                cpu_s=time.process_time() - cpu_s,
+            )
+
+    def _probe(self, order: Message) -> list[Received]:
+        """This link's part of a calibration."""
+        probes = [Probe(*fields) for fields in order["probes"]]
+        clock = EmulatedClock(**order["clock"])
+        return exchange(self.link, probes, clock, self.credit_s, at_uav=True)
+
+    def round(self, order: Message, clock: EmulatedClock) -> tuple[Steps, list[float]]:
+        """One round; answers with this node's steps and how much each computing step overran."""
+        fate = Fate(order.get("faults"), clock)
+        modelled = order["compute_time"] == "modelled"
+        watch = Stopwatch(clock, modelled, fate.slow, fate.leaves_s)
+        steps = Steps(self.client, self._tell) if fate.crashes else Steps(self.client)
+        with fate.leaving(self.link.hang_up):
+            self._play(order, watch, steps, fate)
+        return steps, watch.overruns
+
+    def _tell(self, steps: Steps) -> None:
+        """Say how far it is, while it can."""
+        self.control.send("steps", spans=steps.done, going=steps.going)
+
+    def _play(self, order: Message, watch: Stopwatch, steps: Steps, fate: Fate) -> None:
+        round_, clock = order["round"], watch.clock
+
+        def receive(
+            kind: Kind, iteration: int, step: str, place: memoryview, extra: bytes = b""
+        ) -> float:
+            header = self.link.receive_header(kind)
+            header.expect(kind, round_, len(extra), len(place))
+            steps.begin(iteration, step, header.time_s, len(place))
+            given = bytearray(len(extra))
+            self.link.receive_into(memoryview(given))
+            if given != extra:
+                raise wire.WireError("adapters: the base station sends other tensors than are due")
+            arrived_ns = self.link.receive_into(place)
+            end_s = clock.at(arrived_ns)
+            self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
+            steps.end(end_s)
+            return end_s
+
+        names = self.work.adapters_header()
+        receive(Kind.BROADCAST, 1, "SM", self.work.adapters_buffer(), names)
+        self.work.load_adapters()
+        start = self.link.receive_header(Kind.START)
+        start.expect(Kind.START, round_, 0, 0)
+
+        now_s, backward_s = start.time_s, 0.0
+        for iteration in range(1, order["iterations"] + 1):
+            steps.begin(iteration, "CF", now_s)
+            smashed, labels = self.work.forward(iteration)
+            forward_end_s = watch.end(now_s, order["cf_s"], self.work.seconds)
+            steps.end(forward_end_s)
+            if iteration == 1:
+                # Nothing went before: the paper lets ς τ_CF(1) stand for τ_CB(0) in the lag.
+                backward_s = order["backward_ratio"] * (forward_end_s - now_s)
+            header = Header(
+                Kind.SMASHED,
+                self.client,
+                iteration,
+                round_,
+                len(labels),
+                len(smashed),
+                time_s=clock.depart(forward_end_s, self.credit_s),
+                compute_s=forward_end_s - now_s + backward_s,
+            )
+            steps.begin(iteration, "CA", header.time_s, len(smashed))
+            for sent in fate.frames(header):
+                self.link.send(sent, labels, smashed)
+            now_s = receive(Kind.GRADIENT, iteration, "SG", self.work.gradient_buffer())
+            steps.begin(iteration, "CB", now_s)
+            self.work.backward()
+            end_s = watch.end(now_s, order["cb_s"], self.work.seconds)
+            steps.end(end_s)
+            backward_s, now_s = end_s - now_s, end_s
+        adapters, last = self.work.adapters(), order["iterations"]
+        departs_s = clock.depart(now_s, self.credit_s)
+        steps.begin(last, "CM", departs_s, len(adapters))
+        self._send(Kind.ADAPTERS, round_, last, names, adapters, time_s=departs_s)
+
+    def _send(
+        self,
+        kind: Kind,
+        round_: int,
+        iteration: int,
+        extra: wire.Buffer = b"",
+        payload: wire.Buffer = b"",
+        *,
+        time_s: float,
+    ) -> None:
+        header = Header(kind, self.client, iteration, round_, len(extra), len(payload), time_s, 0.0)
+        self.link.send(header, extra, payload)
