@@ -76,7 +76,7 @@ faults:
 POLICIES = ("wait", "drop", "abort")
 RUNTIMES = ("namespace", "docker")
 ROLES = {
-    "namespace": ("orchestrator", "ns-3", "keeper", "world", "fabric", "bs", "uav"),
+    "namespace": ("orchestrator", "ns-3", "supervisor", "world", "fabric", "bs", "uav"),
     "docker": ("orchestrator", "ns-3", "reaper", "fabric", "bs", "uav"),
 }
 ACTIONS = {"kill": 5, "terminate": 2, "freeze": 2, "stop": 1}
@@ -223,7 +223,7 @@ def find(fault: Fault, orchestrator: subprocess.Popen[str], folder: Path) -> psu
         return psutil.Process(orchestrator.pid) if orchestrator.poll() is None else None
     words = {
         "ns-3": "ns3_scenarios.process",
-        "keeper": "testbed.runtimes.namespace",
+        "supervisor": "testbed.runtimes.namespace",
         "world": "testbed.runtimes.namespace",
         "reaper": "testbed.runtimes.docker",
         "fabric": "fabric" if fault.runtime == "namespace" else "testbed.network.injector",
@@ -346,7 +346,7 @@ def judge(out: Path, status: int | None, said: str, fault: Fault, hit: bool) -> 
         return kept, "a traceback"
     words = said.strip().splitlines()[-1] if said.strip() else ""
     if fault.role == "scenario":
-        ended = foreseen_end(out.parent / "small.yaml")
+        ended = predicted_end(out.parent / "small.yaml")
         if (status == 0) != (ended is None):
             return kept, f"status {status}, predicted: {ended or 'all rounds'}"
         if ended is not None and ended.partition(":")[0] not in words:
@@ -377,7 +377,7 @@ def judge(out: Path, status: int | None, said: str, fault: Fault, hit: bool) -> 
     return kept, ""
 
 
-def foreseen_end(path: Path) -> str | None:
+def predicted_end(path: Path) -> str | None:
     """Why a scenario's run ends before its last round, as predicted; None: it does not."""
     from orchestrator.prediction.plan import link_bytes
     from orchestrator.prediction.rounds import predict

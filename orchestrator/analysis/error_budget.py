@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from orchestrator.prediction.engine import RoundTimes, simulate, turns_of
+from orchestrator.prediction.engine import RoundTimes, service_order_of, simulate
 from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.kernel import BY_RULES
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
@@ -92,7 +92,7 @@ def error_budget(
         faults: What went wrong in it. Steps that not all have then have no parts.
     """
     computed = measured_plan(measured, link_plan)
-    turns = measured_turns(measured, link_plan)
+    service_order = measured_service_order(measured, link_plan)
     start_s = measured.start_s
     # What nodes took was measured with their slowness.
     rest = faults and faults.at_full_speed()
@@ -102,7 +102,7 @@ def error_budget(
         simulate(link_plan, radio, gain, slot_s, start_s, faults=faults),
         simulate(computed, radio, gain, slot_s, start_s, faults=rest),
         simulate(computed, radio, gain, slot_s, start_s, **edges),
-        simulate(computed, radio, gain, slot_s, start_s, **edges, turns=turns),
+        simulate(computed, radio, gain, slot_s, start_s, **edges, service_order=service_order),
     ]
     latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
     spans = [predicted.spans, *(s.spans for s in stages), measured.spans]
@@ -135,12 +135,12 @@ def measured_plan(measured: Round, plan: RoundPlan) -> RoundPlan:
     )
 
 
-def measured_turns(measured: Round, plan: RoundPlan) -> npt.NDArray[np.int64]:
+def measured_service_order(measured: Round, plan: RoundPlan) -> npt.NDArray[np.int64]:
     """The order in which the server served; left to the rules in a round that lost a client, for
     the others' places depend on how far it came."""
     if measured.lost:
         return BY_RULES
-    return turns_of(measured.spans, plan.clients, plan.iterations)
+    return service_order_of(measured.spans, plan.clients, plan.iterations)
 
 
 def integral_end_s(rate_bps: Array, slot_s: float, start_s: float, bits: float) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.byte_accounts import STEP_OF
-from orchestrator.analysis.error_budget import measured_plan, measured_turns
+from orchestrator.analysis.error_budget import measured_plan, measured_service_order
 from orchestrator.prediction.engine import simulate
 from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.kernel import BY_RULES
@@ -95,8 +95,8 @@ def waterfall(
     faults = faults and faults.at_full_speed()
     computed = measured_plan(measured, plans[-1])
     latencies.append(simulate(computed, radio, gain, slot_s, start_s, faults=faults).latency_s)
-    turns = measured_turns(measured, payload_plan)
-    for order in (BY_RULES, turns):
+    service_order = measured_service_order(measured, payload_plan)
+    for order in (BY_RULES, service_order):
         times = simulate(
             computed,
             radio,
@@ -104,7 +104,7 @@ def waterfall(
             slot_s,
             start_s,
             slot_edges_s=slot_edges_s,
-            turns=order,
+            service_order=order,
             faults=faults,
         )
         latencies.append(times.latency_s)

@@ -144,7 +144,7 @@ def run(
         bool, typer.Option("--pcap-headers", help="The same, headers of frames alone.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run of DIR that was killed or failed.")
+        bool, typer.Option("--resume", help="Resume a run of DIR that was killed or failed.")
     ] = False,
 ) -> None:
     """Emulate rounds on real links and hold them against the prediction."""
@@ -399,7 +399,7 @@ def train(
     overrides: Overrides = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write its logs.")] = False,
     emulated: Annotated[
-        bool, typer.Option("--emulated", help="On the emulated network; cannot be gone on with.")
+        bool, typer.Option("--emulated", help="On the emulated network; cannot be resumed.")
     ] = False,
 ) -> None:
     """Train the paper's agent; goes on where an earlier training in DIR stopped."""
@@ -519,7 +519,7 @@ def doctor(json_file: JsonFile = None) -> None:
 def clean() -> None:
     """Remove what dead runs have left on this machine, and say what that was.
 
-    Running ones, and whatever is not the testbed's, are let alone.
+    Running ones, and whatever is not the testbed's, are left untouched.
     """
     from testbed.runtimes import docker
     from testbed.system import leftovers

@@ -39,7 +39,7 @@ def shown(unit: str = "") -> Iterator[Show]:
         nonlocal last_s
         if time.monotonic() - last_s >= EVERY_S:
             last_s = time.monotonic()
-            # What computing really takes is not foreseen where `compute_time` is measured.
+            # What computing really takes is not predicted where `compute_time` is measured.
             of = f" of {total:.0f}" if done <= total else ""
             print(f"testbed: {what}: {max(0.0, done):.0f}{of} {unit}".rstrip(), file=sys.stderr)
 

@@ -1,7 +1,7 @@
 """A short calibration of every link before a run: does it carry what it is told to?
 
 Each link carries one transfer a direction at the lowest, the middle and the highest rate that the
-foreseen rounds will set, through the very programs and connections of the run. Uplinks, and
+predicted rounds will set, through the very programs and connections of the run. Uplinks, and
 downlinks that are shared, carry theirs at once; downlinks that take turns in a round do so here,
 too. It takes about two seconds of real time, whatever the dilation.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.error_budget import integral_end_s
-from orchestrator.emulation.nodes import BS, Crew, uav
+from orchestrator.emulation.nodes import BS, Nodes, uav
 from orchestrator.prediction.plan import Array, transfer_bytes
 from orchestrator.prediction.rates import LinkRates
 from orchestrator.scenario.schema import Scenario
@@ -25,7 +25,7 @@ from testbed.transport import wire
 from workloads.nodes.probe import Probe
 
 LEVELS = ("lowest", "middle", "highest")
-"""Of a link's rates over the foreseen rounds."""
+"""Of a link's rates over the predicted rounds."""
 
 # In real seconds:
 LEAD_S = 0.1
@@ -51,14 +51,14 @@ class _Transfer:
 
 
 def calibrate(
-    crew: Crew, scenario: Scenario, foreseen: LinkRates, slot_s: float, shape: Shape
+    nodes: Nodes, scenario: Scenario, predicted: LinkRates, slot_s: float, shape: Shape
 ) -> pd.DataFrame:
     """Measure every link at the rates that it will have.
 
     Args:
-        crew: The nodes, connected.
+        nodes: The nodes, connected.
         scenario: What will be run.
-        foreseen: Rates of the rounds, in emulated bit/s; what counts as an outage is left out.
+        predicted: Rates of the rounds, in emulated bit/s; what counts as an outage is left out.
         slot_s: Length of the rounds' slots.
         shape: How links treat frames.
 
@@ -71,22 +71,24 @@ def calibrate(
     """
     dilation = scenario.dilation
     floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
-    up_bps, down_bps = (_levels(rates, floor_bps) for rates in (foreseen.uplink, foreseen.gradient))
+    up_bps, down_bps = (
+        _levels(rates, floor_bps) for rates in (predicted.uplink, predicted.gradient)
+    )
     in_turns = scenario.scheme.gradient_transmission == "sequential"
     level_s, transfers = _schedule(up_bps, down_bps, in_turns, shape, dilation)
 
-    injector, spare = crew.world.injector, ((0, 0), (0, SPARE_LEVELS))
+    injector, spare = nodes.world.injector, ((0, 0), (0, SPARE_LEVELS))
     tables = (np.pad(bps / dilation, spare, "edge") for bps in (up_bps, down_bps))
     injector.rates(0, *tables, warn_slots=0)
     clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), 0.0, dilation)
     injector.epoch(clock, level_s)
     probes = [astuple(transfer.probe) for transfer in transfers]
-    crew.send(BS, "probe", probes=probes, clock=asdict(clock))
+    nodes.send(BS, "probe", probes=probes, clock=asdict(clock))
     for client in range(1, scenario.uavs.count + 1):
         own = [probe for probe in probes if probe[0] == client]
-        crew.send(uav(client), "probe", probes=own, clock=asdict(clock))
+        nodes.send(uav(client), "probe", probes=own, clock=asdict(clock))
     lasts_s = len(LEVELS) * level_s * dilation
-    reports = crew.collect("probed", crew.names, TIMEOUT_S + lasts_s)
+    reports = nodes.collect("probed", nodes.names, TIMEOUT_S + lasts_s)
     injector.pause()
     injector.report()  # The first round's is to hold that round alone.
 

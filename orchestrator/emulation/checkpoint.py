@@ -49,7 +49,7 @@ class Checkpoint:
         return count
 
     def sessions(self, about: dict[str, Any]) -> list[dict[str, Any]]:
-        """When, with what code and after how many rounds the run was begun and gone on with.
+        """When, with what code and after how many rounds the run was begun and resumed.
 
         Args:
             about: The manifest of the session that begins; it is remembered from now on.

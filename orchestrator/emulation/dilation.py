@@ -5,7 +5,7 @@ cores take. From them follows when each computing step of a round would really b
 compute at the same time share the cores. A step that is done later than its model says is an
 overrun; the engine, with these durations put in, says what the overruns do to the round. The
 smallest factor that keeps this below `emulation.overrun_bound` is chosen. What the network itself
-asks of the cores is not foreseen; the run's validity tells.
+asks of the cores is not predicted; the run's validity tells.
 """
 
 import heapq
@@ -51,7 +51,7 @@ LADDER = tuple(
 MOST_CHANGE = 10.0
 """A factor at which a round would last so many times longer is not looked at."""
 MOST_TURNS = 50
-"""How often a round is foreseen anew with the overruns that its last version had."""
+"""How often a round is predicted anew with the overruns that its last version had."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Speeds:
 
 
 @dataclass(frozen=True)
-class Foreseen:
-    """What a dilation is foreseen to bring."""
+class DilationForecast:
+    """What a dilation is predicted to bring."""
 
     dilation: float
     change: float
@@ -96,12 +96,12 @@ class Foreseen:
 
 def settle(
     scenario: Scenario, source: ChannelSource, profile: SplitProfile
-) -> tuple[Scenario, Speeds | None, list[Foreseen]]:
+) -> tuple[Scenario, Speeds | None, list[DilationForecast]]:
     """The scenario with a number for its dilation.
 
     Returns:
         The scenario; this machine's speeds, None where nothing is computed in modelled time; and
-        what was foreseen for each factor that was tried, the chosen one last. Nothing is tried
+        what was predicted for each factor that was tried, the chosen one last. Nothing is tried
         where the scenario itself names a number.
 
     Raises:
@@ -114,7 +114,7 @@ def settle(
     rounds_s = rounds.end_s
     workload = scenario.workload
     if workload.compute == "none" or workload.compute_time == "measured":
-        speeds, tried = None, [Foreseen(1.0, 0.0, 0, rounds_s)]
+        speeds, tried = None, [DilationForecast(1.0, 0.0, 0, rounds_s)]
     else:
         speeds = measure(scenario, profile)
         plan = plan_round(scenario, profile, fixed_allocation(scenario), link_bytes)
@@ -125,8 +125,8 @@ def settle(
 
 def choose(
     scenario: Scenario, plan: RoundPlan, source: ChannelSource, speeds: Speeds, rounds_s: float
-) -> list[Foreseen]:
-    """What is foreseen for the factors of `LADDER`, up to the first one within the bound.
+) -> list[DilationForecast]:
+    """What is predicted for the factors of `LADDER`, up to the first one within the bound.
 
     Raises:
         RunError: Not even the largest is.
@@ -144,7 +144,9 @@ def choose(
         except TraceExhausted:
             continue
         ratio = times.latency_s / free.latency_s
-        tried.append(Foreseen(dilation, abs(ratio - 1), overruns, rounds_s * ratio * dilation))
+        tried.append(
+            DilationForecast(dilation, abs(ratio - 1), overruns, rounds_s * ratio * dilation)
+        )
         if tried[-1].change < scenario.emulation.overrun_bound:
             return tried
     raise RunError(
@@ -164,7 +166,7 @@ def with_overruns(
 ) -> tuple[RoundTimes, int]:
     """A round whose computing steps take as long as this machine needs; how many of them overran.
 
-    Overruns move later steps, which then meet others on the cores: the round is foreseen again and
+    Overruns move later steps, which then meet others on the cores: the round is predicted again and
     again until nothing moves any more.
 
     Args:
@@ -284,7 +286,7 @@ def measure(scenario: Scenario, profile: SplitProfile) -> Speeds:
     """Time this machine on the real work of a scenario's steps.
 
     Raises:
-        InputError: The model or its weights cannot be had.
+        InputError: The model or its weights are unavailable.
         RunError: The work failed.
     """
     learning = learning_settings(scenario)

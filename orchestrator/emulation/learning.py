@@ -29,7 +29,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
     Builds the backbone's file if it is not there yet.
 
     Raises:
-        InputError: The model or its weights cannot be had.
+        InputError: The model or its weights are unavailable.
     """
     workload = scenario.workload
     if workload.compute == "none":

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from orchestrator.emulation.nodes import BS, Crew, uav
+from orchestrator.emulation.nodes import BS, Nodes, uav
 from orchestrator.prediction.faults import RoundFaults
 from testbed.control.node import Message
 from testbed.core.clock import EmulatedClock
@@ -21,7 +21,7 @@ UNTOLD: Message = {
 """The report of a node that has told nothing."""
 
 
-class Casualties:
+class NodeFaults:
     """The dead and the lost of one round; without faults there are none.
 
     Links fall silent by the table of rates alone, and nodes leave by themselves
@@ -29,19 +29,19 @@ class Casualties:
     ended.
     """
 
-    def __init__(self, crew: Crew, index: int, start_s: float, faults: RoundFaults | None):
+    def __init__(self, nodes: Nodes, index: int, start_s: float, faults: RoundFaults | None):
         """Begin; whose process should have ended before the round ends now."""
-        self._crew = crew
+        self._nodes = nodes
         self._index = index
         self._faults = faults
         self._told: dict[str, Message] = {}
         if faults is None:
             return
-        crew.hears["steps"] = self._told.__setitem__
-        crew.hears["abandoned"] = self._abandoned
+        nodes.hears["steps"] = self._told.__setitem__
+        nodes.hears["abandoned"] = self._abandoned
         for client, stop_s in enumerate(faults.stop_s.tolist(), 1):
-            if stop_s <= start_s and uav(client) in crew.names:
-                crew.kill(uav(client))
+            if stop_s <= start_s and uav(client) in nodes.names:
+                nodes.kill(uav(client))
 
     def of_bs(self) -> dict[str, Any]:
         """What the base station is told besides."""
@@ -56,17 +56,17 @@ class Casualties:
         if self._faults is None:
             return
         for client, stop_s in enumerate(self._faults.stop_s.tolist(), 1):
-            if uav(client) in self._crew.names and math.isfinite(stop_s):
-                kill = partial(self._crew.kill, uav(client))
-                self._crew.at(clock.monotonic_ns(stop_s), kill)
+            if uav(client) in self._nodes.names and math.isfinite(stop_s):
+                kill = partial(self._nodes.kill, uav(client))
+                self._nodes.at(clock.monotonic_ns(stop_s), kill)
         if math.isfinite(self._faults.bs_crash_s):
-            self._crew.at(clock.monotonic_ns(self._faults.bs_crash_s), self._bs_crashes)
+            self._nodes.at(clock.monotonic_ns(self._faults.bs_crash_s), self._bs_crashes)
 
     def reports(self, reports: Mapping[str, Message]) -> dict[str, Message]:
         """The round has ended: the reports, and what stands in for those of the dead."""
-        self._crew.forget_alarms()
+        self._nodes.forget_alarms()
         dead = {
-            name: UNTOLD | self._told.get(name, {}) for name in self._crew.killed - reports.keys()
+            name: UNTOLD | self._told.get(name, {}) for name in self._nodes.killed - reports.keys()
         }
         return dead | dict(reports)
 
@@ -87,7 +87,7 @@ class Casualties:
 
     def _bs_crashes(self) -> None:
         assert self._faults is not None
-        self._crew.kill(BS)
+        self._nodes.kill(BS)
         self._faults.check(self._index, self._faults.bs_crash_s, [])
 
     def _abandoned(self, _: str, message: Message) -> None:

@@ -23,7 +23,7 @@ def uav(client: int) -> str:
     return f"uav{client}"
 
 
-class Crew:
+class Nodes:
     """All nodes of a world, connected over the control plane."""
 
     def __init__(self, world: World, stack: contextlib.ExitStack, timeout_s: float):

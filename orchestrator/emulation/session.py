@@ -29,12 +29,12 @@ from orchestrator.emulation.learning import (
     startup_limit_s,
 )
 from orchestrator.emulation.machine import Machine
-from orchestrator.emulation.node_faults import Casualties
-from orchestrator.emulation.nodes import BS, Crew, uav
+from orchestrator.emulation.node_faults import NodeFaults
+from orchestrator.emulation.nodes import BS, Nodes, uav
 from orchestrator.emulation.rate_table import RateTable
 from orchestrator.emulation.record import Emulation
 from orchestrator.prediction.engine import cut, round_of, round_of_spans
-from orchestrator.prediction.faults import Course, RoundFaults
+from orchestrator.prediction.faults import FaultSchedule, RoundFaults
 from orchestrator.prediction.plan import (
     Radio,
     RoundPlan,
@@ -49,10 +49,10 @@ from orchestrator.prediction.rates import link_rates, uplink_bps
 from orchestrator.prediction.rounds import (
     Decide,
     Situation,
-    foretell,
     known_at,
     longer,
     predict,
+    predict_round,
     simulate_on,
 )
 from orchestrator.reporting.live import Live
@@ -66,7 +66,7 @@ from testbed.network.fabric import link_addresses
 from testbed.network.injector import Report
 from testbed.network.shaping import Shape
 from testbed.runtimes import Module, NodeSpec, World
-from testbed.transport import Manner
+from testbed.transport import TransportSettings
 from testbed.transport.wire import TOKEN_BYTES
 from workloads.costs.profile import SplitProfile
 from workloads.learning.work import RoundSizes
@@ -122,20 +122,20 @@ def emulate(
         RunError: A node or link failed, or something took too long; nothing is left running.
     """
     # Refuses a trace that is too short before anything starts, and says how long rounds may take.
-    foreseen = predict(scenario, source, profile, sizing=link_bytes)
+    predicted = predict(scenario, source, profile, sizing=link_bytes)
     done = Emulation(scenario, source.trace(1))
     if checkpoint is not None:
         checkpoint.restore(done, source)
         if done.measured:
             yield done
-    course, *foretold = (Course(scenario) for _ in range(3))
-    course.resume(done.measured)
-    for own, rounds in zip(foretold, (done.predicted, done.predicted_wire), strict=True):
+    fault_schedule, *predictors = (FaultSchedule(scenario) for _ in range(3))
+    fault_schedule.resume(done.measured)
+    for own, rounds in zip(predictors, (done.predicted, done.predicted_wire), strict=True):
         own.resume(rounds)
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
     with _start(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
-        stage = _Stage(Crew(world, stack, startup_limit_s(scenario)), scenario, foreseen, live)
+        stage = _Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, predicted, live)
         if capture is not None:
             stage.capture(folder / "pcap", headers_only=capture == "headers")
         stage.set_up(learning)
@@ -143,10 +143,10 @@ def emulate(
         if scenario.emulation.calibrate:
             progress("calibrating links", 0, 1)
             plan = plan_round(scenario, profile, fixed_allocation(scenario))
-            slots = math.ceil(foreseen.end_s / source.slot_s)
+            slots = math.ceil(predicted.end_s / source.slot_s)
             rates = link_rates(plan, radio, longer(source, slots).gain[:, :slots])
             done.calibration = calibrate(
-                stage.crew, scenario, rates, source.slot_s, shape_of(scenario)
+                stage.nodes, scenario, rates, source.slot_s, shape_of(scenario)
             )
         done.accounts.append(stage.account(SET_UP, None)[0])
         if done.state:
@@ -163,18 +163,18 @@ def emulate(
                 now = Situation(index, start_s, done.measured, done.allocations, known)
                 allocation = decide(now)
             done.decision_s.append(time.perf_counter() - began)
-            faults = course.round(index, start_s)
+            faults = fault_schedule.round(index, start_s)
             done.allocations.append(allocation)
             plans = [
                 plan_round(scenario, profile, allocation, sizing)
                 for sizing in (payload_bytes, link_bytes)
             ]
             for rounds, plan, own in zip(
-                (done.predicted, done.predicted_wire), plans, foretold, strict=True
+                (done.predicted, done.predicted_wire), plans, predictors, strict=True
             ):
                 after_s = rounds[-1].end_s if rounds else 0.0
                 try:
-                    times, done.channel = foretell(
+                    times, done.channel = predict_round(
                         index, plan, radio, source, done.channel, after_s, own
                     )
                 except RunEnds:  # It has come further than was predicted: predict it from there.
@@ -190,7 +190,7 @@ def emulate(
                 done,
                 progress,
             )
-            course.played(done.measured[-1])
+            fault_schedule.played(done.measured[-1])
             if learning is not None:
                 done.state = stage.state()
             if evaluates_after(scenario, index + 1):
@@ -227,10 +227,12 @@ def shape_of(scenario: Scenario) -> Shape:
     )
 
 
-def manners_of(scenario: Scenario, timeout_s: float, meeting_s: float) -> list[Manner]:
+def transport_settings_of(
+    scenario: Scenario, timeout_s: float, meeting_s: float
+) -> list[TransportSettings]:
     """How each node talks, the base station first; secrets are made anew."""
     choices = scenario.emulation
-    manner = Manner(
+    settings = TransportSettings(
         token=secrets.token_hex(TOKEN_BYTES),
         timeout_s=timeout_s,
         meeting_s=meeting_s,
@@ -239,10 +241,10 @@ def manners_of(scenario: Scenario, timeout_s: float, meeting_s: float) -> list[M
         nagle=choices.nagle,
     )
     if choices.transport != "tls":
-        return [manner] * (scenario.uavs.count + 1)
+        return [settings] * (scenario.uavs.count + 1)
     from testbed.transport.certificates import identities
 
-    return [replace(manner, identity=identity) for identity in identities(scenario.uavs.count)]
+    return [replace(settings, identity=identity) for identity in identities(scenario.uavs.count)]
 
 
 def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) -> World:
@@ -279,17 +281,17 @@ def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) ->
 class _Stage:
     """A scenario's rounds, played on the nodes of a world."""
 
-    def __init__(self, crew: Crew, scenario: Scenario, foreseen: Timeline, live: Live | None):
-        self.crew = crew
+    def __init__(self, nodes: Nodes, scenario: Scenario, predicted: Timeline, live: Live | None):
+        self.nodes = nodes
         self.live = live
         if live is not None:
-            crew.hears["progress"] = lambda _, message: live.heard(message)
+            nodes.hears["progress"] = lambda _, message: live.heard(message)
         self.ports = itertools.count(PORT)
         self.linked: set[int] = set()
         """Clients that the base station is connected to."""
-        self.injector = crew.world.injector
+        self.injector = nodes.world.injector
         self.scenario = scenario
-        self.limit_s = 60 + 3 * foreseen.longest_s * scenario.dilation
+        self.limit_s = 60 + 3 * predicted.longest_s * scenario.dilation
         self.limit_s += computing_limit_s(scenario)
         """Real seconds that a round may take before the run is given up."""
         self.startup_s = startup_limit_s(scenario)
@@ -313,8 +315,8 @@ class _Stage:
             before: The counters when it began; None: when the links were made.
         """
         time.sleep(REST_S)
-        self.crew.send_all("count")
-        counts = self.crew.collect("counts", self.crew.names, ANSWER_TIMEOUT_S)
+        self.nodes.send_all("count")
+        counts = self.nodes.collect("counts", self.nodes.names, ANSWER_TIMEOUT_S)
         sent = [
             ("down" if name == BS else "up", client, fields)
             for name, message in counts.items()
@@ -327,25 +329,27 @@ class _Stage:
     def set_up(self, learning: dict[str, Any] | None) -> None:
         """Tell every node who it is, and wait until all are connected over the links."""
         clients = self.scenario.uavs.count
-        manners = manners_of(self.scenario, max(self.limit_s, self.ready_s), self.startup_s)
+        settings = transport_settings_of(
+            self.scenario, max(self.limit_s, self.ready_s), self.startup_s
+        )
         common: dict[str, Any] = {"credit_s": shape_of(self.scenario).credit_s}
-        self.crew.send(
+        self.nodes.send(
             BS,
             "setup",
             role=BS,
             paradigm=asdict(self.scenario.scheme),
             learning=learning and learning | place(self.scenario.base_station),
-            manner=asdict(manners[0]),
+            settings=asdict(settings[0]),
             **common,
         )
         for client in range(1, clients + 1):
-            self.crew.send(
+            self.nodes.send(
                 uav(client),
                 "setup",
                 role="uav",
                 client=client,
                 learning=learning and learning | place(self.scenario.uavs),
-                manner=asdict(manners[client]),
+                settings=asdict(settings[client]),
                 **common,
             )
         self._connect(range(1, clients + 1))
@@ -358,11 +362,11 @@ class _Stage:
         self.injector.rates(0, uplink, uplink)
         self.injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1e6)
         port = next(self.ports)
-        self.crew.send(BS, "accept", clients=list(clients), address="0.0.0.0", port=port)
-        self.crew.collect("listening", [BS], self.startup_s)
+        self.nodes.send(BS, "accept", clients=list(clients), address="0.0.0.0", port=port)
+        self.nodes.collect("listening", [BS], self.startup_s)
         for client in clients:
-            self.crew.send(uav(client), "connect", server=[link_addresses(client)[0], port])
-        self.crew.collect("connected", [BS, *map(uav, clients)], self.startup_s)
+            self.nodes.send(uav(client), "connect", server=[link_addresses(client)[0], port])
+        self.nodes.collect("connected", [BS, *map(uav, clients)], self.startup_s)
         self.injector.pause()
         self.linked |= set(clients)
 
@@ -377,7 +381,7 @@ class _Stage:
         """One round: orders, links, reports; what was measured is added to `done`."""
         scenario, plan, injector = self.scenario, round_.link_plan, self.injector
         faults = round_.faults
-        casualties = Casualties(self.crew, round_.index, round_.start_s, faults)
+        node_faults = NodeFaults(self.nodes, round_.index, round_.start_s, faults)
         expected, done.channel = simulate_on(
             plan, round_.radio, source, done.channel, round_.start_s, faults
         )
@@ -387,7 +391,7 @@ class _Stage:
         table.grow(math.ceil(expected.end_s / slot_s) + SPARE_SLOTS)
         self._rejoin(round_.clients, done)
         nodes = self._alive([BS, *map(uav, round_.clients)])
-        self._order(round_, sizes, table, casualties)
+        self._order(round_, sizes, table, node_faults)
         table.give(injector, dilation)
         injector.phase(0)
         links = injector.report()
@@ -395,8 +399,8 @@ class _Stage:
         clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), round_.start_s, dilation)
         injector.epoch(clock, slot_s)
         for name in nodes:
-            self.crew.send(name, "begin", **asdict(clock))
-        casualties.follow(clock)
+            self.nodes.send(name, "begin", **asdict(clock))
+        node_faults.follow(clock)
         if self.live is not None:
             self.live.begin(
                 round_of(round_.index, plan, expected),
@@ -416,10 +420,10 @@ class _Stage:
                     table.grow(table.end + SPARE_SLOTS)
                     table.give(injector, dilation)
 
-        self.crew.collect("started", [BS], self.limit_s, watch)
+        self.nodes.collect("started", [BS], self.limit_s, watch)
         injector.phase(1)
-        reports = self.crew.collect("report", self._alive(nodes), self.limit_s, watch)
-        reports = casualties.reports(reports)
+        reports = self.nodes.collect("report", self._alive(nodes), self.limit_s, watch)
+        reports = node_faults.reports(reports)
         injector.pause()
         nodes_s = sum(report["cpu_s"] for report in reports.values())
         done.machine.append(Machine.now().since(before, nodes_s))
@@ -427,22 +431,22 @@ class _Stage:
         done.accounts.append(accounts)
         if self.capturing and round_.index + 1 == scenario.rounds:
             done.captured = injector.end_capture()
-        self._take(round_, reports, casualties.lost(reports), after, clock, table, done)
+        self._take(round_, reports, node_faults.lost(reports), after, clock, table, done)
         if self.live is not None:
             self.live.finished(done.measured[-1])
 
     def _alive(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if name not in self.crew.killed]
+        return [name for name in names if name not in self.nodes.killed]
 
     def _rejoin(self, clients: Sequence[int], done: Emulation) -> None:
         """Connect those anew that were lost before and take part again."""
-        back = [k for k in clients if k not in self.linked and uav(k) not in self.crew.killed]
+        back = [k for k in clients if k not in self.linked and uav(k) not in self.nodes.killed]
         if back:
             self._connect(back)
             done.accounts.append(self.account(SET_UP, done.links[-1])[0])
 
     def _order(
-        self, round_: _Round, sizes: RoundSizes, table: RateTable, casualties: Casualties
+        self, round_: _Round, sizes: RoundSizes, table: RateTable, node_faults: NodeFaults
     ) -> None:
         plan, paradigm = round_.link_plan, self.scenario.scheme
         common: dict[str, Any] = {
@@ -462,28 +466,28 @@ class _Stage:
                 "slot_s": table.slot_s,
                 "seconds": seconds.clip(max=1e9).tolist(),
             }
-        self.crew.send(
+        self.nodes.send(
             BS,
             "round",
             clients=round_.clients,
             s_s=plan.s_s[:, 0].tolist(),
             gradient_s=estimate,
             live=self.live is not None,
-            **casualties.of_bs(),
+            **node_faults.of_bs(),
             **common,
         )
-        alive = [k for k in round_.clients if uav(k) not in self.crew.killed]
+        alive = [k for k in round_.clients if uav(k) not in self.nodes.killed]
         for client in alive:
-            self.crew.send(
+            self.nodes.send(
                 uav(client),
                 "round",
                 cf_s=float(plan.cf_s[client - 1, 0]),
                 cb_s=float(plan.cb_s[client - 1, 0]),
                 backward_ratio=plan.backward_ratio,
-                **casualties.of_uav(client),
+                **node_faults.of_uav(client),
                 **common,
             )
-        self.crew.collect("ready", [BS, *map(uav, alive)], self.ready_s)
+        self.nodes.collect("ready", [BS, *map(uav, alive)], self.ready_s)
 
     def _take(
         self,
@@ -553,23 +557,23 @@ class _Stage:
 
     def state(self) -> bytes:
         """The global state, from the base station, as a safetensors file."""
-        self.crew.send(BS, "save")
-        saved = self.crew.collect("saved", [BS], ANSWER_TIMEOUT_S)
+        self.nodes.send(BS, "save")
+        saved = self.nodes.collect("saved", [BS], ANSWER_TIMEOUT_S)
         return bytes(saved[BS]["blob"])
 
     def evaluate(self) -> Message:
         """Loss, accuracy and samples of the global state on held-out data."""
-        self.crew.send(BS, "evaluate")
-        return self.crew.collect("evaluated", [BS], self.limit_s)[BS]
+        self.nodes.send(BS, "evaluate")
+        return self.nodes.collect("evaluated", [BS], self.limit_s)[BS]
 
     def restore(self, state: bytes) -> None:
         """Let the base station go on from a global state."""
-        self.crew.send(BS, "restore", blob=state)
-        self.crew.collect("restored", [BS], ANSWER_TIMEOUT_S)
+        self.nodes.send(BS, "restore", blob=state)
+        self.nodes.collect("restored", [BS], ANSWER_TIMEOUT_S)
 
     def stop(self) -> None:
         """Let every node end by itself."""
-        self.crew.send_all("stop")
+        self.nodes.send_all("stop")
 
 
 def _measured(round_: _Round, reports: dict[str, Message], lost: Sequence[Loss]) -> Round:

@@ -86,7 +86,7 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
 
 
 def _in_all(counts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
-    """Totals of links' counters [rounds, ways], which begin anew where a run was gone on with."""
+    """Totals of links' counters [rounds, ways], which begin anew where a run was resumed."""
     table = np.array(counts)
     begun_anew = (np.diff(table, axis=0) < 0).any(axis=1)
     total: npt.NDArray[np.int64] = table[-1] + table[:-1][begun_anew].sum(axis=0)

@@ -355,7 +355,7 @@ def train(
 
     Args:
         scenario: Where and what.
-        out: A folder; one that holds a training of the same agent is gone on with.
+        out: A folder; one that holds a training of the same agent is resumed.
         variant: One of `VARIANTS`.
         rounds: How many rounds, in all; rounded up to whole batches.
         seed: Of weights and actions; left out: the scenario's.

@@ -53,7 +53,7 @@ AIM_NOISE = 0.02
 
 @dataclass(frozen=True)
 class Outlook:
-    """The round to come as far as it can be foreseen; it starts at t = 0."""
+    """The round to come as far as it can be predicted; it starts at t = 0."""
 
     costs: SplitCosts
     radio: Radio

@@ -141,7 +141,7 @@ def simulate(
     start_s: float = 0.0,
     *,
     slot_edges_s: Array | None = None,
-    turns: npt.NDArray[np.int64] = BY_RULES,
+    service_order: npt.NDArray[np.int64] = BY_RULES,
     faults: RoundFaults | None = None,
 ) -> RoundTimes:
     """Predict one round.
@@ -154,8 +154,8 @@ def simulate(
         start_s: When the round starts.
         slot_edges_s: Shape [S + 1], increasing: the moments at which the rates really changed, in
             place of the multiples of `slot_s`.
-        turns: Shape [2, K, I], see `turns_of`: the order in which sequential stations serve, in
-            place of the paradigm's rules.
+        service_order: Shape [2, K, I], see `service_order_of`: in which order sequential stations
+            serve, in place of the paradigm's rules.
         faults: What goes wrong; lost clients are dropped, whatever the scenario says about them.
 
     Raises:
@@ -177,7 +177,7 @@ def simulate(
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
     wrong = None if faults is None else _for_kernel(faults)
-    latency = play_round(rules, work, links, air, wrong, float(start_s), turns, begin, end)
+    latency = play_round(rules, work, links, air, wrong, float(start_s), service_order, begin, end)
     if latency == EXHAUSTED:
         raise TraceExhausted(air.gain.shape[1])
     spans, lost = _spans(plan, begin, end), []
@@ -201,7 +201,9 @@ def simulate(
     )
 
 
-def turns_of(spans: npt.NDArray[np.void], clients: int, iterations: int) -> npt.NDArray[np.int64]:
+def service_order_of(
+    spans: npt.NDArray[np.void], clients: int, iterations: int
+) -> npt.NDArray[np.int64]:
     """Places in the order in which computing and downlink served, shape [2, K, I], from 0.
 
     Args:
@@ -209,12 +211,14 @@ def turns_of(spans: npt.NDArray[np.void], clients: int, iterations: int) -> npt.
         clients: K.
         iterations: I.
     """
-    turns = np.empty((2, clients, iterations), np.int64)
+    service_order = np.empty((2, clients, iterations), np.int64)
     for station, step in enumerate((S, SG)):
         served = np.sort(spans[spans["step"] == step], order=["start_s", "end_s", "client"])
-        turns[station, served["client"] - 1, served["iteration"] - 1] = np.arange(len(served))
-    turns.flags.writeable = False  # as `_read_only`
-    return turns
+        service_order[station, served["client"] - 1, served["iteration"] - 1] = np.arange(
+            len(served)
+        )
+    service_order.flags.writeable = False  # as `_read_only`
+    return service_order
 
 
 def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: Radio) -> Array:

@@ -189,7 +189,7 @@ def _drawn(scenario: Scenario) -> Iterator[Fault]:
         yield Fault(kind, (node,), None, start_s, end_s, factor, "faults.random")
 
 
-class Course:
+class FaultSchedule:
     """How the faults of a scenario go in one timeline, round by round."""
 
     def __init__(self, scenario: Scenario):

@@ -45,7 +45,7 @@ HALF_NS = 0.5e-9
 NEVER_NS = 1 << 62
 EXHAUSTED = math.inf
 BY_RULES = np.empty((0, 0, 0), np.int64)
-"""No turns given: the paradigm's rules decide who is served next."""
+"""No service_order given: the paradigm's rules decide who is served next."""
 BY_RULES.flags.writeable = False
 
 
@@ -306,7 +306,7 @@ def play_round(
     air: Air,
     faults: Faults | None,
     start_s: float,
-    turns: Ints,
+    service_order: Ints,
     begin: Array,
     end: Array,
 ) -> float:
@@ -462,8 +462,8 @@ def play_round(
                 i, rank = iteration[k], 0
                 came_s = arrived_s[station, k]
                 ready_s[station, k] = opened_s if rules.gated[station] else came_s
-                if turns.size:
-                    rank = turns[station, k, i]
+                if service_order.size:
+                    rank = service_order[station, k, i]
                 elif rules.by_lag and not rules.parallel[station]:
                     slot[k] = _slot_at(air, came_s, slot[k])
                     rank = -_ns(_lag(work, links, air, faults, station, k, i, slot[k], begin, end))
@@ -474,7 +474,7 @@ def play_round(
             if heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
                 break  # computing took no time: there is more to this moment
             while heaps[station, 0, 0] > 0 and not busy[station]:
-                if turns.size and not rules.parallel[station]:
+                if service_order.size and not rules.parallel[station]:
                     if heaps[station, 1, 0] != served[station]:
                         break
                     served[station] += 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
 from orchestrator.prediction.engine import RoundTimes, round_of, simulate
-from orchestrator.prediction.faults import Course, RoundFaults
+from orchestrator.prediction.faults import FaultSchedule, RoundFaults
 from orchestrator.prediction.plan import (
     Allocation,
     Radio,
@@ -82,20 +82,22 @@ def predict(
     done: list[Round] = []
     allocations: list[Allocation] = []
     start_s = 0.0
-    course = Course(scenario)
+    fault_schedule = FaultSchedule(scenario)
     for index in range(count):
         try:
             if decide is not None:
                 known, channel = known_at(start_s, source, channel)
                 allocation = decide(Situation(index, start_s, done, allocations, known))
                 plan = plan_round(scenario, profile, allocation, sizing)
-            times, channel = foretell(index, plan, radio, source, channel, start_s, course)
+            times, channel = predict_round(
+                index, plan, radio, source, channel, start_s, fault_schedule
+            )
         except TraceExhausted as end:
             raise InputError(_too_short(end, source.slot_s, index, count, start_s)) from None
         except RunEnds as ended:
             return Timeline(done, ended)
         done.append(round_of(index, plan, times))
-        course.played(done[-1])
+        fault_schedule.played(done[-1])
         allocations.append(allocation)
         start_s = times.end_s
         if progress is not None:
@@ -103,21 +105,21 @@ def predict(
     return Timeline(done)
 
 
-def foretell(
+def predict_round(
     index: int,
     plan: RoundPlan,
     radio: Radio,
     source: ChannelSource,
     channel: ChannelTrace,
     start_s: float,
-    course: Course,
+    fault_schedule: FaultSchedule,
 ) -> tuple[RoundTimes, ChannelTrace]:
     """The next round of a timeline with its faults; see `simulate_on`.
 
     Raises:
         RunEnds: A fault ends the run before the round is over.
     """
-    faults = course.round(index, start_s)
+    faults = fault_schedule.round(index, start_s)
     times, channel = simulate_on(plan, radio, source, channel, start_s, faults)
     if faults is not None:
         faults.check(index, times.end_s, times.lost)

@@ -295,9 +295,9 @@ def headline(run: Run) -> Headline:
         both = table.dropna(subset=["measured_latency_s", f"{kind}_latency_s"])
         if both.empty:
             return None, None
-        measured, foreseen = both["measured_latency_s"], both[f"{kind}_latency_s"]
-        errors = (measured / foreseen - 1).to_numpy(float)
-        return float(measured.sum() / foreseen.sum() - 1), float(errors[np.abs(errors).argmax()])
+        measured, predicted = both["measured_latency_s"], both[f"{kind}_latency_s"]
+        errors = (measured / predicted - 1).to_numpy(float)
+        return float(measured.sum() / predicted.sum() - 1), float(errors[np.abs(errors).argmax()])
 
     done = table.dropna(subset=["measured_latency_s"])
     shown = done if len(done) else table

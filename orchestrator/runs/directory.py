@@ -2,7 +2,7 @@
 
 A run with `--out DIR` fills `.DIR.part` beside it and renames it in the end. While it lives it
 holds a lock on the file `lock` in there; the kernel lets go of it whatever ends the process. So a
-part that is not locked is what a killed run left: `--resume` goes on with it.
+part that is not locked is what a killed run left: `--resume` resumes it.
 """
 
 import contextlib
@@ -59,14 +59,14 @@ def run_folder(
         out: The run directory; None: nothing is kept.
         scenario: What is run.
         overwrite: Whether `out` may hold an earlier run, which the new one replaces in the end.
-        resume: Whether to go on with what a killed or failed run of the scenario has left.
+        resume: Whether to resume what a killed or failed run of the scenario has left.
 
     Raises:
-        InputError: `out` is taken, or the run to go on with is complete or of another scenario.
+        InputError: `out` is taken, or the run to resume is complete or of another scenario.
     """
     if out is None:
         if resume:
-            raise InputError("--resume: needs --out, the directory to go on with")
+            raise InputError("--resume: needs --out, the directory to resume")
         with tempfile.TemporaryDirectory(prefix="testbed-run-") as temporary:
             yield Path(temporary)
         return
@@ -88,7 +88,7 @@ def run_folder(
 
 
 def _find(out: Path, part: Path, scenario: Scenario) -> None:
-    """See that there is something to go on with, or nothing yet; put a failed run aside again."""
+    """See that there is something to resume, or nothing yet; put a failed run aside again."""
     if out.exists():
         if _json(out / MANIFEST).get("status") != "failed":
             raise InputError(f"--resume: {out} holds no run that failed or was killed")
@@ -103,7 +103,7 @@ def _find(out: Path, part: Path, scenario: Scenario) -> None:
 
 
 def _check_same(folder: Path, scenario: Scenario) -> None:
-    """Refuse to go on with another scenario.
+    """Refuse to resume another scenario.
 
     Raises:
         InputError: Names a key that differs.
@@ -167,7 +167,7 @@ def _clear(out: Path, part: Path, overwrite: bool) -> None:
     if (rounds := Checkpoint(part).rounds) and not overwrite:
         raise InputError(
             f"--out: a run of {out} was killed after {rounds} rounds; "
-            "--resume goes on with it, --overwrite drops it"
+            "--resume resumes it, --overwrite drops it"
         )
     for path in part.iterdir():
         if path.name != LOCK:
@@ -175,7 +175,7 @@ def _clear(out: Path, part: Path, overwrite: bool) -> None:
 
 
 def _settle(out: Path, part: Path) -> None:
-    """Rename the part if it holds a run; else remove it, unless there are rounds to go on with.
+    """Rename the part if it holds a run; else remove it, unless there are rounds to resume.
 
     A run that failed has a report, too.
     """

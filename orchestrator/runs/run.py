@@ -64,13 +64,13 @@ def run(
     if scenario.emulation.dilation == "auto":
         progress("choosing the dilation", 0, 1)
     scenario, speeds, tried = settle(scenario, source, profile)
-    for foreseen in tried:
-        print(f"testbed: {foreseen}", file=sys.stderr)
+    for forecast in tried:
+        print(f"testbed: {forecast}", file=sys.stderr)
     about = manifest(scenario, _data(scenario))
     if tried:
         about["dilation_foreseen"] = {
             "speeds": speeds and asdict(speeds),
-            "tried": [asdict(foreseen) for foreseen in tried],
+            "tried": [asdict(forecast) for forecast in tried],
         }
     checkpoint = Checkpoint(folder) if keep else None
     if checkpoint is not None:

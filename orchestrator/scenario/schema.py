@@ -388,9 +388,9 @@ class Emulation(Section):
     """`namespace`: processes, no root needed; `docker`: containers, needs root."""
     dilation: Literal["auto"] | Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """Real seconds for an emulated one; slows links and modelled computing alike. `auto`: the
-    smallest factor at which this machine's real computing is foreseen to keep up."""
+    smallest factor at which this machine's real computing is predicted to keep up."""
     overrun_bound: Annotated[float, Field(gt=0, le=1)] = 0.01
-    """With `auto`: what overruns may be foreseen to change of a round's latency."""
+    """With `auto`: what overruns may be predicted to change of a round's latency."""
     congestion_control: str = Field(default="cubic", pattern=r"^[a-z0-9_]+$")
     """Of every TCP connection; `testbed doctor` lists what the kernel has."""
     mtu: Annotated[int, Field(ge=576, le=9000)] = 1500

@@ -234,15 +234,15 @@ def waterfall_figure(outcome: Outcome) -> Figure:
     figure = Figure(figsize=(7, 4.8), layout="constrained")
     whole, above = figure.subplots(2, 1, height_ratios=(1, 3))
     begins = np.concatenate([[0.0], np.cumsum(list(outcome.parts_s.values()))])
-    foreseen_s = begins[2]
+    predicted_s = begins[2]
     colours = [_GREY, _ORANGE, *[_BLUE] * 6, *[_RED] * 4]
     for begin, (part, lasts_s), colour in zip(
         begins[:-1], outcome.parts_s.items(), colours, strict=True
     ):
         whole.barh(0, lasts_s, left=begin, color=colour)
         if part not in PARTS[:2]:
-            above.barh(part, 1e3 * lasts_s, left=1e3 * (begin - foreseen_s), color=colour)
-            end_ms = 1e3 * (max(begin, begin + lasts_s) - foreseen_s)
+            above.barh(part, 1e3 * lasts_s, left=1e3 * (begin - predicted_s), color=colour)
+            end_ms = 1e3 * (max(begin, begin + lasts_s) - predicted_s)
             above.annotate(
                 f"{1e3 * lasts_s:+.2f} ms",
                 (end_ms, part),

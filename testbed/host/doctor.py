@@ -41,7 +41,7 @@ class Finding:
     needed_for: str
     """What does not work, or less well, without it."""
     remedy: str = ""
-    """How to get it; empty where it is there, or cannot be had."""
+    """How to get it; empty where it is there, or unavailable."""
 
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object."""

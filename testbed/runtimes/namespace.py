@@ -1,15 +1,15 @@
 """Nodes as processes in namespaces of their own; needs neither root nor Docker.
 
-Theory of operation. `start` runs this module as a program, the *keeper*. It leaves the shared
+Theory of operation. `start` runs this module as a program, the *supervisor*. It leaves the shared
 user, PID, mount and network namespaces and forks the *world*, which is PID 1 of the new PID
 namespace: when it dies, by whatever cause, the kernel kills every process of that namespace, and
-with the last process of a network namespace go its links. The world dies with the keeper, and the
-keeper with the orchestrator. Nothing has a name on the host, so nothing can be left there.
+with the last process of a network namespace go its links. The world dies with the supervisor, and
+the supervisor with the orchestrator. Nothing has a name on the host, so nothing can be left there.
 
 The world makes a network namespace for each node and forks the fabric process, which wires them.
-Nodes that import the same modules are born in one *nursery*: a process that imports them, forks the
-nodes, and ends, which leaves its children to the world. A node enters its namespace, gives up all
-capabilities and all writing of files, and runs its module, or executes its command. What was
+Nodes that import the same modules are forked by one *fork server*: a process that imports them,
+forks the nodes, and ends, which leaves its children to the world. A node enters its namespace,
+gives up all capabilities and all writing of files, and runs its module, or executes its command. What was
 imported is thus loaded once and lies in memory once.
 """
 
@@ -65,7 +65,7 @@ def start(
     injector_ours, injector_theirs = socket.socketpair()
     with news_theirs, injector_theirs:
         ends = [news_theirs.fileno(), injector_theirs.fileno()]
-        keeper = subprocess.Popen(
+        supervisor = subprocess.Popen(
             [sys.executable, "-m", __name__, *map(str, ends)],
             pass_fds=ends,
             stdin=subprocess.DEVNULL,
@@ -76,7 +76,7 @@ def start(
         )
     news, injector = ControlSocket(news_ours), Injector(injector_ours)
     with ExitStack() as cleanup:
-        cleanup.callback(_end, keeper)
+        cleanup.callback(_end, supervisor)
         cleanup.callback(injector_ours.close)
         cleanup.callback(news.close)  # Happens first: the sign for the world to end.
         specs = [
@@ -116,20 +116,20 @@ def start(
         )
 
 
-def _end(keeper: subprocess.Popen[bytes]) -> None:
-    """Wait for the keeper: it ends with the world, and the world when its socket closes."""
+def _end(supervisor: subprocess.Popen[bytes]) -> None:
+    """Wait for the supervisor: it ends with the world, and the world when its socket closes."""
     try:
-        keeper.wait(END_TIMEOUT_S)
+        supervisor.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        keeper.kill()
-        keeper.wait()
+        supervisor.kill()
+        supervisor.wait()
 
 
-# What follows runs in the keeper and in the world.
+# What follows runs in the supervisor and in the world.
 
 
 def _keep(control_fd: int, injector_fd: int) -> int:
-    """The keeper: make the world, and live as long as it and the orchestrator both do."""
+    """The supervisor: make the world, and live as long as it and the orchestrator both do."""
     orchestrator = os.pidfd_open(os.getppid())
     for descriptor in (control_fd, injector_fd):
         os.set_inheritable(descriptor, False)
@@ -195,13 +195,13 @@ def _run_and_exit(body: Callable[[], object]) -> NoReturn:
 
 
 class _World:
-    """PID 1: makes namespaces, fabric and nurseries, then tells who ends."""
+    """PID 1: makes namespaces, fabric and fork servers, then tells who ends."""
 
     def __init__(self, control: ControlSocket, injector_control: socket.socket) -> None:
         self._control = control
         self._injector_control = injector_control
         self._names: dict[int, str] = {}
-        self._nurseries: dict[int, str] = {}
+        self._fork_servers: dict[int, str] = {}
         """Each by its first node, who answers for it."""
         self._births, self._birth = os.pipe2(os.O_CLOEXEC)
         """Nurseries write a line a node, its PID and name."""
@@ -267,8 +267,8 @@ class _World:
             )
             groups.setdefault(json.dumps([born.preload, born.env]), []).append(born)
         for group in groups.values():
-            nursery = self._fork(lambda g=group: self._be_nursery(g))  # type: ignore[misc]
-            self._nurseries[nursery] = group[0].name
+            fork_server = self._fork(lambda g=group: self._be_fork_server(g))  # type: ignore[misc]
+            self._fork_servers[fork_server] = group[0].name
         for namespace in namespaces:
             os.close(namespace)
 
@@ -290,7 +290,7 @@ class _World:
         linux.name_process("testbed", "fabric")
         serve(self._injector_control, namespaces[0], namespaces[1:], shape)
 
-    def _be_nursery(self, nodes: "Sequence[_Node]") -> None:
+    def _be_fork_server(self, nodes: "Sequence[_Node]") -> None:
         """Import what the nodes need, and fork them; they are the world's when this ends."""
         _keep_open({self._birth, *(node.namespace for node in nodes)})
         nodes[0].open_log()
@@ -320,9 +320,9 @@ class _World:
                 self._note_births()
                 # Orphans of nodes are ours, too, and none of the orchestrator's business.
                 name = self._names.pop(pid, None)
-                nursery = self._nurseries.pop(pid, None)
-                if name or (nursery and code):
-                    self._control.send({"exit": {"name": name or nursery, "status": code}})
+                fork_server = self._fork_servers.pop(pid, None)
+                if name or (fork_server and code):
+                    self._control.send({"exit": {"name": name or fork_server, "status": code}})
 
     def _note_births(self) -> None:
         with contextlib.suppress(BlockingIOError):

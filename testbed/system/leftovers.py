@@ -4,7 +4,7 @@ The mark of a run is that of the process that makes it, and names boot, PID name
 starting time: no other process, past or to come, has the same. It stands in the environment of
 the run's helping processes, as a label on its containers, and as the name of a note in the user's
 cache that lists its temporary files. What bears the mark of a process that lives, or of one that
-cannot be seen from here, is let alone; so is whatever bears none.
+cannot be seen from here, is left untouched; so is whatever bears none.
 """
 
 import contextlib

@@ -40,7 +40,7 @@ def name_of(client: int) -> str:
 
 
 @dataclass(frozen=True)
-class Manner:
+class TransportSettings:
     """How the nodes of a run talk to each other."""
 
     token: str
@@ -57,7 +57,7 @@ class Manner:
     """Of the node that is told; only under TLS."""
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Manner":
+    def from_json(cls, value: dict[str, Any]) -> "TransportSettings":
         """Read what `dataclasses.asdict` wrote."""
         identity = value["identity"] and Identity(**value["identity"])
         return cls(**value | {"identity": identity})
@@ -105,7 +105,7 @@ class Link(Protocol):
 
 
 def accept(
-    manner: Manner,
+    settings: TransportSettings,
     address: tuple[str, int],
     clients: Collection[int],
     listening: Callable[[], object],
@@ -113,7 +113,7 @@ def accept(
     """Be the base station: wait until these UAVs have presented themselves with the run's token.
 
     Args:
-        manner: How to talk.
+        settings: How to talk.
         address: Where to listen.
         clients: The UAVs to wait for; they count from 1.
         listening: Called when UAVs may connect.
@@ -123,26 +123,26 @@ def accept(
     Raises:
         ConnectionLost: Someone did not come in time.
     """
-    if manner.transport == "grpc":
+    if settings.transport == "grpc":
         from testbed.transport.rpc import accept
     else:
         from testbed.transport.streams import accept
-    links = accept(manner, address, clients, listening)
+    links = accept(settings, address, clients, listening)
     return {client: _Named(link, f"uav{client}") for client, link in links.items()}
 
 
-def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
+def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
     """Be the UAV of that number: present oneself to the base station.
 
     Raises:
         ConnectionLost: The base station does not answer.
     """
-    if manner.transport == "grpc":
+    if settings.transport == "grpc":
         from testbed.transport.rpc import connect
     else:
         from testbed.transport.streams import connect
     with _naming(BASE_STATION, "HELLO"):
-        return _Named(connect(manner, client, server), BASE_STATION)
+        return _Named(connect(settings, client, server), BASE_STATION)
 
 
 class _Named:

@@ -22,7 +22,7 @@ from typing import Any
 
 import grpc
 
-from testbed.transport import Link, Manner, wire
+from testbed.transport import Link, TransportSettings, wire
 from testbed.transport.accounts import Counts, TcpCount
 from testbed.transport.callers import Callers, Meeting
 from testbed.transport.wire import Buffer, ConnectionLost, Header, Kind, WireError
@@ -137,13 +137,13 @@ class _Threads(futures.Executor):
 
 
 def accept(
-    manner: Manner,
+    settings: TransportSettings,
     address: tuple[str, int],
     clients: Collection[int],
     listening: Callable[[], object],
 ) -> dict[int, Link]:
     """See `testbed.transport.accept`."""
-    token = bytes.fromhex(manner.token)
+    token = bytes.fromhex(settings.token)
     callers = Callers(len(clients))
     meeting: Meeting[RpcLink] = Meeting(clients)
 
@@ -152,7 +152,7 @@ def accept(
 
         def entered(client: int) -> Iterator[bytes]:
             meeting.claim(client)
-            link = RpcLink(manner.timeout_s, _greeting(client, 0, accepted=1))
+            link = RpcLink(settings.timeout_s, _greeting(client, 0, accepted=1))
             host, _, port = address.rpartition(":")
             link.start(messages, (host, int(port)))
             meeting.come(client, link)
@@ -173,7 +173,7 @@ def accept(
     server.start()
     listening()
     links: dict[int, Link] = {
-        client: _Served(link, server) for client, link in meeting.all(manner.meeting_s)
+        client: _Served(link, server) for client, link in meeting.all(settings.meeting_s)
     }
     callers.shut()
     return links
@@ -207,17 +207,17 @@ class _Served:
         self._server = server
 
 
-def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
+def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
     """See `testbed.transport.connect`."""
     host, port = server
     channel = grpc.insecure_channel(f"ipv4:{host}:{port}", options=OPTIONS)
-    token = bytes.fromhex(manner.token)
+    token = bytes.fromhex(settings.token)
     size = wire.HEADER_BYTES + len(token)
     try:
-        grpc.channel_ready_future(channel).result(timeout=manner.meeting_s)
+        grpc.channel_ready_future(channel).result(timeout=settings.meeting_s)
     except grpc.FutureTimeoutError:
-        raise ConnectionLost(f"no answer for {manner.meeting_s:g} s") from None
-    link = RpcLink(manner.timeout_s, _greeting(client, size, opened=1))
+        raise ConnectionLost(f"no answer for {settings.meeting_s:g} s") from None
+    link = RpcLink(settings.timeout_s, _greeting(client, size, opened=1))
     hello = Header(Kind.HELLO, client, 0, 0, 0, len(token), 0.0, 0.0)
     link._outgoing.put(hello.pack() + token)
     link.start(channel.stream_stream(METHOD)(link.outgoing()), server)

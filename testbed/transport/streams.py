@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from testbed.transport import Identity, Link, Manner, name_of, wire
+from testbed.transport import Identity, Link, TransportSettings, name_of, wire
 from testbed.transport.accounts import Counts, TcpCount
 from testbed.transport.callers import Callers, Meeting
 from testbed.transport.tls import TlsStream, context
@@ -76,17 +76,17 @@ def _context(identity: Identity, server_side: bool) -> ssl.SSLContext:
     return context(identity, server_side=server_side)
 
 
-def _stream(sock: socket.socket, manner: Manner, server: int | None) -> Stream:
+def _stream(sock: socket.socket, settings: TransportSettings, server: int | None) -> Stream:
     """What a connected socket carries; `server` is whom we have called, None if we were called."""
-    wire.configure(sock, manner.timeout_s, nagle=manner.nagle)
-    if manner.identity is None:
+    wire.configure(sock, settings.timeout_s, nagle=settings.nagle)
+    if settings.identity is None:
         return TcpStream(sock)
     name = None if server is None else name_of(server)
-    return TlsStream(sock, _context(manner.identity, name is None), server_name=name)
+    return TlsStream(sock, _context(settings.identity, name is None), server_name=name)
 
 
 def _dial(
-    manner: Manner,
+    settings: TransportSettings,
     server: int,
     address: tuple[str, int],
     using: Callable[[socket.socket], object] = lambda sock: None,
@@ -94,13 +94,13 @@ def _dial(
     """Call a peer; `using` is told the socket before it is connected."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     using(sock)
-    sock.settimeout(manner.timeout_s)
+    sock.settimeout(settings.timeout_s)
     try:
         sock.connect(address)
     except OSError as error:
         sock.close()
         raise ConnectionLost(f"connecting: {error}") from None
-    return _stream(sock, manner, server)
+    return _stream(sock, settings, server)
 
 
 def _hang_up(sock: socket.socket) -> None:
@@ -109,20 +109,20 @@ def _hang_up(sock: socket.socket) -> None:
     _shut(sock)
 
 
-def _greeting(manner: Manner, client: int, port: int = 0) -> bytes:
-    token = bytes.fromhex(manner.token)
+def _greeting(settings: TransportSettings, client: int, port: int = 0) -> bytes:
+    token = bytes.fromhex(settings.token)
     header = Header(Kind.HELLO, client, 0, 0, PORT.size, len(token), 0.0, 0.0)
     return header.pack() + PORT.pack(port) + token
 
 
-def _greeted(stream: Stream, manner: Manner) -> tuple[int, int]:
+def _greeted(stream: Stream, settings: TransportSettings) -> tuple[int, int]:
     """Who calls, and at which port they listen.
 
     Raises:
         WireError: Someone who does not know the token, or is not who they say.
     """
     header = _receive_header(stream)
-    token = bytearray.fromhex(manner.token)
+    token = bytearray.fromhex(settings.token)
     header.expect(Kind.HELLO, 0, PORT.size, len(token))
     port, given = bytearray(PORT.size), bytearray(len(token))
     stream.receive_into(memoryview(port))
@@ -320,7 +320,7 @@ class PerTransferLink:
 
 
 def accept(
-    manner: Manner,
+    settings: TransportSettings,
     address: tuple[str, int],
     clients: Collection[int],
     listening: Callable[[], object],
@@ -339,16 +339,16 @@ def accept(
             meeting.claim(client)
             meeting.come(client, caller)
 
-    _answer(listener, manner, callers, enter)
+    _answer(listener, settings, callers, enter)
     listening()
-    for client, (stream, at) in meeting.all(manner.meeting_s):
-        if manner.connection == "kept":
+    for client, (stream, at) in meeting.all(settings.meeting_s):
+        if settings.connection == "kept":
             kept[client] = KeptLink(stream, _greeting_counts(client, accepted=1))
         else:
             single[client] = PerTransferLink(
-                lambda using, k=client, at=at: _dial(manner, k, at, using),  # type: ignore[misc]
-                _greeting(manner, BASE_STATION),
-                manner.timeout_s,
+                lambda using, k=client, at=at: _dial(settings, k, at, using),  # type: ignore[misc]
+                _greeting(settings, BASE_STATION),
+                settings.timeout_s,
                 _Call(stream, _greeting_counts(client, accepted=1)),
             )
     if not single:
@@ -358,21 +358,21 @@ def accept(
     return kept or dict(single)
 
 
-def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
+def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
     """See `testbed.transport.connect`."""
-    if manner.connection == "kept":
-        stream = _dial(manner, BASE_STATION, server)
-        stream.send(_greeting(manner, client))
+    if settings.connection == "kept":
+        stream = _dial(settings, BASE_STATION, server)
+        stream.send(_greeting(settings, client))
         counts = _greeting_counts(client, opened=1)
         counts.record_bytes = stream.record_bytes
         return KeptLink(stream, counts)
     listener = _listen(("0.0.0.0", 0))
-    stream = _dial(manner, BASE_STATION, server)
-    stream.send(_greeting(manner, client, listener.getsockname()[1]))
+    stream = _dial(settings, BASE_STATION, server)
+    stream.send(_greeting(settings, client, listener.getsockname()[1]))
     link = PerTransferLink(
-        lambda using: _dial(manner, BASE_STATION, server, using),
-        _greeting(manner, client),
-        manner.timeout_s,
+        lambda using: _dial(settings, BASE_STATION, server, using),
+        _greeting(settings, client),
+        settings.timeout_s,
         _Call(stream, _greeting_counts(client, opened=1)),
     )
 
@@ -381,7 +381,7 @@ def connect(manner: Manner, client: int, server: tuple[str, int]) -> Link:
             raise WireError(f"client: {client} is not the base station")
         link.arrivals.put(caller.stream)
 
-    _answer(listener, manner, Callers(1), enter)
+    _answer(listener, settings, Callers(1), enter)
     return link
 
 
@@ -409,7 +409,7 @@ class _Caller(NamedTuple):
 
 def _answer(
     listener: socket.socket,
-    manner: Manner,
+    settings: TransportSettings,
     callers: Callers,
     enter: Callable[[int, _Caller], object],
 ) -> None:
@@ -417,15 +417,15 @@ def _answer(
 
     Args:
         listener: Where they call.
-        manner: How to talk.
+        settings: How to talk.
         callers: Turns the others away.
         enter: Takes a client and its connection, or refuses it by `WireError`.
     """
 
     def greet(sock: socket.socket, host: str, port: int) -> None:
         def heard() -> tuple[int, _Caller]:
-            stream = _stream(sock, manner, None)
-            client, listens_at = _greeted(stream, manner)
+            stream = _stream(sock, settings, None)
+            client, listens_at = _greeted(stream, settings)
             return client, _Caller(stream, (host, listens_at))
 
         def entered(greeting: tuple[int, _Caller]) -> bool:

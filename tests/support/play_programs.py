@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from testbed.control.node import NodeControl
 from testbed.core.paradigm import Paradigm
-from testbed.transport import Manner
+from testbed.transport import TransportSettings
 from testbed.transport.certificates import identities
 from workloads.learning.work import RoundSizes, ServerWork, ZeroClient, ZeroServer
 from workloads.nodes.base_station import BaseStation
@@ -22,7 +22,7 @@ SIZES = RoundSizes(
 TOKEN = "00" * 16
 
 
-PLAIN = Manner(TOKEN, 10.0)
+PLAIN = TransportSettings(TOKEN, 10.0)
 
 
 def free_port() -> int:
@@ -34,17 +34,17 @@ def play(
     paradigm: Paradigm,
     compute_s: float = 0.02,
     rounds: int = 1,
-    manner: Manner = PLAIN,
+    settings: TransportSettings = PLAIN,
     server: ServerWork | None = None,
 ) -> list[list]:
     """Rounds of K clients; answers with all spans of each."""
     server = server or ZeroServer()
     port = free_port()
-    known = identities(CLIENTS) if manner.transport == "tls" else [None] * (CLIENTS + 1)
+    known = identities(CLIENTS) if settings.transport == "tls" else [None] * (CLIENTS + 1)
     common = {"credit_s": 1e-3}
 
     def of_node(node: int) -> dict:
-        return {"manner": asdict(replace(manner, identity=known[node])), **common}
+        return {"settings": asdict(replace(settings, identity=known[node])), **common}
 
     ours: list[NodeControl] = []
     threads = []

@@ -31,7 +31,7 @@ def backbone_file(config: ModelConfig, cache: Path) -> Path:
     """The backbone's file in a cache folder, built if it is not there yet.
 
     Raises:
-        InputError: The weights cannot be had or do not fit the model.
+        InputError: The weights are unavailable or do not fit the model.
     """
     path = cache / f"backbone-{config.model}-{_key(config)}.safetensors"
     if not path.exists():
@@ -158,7 +158,7 @@ def _pretrained(config: ModelConfig) -> dict[str, Tensor]:
     except Exception as error:
         # timm and its hub client raise whatever their network layer raised.
         raise InputError(
-            f"workload.weights: pretrained weights of {config.model} cannot be had "
+            f"workload.weights: pretrained weights of {config.model} are unavailable "
             f"({type(error).__name__}); with no hub in reach give a safetensors file instead"
         ) from None
     return net.state_dict()

@@ -20,12 +20,12 @@ from testbed.core.clock import EmulatedClock
 from testbed.core.faults import slowed_end
 from testbed.core.paradigm import Paradigm
 from testbed.core.schedule import Schedule, Start
-from testbed.transport import Link, Manner, wire
+from testbed.transport import Link, TransportSettings, wire
 from testbed.transport.wire import Header, Kind
 from workloads.learning.work import BatchResult, RoundSizes, ServerWork
 from workloads.nodes.faults import Failed, Losses, RoundAbandoned
 from workloads.nodes.probe import Probe, Received, exchange
-from workloads.nodes.progress import Teller
+from workloads.nodes.progress import ProgressReporter
 from workloads.nodes.uav import Span, settle
 
 NOTHING = memoryview(b"")
@@ -102,7 +102,7 @@ class BaseStation:
 
     def __init__(self, control: NodeControl, setup: Message, work: ServerWork):
         self.control = control
-        self.manner = Manner.from_json(setup["manner"])
+        self.settings = TransportSettings.from_json(setup["settings"])
         self.credit_s: float = setup["credit_s"]
         self.work = work
         self.paradigm = Paradigm(**setup["paradigm"])
@@ -133,7 +133,7 @@ class BaseStation:
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
             settle()
             self.control.send("ready")
-            begin = self.control.expect("begin", self.manner.timeout_s)
+            begin = self.control.expect("begin", self.settings.timeout_s)
             clock = EmulatedClock(begin["start_ns"], begin["start_s"], begin["dilation"])
             cpu_s = time.process_time()
             round_ = ServerRound(self, order, clock)
@@ -163,7 +163,7 @@ class BaseStation:
                 self.links[client].close()
         address = (order["address"], order["port"])
         self.links |= transport.accept(
-            self.manner, address, order["clients"], lambda: self.control.send("listening")
+            self.settings, address, order["clients"], lambda: self.control.send("listening")
         )
         self.control.send("connected")
 
@@ -229,7 +229,9 @@ class ServerRound:
         self.station.control.send("started")
         teller = None
         if self.order.get("live"):
-            teller = Teller(self.station.control, (self.spans, self.receipts), self.schedule)
+            teller = ProgressReporter(
+                self.station.control, (self.spans, self.receipts), self.schedule
+            )
         try:
             for client in sorted(self.here):
                 self._send(client, Kind.START, 0, time_s=started_s)
@@ -499,7 +501,7 @@ class ServerRound:
         Raises:
             ConnectionLost: Nothing happened for the whole deadline.
         """
-        rest_s = self.station.manner.timeout_s
+        rest_s = self.station.settings.timeout_s
         next_s = min(self.due[0].due_s if self.due else math.inf, self.losses.next_s)
         if next_s < math.inf:
             rest_s = (self.clock.monotonic_ns(next_s) - time.monotonic_ns()) / 1e9

@@ -11,7 +11,7 @@ EVERY_S = 0.25
 """Real seconds between two messages."""
 
 
-class Teller:
+class ProgressReporter:
     """A thread that sends new steps and the queues now and then, until `stop`.
 
     Nothing else may use `control` meanwhile. It runs at the station's own priority: one that gave

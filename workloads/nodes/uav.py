@@ -10,7 +10,7 @@ from testbed import transport
 from testbed.control.node import Message, NodeControl
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import slowed_end
-from testbed.transport import Link, Manner, wire
+from testbed.transport import Link, TransportSettings, wire
 from testbed.transport.wire import Header, Kind
 from workloads.learning.work import ClientWork, RoundSizes
 from workloads.nodes.faults import Fate
@@ -97,13 +97,13 @@ class Uav:
     def __init__(self, control: NodeControl, setup: Message, work: ClientWork):
         self.control = control
         self.client: int = setup["client"]
-        self.manner = Manner.from_json(setup["manner"])
+        self.settings = TransportSettings.from_json(setup["settings"])
         self.credit_s: float = setup["credit_s"]
         self.work = work
         self._connect(control.expect("connect"))
 
     def _connect(self, order: Message) -> None:
-        self.link = transport.connect(self.manner, self.client, tuple(order["server"]))
+        self.link = transport.connect(self.settings, self.client, tuple(order["server"]))
         self.control.send("connected")
 
     def serve(self) -> None:
@@ -124,7 +124,7 @@ class Uav:
             self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
             settle()
             self.control.send("ready")
-            begin = self.control.expect("begin", self.manner.timeout_s)
+            begin = self.control.expect("begin", self.settings.timeout_s)
             clock = EmulatedClock(begin["start_ns"], begin["start_s"], begin["dilation"])
             cpu_s = time.process_time()
             steps, overruns = self.round(order, clock)

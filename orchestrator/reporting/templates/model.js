@@ -132,10 +132,10 @@ function arrange() {
         0
       ),
     late: (client) => {
-      const [measured, foreseen] = ["measured", chosen.prediction].map((kind) =>
+      const [measured, predicted] = ["measured", chosen.prediction].map((kind) =>
         finish(kind, client, chosen.round),
       );
-      return measured === null || foreseen === null ? 0 : -Math.abs(measured - foreseen);
+      return measured === null || predicted === null ? 0 : -Math.abs(measured - predicted);
     },
   }[chosen.order];
   const keys = new Map(clients.map((client) => [client, by(client)]));

@@ -173,11 +173,11 @@ function hoverGantt(event, time, y) {
     rows.push([each === "measured" ? "measured" : "predicted", stretch(own.start, own.end)]);
   }
   if (found.measured && found[chosen.prediction]) {
-    const foreseen = found[chosen.prediction].end - found[chosen.prediction].start;
-    const gap = found.measured.end - found.measured.start - foreseen;
+    const predicted = found[chosen.prediction].end - found[chosen.prediction].start;
+    const gap = found.measured.end - found.measured.start - predicted;
     rows.push([
       "difference",
-      `${milliseconds(gap)}${foreseen > 0 ? ` (${signed((100 * gap) / foreseen, 2)} %)` : ""}`,
+      `${milliseconds(gap)}${predicted > 0 ? ` (${signed((100 * gap) / predicted, 2)} %)` : ""}`,
     ]);
   }
   if (span.bytes) rows.push(...carried(client, span));

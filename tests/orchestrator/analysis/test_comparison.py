@@ -7,17 +7,17 @@ import pytest
 from engine_cases import CONTENTION, by_hand
 
 from orchestrator.analysis.error_budget import PARTS, error_budget
-from orchestrator.prediction.engine import round_of, simulate, turns_of
+from orchestrator.prediction.engine import round_of, service_order_of, simulate
 
 SLOT_S = 0.1
 GAIN = np.ones((3, 200))
 
 
-def budget_of(measured_plan, edges_s=None, turns=None):
+def budget_of(measured_plan, edges_s=None, service_order=None):
     plan, radio = by_hand("cpsfl", **CONTENTION)
     wire = replace(plan, sg_bytes=plan.sg_bytes * 11 // 10)
     predicted = round_of(0, plan, simulate(plan, radio, GAIN, SLOT_S))
-    how = {} if turns is None else {"turns": turns}
+    how = {} if service_order is None else {"service_order": service_order}
     times = simulate(measured_plan(wire), radio, GAIN, SLOT_S, slot_edges_s=edges_s, **how)
     measured = round_of(0, plan, times)
     found = error_budget(predicted, measured, plan, wire, radio, GAIN, SLOT_S, edges_s)
@@ -28,14 +28,14 @@ def budget_of(measured_plan, edges_s=None, turns=None):
 def swapped():
     """The order of the gradients if client 2 went first, though client 1 is ready before it."""
     plan, radio = by_hand("cpsfl", **CONTENTION)
-    turns = turns_of(simulate(plan, radio, GAIN, SLOT_S).spans, 3, 1).copy()
-    turns[1] = [[1], [0], [2]]
-    turns.flags.writeable = False
-    return turns
+    service_order = service_order_of(simulate(plan, radio, GAIN, SLOT_S).spans, 3, 1).copy()
+    service_order[1] = [[1], [0], [2]]
+    service_order.flags.writeable = False
+    return service_order
 
 
 def test_another_order_of_service_is_a_part_of_its_own():
-    found = budget_of(lambda plan: plan, turns=swapped())
+    found = budget_of(lambda plan: plan, service_order=swapped())
     # The downlink stands still until client 2 is ready, 0.2 s after client 1.
     assert found.seconds["order"] == pytest.approx(0.2)
     assert [part for part in PARTS if abs(found.seconds[part]) > 1e-9] == ["framing", "order"]

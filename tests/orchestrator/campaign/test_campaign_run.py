@@ -1,4 +1,4 @@
-"""Campaigns run: spread, stored whole, gone on with, kept from each other, and none twice."""
+"""Campaigns run: spread, stored whole, resumed, kept from each other, and none twice."""
 
 import json
 import os

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.emulation import dilation
 from orchestrator.emulation.learning import startup_limit_s
-from orchestrator.emulation.nodes import Crew
+from orchestrator.emulation.nodes import Nodes
 from orchestrator.scenario.schema import validate
 from testbed import runtimes
 from testbed.control import stream as control
@@ -158,7 +158,7 @@ class Silent:
 
 def test_a_node_that_does_not_answer_is_named_with_what_was_due(pair) -> None:
     with contextlib.ExitStack() as stack:
-        crew = Crew(Silent(pair[0]), stack, 1)
+        crew = Nodes(Silent(pair[0]), stack, 1)
         crew.send("uav1", "count")
         with pytest.raises(RunError, match=r"^waited 0\.1 s for 'counts' from uav1$"):
             crew.collect("counts", ["uav1"], 0.1)
@@ -167,7 +167,7 @@ def test_a_node_that_does_not_answer_is_named_with_what_was_due(pair) -> None:
 def test_a_node_that_takes_no_order_is_named_with_the_order(pair, monkeypatch) -> None:
     monkeypatch.setattr(control, "PATIENCE_S", 0.1)
     with contextlib.ExitStack() as stack:
-        crew = Crew(Silent(pair[0]), stack, 1)
+        crew = Nodes(Silent(pair[0]), stack, 1)
         with pytest.raises(RunError, match=r"^uav1: sending 'restore': .*waited 0\.1 s"):
             crew.send("uav1", "restore", blob=FULL)
 

@@ -1,4 +1,4 @@
-"""What is foreseen of a machine that is slower than the modelled devices."""
+"""What is predicted of a machine that is slower than the modelled devices."""
 
 from dataclasses import replace
 
@@ -97,7 +97,7 @@ def settled(**speeds):
 
 def test_the_smallest_factor_within_the_bound_is_chosen():
     tried, _ = settled(forward_s=1e-6, backward_s=1e-6, server_s=1e-6)
-    assert [foreseen.dilation for foreseen in tried] == [1.0]
+    assert [predicted.dilation for predicted in tried] == [1.0]
     assert tried[0].run_s == pytest.approx(10.0)
     _, modelled_s = settled(forward_s=1e-6, backward_s=1e-6, server_s=1e-6)
     tried, _ = settled(forward_s=10 * modelled_s, backward_s=1e-6, server_s=1e-6)

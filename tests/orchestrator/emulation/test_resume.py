@@ -127,7 +127,7 @@ def test_what_a_killed_run_left_is_neither_lost_nor_taken_for_a_live_one(tmp_pat
     refused = run_testbed("run", small, "--out", out)
     assert refused.returncode == 2
     rounds = Checkpoint(part_of(out)).rounds
-    assert f"was killed after {rounds} rounds; --resume goes on with it" in refused.stderr
+    assert f"was killed after {rounds} rounds; --resume resumes it" in refused.stderr
     words = ("run", small, "--out", out, "--overwrite", "--set", "rounds=1")
     assert run_testbed(*words, "--set", "emulation.dilation=1").returncode == 0
     assert_whole(out, 1)

@@ -13,11 +13,11 @@ from reference_engine import TooShort, reference_round
 from ns3_scenarios.trace import TraceExhausted
 from orchestrator.prediction.engine import (
     round_of,
+    service_order_of,
     simulate,
     simulate_batch,
     simulate_chain,
     split_costs,
-    turns_of,
 )
 from orchestrator.prediction.plan import (
     Allocation,
@@ -344,8 +344,8 @@ def test_a_sequential_station_serves_one_at_a_time_and_never_idles_without_cause
 def test_a_rounds_own_order_changes_nothing(scheme):
     plan, radio, gain, slot_s, start_s = random_case(np.random.default_rng(5), scheme)
     times = simulate(plan, radio, gain, slot_s, start_s)
-    turns = turns_of(times.spans, plan.clients, plan.iterations)
-    again = simulate(plan, radio, gain, slot_s, start_s, turns=turns)
+    turns = service_order_of(times.spans, plan.clients, plan.iterations)
+    again = simulate(plan, radio, gain, slot_s, start_s, service_order=turns)
     assert (again.spans == times.spans).all()
 
 
@@ -354,9 +354,9 @@ def test_a_station_waits_for_whose_turn_it_is():
     plan, radio = by_hand("cpsfl", **CONTENTION)
     turns = np.array([[[0], [1], [2]], [[1], [2], [0]]])
     turns.flags.writeable = False
-    times = simulate(plan, radio, np.ones((3, 100)), 0.1, turns=turns)
+    times = simulate(plan, radio, np.ones((3, 100)), 0.1, service_order=turns)
     assert starts_and_ends(times, "SG") == near([(2.1, 3.1), (3.1, 4.1), (1.1, 2.1)])
-    assert (turns_of(times.spans, 3, 1)[1] == turns[1]).all()
+    assert (service_order_of(times.spans, 3, 1)[1] == turns[1]).all()
 
 
 def paper_like(**workload):

@@ -10,7 +10,7 @@ from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.prediction.engine import simulate
-from orchestrator.prediction.faults import BS, Course, RoundFaults, planned
+from orchestrator.prediction.faults import BS, FaultSchedule, RoundFaults, planned
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario, validate
@@ -208,7 +208,7 @@ def test_random_faults_come_by_seed() -> None:
 
 def test_faults_lie_on_slot_boundaries_and_may_count_from_a_round() -> None:
     out = {"kind": "link-outage", "nodes": ["uav2"], "at_s": 0.26, "duration_s": 0.5}
-    course = Course(small(events=[out, out | {"round": 1, "nodes": ["uav1"]}]))
+    course = FaultSchedule(small(events=[out, out | {"round": 1, "nodes": ["uav1"]}]))
     first = course.round(0, 0.0)
     assert first.silent == [(2, 3, 8)]
     second = course.round(1, 4.13)
@@ -223,7 +223,7 @@ def test_silences_that_meet_count_as_one() -> None:
         {"kind": "link-outage", "nodes": ["uav1"], "at_s": 0, "duration_s": 3},
         {"kind": "partition", "nodes": ["uav1", "uav2"], "at_s": 2, "duration_s": 3},
     ]
-    faults = Course(small(events=events, on_loss="drop", loss_timeout_s=4)).round(0, 0.0)
+    faults = FaultSchedule(small(events=events, on_loss="drop", loss_timeout_s=4)).round(0, 0.0)
     assert faults.lost_s.tolist() == [4.0, math.inf, math.inf]
     assert faults.of_bs().lost_s == [4.0, None, None]
 

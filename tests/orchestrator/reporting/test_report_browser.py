@@ -248,13 +248,13 @@ def test_hovering_a_step_tells_its_figures(report: Page, three: Path) -> None:
     assert f"{row.start_s:.3f} – {row.end_s:.3f} s ({row.end_s - row.start_s:.4f} s)" in text
     wire = pd.read_parquet(three / "predicted_wire.parquet")
     wire = wire[(wire["round"] == 0) & (wire["client"] == 2) & (wire["iteration"] == 1)]
-    (foreseen,) = wire[wire["step"] == "CA"].itertuples()
-    gap_ms = 1e3 * (row.end_s - row.start_s - foreseen.end_s + foreseen.start_s)
+    (predicted,) = wire[wire["step"] == "CA"].itertuples()
+    gap_ms = 1e3 * (row.end_s - row.start_s - predicted.end_s + predicted.start_s)
     assert f"{gap_ms:+.3f} ms".replace("-", "−") in text
     assert f"payload\n{row.bytes:,} B" in text
-    assert f"on the link\n{foreseen.bytes:,} B" in text
-    assert foreseen.bytes > row.bytes
-    assert f"{8e-6 * foreseen.bytes / (row.end_s - row.start_s):.2f} Mb/s" in text
+    assert f"on the link\n{predicted.bytes:,} B" in text
+    assert predicted.bytes > row.bytes
+    assert f"{8e-6 * predicted.bytes / (row.end_s - row.start_s):.2f} Mb/s" in text
     x, top = place(report, "gantt", row.end_s, 3)
     report.mouse("mouseMoved", x, top)
     assert tooltip(report) == ""

@@ -163,9 +163,9 @@ def test_all_three_serve_a_prediction_and_a_run(packages: Path, tmp_path: Path) 
     )
     predicted = call(packages, "predict", QUICK, *words, "--json", "p.json", cwd=tmp_path)
     assert predicted.returncode == 0, predicted.stderr
-    (foreseen,) = json.loads((tmp_path / "p.json").read_text())["rounds"]
-    assert (foreseen["paradigm"], foreseen["split"]) == ("lone", 3)
-    steps = [s for s in foreseen["steps"] if s["step"] == "SG"]
+    (predicted,) = json.loads((tmp_path / "p.json").read_text())["rounds"]
+    assert (predicted["paradigm"], predicted["split"]) == ("lone", 3)
+    steps = [s for s in predicted["steps"] if s["step"] == "SG"]
     steps.sort(key=lambda s: s["start_s"])
     ends, starts = [s["end_s"] for s in steps], [s["start_s"] for s in steps]
     assert all(end <= start + 1e-9 for end, start in zip(ends, starts[1:], strict=False))

@@ -67,7 +67,7 @@ def test_nothing_is_left_when_the_orchestrator_is_killed(tmp_path, end):
     process = spawn("namespace", tmp_path)
     check_result(process)
     processes = family(process)
-    assert len(processes) == 5  # keeper, world, fabric, base station, UAV
+    assert len(processes) == 5  # supervisor, world, fabric, base station, UAV
     process.send_signal(end)
     process.wait(10)
     until(lambda: gone(processes))
@@ -77,8 +77,8 @@ def test_nothing_is_left_when_the_orchestrator_is_killed(tmp_path, end):
 def test_nothing_is_left_when_keeper_or_world_is_killed(tmp_path, victim):
     with SmallWorld(tmp_path) as small:
         me = psutil.Process()
-        (keeper,) = [p for p in me.children() if "testbed.runtimes.namespace" in arguments(p)]
-        processes = [keeper, *keeper.children(recursive=True)]
+        (supervisor,) = [p for p in me.children() if "testbed.runtimes.namespace" in arguments(p)]
+        processes = [supervisor, *supervisor.children(recursive=True)]
         processes[victim].kill()
         until(lambda: gone(processes))
         with pytest.raises(RunError, match="gone"):
@@ -88,19 +88,19 @@ def test_nothing_is_left_when_keeper_or_world_is_killed(tmp_path, victim):
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("victim", ["keeper", "world", "fabric", "bs"])
+@pytest.mark.parametrize("victim", ["supervisor", "world", "fabric", "bs"])
 def test_nothing_is_left_whoever_is_killed_or_stands_still(tmp_path, monkeypatch, victim, end):
     monkeypatch.setattr(namespace, "END_TIMEOUT_S", 2)
     with SmallWorld(tmp_path) as small:
-        (keeper,) = [
+        (supervisor,) = [
             p for p in psutil.Process().children() if "testbed.runtimes.namespace" in arguments(p)
         ]
-        (world,) = keeper.children()
+        (world,) = supervisor.children()
         named = {" ".join(arguments(p)): p for p in world.children()}
-        processes = {"keeper": keeper, "world": world}
+        processes = {"supervisor": supervisor, "world": world}
         processes["fabric"] = next(p for name, p in named.items() if "fabric" in name)
         processes["bs"] = next(p for name, p in named.items() if "link_program" in name)
-        everyone = [keeper, *keeper.children(recursive=True)]
+        everyone = [supervisor, *supervisor.children(recursive=True)]
         processes[victim].send_signal(end)
         if victim == "fabric" and end == signal.SIGKILL:
             with pytest.raises(RunError, match="injector: its process is gone"):
@@ -115,11 +115,13 @@ def test_exits_are_told_at_once(tmp_path):
         small.order("uav1", "exit", status=3)
         until(lambda: (found := small.world.exits()) == [Exit("uav1", 3)] or found)
         assert str(Exit("bs", -9)) == "bs was ended by SIGKILL"
-        (keeper,) = [
+        (supervisor,) = [
             p for p in psutil.Process().children() if "testbed.runtimes.namespace" in arguments(p)
         ]
         nodes = [
-            p for p in keeper.children(recursive=True) if "link_program" in " ".join(arguments(p))
+            p
+            for p in supervisor.children(recursive=True)
+            if "link_program" in " ".join(arguments(p))
         ]
         assert len(nodes) == 1
         nodes[0].kill()

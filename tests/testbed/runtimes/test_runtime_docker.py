@@ -267,7 +267,7 @@ def daemon(tmp_path, monkeypatch):
         started[-1].wait(30)
     for process in psutil.process_iter():
         if any(str(folder) in argument for argument in arguments(process)):
-            process.kill()  # a container's keeper outlives the daemon
+            process.kill()  # a container's supervisor outlives the daemon
     for mount in reversed(psutil.disk_partitions(all=True)):
         if mount.mountpoint.startswith(str(folder)):
             subprocess.run(["umount", "-l", mount.mountpoint], check=False)

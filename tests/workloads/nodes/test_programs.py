@@ -35,8 +35,8 @@ def test_every_step_happens_once_and_in_order(paradigm: Paradigm) -> None:
     [("tcp", "per-transfer"), ("tls", "kept"), ("tls", "per-transfer"), ("grpc", "kept")],
 )
 def test_every_transport_carries_whole_rounds(transport, connection) -> None:
-    manner = replace(PLAIN, transport=transport, connection=connection)
-    for spans in play(BUILT_IN[6], rounds=2, manner=manner):
+    settings = replace(PLAIN, transport=transport, connection=connection)
+    for spans in play(BUILT_IN[6], rounds=2, settings=settings):
         assert len(spans) == CLIENTS * (2 + 5 * ITERATIONS)
         for span in spans:
             assert span[3] <= span[4]

@@ -12,12 +12,12 @@ import grpc
 import pytest
 
 from testbed import transport
-from testbed.transport import Link, Manner, callers, name_of, rpc, streams
+from testbed.transport import Link, TransportSettings, callers, name_of, rpc, streams
 from testbed.transport.certificates import identities
 from testbed.transport.tls import TlsStream, context
 from testbed.transport.wire import ConnectionLost, Header, Kind, WireError
 
-PLAIN = Manner("5a" * 16, 20.0, meeting_s=20.0)
+PLAIN = TransportSettings("5a" * 16, 20.0, meeting_s=20.0)
 WAYS = [
     ("tcp", "kept"),
     ("tcp", "per-transfer"),
@@ -29,7 +29,7 @@ CLIENTS = 2
 ACCEPT = Kind.PROBE, 0, 0, 3
 
 
-def manners(way: tuple[str, str]) -> list[Manner]:
+def settings_of(way: tuple[str, str]) -> list[TransportSettings]:
     """The base station's, then each UAV's."""
     known = identities(CLIENTS) if way[0] == "tls" else [None] * (CLIENTS + 1)
     plain = replace(PLAIN, transport=way[0], connection=way[1])
@@ -39,7 +39,7 @@ def manners(way: tuple[str, str]) -> list[Manner]:
 class Station:
     """A base station that waits for its UAVs."""
 
-    def __init__(self, manner: Manner, clients: int = CLIENTS) -> None:
+    def __init__(self, settings: TransportSettings, clients: int = CLIENTS) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.address = probe.getsockname()
@@ -47,14 +47,16 @@ class Station:
         self.failure: Exception | None = None
         listening = threading.Event()
         self.thread = threading.Thread(
-            target=self._accept, args=(manner, clients, listening.set), daemon=True
+            target=self._accept, args=(settings, clients, listening.set), daemon=True
         )
         self.thread.start()
         assert listening.wait(20)
 
-    def _accept(self, manner: Manner, clients: int, listening: Callable[[], None]) -> None:
+    def _accept(
+        self, settings: TransportSettings, clients: int, listening: Callable[[], None]
+    ) -> None:
         try:
-            self.links = transport.accept(manner, self.address, range(1, clients + 1), listening)
+            self.links = transport.accept(settings, self.address, range(1, clients + 1), listening)
         except Exception as error:
             self.failure = error
 
@@ -83,13 +85,13 @@ def hello(client: int, token: bytes) -> bytes:
     return Header(Kind.HELLO, client, 0, 0, 2, len(token), 0.0, 0.0).pack() + bytes(2) + token
 
 
-def strangers(station: Station, manner: Manner) -> Iterator[socket.socket]:
+def strangers(station: Station, settings: TransportSettings) -> Iterator[socket.socket]:
     """Everyone who calls before those who are due."""
     yield station.call()
     yield station.call(hello(1, bytes(16))[:20])
     yield station.call(b"\xff" * 4096)
     yield station.call(hello(1, bytes(16)))
-    yield station.call(hello(99, bytes.fromhex(manner.token)))
+    yield station.call(hello(99, bytes.fromhex(settings.token)))
     yield station.call(b"GET / HTTP/1.1\r\n\r\n")
     yield station.call(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")  # A TLS hello begins so.
     station.call().close()
@@ -113,7 +115,7 @@ def has_ended(caller: socket.socket) -> bool:
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_those_who_are_due_come_in_after_strangers(way) -> None:
-    of_station, *of_uavs = manners(way)
+    of_station, *of_uavs = settings_of(way)
     station = Station(of_station)
     present = list(strangers(station, of_station))
     uavs = [transport.connect(m, k, station.address) for k, m in enumerate(of_uavs, 1)]
@@ -136,7 +138,7 @@ def test_those_who_are_due_come_in_after_strangers(way) -> None:
 
 
 def test_a_uav_that_is_called_turns_strangers_away_too(monkeypatch) -> None:
-    of_station, of_uav, _ = manners(("tcp", "per-transfer"))
+    of_station, of_uav, _ = settings_of(("tcp", "per-transfer"))
     opened = []
     listen = streams._listen
     monkeypatch.setattr(streams, "_listen", lambda at: opened.append(listen(at)) or opened[-1])
@@ -150,7 +152,7 @@ def test_a_uav_that_is_called_turns_strangers_away_too(monkeypatch) -> None:
 
 
 def test_another_run_s_certificate_opens_nothing() -> None:
-    of_station, *of_uavs = manners(("tls", "kept"))
+    of_station, *of_uavs = settings_of(("tls", "kept"))
     station = Station(of_station)
     stranger = station.call()
     theirs = context(identities(1)[1], server_side=False)
@@ -161,14 +163,14 @@ def test_another_run_s_certificate_opens_nothing() -> None:
     )
     impostor.send(hello(1, bytes.fromhex(PLAIN.token)))
     assert has_ended(impostor.sock)
-    for client, manner in enumerate(of_uavs, 1):
-        transport.connect(manner, client, station.address)
+    for client, settings in enumerate(of_uavs, 1):
+        transport.connect(settings, client, station.address)
     assert station.met().keys() == {1, 2}
 
 
 def test_strangers_who_speak_grpc() -> None:
-    manner = manners(("grpc", "kept"))[0]
-    station = Station(manner)
+    settings = settings_of(("grpc", "kept"))[0]
+    station = Station(settings)
     held = threading.Event()
 
     def stays(*says: bytes) -> Iterator[bytes]:
@@ -181,7 +183,7 @@ def test_strangers_who_speak_grpc() -> None:
             for says in ((), (b"\xff" * 99,), (hello(1, bytes(16)),), (b"",))
         ]
         other = channel.stream_stream("/testbed.Wire/Other")(stays())
-        uavs = [transport.connect(manner, k, station.address) for k in (1, 2)]
+        uavs = [transport.connect(settings, k, station.address) for k in (1, 2)]
         links = station.met()
         late = channel.stream_stream(rpc.METHOD)(stays())
         for call in (*calls, other, late):
@@ -196,25 +198,25 @@ def test_strangers_who_speak_grpc() -> None:
 @pytest.mark.parametrize("way", WAYS[:4], ids="-".join)
 def test_so_many_may_hold_the_door_and_no_more(way, monkeypatch) -> None:
     monkeypatch.setattr(callers, "SPARE", 4)
-    of_station, *of_uavs = manners(way)
+    of_station, *of_uavs = settings_of(way)
     station = Station(of_station)
     holders = [station.call() for _ in range(4 + CLIENTS + 9)]
     until(lambda: len(select.select(holders, [], [], 1)[0]) == 9)
-    for client, manner in enumerate(of_uavs, 1):
-        transport.connect(manner, client, station.address)
+    for client, settings in enumerate(of_uavs, 1):
+        transport.connect(settings, client, station.address)
     assert station.met().keys() == {1, 2}
     for holder in holders:
         holder.close()
 
 
 def test_no_more_than_some_refusals_are_told(capfd) -> None:
-    of_station, *of_uavs = manners(WAYS[0])
+    of_station, *of_uavs = settings_of(WAYS[0])
     station = Station(of_station)
     for _ in range(callers.MOST_TOLD + 5):
         with station.call(hello(1, bytes(16))) as stranger:
             assert has_ended(stranger)
-    for client, manner in enumerate(of_uavs, 1):
-        transport.connect(manner, client, station.address)
+    for client, settings in enumerate(of_uavs, 1):
+        transport.connect(settings, client, station.address)
     station.met()
     told = [line for line in capfd.readouterr().err.splitlines() if "token: a peer" in line]
     assert len(told) == callers.MOST_TOLD
@@ -225,7 +227,7 @@ def test_no_more_than_some_refusals_are_told(capfd) -> None:
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_who_does_not_come_is_named(way) -> None:
-    of_station, of_uav, _ = manners(way)
+    of_station, of_uav, _ = settings_of(way)
     station = Station(replace(of_station, meeting_s=0.5))
     transport.connect(of_uav, 1, station.address)
     station.thread.join(20)
@@ -234,7 +236,7 @@ def test_who_does_not_come_is_named(way) -> None:
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_who_says_nothing_is_named_with_what_was_due(way) -> None:
-    of_station, of_uav, _ = (replace(manner, timeout_s=0.3) for manner in manners(way))
+    of_station, of_uav, _ = (replace(settings, timeout_s=0.3) for settings in settings_of(way))
     station = Station(of_station, clients=1)
     uav = transport.connect(of_uav, 1, station.address)
     link = station.met()[1]
@@ -246,7 +248,7 @@ def test_who_says_nothing_is_named_with_what_was_due(way) -> None:
 
 @pytest.mark.parametrize("way", WAYS[:4], ids="-".join)
 def test_who_takes_nothing_is_named_with_what_was_sent(way) -> None:
-    of_station, of_uav, _ = (replace(manner, timeout_s=0.3) for manner in manners(way))
+    of_station, of_uav, _ = (replace(settings, timeout_s=0.3) for settings in settings_of(way))
     station = Station(of_station, clients=1)
     uav = transport.connect(of_uav, 1, station.address)
     size = 1 << 25
@@ -260,9 +262,9 @@ def test_who_takes_nothing_is_named_with_what_was_sent(way) -> None:
 def test_a_base_station_that_is_not_there_is_named(way) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # And does not listen.
-        manner = replace(manners(way)[1], meeting_s=0.3)
+        settings = replace(settings_of(way)[1], meeting_s=0.3)
         with pytest.raises(ConnectionLost, match=r"^HELLO and the base station: "):
-            transport.connect(manner, 1, taken.getsockname())
+            transport.connect(settings, 1, taken.getsockname())
 
 
 def test_a_meeting_has_each_of_those_who_are_due_once() -> None:
