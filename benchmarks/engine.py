@@ -42,7 +42,8 @@ from orchestrator.prediction.engine import (
     split_costs,
 )
 from orchestrator.prediction.plan import Allocation, Array, Radio, RoundPlan, plan_round, radio_of
-from orchestrator.scenario.schema import Scenario, load
+from orchestrator.scenario.loading import load
+from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.sweep import varied
 from testbed.core.paradigm import BUILT_IN
 from workloads.costs.profile import PAPER

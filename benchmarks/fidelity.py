@@ -41,8 +41,9 @@ from orchestrator.prediction.plan import (
 )
 from orchestrator.prediction.rates import uplink_bps
 from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario, load
+from orchestrator.scenario.schema import Scenario
 from testbed.core.paradigm import BUILT_IN
 from testbed.network.fabric import limit_packets, link_addresses, wire
 from testbed.network.shaping import Shape

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ns3_scenarios.trace import ChannelTrace, TraceError
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 from testbed.transport import wire
 from testbed.transport.wire import ConnectionLost, Header, Kind, WireError

@@ -22,8 +22,9 @@ from orchestrator.cli.tables import plain_table
 from orchestrator.emulation.record import Emulation
 from orchestrator.emulation.session import emulate
 from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario, load
+from orchestrator.scenario.schema import Scenario
 from testbed.network.capture import frames
 from testbed.network.fabric import link_addresses
 

@@ -16,8 +16,8 @@ from ns3_scenarios import build
 from ns3_scenarios.packets import PacketNetwork, PacketSettings
 from orchestrator.packet_simulation.rounds import play
 from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import load
 
 PAPER = Path(__file__).resolve().parents[1] / "scenarios" / "paper.yaml"
 BULK_BYTES = 30_000_000

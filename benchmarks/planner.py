@@ -29,8 +29,8 @@ from orchestrator.prediction.engine import simulate_batch, split_costs
 from orchestrator.prediction.plan import Allocation, radio_of
 from orchestrator.prediction.rounds import known_at
 from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import load
 
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 APART_S = 1000.0

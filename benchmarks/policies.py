@@ -22,7 +22,7 @@ from orchestrator.cli.progress import shown
 from orchestrator.policies.registry import policy
 from orchestrator.runs.run import run
 from orchestrator.scenario.channel import ns3_source
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 KINDS = ("predicted", "predicted_wire", "measured")

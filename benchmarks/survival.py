@@ -382,8 +382,8 @@ def predicted_end(path: Path) -> str | None:
     from orchestrator.prediction.plan import link_bytes
     from orchestrator.prediction.rounds import predict
     from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.loading import load
     from orchestrator.scenario.profiles import profile_of
-    from orchestrator.scenario.schema import load
 
     scenario = load(path, [])
     with open_source(scenario, None) as source:
@@ -470,7 +470,7 @@ def soak(minutes: float, file: Path | None, picture: Path | None) -> pd.DataFram
     """Run after run in this process; one row a run."""
     from orchestrator.runs.run import run
     from orchestrator.scenario.channel import open_source
-    from orchestrator.scenario.schema import load
+    from orchestrator.scenario.loading import load
 
     rows: list[dict[str, Any]] = []
     me = psutil.Process()

@@ -28,7 +28,8 @@ from rich.console import Console
 from workload import MIB, show
 
 from orchestrator.emulation.learning import learning_settings, place
-from orchestrator.scenario.schema import Scenario, load
+from orchestrator.scenario.loading import load
+from orchestrator.scenario.schema import Scenario
 
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 DEFAULTS = [

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from testbed.transport import wire
-from workloads.costs.profile import cache_folder, profile_for
+from workloads.costs.lookup import cache_folder, profile_for
 from workloads.learning.backbone import backbone_file, load_model
 from workloads.learning.codec import decode, encode
 from workloads.learning.learner import ClientLearner, ServerLearner, Trainees

@@ -1,1 +1,4 @@
-"""Who decides, predicts, compares and repeats: scenario, engine, emulation, report, CLI."""
+"""Who decides, predicts, compares and repeats?
+
+What happens on a link or in a node stands in `testbed` and `workloads`.
+"""

@@ -1,1 +1,4 @@
-"""The shared vocabulary and the emulated world: clock, links, wire, schedule, runtimes."""
+"""The shared vocabulary and the emulated world.
+
+How a round is described stands in `core`; what experiments mean stands in `orchestrator`.
+"""

@@ -1,1 +1,4 @@
-"""What the nodes compute and exchange: the split LoRA model, its data, the BS and UAV programs."""
+"""What do nodes compute and exchange?
+
+Programs, learning and its costs; who decides and predicts stands in `orchestrator`.
+"""

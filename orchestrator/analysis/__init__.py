@@ -1,1 +1,4 @@
-"""TODO."""
+"""What do two timelines have in common, and where does a difference come from?
+
+Joins, budgets, accounts, statistics over records; no drawing and no running.
+"""

@@ -1,1 +1,4 @@
-"""Campaigns: many scenarios from one file, computed on many machines, kept, checked and shown."""
+"""How are many scenarios computed, on many machines, and kept?
+
+Points, workers, results; what a study asks of them stands in `orchestrator.studies`.
+"""

@@ -16,7 +16,7 @@ from typing import Any
 from orchestrator.campaign.spec import Campaign, Cell, Point, load_campaign, point_of, to_yaml
 from orchestrator.campaign.worker import Files
 from orchestrator.runs.directory import MANIFEST
-from orchestrator.scenario.schema import validate
+from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.system.files import write_json, write_whole
 

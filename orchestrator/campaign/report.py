@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
 from orchestrator.campaign.results import MEANS, study_counts
 from orchestrator.campaign.spec import Campaign, Label, Plot, Study, cells
@@ -21,7 +22,6 @@ from orchestrator.campaign.verify import environment_differences
 from orchestrator.reporting import figures
 from orchestrator.reporting.report import paradigm_title, percent, render_page, write_report
 from orchestrator.runs.manifest import environment
-from orchestrator.studies.paper_figures import half_width
 from testbed.system.files import write_figure, write_whole
 
 SCRIPTS = ("charts", "frame", "campaign")

@@ -21,15 +21,8 @@ import numpy as np
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from orchestrator.scenario.schema import (
-    Finite,
-    Scenario,
-    Section,
-    explain,
-    put,
-    read_tree,
-    validate,
-)
+from orchestrator.scenario.loading import explain, put, read_tree, validate
+from orchestrator.scenario.schema import Finite, Scenario, Section
 from testbed.core.errors import InputError
 
 Label = bool | int | float | str

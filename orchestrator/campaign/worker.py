@@ -26,8 +26,9 @@ from orchestrator.runs.directory import MANIFEST
 from orchestrator.runs.manifest import environment, now, source_sha256
 from orchestrator.runs.run import run
 from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario, validate
+from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import Timeline
 

@@ -1,1 +1,4 @@
-"""TODO."""
+"""What may be typed after `testbed`?
+
+Options, tables, progress; whatever a command does can be called without it.
+"""

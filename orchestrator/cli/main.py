@@ -60,7 +60,7 @@ def trace(
     from dataclasses import replace
 
     from orchestrator.scenario.channel import ns3_source
-    from orchestrator.scenario.schema import load
+    from orchestrator.scenario.loading import load
     from testbed.system.files import check_writable
 
     parsed = load(scenario, overrides or [])
@@ -95,8 +95,8 @@ def predict(
     from orchestrator.policies.registry import decider
     from orchestrator.prediction.rounds import predict as predict_rounds
     from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.loading import load
     from orchestrator.scenario.profiles import profile_of
-    from orchestrator.scenario.schema import load
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
@@ -158,11 +158,12 @@ def run(
     )
     from orchestrator.policies.registry import decider
     from orchestrator.reporting.live import serve
+    from orchestrator.reporting.report import write_report
     from orchestrator.runs.directory import run_folder
     from orchestrator.runs.run import check_kernel
     from orchestrator.runs.run import run as run_scenario
     from orchestrator.scenario.channel import open_source
-    from orchestrator.scenario.schema import load
+    from orchestrator.scenario.loading import load
     from testbed.system.files import check_writable, write_json
     from testbed.system.leftovers import noted, running
 
@@ -182,7 +183,9 @@ def run(
             file=sys.stderr,
         )
     with (
-        run_folder(output, parsed, overwrite=overwrite, resume=resume) as folder,
+        run_folder(
+            output, parsed, overwrite=overwrite, resume=resume, finish=write_report
+        ) as folder,
         noted(folder, unless="checkpoint/round-*"),
         open_source(parsed, trace_file) as source,
         serve(parsed) if live else nullcontext() as view,
@@ -196,7 +199,7 @@ def run(
             capture=capture,
             keep=output is not None,
             progress=show,
-            live=view,
+            observer=view,
         )
     if json_file is not None:
         write_json(json_file, done.to_json())
@@ -234,7 +237,7 @@ def overhead(
 ) -> None:
     """Emulate, and say what every byte and millisecond of a round is for."""
     from orchestrator.scenario.channel import open_source
-    from orchestrator.scenario.schema import load
+    from orchestrator.scenario.loading import load
     from orchestrator.studies import overhead as studies
     from testbed.system.files import check_writable, write_json
 
@@ -294,8 +297,8 @@ def theory(
 ) -> None:
     """Hold the paper's closed forms, bounds and theorems against the engine."""
     from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.loading import load
     from orchestrator.scenario.profiles import profile_of
-    from orchestrator.scenario.schema import load
     from orchestrator.theory.claims import run as hold
     from testbed.system.files import check_writable, write_json
 
@@ -337,7 +340,7 @@ def opinions(
     from orchestrator.cli.tables import opinion_tables
     from orchestrator.runs.directory import run_folder
     from orchestrator.scenario.channel import open_source
-    from orchestrator.scenario.schema import load
+    from orchestrator.scenario.loading import load
     from orchestrator.studies.cross_check import ask, keep
     from testbed.system.files import check_writable, write_json
 
@@ -409,7 +412,7 @@ def train(
     from orchestrator.policies.agent import Settings
     from orchestrator.policies.agent import train as train_agent
     from orchestrator.policies.environment import engine_backend
-    from orchestrator.scenario.schema import load
+    from orchestrator.scenario.loading import load
 
     # The first round is flown before anything is decided, and batches are whole.
     longest = [f"rounds={rounds + Settings().batch + 1}"] if emulated else []
@@ -441,7 +444,7 @@ def evaluate(
     from orchestrator.policies.registry import evaluate as evaluate_policy
     from orchestrator.policies.registry import policy
     from orchestrator.scenario.channel import open_source
-    from orchestrator.scenario.schema import load
+    from orchestrator.scenario.loading import load
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *_rounds(rounds)])
@@ -468,7 +471,7 @@ def reproduce(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each mean.")] = 500,
 ) -> None:
     """Reproduce the paper's table and figures, its numbers beside ours."""
-    from orchestrator.scenario.schema import load
+    from orchestrator.scenario.loading import load
     from orchestrator.studies.paper_figures import run as reproduce_all
 
     if "fig8" in what:
@@ -490,7 +493,7 @@ def reproduce(
 
 def _reproduce_fig8(output: Path) -> None:
     from orchestrator.cli.tables import plain_table
-    from orchestrator.scenario.schema import load
+    from orchestrator.scenario.loading import load
     from orchestrator.studies.figure_8 import run as play_all
 
     with shown("trainings and flights") as show:

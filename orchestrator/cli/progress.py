@@ -2,27 +2,26 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+
+from testbed.core.progress import Progress
 
 EVERY_S = 10.0
 """Between two lines where there is no terminal."""
 
-Show = Callable[[str, float, float], None]
-"""Takes what is being done, how much of it is done, and how much there is."""
-
 
 @contextmanager
-def shown(unit: str = "") -> Iterator[Show]:
+def shown(unit: str = "") -> Iterator[Progress]:
     """Show progress while the context lasts; `unit` follows the numbers."""
     if sys.stderr.isatty():
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
 
-        with Progress(
+        with rich.Progress(
             "{task.description}",
-            BarColumn(),
-            TextColumn(f"{{task.completed:.0f}} of {{task.total:.0f}} {unit}"),
+            rich.BarColumn(),
+            rich.TextColumn(f"{{task.completed:.0f}} of {{task.total:.0f}} {unit}"),
             console=Console(stderr=True),
             transient=True,
         ) as bar:

@@ -1,1 +1,4 @@
-"""TODO."""
+"""How is a scenario played on real links, and may the result be believed?
+
+One run from start to end; where it is kept stands in `orchestrator.runs`.
+"""

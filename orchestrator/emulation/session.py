@@ -1,43 +1,29 @@
 """A scenario emulated: real links, real processes, measured times, beside their predictions."""
 
 import contextlib
-import itertools
 import math
-import secrets
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-import pandas as pd
+from typing import Literal
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.analysis.byte_accounts import SET_UP, account, closed
-from orchestrator.analysis.error_budget import error_budget, transfer_errors
-from orchestrator.analysis.waterfall import waterfall
+from orchestrator.analysis.byte_accounts import SET_UP
 from orchestrator.emulation.calibration import calibrate
 from orchestrator.emulation.checkpoint import Checkpoint
 from orchestrator.emulation.learning import (
-    computing_limit_s,
     evaluates_after,
     evaluation_table,
     learning_settings,
-    learning_table,
-    place,
     startup_limit_s,
 )
-from orchestrator.emulation.machine import Machine
-from orchestrator.emulation.node_faults import NodeFaults
-from orchestrator.emulation.nodes import BS, Nodes, uav
-from orchestrator.emulation.rate_table import RateTable
+from orchestrator.emulation.nodes import Nodes
+from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.record import Emulation
-from orchestrator.prediction.engine import cut, round_of, round_of_spans
-from orchestrator.prediction.faults import FaultSchedule, RoundFaults
+from orchestrator.emulation.stage import Stage, StagedRound, start_world
+from orchestrator.prediction.engine import round_of
+from orchestrator.prediction.faults import FaultSchedule
 from orchestrator.prediction.plan import (
-    Radio,
-    RoundPlan,
     fixed_allocation,
     link_bytes,
     payload_bytes,
@@ -45,7 +31,7 @@ from orchestrator.prediction.plan import (
     radio_of,
     round_sizes,
 )
-from orchestrator.prediction.rates import link_rates, uplink_bps
+from orchestrator.prediction.rates import link_rates
 from orchestrator.prediction.rounds import (
     Decide,
     Situation,
@@ -55,38 +41,11 @@ from orchestrator.prediction.rounds import (
     predict_round,
     simulate_on,
 )
-from orchestrator.reporting.live import Live
+from orchestrator.scenario.links import shape_of
 from orchestrator.scenario.schema import Scenario
-from testbed import runtimes
-from testbed.control.node import Message
-from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunEnds
-from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
-from testbed.network.fabric import link_addresses
-from testbed.network.injector import Report
-from testbed.network.shaping import Shape
-from testbed.runtimes import Module, NodeSpec, World
-from testbed.transport import TransportSettings
-from testbed.transport.wire import TOKEN_BYTES
+from testbed.core.progress import Progress, silent
 from workloads.costs.profile import SplitProfile
-from workloads.learning.work import RoundSizes
-
-PORT = 5201
-"""Where UAVs find the base station first; those that it has lost find it again one further up."""
-NODE_IMPORTS = ("workloads.nodes.base_station", "workloads.nodes.uav")
-LEARNING_IMPORTS = (*NODE_IMPORTS, "workloads.learning.real")
-"""With torch and timm: seconds and half a gigabyte a node, were they not shared."""
-LEAD_S = 0.1
-"""Real seconds between the order to begin a round and its beginning."""
-ANSWER_TIMEOUT_S = 60.0
-"""Real seconds that nodes may take for what takes milliseconds, many on few cores."""
-REST_S = 0.25
-"""Real seconds after a round until the last acknowledgement has been sent, and counted."""
-SPARE_SLOTS = 100
-"""How many slots more than a round is predicted to last the injector is given at first."""
-
-Progress = Callable[[str, float, float], None]
-"""Called with a line of text, emulated seconds done and emulated seconds expected."""
 
 
 def emulate(
@@ -98,8 +57,8 @@ def emulate(
     decide: Decide | None = None,
     capture: Literal["frames", "headers"] | None = None,
     checkpoint: Checkpoint | None = None,
-    progress: Progress = lambda text, done, total: None,
-    live: Live | None = None,
+    progress: Progress = silent,
+    observer: Observer | None = None,
 ) -> Generator[Emulation, None, None]:
     """Emulate the scenario's rounds; yields what there is after each round.
 
@@ -116,7 +75,7 @@ def emulate(
         capture: Write what goes over each link to `folder`/pcap, whole or the headers alone.
         checkpoint: Where the run goes on from.
         progress: Told how far the run is.
-        live: Told what happens within rounds.
+        observer: Told what happens within rounds.
 
     Raises:
         RunError: A node or link failed, or something took too long; nothing is left running.
@@ -134,8 +93,8 @@ def emulate(
         own.resume(rounds)
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
-    with _start(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
-        stage = _Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, predicted, live)
+    with start_world(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
+        stage = Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, predicted, observer)
         if capture is not None:
             stage.capture(folder / "pcap", headers_only=capture == "headers")
         stage.set_up(learning)
@@ -184,7 +143,7 @@ def emulate(
                 rounds.append(round_of(index, plan, times))
                 own.played(rounds[-1])
             stage.play(
-                _Round(index, start_s, plans[0], plans[1], radio, faults),
+                StagedRound(index, start_s, plans[0], plans[1], radio, faults),
                 round_sizes(scenario, profile, allocation.split),
                 source,
                 done,
@@ -198,399 +157,3 @@ def emulate(
                 done.learning.append(evaluation_table(index, end_s, stage.evaluate()))
             yield done
         stage.stop()
-
-
-@dataclass(frozen=True)
-class _Round:
-    index: int
-    start_s: float
-    payload_plan: RoundPlan
-    link_plan: RoundPlan
-    radio: Radio
-    faults: RoundFaults | None
-
-    @property
-    def clients(self) -> list[int]:
-        """Who takes part, from 1."""
-        everyone = range(1, self.link_plan.clients + 1)
-        return [k for k in everyone if self.faults is None or not self.faults.absent[k - 1]]
-
-
-def shape_of(scenario: Scenario) -> Shape:
-    """How the scenario's links treat frames."""
-    return Shape(
-        mtu=scenario.emulation.mtu,
-        charges_headers=scenario.emulation.rate_counts == "frame",
-        congestion_control=scenario.emulation.congestion_control,
-        initial_window=scenario.emulation.initial_window,
-        delay_s=scenario.emulation.one_way_delay_s * scenario.dilation,
-    )
-
-
-def transport_settings_of(
-    scenario: Scenario, timeout_s: float, meeting_s: float
-) -> list[TransportSettings]:
-    """How each node talks, the base station first; secrets are made anew."""
-    choices = scenario.emulation
-    settings = TransportSettings(
-        token=secrets.token_hex(TOKEN_BYTES),
-        timeout_s=timeout_s,
-        meeting_s=meeting_s,
-        transport=choices.transport,
-        connection=choices.connection,
-        nagle=choices.nagle,
-    )
-    if choices.transport != "tls":
-        return [settings] * (scenario.uavs.count + 1)
-    from testbed.transport.certificates import identities
-
-    return [replace(settings, identity=identity) for identity in identities(scenario.uavs.count)]
-
-
-def _start(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) -> World:
-    names = [BS, *(uav(client) for client in range(1, scenario.uavs.count + 1))]
-    logs = folder / "logs"
-    logs.mkdir(exist_ok=True)
-    nodes = [
-        NodeSpec(
-            name,
-            Module(
-                "workloads.nodes.program", NODE_IMPORTS if learning is None else LEARNING_IMPORTS
-            ),
-            logs / f"{name}.log",
-            {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        )
-        for name in names
-    ]
-    shape = shape_of(scenario)
-    options: dict[str, Any] = {}
-    if scenario.emulation.runtime == "docker":
-        options["image"] = scenario.emulation.docker_image
-        if learning is not None:
-            options["readable"] = [Path(learning["backbone"])]
-            if scenario.workload.data.source != "synthetic":
-                options["readable"].append(Path(scenario.workload.data.source).resolve())
-    return runtimes.start(
-        scenario.emulation.runtime,
-        nodes,
-        shape,
-        **options,
-    )
-
-
-class _Stage:
-    """A scenario's rounds, played on the nodes of a world."""
-
-    def __init__(self, nodes: Nodes, scenario: Scenario, predicted: Timeline, live: Live | None):
-        self.nodes = nodes
-        self.live = live
-        if live is not None:
-            nodes.hears["progress"] = lambda _, message: live.heard(message)
-        self.ports = itertools.count(PORT)
-        self.linked: set[int] = set()
-        """Clients that the base station is connected to."""
-        self.injector = nodes.world.injector
-        self.scenario = scenario
-        self.limit_s = 60 + 3 * predicted.longest_s * scenario.dilation
-        self.limit_s += computing_limit_s(scenario)
-        """Real seconds that a round may take before the run is given up."""
-        self.startup_s = startup_limit_s(scenario)
-        # The server may measure its passes first.
-        self.ready_s = self.startup_s + computing_limit_s(scenario)
-        self.capturing = False
-
-    def capture(self, folder: Path, *, headers_only: bool) -> None:
-        """Capture every link into a folder of its own from now on."""
-        folder.mkdir()
-        clients = range(1, self.scenario.uavs.count + 1)
-        files = [folder / f"{uav(client)}.pcap" for client in clients]
-        self.injector.capture(files, headers_only=headers_only)
-        self.capturing = True
-
-    def account(self, round_: int, before: Report | None) -> tuple[pd.DataFrame, Report]:
-        """The accounts since the last time, once the links have come to rest, and their counters.
-
-        Args:
-            round_: What it was for.
-            before: The counters when it began; None: when the links were made.
-        """
-        time.sleep(REST_S)
-        self.nodes.send_all("count")
-        counts = self.nodes.collect("counts", self.nodes.names, ANSWER_TIMEOUT_S)
-        sent = [
-            ("down" if name == BS else "up", client, fields)
-            for name, message in counts.items()
-            for client, fields in message["sent"]
-        ]
-        after = self.injector.report()
-        books = account(round_, sent, self.scenario.emulation.transport)
-        return closed(books, round_, before, after, shape_of(self.scenario)), after
-
-    def set_up(self, learning: dict[str, Any] | None) -> None:
-        """Tell every node who it is, and wait until all are connected over the links."""
-        clients = self.scenario.uavs.count
-        settings = transport_settings_of(
-            self.scenario, max(self.limit_s, self.ready_s), self.startup_s
-        )
-        common: dict[str, Any] = {"credit_s": shape_of(self.scenario).credit_s}
-        self.nodes.send(
-            BS,
-            "setup",
-            role=BS,
-            paradigm=asdict(self.scenario.scheme),
-            learning=learning and learning | place(self.scenario.base_station),
-            settings=asdict(settings[0]),
-            **common,
-        )
-        for client in range(1, clients + 1):
-            self.nodes.send(
-                uav(client),
-                "setup",
-                role="uav",
-                client=client,
-                learning=learning and learning | place(self.scenario.uavs),
-                settings=asdict(settings[client]),
-                **common,
-            )
-        self._connect(range(1, clients + 1))
-
-    def _connect(self, clients: Sequence[int]) -> None:
-        """Connect UAVs to the base station, over links that are all good for the moment."""
-        count = self.scenario.uavs.count
-        open_sky, equal = np.full((count, 1), 1e-9), np.full(count, 1 / count)
-        uplink = uplink_bps(radio_of(self.scenario), equal, open_sky)
-        self.injector.rates(0, uplink, uplink)
-        self.injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1e6)
-        port = next(self.ports)
-        self.nodes.send(BS, "accept", clients=list(clients), address="0.0.0.0", port=port)
-        self.nodes.collect("listening", [BS], self.startup_s)
-        for client in clients:
-            self.nodes.send(uav(client), "connect", server=[link_addresses(client)[0], port])
-        self.nodes.collect("connected", [BS, *map(uav, clients)], self.startup_s)
-        self.injector.pause()
-        self.linked |= set(clients)
-
-    def play(
-        self,
-        round_: _Round,
-        sizes: RoundSizes,
-        source: ChannelSource,
-        done: Emulation,
-        progress: Progress,
-    ) -> None:
-        """One round: orders, links, reports; what was measured is added to `done`."""
-        scenario, plan, injector = self.scenario, round_.link_plan, self.injector
-        faults = round_.faults
-        node_faults = NodeFaults(self.nodes, round_.index, round_.start_s, faults)
-        expected, done.channel = simulate_on(
-            plan, round_.radio, source, done.channel, round_.start_s, faults
-        )
-        slot_s, dilation = done.channel.slot_s, scenario.dilation
-        first = math.floor(round_.start_s / slot_s + 1e-9)
-        table = RateTable(plan, round_.radio, source, slot_s, first, faults)
-        table.grow(math.ceil(expected.end_s / slot_s) + SPARE_SLOTS)
-        self._rejoin(round_.clients, done)
-        nodes = self._alive([BS, *map(uav, round_.clients)])
-        self._order(round_, sizes, table, node_faults)
-        table.give(injector, dilation)
-        injector.phase(0)
-        links = injector.report()
-        before = Machine.now()
-        clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), round_.start_s, dilation)
-        injector.epoch(clock, slot_s)
-        for name in nodes:
-            self.nodes.send(name, "begin", **asdict(clock))
-        node_faults.follow(clock)
-        if self.live is not None:
-            self.live.begin(
-                round_of(round_.index, plan, expected),
-                clock,
-                first,
-                table.rates.uplink,
-                table.rates.gradient,
-                table.channel.position_m,
-            )
-
-        text = f"round {round_.index + 1} of {scenario.rounds}"
-
-        def watch() -> None:
-            progress(text, clock.now() - round_.start_s, expected.latency_s)
-            for event in injector.events():
-                if event["event"] == "low":
-                    table.grow(table.end + SPARE_SLOTS)
-                    table.give(injector, dilation)
-
-        self.nodes.collect("started", [BS], self.limit_s, watch)
-        injector.phase(1)
-        reports = self.nodes.collect("report", self._alive(nodes), self.limit_s, watch)
-        reports = node_faults.reports(reports)
-        injector.pause()
-        nodes_s = sum(report["cpu_s"] for report in reports.values())
-        done.machine.append(Machine.now().since(before, nodes_s))
-        accounts, after = self.account(round_.index, links)
-        done.accounts.append(accounts)
-        if self.capturing and round_.index + 1 == scenario.rounds:
-            done.captured = injector.end_capture()
-        self._take(round_, reports, node_faults.lost(reports), after, clock, table, done)
-        if self.live is not None:
-            self.live.finished(done.measured[-1])
-
-    def _alive(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if name not in self.nodes.killed]
-
-    def _rejoin(self, clients: Sequence[int], done: Emulation) -> None:
-        """Connect those anew that were lost before and take part again."""
-        back = [k for k in clients if k not in self.linked and uav(k) not in self.nodes.killed]
-        if back:
-            self._connect(back)
-            done.accounts.append(self.account(SET_UP, done.links[-1])[0])
-
-    def _order(
-        self, round_: _Round, sizes: RoundSizes, table: RateTable, node_faults: NodeFaults
-    ) -> None:
-        plan, paradigm = round_.link_plan, self.scenario.scheme
-        common: dict[str, Any] = {
-            "round": round_.index,
-            "split": plan.allocation.split,
-            "iterations": plan.iterations,
-            "sizes": asdict(sizes),
-            "compute_time": self.scenario.workload.compute_time,
-        }
-        estimate = None
-        if paradigm.server_compute == "sequential" and paradigm.order == "larger-lag":
-            # τ'_SG(0) of the first lag: the gradient at the rate of a slot.
-            with np.errstate(divide="ignore"):
-                seconds = 8 * plan.sg_bytes[:, :1] / table.rates.gradient
-            estimate = {
-                "first_slot": table.first,
-                "slot_s": table.slot_s,
-                "seconds": seconds.clip(max=1e9).tolist(),
-            }
-        self.nodes.send(
-            BS,
-            "round",
-            clients=round_.clients,
-            s_s=plan.s_s[:, 0].tolist(),
-            gradient_s=estimate,
-            live=self.live is not None,
-            **node_faults.of_bs(),
-            **common,
-        )
-        alive = [k for k in round_.clients if uav(k) not in self.nodes.killed]
-        for client in alive:
-            self.nodes.send(
-                uav(client),
-                "round",
-                cf_s=float(plan.cf_s[client - 1, 0]),
-                cb_s=float(plan.cb_s[client - 1, 0]),
-                backward_ratio=plan.backward_ratio,
-                **node_faults.of_uav(client),
-                **common,
-            )
-        self.nodes.collect("ready", [BS, *map(uav, alive)], self.ready_s)
-
-    def _take(
-        self,
-        round_: _Round,
-        reports: dict[str, Message],
-        lost: Sequence[Loss],
-        slots: Report,
-        clock: EmulatedClock,
-        table: RateTable,
-        done: Emulation,
-    ) -> None:
-        measured = _measured(round_, reports, lost)
-        if round_.faults is not None:
-            round_.faults.check(round_.index, measured.end_s, lost)
-        self.linked -= {loss.client for loss in lost}
-        boundaries_s = np.array([clock.at(int(ns)) for ns in slots.done_ns], dtype=np.float64)
-        later = slots.slot > table.first
-        edges_s = np.arange(table.channel.slots + 1, dtype=np.float64) * table.slot_s
-        edges_s[slots.slot[later]] = boundaries_s[later]
-        done.channel = table.channel
-        done.measured.append(measured)
-        done.budgets.append(
-            error_budget(
-                done.predicted[round_.index],
-                measured,
-                round_.payload_plan,
-                round_.link_plan,
-                round_.radio,
-                table.gain,
-                table.slot_s,
-                edges_s,
-                round_.faults,
-            )
-        )
-        done.waterfalls.append(
-            waterfall(
-                measured,
-                round_.payload_plan,
-                done.accounts[-1],
-                round_.radio,
-                table.gain,
-                table.slot_s,
-                edges_s,
-                charges_headers=self.scenario.emulation.rate_counts == "frame",
-                faults=round_.faults,
-            )
-        )
-        done.transfers.append(
-            transfer_errors(measured, round_.link_plan, round_.radio, table.gain, table.slot_s)
-        )
-        done.rates.append(table.frame(measured))
-        done.injector.append(
-            pd.DataFrame(
-                {
-                    "slot": slots.slot,
-                    "boundary_s": slots.slot * table.slot_s,
-                    "lateness_s": slots.lateness_s,
-                }
-            )
-        )
-        if self.scenario.workload.compute == "real":
-            done.learning.append(learning_table(round_.index, reports))
-            done.passes.append({"split": measured.split} | reports[BS]["notes"])
-        for report in reports.values():
-            done.overruns_s += report["overruns_s"]
-        done.links.append(slots)
-
-    def state(self) -> bytes:
-        """The global state, from the base station, as a safetensors file."""
-        self.nodes.send(BS, "save")
-        saved = self.nodes.collect("saved", [BS], ANSWER_TIMEOUT_S)
-        return bytes(saved[BS]["blob"])
-
-    def evaluate(self) -> Message:
-        """Loss, accuracy and samples of the global state on held-out data."""
-        self.nodes.send(BS, "evaluate")
-        return self.nodes.collect("evaluated", [BS], self.limit_s)[BS]
-
-    def restore(self, state: bytes) -> None:
-        """Let the base station go on from a global state."""
-        self.nodes.send(BS, "restore", blob=state)
-        self.nodes.collect("restored", [BS], ANSWER_TIMEOUT_S)
-
-    def stop(self) -> None:
-        """Let every node end by itself."""
-        self.nodes.send_all("stop")
-
-
-def _measured(round_: _Round, reports: dict[str, Message], lost: Sequence[Loss]) -> Round:
-    """The round out of what its nodes noted."""
-    steps = {
-        (client, iteration, STEPS.index(step)): rest
-        # A step that goes on for one node may have ended for the other.
-        for noted in ("going", "spans")
-        for report in reports.values()
-        for client, iteration, step, *rest in report[noted]
-    }
-    spans = np.array([(*step, *rest) for step, rest in steps.items()], dtype=SPAN)
-    return round_of_spans(
-        round_.index,
-        round_.link_plan,
-        round_.radio,
-        round_.start_s,
-        cut(spans, lost, round_.start_s),
-        lost,
-    )

@@ -1,1 +1,4 @@
-"""TODO."""
+"""What do ns-3's packets say of the same rounds?
+
+The driver of the simulation; its C++ stands in `ns3_scenarios`.
+"""

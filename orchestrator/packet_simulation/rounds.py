@@ -21,8 +21,6 @@ import numpy as np
 
 from ns3_scenarios.packets import CONGESTION_CONTROLS, Counts, PacketNetwork, PacketSettings
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.cli.progress import Show
-from orchestrator.emulation.session import shape_of
 from orchestrator.prediction.engine import round_of_spans
 from orchestrator.prediction.plan import (
     Allocation,
@@ -38,8 +36,10 @@ from orchestrator.prediction.plan import (
 from orchestrator.prediction.rates import broadcast_bps, dedicated_bps, uplink_bps
 from orchestrator.prediction.rounds import Decide, Situation, known_at, longer
 from orchestrator.scenario.channel import ns3_launch
+from orchestrator.scenario.links import shape_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
+from testbed.core.progress import Progress, silent
 from testbed.core.schedule import Schedule, Start
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Round, S, Timeline
 from testbed.network.framing import ETHERNET_BYTES
@@ -68,7 +68,7 @@ def play(
     *,
     delay_s: float | None = None,
     decide: Decide | None = None,
-    progress: Show = lambda text, done, total: None,
+    progress: Progress = silent,
 ) -> Played:
     """Play the scenario's rounds from t = 0, one after the other without a gap.
 

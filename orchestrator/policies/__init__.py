@@ -1,1 +1,4 @@
-"""TODO."""
+"""Who decides a round's split and shares?
+
+Functions from a situation to an allocation, and how they are found; no emulation.
+"""

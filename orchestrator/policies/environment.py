@@ -26,8 +26,9 @@ from orchestrator.prediction.engine import round_of
 from orchestrator.prediction.plan import Allocation, Array, plan_round, radio_of
 from orchestrator.prediction.rounds import FIRST_SLOTS, known_at, longer, simulate_on
 from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import STAGES, Scenario, load
+from orchestrator.scenario.schema import STAGES, Scenario
 from testbed.core.errors import InputError
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import Round

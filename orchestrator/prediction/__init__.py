@@ -1,1 +1,4 @@
-"""TODO."""
+"""How long does a round take, slot by slot?
+
+The engine and what it is given: plans, rates, faults; measurements do not belong here.
+"""

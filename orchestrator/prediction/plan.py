@@ -13,7 +13,7 @@ from testbed.transport import wire
 from testbed.transport.tls import client_flights_bytes, record_overhead_bytes
 from testbed.transport.wire import GREETING_BYTES
 from workloads.costs.profile import SplitProfile
-from workloads.costs.profile import payload_bytes as tensor_bytes
+from workloads.learning.encoding import payload_bytes as tensor_bytes
 from workloads.learning.work import RoundSizes
 
 Array = npt.NDArray[np.float64]

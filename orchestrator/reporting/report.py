@@ -25,7 +25,8 @@ from markupsafe import Markup
 
 from ns3_scenarios.trace import ChannelTrace, TraceError
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
-from orchestrator.scenario.schema import Scenario, validate
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.paradigm import paradigm
 from testbed.core.timeline import STEPS

@@ -11,14 +11,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from orchestrator.emulation.checkpoint import FOLDER, Checkpoint
 from testbed.system.files import write_json
-from orchestrator.reporting.report import write_report
-from orchestrator.scenario.schema import Scenario, validate
+from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 
 MANIFEST = "manifest.json"
@@ -51,15 +51,21 @@ def is_locked(part: Path) -> bool:
 
 @contextlib.contextmanager
 def run_folder(
-    out: Path | None, scenario: Scenario, *, overwrite: bool = False, resume: bool = False
+    out: Path | None,
+    scenario: Scenario,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    finish: Callable[[Path], object] = lambda folder: None,
 ) -> Iterator[Path]:
-    """A folder to fill: becomes `out`, with a report, when the context ends and it holds a run.
+    """A folder to fill: becomes `out` when the context ends and it holds a run.
 
     Args:
         out: The run directory; None: nothing is kept.
         scenario: What is run.
         overwrite: Whether `out` may hold an earlier run, which the new one replaces in the end.
         resume: Whether to resume what a killed or failed run of the scenario has left.
+        finish: Called with `out` when it is there, for a report, say; of a run that failed, too.
 
     Raises:
         InputError: `out` is taken, or the run to resume is complete or of another scenario.
@@ -84,7 +90,8 @@ def run_folder(
         try:
             yield part
         finally:
-            _settle(out, part)
+            if _settle(out, part):
+                finish(out)
 
 
 def _find(out: Path, part: Path, scenario: Scenario) -> None:
@@ -174,23 +181,24 @@ def _clear(out: Path, part: Path, overwrite: bool) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _settle(out: Path, part: Path) -> None:
+def _settle(out: Path, part: Path) -> bool:
     """Rename the part if it holds a run; else remove it, unless there are rounds to resume.
 
-    A run that failed has a report, too.
+    Returns:
+        Whether it holds a run.
     """
     status = _json(part / MANIFEST).get("status")
     if status is None:
         if not Checkpoint(part).rounds:
             shutil.rmtree(part)
-        return
+        return False
     if status == "complete":
         shutil.rmtree(part / FOLDER, ignore_errors=True)
     if out.exists():
         shutil.rmtree(out)
     part.rename(out)
     (out / LOCK).unlink()
-    write_report(out)
+    return True
 
 
 def _json(path: Path) -> dict[str, Any]:

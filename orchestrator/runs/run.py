@@ -14,11 +14,12 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.emulation.checkpoint import Checkpoint
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
 from orchestrator.emulation.dilation import settle
-from orchestrator.emulation.session import Progress, emulate
+from orchestrator.emulation.session import emulate
+from testbed.core.progress import Progress, silent
 from orchestrator.emulation.record import Emulation
 from testbed.system.files import write_json, write_whole
 from orchestrator.emulation.learning import passes_in_short, whole_table
-from orchestrator.reporting.live import Live
+from orchestrator.emulation.observer import Observer
 from orchestrator.runs.manifest import manifest, now
 from orchestrator.prediction.rounds import Decide
 from orchestrator.scenario.profiles import profile_of
@@ -40,8 +41,8 @@ def run(
     decide: Decide | None = None,
     capture: Literal["frames", "headers"] | None = None,
     keep: bool = False,
-    progress: Progress = lambda text, done, total: None,
-    live: Live | None = None,
+    progress: Progress = silent,
+    observer: Observer | None = None,
 ) -> Emulation:
     """Emulate the scenario and write its run directory into `folder`.
 
@@ -87,7 +88,7 @@ def run(
             capture=capture,
             checkpoint=checkpoint,
             progress=progress,
-            live=live,
+            observer=observer,
         )
         with contextlib.closing(rounds):
             for state in rounds:

@@ -1,1 +1,4 @@
-"""TODO."""
+"""What is to happen, on which channel and links, at which costs?
+
+Descriptions that are read and checked; nothing here predicts or runs.
+"""

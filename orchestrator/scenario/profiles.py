@@ -1,7 +1,8 @@
 """What the splits of a scenario's workload cost."""
 
 from orchestrator.scenario.schema import Profile, Scenario
-from workloads.costs.profile import SplitProfile, counted, profile_for
+from workloads.costs.lookup import counted, profile_for
+from workloads.costs.profile import SplitProfile
 
 
 def profile_of(scenario: Scenario) -> SplitProfile:

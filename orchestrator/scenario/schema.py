@@ -1,23 +1,19 @@
-"""Scenario files: validated at the door, plain data inside.
+"""The keys of a scenario, their types, bounds and defaults; validated at the door.
 
-Every key carries its unit in its name. `load` reads a YAML file, applies ``key=value`` overrides
-and answers with a `Scenario` or with one line that names the field.
+Every key carries its unit in its name; `orchestrator.scenario.loading` reads files of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     JsonValue,
-    ValidationError,
     field_validator,
     model_validator,
 )
@@ -31,10 +27,6 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
-MOST_BYTES = 4_000_000
-"""Of a scenario file."""
-MOST_VALUES = 200_000
-"""In a scenario, aliases unfolded."""
 STAGES = 4
 """A Swin has four stages; the split point u puts the first u on the client."""
 
@@ -607,151 +599,3 @@ class Scenario(Section):
     def scheme(self) -> Paradigm:
         """The paradigm as data."""
         return paradigm(self.paradigm)
-
-
-def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
-    """Read a scenario file and apply ``dotted.key=value`` overrides (values are YAML).
-
-    Raises:
-        InputError: One line that names the file or the field and what it may be.
-    """
-    tree = read_tree(path, "scenario")
-    for override in overrides:
-        _override(tree, override)
-    return validate(tree, str(path))
-
-
-def read_tree(path: Path, what: str) -> dict[str, Any]:
-    """The keys and values of a YAML file.
-
-    Raises:
-        InputError: There is no such file, or it is no mapping in YAML.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such {what} file") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
-    tree = _parsed(text, str(path))
-    if not isinstance(tree, dict):
-        raise InputError(f"{path}: must be a mapping of keys to values")
-    return tree
-
-
-def _parsed(text: str, source: str) -> Any:
-    """The values that a YAML text describes.
-
-    Raises:
-        InputError: It is no YAML, or it would unfold to more than any scenario has.
-    """
-    if len(text) > MOST_BYTES:
-        raise InputError(f"{source}: longer than {MOST_BYTES} characters")
-    try:
-        tree = yaml.safe_load(text)
-        _count(tree, {})
-    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
-        raise InputError(f"{source}: not YAML: {_one_line(error)}") from None
-    return tree
-
-
-def _count(tree: Any, known: dict[int, int]) -> int:
-    """Values in a tree, shared ones counted wherever they stand.
-
-    Raises:
-        ValueError: There are too many, or no end of them.
-    """
-    if not isinstance(tree, (dict, list)):
-        return 1
-    if id(tree) in known:
-        return known[id(tree)]
-    known[id(tree)] = MOST_VALUES + 1  # as long as it is being counted: it may contain itself
-    inner = tree.values() if isinstance(tree, dict) else tree
-    total = 1 + sum(_count(value, known) for value in inner)
-    if total > MOST_VALUES:
-        raise ValueError(f"it unfolds to more than {MOST_VALUES} values")
-    known[id(tree)] = total
-    return total
-
-
-def validate(tree: dict[str, Any], source: str) -> Scenario:
-    """The scenario that a tree of plain values describes.
-
-    Raises:
-        InputError: One line: source, field, what it may be, and what was given.
-    """
-    try:
-        return Scenario.model_validate(tree)
-    except ValidationError as error:
-        raise InputError(f"{source}: {explain(error.errors(include_url=False))}") from None
-
-
-def explain(errors: Sequence[Any]) -> str:
-    """The first wrong field of a validation and what it may be, in one line."""
-    # Where a field may be one of several things, each of them complains; the one that the value
-    # came closest to says more than that it is not a fixed word, or not of a type.
-    field = _path(errors[0])
-    same = [e for e in errors if _path(e)[: len(field)] == field]
-    closer = [
-        e
-        for e in same
-        if e["type"] != "literal_error"
-        and not e["type"].endswith("_type")
-        and not (e["type"] == "float_parsing" and _path(e) == field)
-    ]
-    error = (closer or same)[0]
-    others = {e["type"] for e in same} if error["type"] == "literal_error" else set()
-    may_be = " or a list" if "list_type" in others else ""
-    may_be += " or a number" if others & {"float_type", "float_parsing"} else ""
-    keys = [str(part) for part in _path(error)]
-    message = error["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:] + may_be
-    if error["type"] == "extra_forbidden":
-        return f"{'.'.join(keys)}: no such key"
-    if error["type"] == "missing":
-        return f"{'.'.join(keys)}: is missing"
-    given = error["input"]
-    if error["type"] == "value_error" and ": " in message and isinstance(given, dict):
-        return message if not keys else f"{'.'.join(keys)}.{message}"
-    own_words = isinstance(given, (dict, list)) or error["type"] == "value_error"
-    shown = "" if own_words else f", not {str(given)[:60]!r}"
-    return _one_line(f"{'.'.join(keys) or 'scenario'}: {message}{shown}")
-
-
-def _path(error: Any) -> tuple[Any, ...]:
-    return tuple(part for part in error["loc"] if not _is_type_tag(part))
-
-
-def _is_type_tag(part: Any) -> bool:
-    """Whether pydantic put this part into a location to name a member of a union."""
-    return isinstance(part, str) and (
-        "[" in part or part in {"Profile", "list", "float", "int", "str", "constrained-float"}
-    )
-
-
-def _override(tree: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise InputError(f"--set {override}: must be dotted.key=value")
-    value = _parsed(text, f"--set {key}")
-    put(tree, key, value, f"--set {key}")
-
-
-def put(tree: dict[str, Any], key: str, value: Any, source: str) -> None:
-    """Set a dotted key in a tree of plain values.
-
-    Raises:
-        InputError: A part of the key is a value; the line begins with `source`.
-    """
-    *path, last = key.split(".")
-    node = tree
-    for part in path:
-        child = node.setdefault(part, {})
-        if not isinstance(child, dict):
-            raise InputError(f"{source}: {part} is a value, not a section")
-        node = child
-    node[last] = value
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())

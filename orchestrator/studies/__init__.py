@@ -1,1 +1,4 @@
-"""TODO."""
+"""What questions are answered by many runs: the paper's figures, overheads, cross-checks?
+
+Each study says what varies and what is drawn; the machinery is the campaign's.
+"""

@@ -15,7 +15,6 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import KEYS, join
-from orchestrator.cli.progress import Show
 from orchestrator.packet_simulation.rounds import play
 from orchestrator.policies.registry import decider
 from orchestrator.prediction.plan import (
@@ -31,6 +30,7 @@ from orchestrator.runs.run import run
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
+from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline
 from testbed.system.files import write_figure, write_json
 
@@ -87,7 +87,7 @@ def ask(
     folder: Path | None,
     *,
     delays_s: Sequence[float] = (),
-    progress: Show = lambda text, done, total: None,
+    progress: Progress = silent,
 ) -> Opinions:
     """Ask everyone about the scenario's rounds.
 

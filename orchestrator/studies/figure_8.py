@@ -18,13 +18,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
+from orchestrator.analysis.statistics import half_width
 from orchestrator.policies.registry import evaluate, policy
 from orchestrator.prediction.engine import split_costs
 from orchestrator.prediction.plan import Array, radio_of
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from orchestrator.studies.paper_figures import half_width
 from orchestrator.studies.sweep import varied
 from orchestrator.theory.lower_bound import lower_bound
 from testbed.core.errors import InputError

@@ -17,13 +17,14 @@ from orchestrator.analysis.byte_accounts import BYTES
 from orchestrator.analysis.waterfall import PART_OF, PARTS
 from orchestrator.emulation.dilation import settle
 from orchestrator.emulation.record import Emulation
-from orchestrator.emulation.session import Progress, emulate
+from orchestrator.emulation.session import emulate
 from orchestrator.emulation.validity import validity
 from orchestrator.policies.registry import decider
 from orchestrator.runs.run import check_kernel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
+from testbed.core.progress import Progress
 from testbed.system.files import write_csv, write_figure
 
 COLOURS = {

@@ -16,6 +16,7 @@ import pandas as pd
 from rich.table import Table
 from scipy import stats
 
+from orchestrator.analysis.statistics import half_width
 from orchestrator.prediction.plan import Array
 from orchestrator.prediction.rounds import predict
 from orchestrator.reporting import figures
@@ -27,7 +28,8 @@ from testbed.core.errors import InputError
 from testbed.core.paradigm import paradigm
 from testbed.core.timeline import Timeline
 from testbed.system.files import write_csv, write_figure, write_json, write_whole
-from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK, counted
+from workloads.costs.lookup import counted
+from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK
 
 PARADIGMS = tuple(figures.STYLES)
 """The paper's proposal and its benchmarks."""
@@ -149,14 +151,6 @@ class Outcomes:
                     row | {"seeds": len(values), "rounds": int(self.rows["rounds"].iloc[0])}
                 )
         return pd.DataFrame(table)
-
-
-def half_width(values: Array) -> float:
-    """Half the width of the mean's 95 % interval, by Student's t; not a number for one value."""
-    if len(values) < 2:
-        return float("nan")
-    spread = values.std(ddof=1) / np.sqrt(len(values))
-    return float(stats.t.ppf(0.975, len(values) - 1) * spread)
 
 
 def run(

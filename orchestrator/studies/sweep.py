@@ -17,8 +17,9 @@ from orchestrator.prediction.engine import BatchTimes, simulate_chain, split_cos
 from orchestrator.prediction.plan import fixed_allocation, plan_round, radio_of
 from orchestrator.prediction.rounds import FIRST_SLOTS, longer
 from orchestrator.scenario.channel import channel_settings, ns3_source
+from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario, validate
+from orchestrator.scenario.schema import Scenario
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,4 @@
-"""TODO."""
+"""What do the paper's closed forms and bounds say, and do they hold?
+
+Formulas and their checks against the engine; nothing measured.
+"""

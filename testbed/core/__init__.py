@@ -1,1 +1,4 @@
-"""TODO."""
+"""What words does everybody share: paradigm, schedule, timeline, clock, faults, errors.
+
+Nothing here touches the machine: no sockets, no processes, no files.
+"""

@@ -1,1 +1,4 @@
-"""TODO."""
+"""What can this machine do, and what is missing?
+
+Examinations of the host; what uses its abilities stands elsewhere.
+"""

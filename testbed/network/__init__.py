@@ -1,1 +1,4 @@
-"""TODO."""
+"""What is an emulated link, and who sets its rate in every slot?
+
+Devices, queues, the injector, captures; not what programs send over them.
+"""

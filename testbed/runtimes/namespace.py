@@ -9,8 +9,8 @@ the supervisor with the orchestrator. Nothing has a name on the host, so nothing
 The world makes a network namespace for each node and forks the fabric process, which wires them.
 Nodes that import the same modules are forked by one *fork server*: a process that imports them,
 forks the nodes, and ends, which leaves its children to the world. A node enters its namespace,
-gives up all capabilities and all writing of files, and runs its module, or executes its command. What was
-imported is thus loaded once and lies in memory once.
+gives up all capabilities and all writing of files, and runs its module, or executes its command.
+What was imported is thus loaded once and lies in memory once.
 """
 
 import contextlib

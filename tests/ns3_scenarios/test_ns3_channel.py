@@ -16,7 +16,7 @@ from ns3_scenarios import child
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.trace import ChannelError, ChannelTrace
 from orchestrator.scenario.channel import ns3_source
-from orchestrator.scenario.schema import validate
+from orchestrator.scenario.loading import validate
 from testbed.system import leftovers
 
 SETTINGS = ChannelSettings(

@@ -4,7 +4,8 @@ import numpy as np
 from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.scenario.schema import Scenario, validate
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Scenario
 
 
 def small(emulation: dict[str, object] | None = None, **top: object) -> Scenario:

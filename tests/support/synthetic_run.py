@@ -24,7 +24,8 @@ from orchestrator.prediction.plan import (
     plan_round,
     radio_of,
 )
-from orchestrator.scenario.schema import Scenario, validate
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import PAPER
 

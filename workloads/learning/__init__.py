@@ -1,1 +1,4 @@
-"""TODO."""
+"""What is learned, and what of it travels: split model, data, adapters, encodings.
+
+No network and no clock: the same passes run in one process.
+"""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workloads.costs.profile import BLOCK, WireDtype, payload_bytes
+from workloads.learning.encoding import BLOCK, WireDtype, payload_bytes
 
 FLOAT16_TOP = 2.0**14
 """Largest magnitudes are scaled to at most twice this: float16 ends at 65504."""

@@ -12,10 +12,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from workloads.costs.profile import WireDtype
 from workloads.learning.backbone import load_model
 from workloads.learning.codec import decode, encode
 from workloads.learning.data import Dataset, client_data, open_data
+from workloads.learning.encoding import WireDtype
 from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner
 from workloads.learning.model import SplitSwin
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig

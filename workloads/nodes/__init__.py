@@ -1,1 +1,4 @@
-"""TODO."""
+"""What do the base station and a UAV do in a round?
+
+Programs that talk over links; the tensors they carry come from `workloads.learning`.
+"""

@@ -10,7 +10,7 @@ import yaml
 from small_campaign import ROOT, campaign_tree, write_campaign
 
 from orchestrator.campaign.spec import Axis, cells, load_campaign, to_yaml
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 from orchestrator.studies import paper_figures as reproduce
 from orchestrator.studies.sweep import varied
 from testbed.core.errors import InputError

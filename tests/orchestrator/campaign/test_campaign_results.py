@@ -15,6 +15,7 @@ from small_campaign import ROOT, campaign_tree, write_campaign
 from synthetic_run import make_run
 from typer.testing import CliRunner
 
+from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.cluster import Cluster, run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.report import differences, means, write_campaign_report
@@ -23,7 +24,6 @@ from orchestrator.campaign.spec import cells, load_campaign
 from orchestrator.campaign.verify import compare, environment_differences, verify
 from orchestrator.cli.campaign import app
 from orchestrator.reporting.report import read_run
-from orchestrator.studies.paper_figures import half_width
 
 
 @pytest.fixture(scope="module")

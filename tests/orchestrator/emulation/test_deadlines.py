@@ -15,7 +15,7 @@ import pytest
 from orchestrator.emulation import dilation
 from orchestrator.emulation.learning import startup_limit_s
 from orchestrator.emulation.nodes import Nodes
-from orchestrator.scenario.schema import validate
+from orchestrator.scenario.loading import validate
 from testbed import runtimes
 from testbed.control import stream as control
 from testbed.control.node import ControlLost, NodeControl

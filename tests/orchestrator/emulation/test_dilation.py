@@ -17,8 +17,8 @@ from orchestrator.emulation.dilation import (
     with_overruns,
 )
 from orchestrator.prediction.plan import fixed_allocation, link_bytes, plan_round
+from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import validate
 from testbed.core.errors import RunError
 from testbed.core.timeline import CF, S
 

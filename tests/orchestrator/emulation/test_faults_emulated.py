@@ -13,8 +13,8 @@ from small_scenario import TREE
 
 from orchestrator.emulation.learning import learning_settings, place
 from orchestrator.prediction.plan import round_sizes
+from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import load
 from workloads.learning.real import RealClient, RealServer, Settings
 
 SMALL = TREE | {"rounds": 2, "emulation": {"calibrate": False}}

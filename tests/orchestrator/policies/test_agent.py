@@ -26,7 +26,7 @@ from orchestrator.policies.agent import (
 from orchestrator.policies.environment import UavSflEnv
 from orchestrator.policies.registry import evaluate
 from orchestrator.scenario.channel import ns3_source
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 
 PAPER_FILE = Path(__file__).parents[3] / "scenarios" / "paper.yaml"

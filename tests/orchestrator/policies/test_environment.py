@@ -20,7 +20,7 @@ from orchestrator.policies.shares import least_share, scaled
 from orchestrator.prediction.plan import Allocation
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.channel import ns3_source
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 from testbed.core.timeline import Round
 from workloads.costs.profile import PAPER

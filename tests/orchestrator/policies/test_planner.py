@@ -22,7 +22,7 @@ from orchestrator.policies.static import best_static
 from orchestrator.prediction.engine import simulate_batch, split_costs
 from orchestrator.prediction.plan import Allocation, radio_of
 from orchestrator.scenario.channel import ns3_source
-from orchestrator.scenario.schema import load, validate
+from orchestrator.scenario.loading import load, validate
 from orchestrator.theory.lower_bound import lower_bound
 from testbed.core.paradigm import BUILT_IN
 from workloads.costs.profile import PAPER

@@ -10,7 +10,7 @@ from ns3_scenarios.trace import Replay
 from orchestrator.policies.registry import always, evaluate, policy
 from orchestrator.prediction.rounds import Situation, predict
 from orchestrator.scenario.channel import ns3_source
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 from orchestrator.studies import figure_8 as fig8
 from testbed.core.errors import InputError
 from workloads.costs.profile import PAPER

@@ -26,7 +26,7 @@ from orchestrator.prediction.plan import (
     plan_round,
     radio_of,
 )
-from orchestrator.scenario.schema import validate
+from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import BUILT_IN, paradigm
 from testbed.core.timeline import STEPS
 from workloads.costs.profile import PAPER

@@ -16,7 +16,7 @@ from orchestrator.prediction.plan import (
     radio_of,
 )
 from orchestrator.prediction.rounds import FIRST_SLOTS, predict
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 from workloads.costs.profile import PAPER
 

@@ -12,8 +12,9 @@ from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.prediction.engine import simulate
 from orchestrator.prediction.faults import BS, FaultSchedule, RoundFaults, planned
 from orchestrator.prediction.rounds import predict
+from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario, validate
+from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.faults import slowed_end
 from testbed.core.timeline import STEPS

@@ -21,9 +21,9 @@ from orchestrator.reporting.comparison import (
     write_comparison,
 )
 from orchestrator.reporting.report import read_run
-from orchestrator.scenario.schema import validate
+from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
-from workloads.costs.profile import cache_folder
+from workloads.costs.lookup import cache_folder
 from workloads.learning.backbone import backbone_file, load_model
 from workloads.learning.model import OWN_MODELS, initial_trainables
 from workloads.learning.settings import ModelConfig

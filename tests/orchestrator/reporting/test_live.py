@@ -19,7 +19,7 @@ from chromium import PROGRAM, chromium
 
 from orchestrator.reporting import live as module
 from orchestrator.reporting.live import Live, serve
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 from testbed.core.clock import EmulatedClock
 from testbed.core.paradigm import paradigm
 from testbed.core.schedule import Schedule

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ns3_scenarios.trace import ChannelTrace, TraceError
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.scenario.schema import Scenario, load
+from orchestrator.scenario.loading import load
+from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 
 SCENARIOS = Path(__file__).resolve().parents[3] / "scenarios"

@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from orchestrator.analysis.statistics import half_width
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import load
 from orchestrator.studies import paper_figures as reproduce
-from orchestrator.studies.paper_figures import PARADIGMS, STUDIES, Outcomes, half_width
+from orchestrator.studies.paper_figures import PARADIGMS, STUDIES, Outcomes
 from orchestrator.studies.sweep import Cell, run_cells, varied
 from testbed.core.errors import InputError
 

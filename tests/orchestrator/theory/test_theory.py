@@ -12,7 +12,7 @@ from rich.console import Console
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.prediction.engine import simulate
 from orchestrator.prediction.plan import Allocation, Radio, RoundPlan
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 from orchestrator.theory import claims
 from orchestrator.theory.closed_forms import (
     COUNTEREXAMPLE,

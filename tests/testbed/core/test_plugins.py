@@ -16,8 +16,8 @@ from ns3_scenarios.trace import ChannelError
 from orchestrator.policies.registry import decider
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.channel import ns3_source, open_source
+from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import load
 from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import Timeline

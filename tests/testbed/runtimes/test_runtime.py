@@ -16,7 +16,7 @@ import pytest
 from processes import SMALL_WORLD, arguments, check_result, family, gone, spawn, until
 from small_world import SmallWorld
 
-from orchestrator.emulation.session import LEARNING_IMPORTS, NODE_IMPORTS
+from orchestrator.emulation.stage import LEARNING_IMPORTS, NODE_IMPORTS
 from testbed import runtimes
 from testbed.core.errors import RunError
 from testbed.network.shaping import Shape

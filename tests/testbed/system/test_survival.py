@@ -12,7 +12,7 @@ from small_scenario import TEXT
 
 from orchestrator.runs.run import run
 from orchestrator.scenario.channel import open_source
-from orchestrator.scenario.schema import load
+from orchestrator.scenario.loading import load
 
 
 @pytest.fixture

@@ -13,14 +13,8 @@ from torch import Tensor, nn
 from testbed.core.errors import InputError
 from workloads.costs import profile
 from workloads.costs.counting import count
-from workloads.costs.profile import (
-    PAPER,
-    PAPER_CLASSES,
-    PAPER_MODEL,
-    PAPER_RANK,
-    counted,
-    profile_for,
-)
+from workloads.costs.lookup import counted, profile_for
+from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK
 from workloads.learning.codec import decode, encode
 from workloads.learning.model import OWN_MODELS
 from workloads.learning.settings import ModelConfig

@@ -13,10 +13,10 @@ from timm.models.swin_transformer import SwinTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads.costs.profile import WireDtype
 from workloads.learning.backbone import backbone_file, load_model
 from workloads.learning.codec import decode, encode
 from workloads.learning.data import ClientData, client_data, open_data
+from workloads.learning.encoding import WireDtype
 from workloads.learning.export import export_peft
 from workloads.learning.learner import ClientLearner, ServerLearner, ServerStep, Trainees
 from workloads.learning.model import OWN_MODELS, LoraLinear, SplitSwin, initial_trainables

@@ -10,8 +10,8 @@ import torch
 from play_programs import play as play_programs
 
 from testbed.core.paradigm import BUILT_IN, Paradigm
-from workloads.costs.profile import payload_bytes
 from workloads.learning.backbone import backbone_file
+from workloads.learning.encoding import payload_bytes
 from workloads.learning.learner import PassTimes
 from workloads.learning.real import RealClient, RealServer, Settings
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig

@@ -1,0 +1,14 @@
+"""Means of few values, and how far they may be trusted."""
+
+import numpy as np
+from scipy import stats
+
+from orchestrator.prediction.plan import Array
+
+
+def half_width(values: Array) -> float:
+    """Half the width of the mean's 95 % interval, by Student's t; not a number for one value."""
+    if len(values) < 2:
+        return float("nan")
+    spread = values.std(ddof=1) / np.sqrt(len(values))
+    return float(stats.t.ppf(0.975, len(values) - 1) * spread)

@@ -1,0 +1,15 @@
+"""The links of a scenario, as the kernel or a simulation of it is told of them."""
+
+from orchestrator.scenario.schema import Scenario
+from testbed.network.shaping import Shape
+
+
+def shape_of(scenario: Scenario) -> Shape:
+    """How the scenario's links treat frames."""
+    return Shape(
+        mtu=scenario.emulation.mtu,
+        charges_headers=scenario.emulation.rate_counts == "frame",
+        congestion_control=scenario.emulation.congestion_control,
+        initial_window=scenario.emulation.initial_window,
+        delay_s=scenario.emulation.one_way_delay_s * scenario.dilation,
+    )
