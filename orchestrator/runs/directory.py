@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.emulation.checkpoint import FOLDER, Checkpoint
-from testbed.system.files import write_json
-from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
+from testbed.system.files import write_json
 
 MANIFEST = "manifest.json"
 SCENARIO = "scenario.json"

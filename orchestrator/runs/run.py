@@ -11,24 +11,24 @@ from typing import Literal
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.emulation.checkpoint import Checkpoint
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
+from orchestrator.emulation.checkpoint import Checkpoint
 from orchestrator.emulation.dilation import settle
-from orchestrator.emulation.session import emulate
-from testbed.core.progress import Progress, silent
-from orchestrator.emulation.record import Emulation
-from testbed.system.files import write_json, write_whole
 from orchestrator.emulation.learning import passes_in_short, whole_table
 from orchestrator.emulation.observer import Observer
-from orchestrator.runs.manifest import manifest, now
-from orchestrator.prediction.rounds import Decide
-from orchestrator.scenario.profiles import profile_of
-from orchestrator.runs.directory import MANIFEST
-from orchestrator.scenario.schema import Scenario
+from orchestrator.emulation.record import Emulation
+from orchestrator.emulation.session import emulate
 from orchestrator.emulation.validity import to_json, validity
-from testbed.host.doctor import has_netem
+from orchestrator.prediction.rounds import Decide
+from orchestrator.runs.directory import MANIFEST
+from orchestrator.runs.manifest import manifest, now
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
+from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Loss, Timeline
+from testbed.host.doctor import has_netem
+from testbed.system.files import write_json, write_whole
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
