@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.cli.progress import shown
+from orchestrator.cli.console import shown
 from orchestrator.policies.registry import policy
 from orchestrator.runs.run import run
 from orchestrator.scenario.channel import ns3_source

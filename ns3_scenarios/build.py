@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from ns3_scenarios.trace import ChannelError
+from ns3_scenarios.errors import ChannelError
 
 Models = Literal["channel", "packets"]
 """A folder of ``cpp/``."""

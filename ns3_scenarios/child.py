@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ns3_scenarios.trace import ChannelError
+from ns3_scenarios.errors import ChannelError
 
 ANSWER_S = 60.0
 """How long ns-3 may take for an answer, or to take an order: it needs milliseconds, and seconds

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import Array, ChannelError
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import Array
 
 LOWEST_M, HIGHEST_M, HIGHEST_NLOS_M, FARTHEST_M = 10.0, 300.0, 40.0, 10_000.0
 """Where RMa-AV holds: above the lowest height, up to the others, as far as that horizontally."""

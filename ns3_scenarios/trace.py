@@ -23,10 +23,6 @@ class TraceError(Exception):
     """A trace file is not what it should be; the message names the field."""
 
 
-class ChannelError(Exception):
-    """ns-3's channel could not be built, or its process died: one line that says what and why."""
-
-
 class TraceExhausted(Exception):
     """More slots are asked for than a trace has."""
 

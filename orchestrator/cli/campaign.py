@@ -4,19 +4,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from orchestrator.cli.progress import shown
+from orchestrator.cli.console import out, shown
+from orchestrator.cli.grouped import Grouped
 from testbed.core.errors import RunError
 
 if TYPE_CHECKING:
     from orchestrator.campaign.folder import CampaignFolder
 
 app = typer.Typer(
-    no_args_is_help=False,
+    cls=Grouped,
     help="Many scenarios from one file: reproducible, resumable, spread over machines.",
 )
-out = Console()
+
 
 Given = Annotated[
     Path, typer.Argument(metavar="FILE|DIR", help="A campaign file, or the directory of one.")

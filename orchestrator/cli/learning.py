@@ -1,20 +1,80 @@
-"""`testbed compare` and `testbed export`: what runs have learned, side by side and for others."""
+"""`testbed train`, `evaluate`, `compare`, `export`: agents that decide, and models that learn."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from orchestrator.cli.console import out, shown
+from orchestrator.cli.options import JsonFile, Overrides, ScenarioFile, TraceFile, rounds_of
 from testbed.core.errors import InputError
 
-out = Console()
+
+def train(
+    scenario: ScenarioFile,
+    output: Annotated[Path, typer.Option("--out", metavar="DIR", help="Keeps the agent.")],
+    variant: Annotated[str, typer.Option(help="drl, drl-, fixed-ra or fixed-u.")] = "drl",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to train, in all.")] = 5000,
+    overrides: Overrides = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write its logs.")] = False,
+    emulated: Annotated[
+        bool, typer.Option("--emulated", help="On the emulated network; cannot be resumed.")
+    ] = False,
+) -> None:
+    """Train the paper's agent; goes on where an earlier training in DIR stopped."""
+    from tempfile import TemporaryDirectory
+
+    from orchestrator.emulation.backend import emulated_backend
+    from orchestrator.policies.agent import Settings
+    from orchestrator.policies.agent import train as train_agent
+    from orchestrator.policies.environment import engine_backend
+    from orchestrator.scenario.loading import load
+
+    # The first round is flown before anything is decided, and batches are whole.
+    longest = [f"rounds={rounds + Settings().batch + 1}"] if emulated else []
+    parsed = load(scenario, [*(overrides or []), *longest])
+    with shown("rounds") as show, TemporaryDirectory(prefix="testbed-train-") as logs:
+        history = train_agent(
+            parsed,
+            output,
+            variant=variant,
+            rounds=rounds,
+            tensorboard=tensorboard,
+            backend=emulated_backend(Path(logs)) if emulated else engine_backend,
+            progress=lambda done: show("training", done, rounds),
+        )
+    last = history.tail(1000)
+    out.print(f"objective, mean of the last {len(last)} rounds: {last['objective'].mean():.3f}")
+    out.print(f"agent: {output}")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Let the console script know the commands of this file."""
-    app.command()(compare)
-    app.command()(export)
+def evaluate(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to predict.")] = 1000,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Predict rounds under the scenario's allocation.policy; print means and decision time."""
+    from orchestrator.policies.registry import evaluate as evaluate_policy
+    from orchestrator.policies.registry import policy
+    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.loading import load
+    from testbed.system.files import check_writable, write_json
+
+    parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
+    check_writable("--json", json_file)
+    agent = parsed.allocation.agent
+    decide = policy(parsed, parsed.allocation.policy, None if agent is None else Path(agent))
+    with open_source(parsed, trace_file) as source, shown("rounds") as show:
+        table = evaluate_policy(
+            parsed, source, decide, progress=lambda done: show("evaluated", done, rounds)
+        )
+    if json_file is not None:
+        write_json(json_file, table.to_dict(orient="records"))
+    out.print(f"{parsed.allocation.policy}, {rounds} rounds")
+    for name in ("objective", "latency_s", "max_energy_j", "decision_s"):
+        out.print(f"  {name:13s} mean {table[name].mean():.4f}")
 
 
 def compare(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ns3_scenarios import build
-from ns3_scenarios.trace import ChannelError
+from ns3_scenarios.errors import ChannelError
 
 FAKE_COMPILER = """#!/bin/sh
 case "$*" in *-dumpfullversion*) echo "${FAKE_VERSION:-1.0}"; exit 0;; esac

@@ -14,7 +14,8 @@ import pytest
 from ns3_scenarios import channel as module
 from ns3_scenarios import child
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
-from ns3_scenarios.trace import ChannelError, ChannelTrace
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import ChannelTrace
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import validate
 from testbed.system import leftovers

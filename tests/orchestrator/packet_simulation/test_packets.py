@@ -10,8 +10,9 @@ import pytest
 from packet_cases import fading, small
 from small_scenario import TREE
 
+from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.packets import CONGESTION_CONTROLS, PacketNetwork, PacketSettings
-from ns3_scenarios.trace import ChannelError, ChannelTrace, Replay
+from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.analysis.error_budget import join
 from orchestrator.packet_simulation.rounds import play
 from orchestrator.prediction.plan import link_bytes

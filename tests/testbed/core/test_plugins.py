@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.mobility import Airspace, Track
-from ns3_scenarios.trace import ChannelError
 from orchestrator.policies.registry import decider
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.channel import ns3_source, open_source

@@ -1,14 +1,32 @@
-"""How far long work is: a bar on a terminal, a line now and then elsewhere; always on stderr."""
+"""What commands print: results on stdout; how far long work is on stderr.
+
+Progress is a bar on a terminal, a line now and then elsewhere. Rich is imported when something is
+printed through it: `--help` and completion do without.
+"""
 
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from testbed.core.progress import Progress
 
 EVERY_S = 10.0
 """Between two lines where there is no terminal."""
+
+
+class Out:
+    """Rich's console for results."""
+
+    def print(self, *objects: object, **options: Any) -> None:
+        """As `rich.console.Console.print`."""
+        from rich import get_console
+
+        get_console().print(*objects, **options)
+
+
+out = Out()
 
 
 @contextmanager

@@ -1,0 +1,144 @@
+"""`testbed run`, `report`, `perfetto`: rounds on real links, and pages about them."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from orchestrator.cli.console import out, shown
+from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
+from testbed.core.errors import InputError
+
+
+def run(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    rounds: Rounds = None,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Keep timelines, trace, manifest and report."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier run in DIR.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve a page on loopback that shows the run as it goes.")
+    ] = False,
+    pcap: Annotated[
+        bool, typer.Option("--pcap", help="Capture every link into DIR/pcap, for tshark.")
+    ] = False,
+    pcap_headers: Annotated[
+        bool, typer.Option("--pcap-headers", help="The same, headers of frames alone.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume a run of DIR that was killed or failed.")
+    ] = False,
+) -> None:
+    """Emulate rounds on real links and hold them against the prediction."""
+    from orchestrator.cli.tables import (
+        budget_table,
+        calibration_table,
+        comparison_table,
+        loss_lines,
+        step_comparison_table,
+        validity_lines,
+    )
+    from orchestrator.policies.registry import decider
+    from orchestrator.reporting.live import serve
+    from orchestrator.reporting.report import write_report
+    from orchestrator.runs.directory import run_folder
+    from orchestrator.runs.run import check_kernel
+    from orchestrator.runs.run import run as run_scenario
+    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.loading import load
+    from testbed.system.files import check_writable, write_json
+    from testbed.system.leftovers import noted, running
+
+    parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
+    check_writable("--json", json_file)
+    if (pcap or pcap_headers) and output is None:
+        raise InputError("--pcap: needs --out DIR, where captures are kept")
+    capture: Literal["headers", "frames"] | None = "frames" if pcap else None
+    if pcap_headers:
+        capture = "headers"
+    check_kernel(parsed)
+    decide = decider(parsed)
+    if others := running():
+        print(
+            f"testbed: note: another emulation runs on this machine (PID {others[0]}); if they "
+            "disturb each other, the run's validity says so",
+            file=sys.stderr,
+        )
+    with (
+        run_folder(
+            output, parsed, overwrite=overwrite, resume=resume, finish=write_report
+        ) as folder,
+        noted(folder, unless="checkpoint/round-*"),
+        open_source(parsed, trace_file) as source,
+        serve(parsed) if live else nullcontext() as view,
+        shown("emulated s") as show,
+    ):
+        done = run_scenario(
+            parsed,
+            source,
+            folder,
+            decide=decide,
+            capture=capture,
+            keep=output is not None,
+            progress=show,
+            observer=view,
+        )
+    if json_file is not None:
+        write_json(json_file, done.to_json())
+    tables = [comparison_table(done), step_comparison_table(done), budget_table(done)]
+    if done.calibration is not None:
+        tables.append(calibration_table(done.calibration))
+    for table in tables:
+        out.print(table)
+        out.print()
+    for line in [*loss_lines(done), *validity_lines(done.checks)]:
+        out.print(line)
+    if done.captured is not None:
+        missed = done.captured.missed_packets
+        out.print(
+            f"captured: {done.captured.frames} frames" + (f", {missed} missed" * bool(missed))
+        )
+    if output is not None:
+        out.print(f"report: {output / 'report.html'}")
+
+
+def report(
+    run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Also PNG and PDF figures, in DIR/figures.")
+    ] = False,
+) -> None:
+    """Write a run's report again, from what its directory holds."""
+    from orchestrator.reporting.report import write_report
+
+    out.print(f"{write_report(run_dir)}")
+    if figures:
+        from orchestrator.reporting.run_figures import figures as draw
+
+        for path in draw(run_dir, run_dir / "figures"):
+            out.print(f"{path}")
+
+
+def perfetto(
+    run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
+    output: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The trace to write.")
+    ] = Path("trace.json"),
+) -> None:
+    """Write a run's timelines as a trace that ui.perfetto.dev opens."""
+    from orchestrator.reporting.perfetto import of_run
+    from orchestrator.reporting.report import read_run
+    from testbed.system.files import check_writable, write_json
+
+    check_writable("--out", output)
+    write_json(output, of_run(read_run(run_dir).tables))
+    out.print(f"{output}: open it in https://ui.perfetto.dev")

@@ -1,0 +1,21 @@
+"""A group of commands whose help tells them apart."""
+
+from typing import Any
+
+from typer.core import TyperGroup
+
+
+class Grouped(TyperGroup):
+    """Lists its commands under their headings (`rich_help_panel`), descriptions unshortened."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section a heading."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            if not command.hidden:
+                heading = getattr(command, "rich_help_panel", None) or "Commands"
+                row = (name, command.get_short_help_str(limit=500))
+                sections.setdefault(heading, []).append(row)
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)

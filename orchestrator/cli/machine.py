@@ -1,0 +1,42 @@
+"""`testbed doctor`, `clean`: what this machine can do, and what was left on it."""
+
+import sys
+
+from orchestrator.cli.console import out
+from orchestrator.cli.options import JsonFile
+from testbed.core.errors import RunError
+
+
+def doctor(json_file: JsonFile = None) -> None:
+    """Tell what this machine can do, and what to do about what is missing."""
+    from orchestrator.cli.tables import findings_table
+    from testbed.host.doctor import examine
+    from testbed.system.files import check_writable, write_json
+
+    check_writable("--json", json_file)
+    findings = examine()
+    if json_file is not None:
+        write_json(json_file, [finding.to_json() for finding in findings])
+    out.print(findings_table(findings))
+
+
+def clean() -> None:
+    """Remove what dead runs have left on this machine, and say what that was.
+
+    Running ones, and whatever is not the testbed's, are left untouched.
+    """
+    from testbed.runtimes import docker
+    from testbed.system import leftovers
+
+    found = leftovers.find()
+    try:
+        found += [*docker.find_leftovers(), *docker.find_image()]
+    except RunError as error:
+        print(f"testbed: containers were not looked for: {error}", file=sys.stderr)
+    done = leftovers.remove(found)
+    for what, problem in done.items():
+        print(f"{'not ' if problem else ''}removed: {what}")
+    if problems := [f"{what}: {problem}" for what, problem in done.items() if problem]:
+        raise RunError("; ".join(problems))
+    if not done:
+        print("nothing was left")

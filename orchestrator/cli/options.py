@@ -1,0 +1,25 @@
+"""Arguments and options that several commands take, each described once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. workload.split=3."),
+]
+Rounds = Annotated[int | None, typer.Option(min=1, help="In place of the scenario's.")]
+TraceFile = Annotated[
+    Path | None, typer.Option("--trace", metavar="T.npz", help="Replay this channel trace.")
+]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write what was computed as JSON.")
+]
+RunDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
+
+
+def rounds_of(rounds: int | None) -> list[str]:
+    """The override that `--rounds` stands for."""
+    return [] if rounds is None else [f"rounds={rounds}"]

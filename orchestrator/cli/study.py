@@ -1,0 +1,188 @@
+"""`testbed theory`, `opinions`, `overhead`, `reproduce`: questions that need many rounds."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.console import out, shown
+from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
+from testbed.core.errors import InputError
+
+PAPER = Path(__file__).parents[2] / "scenarios" / "paper.yaml"
+
+
+def theory(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Hold the paper's closed forms, bounds and theorems against the engine."""
+    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.loading import load
+    from orchestrator.scenario.profiles import profile_of
+    from orchestrator.theory.claims import run as hold
+    from testbed.system.files import check_writable, write_json
+
+    parsed = load(scenario, overrides or [])
+    check_writable("--json", json_file)
+    with open_source(parsed, trace_file) as source:
+        table = hold(parsed, source, profile_of(parsed))
+    if json_file is not None:
+        write_json(json_file, table.frame().to_dict(orient="records"))
+    out.print(table)
+
+
+def opinions(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    rounds: Rounds = None,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Keep JSON, figures and a trace for Perfetto."),
+    ] = None,
+    kernel: Annotated[
+        bool, typer.Option("--kernel/--no-kernel", help="Emulate, too, or leave that out.")
+    ] = True,
+    delay_ms: Annotated[
+        str | None,
+        typer.Option(
+            "--delay-ms",
+            metavar="MS[,MS...]",
+            help="One-way delay of ns-3's links, not the emulation's own; of several, each.",
+        ),
+    ] = None,
+) -> None:
+    """Ask closed forms, engine, ns-3's packets and the kernel how long the rounds take."""
+    from contextlib import nullcontext
+
+    from orchestrator.cli.tables import opinion_tables
+    from orchestrator.runs.directory import run_folder
+    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.loading import load
+    from orchestrator.studies.cross_check import ask, keep
+    from testbed.system.files import check_writable, write_json
+
+    parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
+    check_writable("--json", json_file)
+    delays_s = [] if delay_ms is None else _delays(delay_ms)
+    with (
+        run_folder(None, parsed) if kernel else nullcontext() as folder,
+        open_source(parsed, trace_file) as source,
+        shown("emulated s") as show,
+    ):
+        said = ask(parsed, source, folder, delays_s=delays_s, progress=show)
+    if json_file is not None:
+        write_json(json_file, said.to_json(parsed))
+    for table in opinion_tables(said):
+        out.print(table)
+        out.print()
+    for complaint in said.complaints:
+        out.print(f"the kernel's run is not valid: {complaint}", markup=False)
+    if output is not None:
+        keep(said, parsed, output)
+        out.print(f"written to {output}")
+
+
+def _delays(text: str) -> list[float]:
+    """Seconds out of a list of milliseconds."""
+    try:
+        delays = [float(part) / 1e3 for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--delay-ms: {text!r} is not numbers with commas between") from None
+    if not all(0 <= delay <= 10 for delay in delays):
+        raise InputError(f"--delay-ms: must be 0 to 10000, not {text}")
+    return delays
+
+
+def overhead(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    rounds: Rounds = None,
+    overrides: Overrides = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option("--sweep", metavar="KEY=V,V", help="Once for each value of a choice."),
+    ] = None,
+    json_file: JsonFile = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Tables and pictures.")
+    ] = None,
+) -> None:
+    """Emulate, and say what every byte and millisecond of a round is for."""
+    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.loading import load
+    from orchestrator.studies import overhead as studies
+    from testbed.system.files import check_writable, write_json
+
+    given = [*(overrides or []), *rounds_of(rounds)]
+    points = [(value, load(scenario, [*given, *words])) for value, words in studies.sweep_of(sweep)]
+    check_writable("--json", json_file)
+    with shown("emulated s") as show:
+        outcomes = studies.study(
+            points,
+            lambda parsed: open_source(parsed, trace_file),
+            lambda value: lambda text, done, total: show(f"{value} {text}".strip(), done, total),
+        )
+    key = (sweep or "").partition("=")[0]
+    for outcome in outcomes:
+        if key:
+            out.print(f"[bold]{key} {outcome.value}[/bold]")
+        for table in (studies.bytes_table(outcome), studies.waterfall_table(outcome)):
+            out.print(table)
+            out.print()
+        for complaint in outcome.complaints:
+            out.print(f"not valid: {complaint}", markup=False)
+    if key:
+        out.print(studies.sweep_table(key, outcomes))
+    if json_file is not None:
+        scenarios = [parsed.model_dump(mode="json") for _, parsed in points]
+        values = [o.to_json() | {"scenario": s} for o, s in zip(outcomes, scenarios, strict=True)]
+        write_json(json_file, {"sweep": key, "points": values})
+    if output is not None:
+        for path in studies.write(output, key, outcomes):
+            out.print(f"{path}")
+
+
+def reproduce(
+    what: Annotated[list[str], typer.Argument(help="table2, fig3 to fig8, or all (but fig8).")],
+    output: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder to write to.")
+    ] = Path("results/paper"),
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each mean.")] = 500,
+) -> None:
+    """Reproduce the paper's table and figures, its numbers beside ours."""
+    from orchestrator.scenario.loading import load
+    from orchestrator.studies.paper_figures import run as reproduce_all
+
+    if "fig8" in what:
+        if what != ["fig8"]:
+            raise InputError("reproduce: fig8 takes long (it trains agents); ask for it alone")
+        _reproduce_fig8(output)
+        return
+    with shown("points") as show:
+        summary = reproduce_all(
+            what,
+            output,
+            load(PAPER),
+            rounds=rounds,
+            progress=lambda done, total: show("reproduce", done, total),
+        )
+    out.print(summary)
+    out.print(f"written to {output}")
+
+
+def _reproduce_fig8(output: Path) -> None:
+    from orchestrator.cli.tables import plain_table
+    from orchestrator.scenario.loading import load
+    from orchestrator.studies.figure_8 import run as play_all
+
+    with shown("trainings and flights") as show:
+        table = play_all(
+            output, load(PAPER), progress=lambda done, total: show("fig8", done, total)
+        )
+    out.print(plain_table(table))
+    out.print(f"written to {output}")
