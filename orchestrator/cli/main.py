@@ -21,7 +21,7 @@ from testbed.core.errors import InputError, RunError
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (predict.trace, predict.predict),
     "Emulate": (emulate.run, emulate.report, emulate.perfetto),
-    "Study": (study.theory, study.opinions, study.overhead, study.reproduce),
+    "Study": (study.theory, study.cross_check, study.overhead, study.reproduce),
     "Learn": (learning.train, learning.evaluate, learning.compare, learning.export),
     "Machine": (machine.doctor, machine.clean),
 }
@@ -39,6 +39,7 @@ app = typer.Typer(
 for heading, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=heading)(command)
+app.command("opinions", hidden=True)(study.cross_check)  # what it was called
 app.add_typer(campaign_app, name="campaign", rich_help_panel="Study")
 
 

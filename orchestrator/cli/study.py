@@ -1,4 +1,4 @@
-"""`testbed theory`, `opinions`, `overhead`, `reproduce`: questions that need many rounds."""
+"""`testbed theory`, `cross-check`, `overhead`, `reproduce`: questions that need many rounds."""
 
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +34,7 @@ def theory(
     out.print(table)
 
 
-def opinions(
+def cross_check(
     scenario: ScenarioFile,
     trace_file: TraceFile = None,
     rounds: Rounds = None,
@@ -56,14 +56,14 @@ def opinions(
         ),
     ] = None,
 ) -> None:
-    """Ask closed forms, engine, ns-3's packets and the kernel how long the rounds take."""
+    """Hold closed forms, engine, ns-3's packets and the kernel against each other."""
     from contextlib import nullcontext
 
-    from orchestrator.cli.tables import opinion_tables
+    from orchestrator.cli.tables import cross_check_tables
     from orchestrator.runs.directory import run_folder
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
-    from orchestrator.studies.cross_check import ask, keep
+    from orchestrator.studies import cross_check as study
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
@@ -74,16 +74,16 @@ def opinions(
         open_source(parsed, trace_file) as source,
         shown("emulated s") as show,
     ):
-        said = ask(parsed, source, folder, delays_s=delays_s, progress=show)
+        check = study.cross_check(parsed, source, folder, delays_s=delays_s, progress=show)
     if json_file is not None:
-        write_json(json_file, said.to_json(parsed))
-    for table in opinion_tables(said):
+        write_json(json_file, check.to_json(parsed))
+    for table in cross_check_tables(check):
         out.print(table)
         out.print()
-    for complaint in said.complaints:
+    for complaint in check.complaints:
         out.print(f"the kernel's run is not valid: {complaint}", markup=False)
     if output is not None:
-        keep(said, parsed, output)
+        study.write(check, parsed, output)
         out.print(f"written to {output}")
 
 

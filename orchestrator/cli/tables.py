@@ -13,7 +13,7 @@ from testbed.core.timeline import Timeline
 if TYPE_CHECKING:
     # A prediction's table needs no emulated network.
     from orchestrator.emulation.record import Check, Emulation
-    from orchestrator.studies.cross_check import Opinions
+    from orchestrator.studies.cross_check import CrossCheck
     from testbed.host.doctor import Finding
 
 MOST_ROWS = 20
@@ -160,35 +160,44 @@ def validity_lines(checks: Sequence["Check"]) -> list[str]:
     return ["[bold]not valid[/bold]", *(f"  {escape(str(check))}" for check in failed)]
 
 
-def opinion_tables(said: "Opinions") -> list[Table]:
-    """Latencies, mean steps, transfers against the reference, and the sweep over delays if any."""
-    from orchestrator.studies import cross_check as opinions
+def cross_check_tables(check: "CrossCheck") -> list[Table]:
+    """Latencies, mean steps, transfers against the reference, and the means over delays if any."""
+    from orchestrator.studies import cross_check as study
 
-    reference = said.reference
+    reference = check.reference
     latency = Table(box=None, pad_edge=False)
-    for column in ("opinion", "round 0 s", "mean s", f"against {reference} ms", "%"):
-        latency.add_column(column, justify="left" if column == "opinion" else "right")
-    for row in opinions.latencies(said).to_dict("records"):
+    for column in ("execution", "round 0 s", "mean s", f"against {reference} ms", "%"):
+        latency.add_column(column, justify="left" if column == "execution" else "right")
+    for row in study.latencies(check).to_dict("records"):
         mean_s = row["mean_s"]
         latency.add_row(
-            row["opinion"],
+            row["execution"],
             f"{row['first_s']:.4f}",
             "" if pd.isna(mean_s) else f"{mean_s:.4f}",
             f"{row['difference_ms']:+.2f}",
             f"{row['difference_percent']:+.3f}",
         )
     steps = Table(box=None, pad_edge=False)
-    for column in opinions.steps(said).columns:
+    for column in study.steps(check).columns:
         steps.add_column(str(column), justify="left" if column == "step" else "right")
-    for row in opinions.steps(said).to_dict("records"):
+    for row in study.steps(check).to_dict("records"):
         steps.add_row(*(f"{v:.5f}" if isinstance(v, float) else str(v) for v in row.values()))
     transfers = Table(box=None, pad_edge=False, title=f"transfers against {reference}, per cent")
-    columns = ("opinion", "step", "n", "mean", "median |.|", "p95 |.|", "max |.|", "at round/UAV/i")
+    columns = (
+        "execution",
+        "step",
+        "n",
+        "mean",
+        "median |.|",
+        "p95 |.|",
+        "max |.|",
+        "at round/UAV/i",
+    )
     for column in columns:
         transfers.add_column(column, justify="left" if column in columns[:2] else "right")
-    for row in opinions.transfers(said).to_dict("records"):
+    for row in study.transfers(check).to_dict("records"):
         transfers.add_row(*(f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()))
     tables = [latency, steps, transfers]
-    if len(said.sweep) > 1:
-        tables.append(plain_table(opinions.sweep(said)))
+    if len(check.by_delay) > 1:
+        tables.append(plain_table(study.over_delay(check)))
     return tables

@@ -1,4 +1,4 @@
-"""The same rounds by everyone who can say how long they take, side by side.
+"""A cross-check: the same rounds by every execution that says how long they take, side by side.
 
 Closed forms, the slot-level engine (payload alone, and with frames), ns-3's packets, and the
 kernel's links. The engine knows slots and queues but no packets; ns-3 adds TCP, acknowledgements,
@@ -50,8 +50,8 @@ class ClosedForm:
 
 
 @dataclass(frozen=True)
-class Opinions:
-    """All that was said of the rounds of a scenario."""
+class CrossCheck:
+    """The rounds of a scenario by every execution of them."""
 
     closed_forms: Sequence[ClosedForm]
     timelines: dict[str, Timeline]
@@ -60,7 +60,7 @@ class Opinions:
     """One way, of ns-3's links."""
     complaints: Sequence[str]
     """Why the kernel's run is not valid; empty where it is."""
-    sweep: Sequence[tuple[float, Timeline]]
+    by_delay: Sequence[tuple[float, Timeline]]
     """ns-3's packets at each delay."""
 
     @property
@@ -69,27 +69,27 @@ class Opinions:
         return KERNEL if KERNEL in self.timelines else WIRE
 
     def to_json(self, scenario: Scenario) -> dict[str, Any]:
-        """Everything as one JSON object."""
+        """Everything as one JSON object; what others read in it keeps its names."""
         return {
             "scenario": scenario.model_dump(mode="json"),
             "closed_forms": [vars(form) for form in self.closed_forms],
             "delay_s": self.delay_s,
             "opinions": {name: line.to_json() for name, line in self.timelines.items()},
             "kernel_complaints": list(self.complaints),
-            "transfers": _records(transfers(self)),
-            "delay_sweep": _records(sweep(self)),
+            "transfers": _records(transfers(self).rename(columns={"execution": "opinion"})),
+            "delay_sweep": _records(over_delay(self)),
         }
 
 
-def ask(
+def cross_check(
     scenario: Scenario,
     source: ChannelSource,
     folder: Path | None,
     *,
     delays_s: Sequence[float] = (),
     progress: Progress = silent,
-) -> Opinions:
-    """Ask everyone about the scenario's rounds.
+) -> CrossCheck:
+    """Predict, simulate and emulate the scenario's rounds.
 
     Args:
         scenario: What to play.
@@ -130,12 +130,12 @@ def ask(
         done = run(scenario, source, folder, decide=decider(scenario), progress=progress)
         timelines[KERNEL] = Timeline(done.measured)
         complaints = [str(check) for check in done.checks if not check.ok]
-    return Opinions(
+    return CrossCheck(
         closed_forms=closed_forms(scenario, source),
         timelines=timelines,
         delay_s=delays_s[0],
         complaints=complaints,
-        sweep=played,
+        by_delay=played,
     )
 
 
@@ -171,73 +171,73 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
     return forms
 
 
-def keep(opinions: Opinions, scenario: Scenario, folder: Path) -> None:
+def write(check: CrossCheck, scenario: Scenario, folder: Path) -> None:
     """Write opinions.json, figures, and a trace for Perfetto into a new or existing folder."""
     from orchestrator.reporting import figures
 
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "opinions.json", opinions.to_json(scenario))
+    write_json(folder / "opinions.json", check.to_json(scenario))
     first = [
         (f"{name}: {timeline.rounds[0].latency_s:.3f} s", timeline.rounds[0])
-        for name, timeline in opinions.timelines.items()
+        for name, timeline in check.timelines.items()
     ]
     write_figure(folder / "opinions", figures.gantts(first))
-    if len(opinions.sweep) > 1:
-        lines = {scenario.paradigm: sweep(opinions)}
+    if len(check.by_delay) > 1:
+        lines = {scenario.paradigm: over_delay(check)}
         write_figure(folder / "delay", figures.over_delay(lines))
-    frames = {name: timeline.frame() for name, timeline in opinions.timelines.items()}
+    frames = {name: timeline.frame() for name, timeline in check.timelines.items()}
     write_json(folder / "trace.json", trace(frames))
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-def latencies(opinions: Opinions) -> pd.DataFrame:
-    """A row an opinion: latency of the first round, mean of all rounds, and against the reference.
+def latencies(check: CrossCheck) -> pd.DataFrame:
+    """A row an execution: latency of the first round, mean of all, and against the reference.
 
-    Columns: opinion, first_s, mean_s, difference_ms and difference_percent (of the means; of the
+    Columns: execution, first_s, mean_s, difference_ms and difference_percent (of the means; of the
     first round for closed forms).
     """
-    reference = opinions.timelines[opinions.reference].summary()["latency_s"]
+    reference = check.timelines[check.reference].summary()["latency_s"]
     rows: list[tuple[str, float, float, float, float]] = []
-    for form in opinions.closed_forms:
+    for form in check.closed_forms:
         first_s = form.with_adapters_s
         apart_s = first_s - reference[0]
         rows.append((form.what, first_s, np.nan, 1e3 * apart_s, 100 * apart_s / reference[0]))
-    for name, timeline in opinions.timelines.items():
+    for name, timeline in check.timelines.items():
         latency = timeline.summary()["latency_s"]
         apart_s = latency.mean() - reference.mean()
         rows.append(
             (name, latency[0], latency.mean(), 1e3 * apart_s, 100 * apart_s / reference.mean())
         )
-    columns = ["opinion", "first_s", "mean_s", "difference_ms", "difference_percent"]
+    columns = ["execution", "first_s", "mean_s", "difference_ms", "difference_percent"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def steps(opinions: Opinions) -> pd.DataFrame:
-    """A row a kind of step, a column an opinion: mean durations in s."""
+def steps(check: CrossCheck) -> pd.DataFrame:
+    """A row a kind of step, a column an execution: mean durations in s."""
     means = {
         name: timeline.frame()
         .assign(duration_s=lambda t: t["end_s"] - t["start_s"])
         .groupby("step", observed=True)["duration_s"]
         .mean()
-        for name, timeline in opinions.timelines.items()
+        for name, timeline in check.timelines.items()
     }
     return pd.DataFrame(means).rename_axis("step").reset_index()
 
 
-def transfers(opinions: Opinions) -> pd.DataFrame:
-    """How each transfer's duration differs from the reference's, by opinion and kind of transfer.
+def transfers(check: CrossCheck) -> pd.DataFrame:
+    """How each transfer's duration differs from the reference's, by execution and kind of transfer.
 
-    Columns: opinion, step, transfers, then in per cent: mean_percent (signed), median_percent,
+    Columns: execution, step, transfers, then in per cent: mean_percent (signed), median_percent,
     p95_percent, max_percent (of sizes); and worst, the transfer that differs most, as
     round/client/iteration.
     """
     rows = []
     for name in (WIRE, PACKETS, KERNEL):
-        if name == opinions.reference or name not in opinions.timelines:
+        if name == check.reference or name not in check.timelines:
             continue
-        both = join(opinions.timelines[opinions.reference], opinions.timelines[name])
+        both = join(check.timelines[check.reference], check.timelines[name])
         both["error"] = both["duration_s_measured"] / both["duration_s_predicted"] - 1
         for step in TRANSFERS:
             own = both[both["step"] == step]
@@ -253,15 +253,15 @@ def transfers(opinions: Opinions) -> pd.DataFrame:
                     f"{at['round']}/{at['client']}/{at['iteration']}",
                 )
             )
-    columns = ["opinion", "step", "transfers"]
+    columns = ["execution", "step", "transfers"]
     columns += [f"{what}_percent" for what in ("mean", "median", "p95", "max")]
     return pd.DataFrame(rows, columns=[*columns, "worst"])
 
 
-def sweep(opinions: Opinions) -> pd.DataFrame:
+def over_delay(check: CrossCheck) -> pd.DataFrame:
     """A row a delay: delay_ms, mean_s (latency), added_ms, and mean durations of the transfers."""
     rows = []
-    for delay_s, timeline in opinions.sweep:
+    for delay_s, timeline in check.by_delay:
         table = timeline.frame()
         means = (table["end_s"] - table["start_s"]).groupby(table["step"], observed=True).mean()
         latency_s = float(timeline.summary()["latency_s"].mean())

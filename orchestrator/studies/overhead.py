@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.analysis.byte_accounts import BYTES
+from orchestrator.analysis.byte_accounts import BYTES, SET_UP
 from orchestrator.analysis.waterfall import PART_OF, PARTS
 from orchestrator.emulation.dilation import settle
 from orchestrator.emulation.record import Emulation
@@ -134,18 +134,27 @@ def _emulated(scenario: Scenario, source: ChannelSource, progress: Progress) -> 
     return done
 
 
+def bytes_of_a_round(accounts: Sequence[pd.DataFrame], direction: str) -> dict[str, float]:
+    """Mean bytes of a round in a direction, by `BYTES`.
+
+    What a link carried before its UAV took part, at the start or when it came back, is no round's.
+
+    Args:
+        accounts: Of a whole run; see `orchestrator.analysis.byte_accounts.account`.
+        direction: `up` or `down`.
+    """
+    table = pd.concat(accounts)
+    rounds = table[table["round"] != SET_UP]
+    sums = rounds.loc[rounds["direction"] == direction, list(BYTES)].sum()
+    return {str(name): float(size) for name, size in (sums / rounds["round"].nunique()).items()}
+
+
 def _outcome(value: str, done: Emulation) -> Outcome:
-    rounds = pd.concat(done.accounts[1:])
-    sums = rounds.groupby("direction")[list(BYTES)].sum() / len(done.measured)
-    up, down = (
-        {name: float(sums.loc[way, name]) for name in BYTES}  # type: ignore[arg-type]
-        for way in ("up", "down")
-    )
     failed = [check for check in validity(done) if not check.ok]
     return Outcome(
         value=value,
-        up_bytes=up,
-        down_bytes=down,
+        up_bytes=bytes_of_a_round(done.accounts, "up"),
+        down_bytes=bytes_of_a_round(done.accounts, "down"),
         parts_s={part: float(np.mean([w[part] for w in done.waterfalls])) for part in PARTS},
         predicted_s=float(np.mean([r.latency_s for r in done.predicted])),
         predicted_wire_s=float(np.mean([r.latency_s for r in done.predicted_wire])),

@@ -12,16 +12,16 @@ from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.cli.main import app
-from orchestrator.cli.tables import opinion_tables
-from orchestrator.studies import cross_check as opinions
+from orchestrator.cli.tables import cross_check_tables
+from orchestrator.studies import cross_check as study
 from orchestrator.studies.cross_check import (
     KERNEL,
     PACKETS,
     PAYLOAD,
     WIRE,
-    Opinions,
-    ask,
+    CrossCheck,
     closed_forms,
+    cross_check,
 )
 from testbed.core.errors import InputError
 from testbed.core.timeline import Round, Timeline
@@ -43,15 +43,15 @@ def slower(timeline: Timeline, factor: float) -> Timeline:
 
 
 @pytest.fixture(scope="module")
-def said() -> Opinions:
-    return ask(small(rounds=2), fading(), None, delays_s=[0.0, 0.005, 0.01])
+def check() -> CrossCheck:
+    return cross_check(small(rounds=2), fading(), None, delays_s=[0.0, 0.005, 0.01])
 
 
 @pytest.mark.parametrize("paradigm", ["sfl-pp", "cpsfl-no-at"])
 def test_closed_forms_are_exact_where_their_assumptions_hold(paradigm: str) -> None:
     scenario = small(paradigm=paradigm, uavs={"tx_power_w": [0.4, 0.4, 0.4]})
     form = closed_forms(scenario, still())[0]
-    alone = ask(scenario, still(), None).timelines[PAYLOAD].rounds[0]
+    alone = cross_check(scenario, still(), None).timelines[PAYLOAD].rounds[0]
     assert form.with_adapters_s == pytest.approx(alone.latency_s, rel=1e-9)
     assert form.seconds < form.with_adapters_s
 
@@ -59,7 +59,7 @@ def test_closed_forms_are_exact_where_their_assumptions_hold(paradigm: str) -> N
 def test_bounds_are_on_their_sides_of_the_engine() -> None:
     scenario = small(paradigm="cpsfl", uavs={"tx_power_w": [0.4, 0.4, 0.4]})
     forms = {form.what: form for form in closed_forms(scenario, still())}
-    latency_s = ask(scenario, still(), None).timelines[PAYLOAD].rounds[0].latency_s
+    latency_s = cross_check(scenario, still(), None).timelines[PAYLOAD].rounds[0].latency_s
     assert forms["lower bound, eq. (18)"].seconds < latency_s
     assert latency_s <= forms["upper bound, eq. (13)"].seconds * (1 + 1e-12)
 
@@ -72,47 +72,47 @@ def test_no_closed_form_where_none_holds() -> None:
     assert closed_forms(small(), gone) == []
 
 
-def test_ns3_and_the_engine_agree_and_payload_is_less(said: Opinions) -> None:
-    assert list(said.timelines) == [PAYLOAD, WIRE, PACKETS]
-    table = opinions.latencies(said).set_index("opinion")
+def test_ns3_and_the_engine_agree_and_payload_is_less(check: CrossCheck) -> None:
+    assert list(check.timelines) == [PAYLOAD, WIRE, PACKETS]
+    table = study.latencies(check).set_index("execution")
     assert abs(table.loc[PACKETS, "difference_percent"]) < 0.2
     assert table.loc[WIRE, "difference_ms"] == 0
     assert table.loc[PAYLOAD, "difference_percent"] < -1
-    steps = opinions.steps(said).set_index("step")
+    steps = study.steps(check).set_index("step")
     assert steps[PACKETS].to_numpy() == pytest.approx(steps[WIRE].to_numpy(), rel=0.01)
-    transfers = opinions.transfers(said)
-    assert set(transfers["opinion"]) == {PACKETS}
+    transfers = study.transfers(check)
+    assert set(transfers["execution"]) == {PACKETS}
     assert transfers["max_percent"].max() < 2
 
 
-def test_transfers_are_held_against_the_kernel_where_it_was_asked(said: Opinions) -> None:
-    kernel = slower(said.timelines[WIRE], 1.25)
-    asked = replace(said, timelines=said.timelines | {KERNEL: kernel})
-    transfers = opinions.transfers(asked).set_index(["opinion", "step"])
+def test_transfers_are_held_against_the_kernel_where_it_was_asked(check: CrossCheck) -> None:
+    kernel = slower(check.timelines[WIRE], 1.25)
+    asked = replace(check, timelines=check.timelines | {KERNEL: kernel})
+    transfers = study.transfers(asked).set_index(["execution", "step"])
     assert transfers.loc[WIRE, "mean_percent"].to_numpy() == pytest.approx(-20.0)
     assert transfers.loc[WIRE, "max_percent"].to_numpy() == pytest.approx(20.0)
     assert transfers.loc[(WIRE, "CA"), "transfers"] == 12
-    table = opinions.latencies(asked).set_index("opinion")
+    table = study.latencies(asked).set_index("execution")
     assert table.loc[WIRE, "difference_percent"] == pytest.approx(-20.0)
 
 
-def test_delay_adds_to_every_round(said: Opinions) -> None:
-    table = opinions.sweep(said)
+def test_delay_adds_to_every_round(check: CrossCheck) -> None:
+    table = study.over_delay(check)
     assert table["delay_ms"].tolist() == [0, 5, 10]
     # At least what the way of the slowest client takes: SM, two times CA and SG, CM.
     assert (table["added_ms"] >= 6 * table["delay_ms"] - 1).all()
     assert table["added_ms"].is_monotonic_increasing
 
 
-def test_tables_show_what_was_said(said: Opinions) -> None:
-    latency, steps, transfers, sweep = opinion_tables(said)
-    assert latency.row_count == len(said.closed_forms) + 3
+def test_tables_show_all_executions(check: CrossCheck) -> None:
+    latency, steps, transfers, sweep = cross_check_tables(check)
+    assert latency.row_count == len(check.closed_forms) + 3
     assert (steps.row_count, transfers.row_count, sweep.row_count) == (7, 4, 3)
-    assert len(opinion_tables(replace(said, sweep=said.sweep[:1]))) == 3
+    assert len(cross_check_tables(replace(check, by_delay=check.by_delay[:1]))) == 3
 
 
 def command(*words: str | Path) -> None:
-    app(["opinions", *map(str, words)], standalone_mode=False)
+    app(["cross-check", *map(str, words)], standalone_mode=False)
 
 
 @pytest.fixture
@@ -145,6 +145,34 @@ def test_command_with_the_kernel(files: tuple[Path, Path], tmp_path: Path) -> No
     latency = {name: rounds[0]["latency_s"] for name, rounds in said["opinions"].items()}
     assert latency[KERNEL] == pytest.approx(latency[PACKETS], rel=0.1)
     assert {row["opinion"] for row in said["transfers"]} == {WIRE, PACKETS}
+
+
+def test_the_earlier_name_of_the_command_works_and_is_not_shown(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*map(str, files[:1]), "--trace", str(files[1]), "--no-kernel", "--json")
+    results = []
+    for name in ("cross-check", "opinions"):
+        app([name, *words, str(tmp_path / name)], standalone_mode=False)
+        results.append((tmp_path / name).read_bytes())
+    assert results[0] == results[1]
+    app(["--help"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "cross-check" in shown
+    assert "opinions" not in shown
+
+
+@pytest.mark.xfail(raises=AssertionError, strict=True, reason="needs a resolved scenario's type")
+def test_dilation_need_not_be_resolved_where_nothing_is_emulated(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    result = tmp_path / "result.json"
+    words = ("--set", "emulation.dilation=auto", "--no-kernel", "--json", result)
+    command(files[0], "--trace", files[1], *words)
+    found = json.loads(result.read_text())["opinions"]
+    plain = tmp_path / "plain.json"
+    command(files[0], "--trace", files[1], "--no-kernel", "--json", plain)
+    assert found == json.loads(plain.read_text())["opinions"]
 
 
 @pytest.mark.parametrize("delay", ["fast", "-1", "1,,2", "nan"])
