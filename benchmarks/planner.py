@@ -27,8 +27,7 @@ from orchestrator.policies.planner import Candidates, Outlook, candidates, forec
 from orchestrator.policies.shares import lifted
 from orchestrator.prediction.engine import simulate_batch, split_costs
 from orchestrator.prediction.plan import Allocation, radio_of
-from orchestrator.prediction.rounds import known_at
-from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 
@@ -90,12 +89,13 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in WAYS}
     objectives: dict[str, list[float]] = {name: [] for name in WAYS}
     with ns3_source(scenario) as source:
-        channel = source.trace(round((starts_s[-1] + 300) / scenario.slot_s))
+        channel = Channel(source)
+        trace = channel.trace(round((starts_s[-1] + 300) / scenario.slot_s))
         console = Console(stderr=True)
         for n, start_s in enumerate(track(starts_s, "rounds", console=console, transient=True)):
-            known, _ = known_at(start_s, source, channel)
+            known = channel.until(start_s)
             first = known.slots - 1
-            gain = channel.gain[:, first : first + 3000]
+            gain = trace.gain[:, first : first + 3000]
             for name, way in WAYS.items():
                 began = time.perf_counter()
                 ahead = Outlook(

@@ -94,7 +94,7 @@ def budget_table(done: "Emulation") -> Table:
     table.add_column("round", justify="right")
     for part in PARTS:
         table.add_column(f"{part} ms", justify="right")
-    for budget in done.budgets:
+    for budget in (record.budget for record in done.rounds):
         table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+.2f}" for p in PARTS))
     return table
 

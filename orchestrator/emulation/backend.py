@@ -4,18 +4,17 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ns3_scenarios.trace import ChannelSource
 from orchestrator.emulation.dilation import settle
-from orchestrator.emulation.session import emulate
-from orchestrator.policies.environment import Backend, Play
-from orchestrator.prediction.plan import Allocation
+from orchestrator.emulation.record import Emulation
+from orchestrator.emulation.session import open_session
+from orchestrator.policies.environment import MakeBackend
+from orchestrator.prediction.rounds import Backend
+from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError
-from testbed.core.timeline import Round
 
 
-def emulated_backend(folder: Path) -> Backend:
+def emulated_backend(folder: Path) -> MakeBackend:
     """Rounds emulated with real links and processes; an episode has as many as its scenario.
 
     Args:
@@ -23,21 +22,10 @@ def emulated_backend(folder: Path) -> Backend:
     """
 
     @contextlib.contextmanager
-    def backend(scenario: Scenario, source: ChannelSource) -> Iterator[Play]:
-        decided: list[Allocation] = []
+    def backend(scenario: Scenario, channel: Channel) -> Iterator[Backend]:
         profile = profile_of(scenario)
-        scenario, _, _ = settle(scenario, source, profile)
-        rounds = emulate(scenario, source, profile, folder, decide=lambda now: decided[now.index])
-
-        def play(index: int, start_s: float, allocation: Allocation) -> Round:
-            if index != len(decided):
-                raise InputError(
-                    f"backend: emulated rounds begin with the first, they cannot go on at {index}"
-                )
-            decided.append(allocation)
-            return next(rounds).measured[-1]
-
-        with contextlib.closing(rounds):
-            yield play
+        resolved, _, _ = settle(scenario, channel, profile)
+        with open_session(Emulation(resolved, channel), profile, folder) as session:
+            yield session
 
     return backend

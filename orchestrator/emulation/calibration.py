@@ -17,7 +17,7 @@ from orchestrator.analysis.error_budget import integral_end_s
 from orchestrator.emulation.nodes import BS, Nodes, uav
 from orchestrator.prediction.plan import Array, transfer_bytes
 from orchestrator.prediction.rates import LinkRates
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.clock import EmulatedClock
 from testbed.network.framing import Framing
 from testbed.network.shaping import Shape
@@ -51,7 +51,7 @@ class _Transfer:
 
 
 def calibrate(
-    nodes: Nodes, scenario: Scenario, predicted: LinkRates, slot_s: float, shape: Shape
+    nodes: Nodes, scenario: ResolvedScenario, predicted: LinkRates, slot_s: float, shape: Shape
 ) -> pd.DataFrame:
     """Measure every link at the rates that it will have.
 

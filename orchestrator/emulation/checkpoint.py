@@ -1,17 +1,16 @@
 """What a run leaves after each round, so that one that was killed can go on.
 
 The folder of a run that is not complete holds `checkpoint/`: a `round-N.npz` for each whole round,
-with all that the round added to the run's record, and the global state after the last of them. A
+with its record and the set-ups that came before it, and the global state after the last of them. A
 round's file is renamed into place after its state, so what is there is whole and belongs together.
+Records name their types by the tags of `TYPES`, which stay when modules move.
 Optimisers and data need no more: they begin anew with each round, by seed, client and iteration.
 """
 
 import hashlib
-import importlib
 import json
 import math
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,37 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import ChannelSource, ChannelTrace
-from orchestrator.emulation.record import Emulation
-from orchestrator.prediction.rounds import longer
+from ns3_scenarios.trace import ChannelTrace
+from orchestrator.analysis.error_budget import Budget
+from orchestrator.emulation.machine import Machine
+from orchestrator.emulation.record import Emulation, RoundRecord, SetUp
+from orchestrator.prediction.plan import Allocation
+from orchestrator.prediction.rounds import Decision
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
-from testbed.core.timeline import Round
+from testbed.core.timeline import Loss, Round
+from testbed.network.capture import Captured
+from testbed.network.injector import Direction, Report
 from testbed.system.files import write_json, write_whole
 
 FOLDER = "checkpoint"
-OURS = ("orchestrator", "testbed", "workloads", "ns3_scenarios")
-_APART = {"scenario", "channel", "state"}
-"""Not in a round's file: the run is told the first two again, and only the last state is of use."""
+FORMAT = 2
+"""Of the files; 1 named types by the modules in which they stood."""
+TYPES: dict[str, type] = {
+    "allocation": Allocation,
+    "budget": Budget,
+    "captured": Captured,
+    "decision": Decision,
+    "direction": Direction,
+    "loss": Loss,
+    "machine": Machine,
+    "report": Report,
+    "round": Round,
+    "round-record": RoundRecord,
+    "set-up": SetUp,
+}
+"""What a record is made of, by the tags under which it is kept."""
+_TAGS = {type_: tag for tag, type_ in TYPES.items()}
 
 
 class Checkpoint:
@@ -38,7 +56,7 @@ class Checkpoint:
 
     def __init__(self, run_folder: Path):
         self._folder = run_folder / FOLDER
-        self._kept: dict[str, int] = {}
+        self._rounds_kept = self._set_ups_kept = 0
 
     @property
     def rounds(self) -> int:
@@ -63,53 +81,56 @@ class Checkpoint:
         return list(known)
 
     def save(self, done: Emulation) -> None:
-        """Keep what the last measured round added, if it is not kept already."""
-        index = len(done.measured) - 1
-        if self._kept.get("measured", 0) > index:
+        """Keep the last round and what came before it, if it is not kept already."""
+        index = len(done.rounds) - 1
+        if index < self._rounds_kept:
             return
-        record: dict[str, Any] = {"channel_sha256": _digest(done.channel, done.measured[index])}
-        for field in fields(done):
-            value = getattr(done, field.name)
-            if field.name in _APART:
-                continue
-            if isinstance(value, list):
-                start = self._kept.get(field.name, 0)
-                self._kept[field.name] = len(value)
-                value = value[start:]
-            record[field.name] = value
+        kept = {
+            "format": FORMAT,
+            "channel_sha256": _digest(done.channel.now, done.rounds[index].measured),
+            "set_ups": done.set_ups[self._set_ups_kept :],
+            "round": done.rounds[index],
+        }
         write_whole(self._state(index), lambda part: part.write_bytes(done.state))
-        write_whole(self._round(index), partial(_write, record))
+        write_whole(self._round(index), partial(_write, kept))
+        self._rounds_kept, self._set_ups_kept = index + 1, len(done.set_ups)
         if index:
             self._state(index - 1).unlink(missing_ok=True)
 
-    def restore(self, done: Emulation, source: ChannelSource) -> None:
+    def restore(self, done: Emulation) -> None:
         """Make a run that has just begun what it was after the last whole round.
 
         Raises:
-            InputError: The source's channel is not the one of these rounds, or a file is broken.
+            InputError: The run's channel is not the one of these rounds, or a file is broken or of
+                another format.
         """
         rounds = self.rounds
         for index in range(rounds):
-            try:
-                record = _read(self._round(index))
-            except Exception as error:  # whatever numpy, zipfile and a changed class come up with
-                path = self._round(index)
-                raise InputError(f"--resume: {path}: cannot be read ({error})") from None
-            sha256 = record.pop("channel_sha256")
-            for name, value in record.items():
-                if isinstance(value, list):
-                    getattr(done, name).extend(value)
-                    self._kept[name] = len(getattr(done, name))
-                else:
-                    setattr(done, name, value)
-            played = done.measured[-1]
-            slots = _slots(played, done.channel.slot_s).stop
-            if done.channel.slots < slots:
-                done.channel = longer(source, 2 * slots)
-            if _digest(done.channel, played) != sha256:
+            kept = self._kept(index)
+            played: RoundRecord = kept["round"]
+            done.set_ups += kept["set_ups"]
+            done.rounds.append(played)
+            slots = _slots(played.measured, done.channel.slot_s).stop
+            if _digest(done.channel.trace(slots), played.measured) != kept["channel_sha256"]:
                 raise InputError("--trace: not the channel with which the run began")
+        self._rounds_kept, self._set_ups_kept = rounds, len(done.set_ups)
         if rounds:
             done.state = _state(self._state(rounds - 1), done.scenario)
+
+    def _kept(self, index: int) -> dict[str, Any]:
+        path = self._round(index)
+        try:
+            tree, arrays = _read(path)
+            # Of format 1, which had no number.
+            if (found := dict(tree.get("dict", [])).get("format", 1)) == FORMAT:
+                kept: dict[str, Any] = _unpacked(tree, arrays)
+                return kept
+        except Exception as error:  # whatever numpy, zipfile and a changed class come up with
+            raise InputError(f"--resume: {path}: cannot be read ({error})") from None
+        raise InputError(
+            f"--resume: {path}: a checkpoint of format {found}, and this version reads {FORMAT}; "
+            "resume it with the version that began it, or begin anew with --overwrite"
+        )
 
     def _round(self, index: int) -> Path:
         return self._folder / f"round-{index:06d}.npz"
@@ -152,10 +173,10 @@ def _write(record: Any, path: Path) -> None:
         np.savez(file, np.frombuffer(tree, np.uint8), *arrays, allow_pickle=False)
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> tuple[Any, list[np.ndarray[Any, Any]]]:
     with np.load(path, allow_pickle=False) as file:
         tree, *arrays = (file[f"arr_{index}"] for index in range(len(file.files)))
-    return _unpacked(json.loads(tree.tobytes()), arrays)
+    return json.loads(tree.tobytes()), arrays
 
 
 def _packed(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
@@ -176,9 +197,9 @@ def _packed(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     if isinstance(value, pd.DataFrame):
         columns = [[name, _packed_column(value[name], arrays)] for name in value.columns]
         return {"frame": columns}
-    if is_dataclass(value) and not isinstance(value, type):
+    if (tag := _TAGS.get(type(value))) is not None:
         packed = {f.name: _packed(getattr(value, f.name), arrays) for f in fields(value)}
-        return {"class": f"{type(value).__module__}:{type(value).__qualname__}", "of": packed}
+        return {"type": tag, "of": packed}
     raise TypeError(f"a run's record cannot hold a {type(value).__name__}")
 
 
@@ -209,13 +230,4 @@ def _unpacked(tree: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
         sequence = [_unpacked(item, arrays) for item in content]
         return sequence if kind == "list" else tuple(sequence)
     values = {key: _unpacked(item, arrays) for key, item in tree["of"].items()}
-    return _dataclass(content)(**values)
-
-
-def _dataclass(name: str) -> Callable[..., Any]:
-    module, _, name_within = name.partition(":")
-    if module.partition(".")[0] in OURS:
-        found = getattr(importlib.import_module(module), name_within)
-        if isinstance(found, type) and is_dataclass(found):
-            return found
-    raise TypeError(f"{name} is no record of ours")
+    return TYPES[content](**values)

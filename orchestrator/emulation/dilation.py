@@ -34,8 +34,9 @@ from orchestrator.prediction.plan import (
     radio_of,
     round_sizes,
 )
-from orchestrator.prediction.rounds import longer, predict, simulate_on
-from orchestrator.scenario.schema import Scenario
+from orchestrator.prediction.rounds import predict, simulate_on
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from testbed.control.stream import readable
 from testbed.core.errors import RunError
 from testbed.core.timeline import CB, CF, S
@@ -96,7 +97,7 @@ class DilationForecast:
 
 def settle(
     scenario: Scenario, source: ChannelSource, profile: SplitProfile
-) -> tuple[Scenario, Speeds | None, list[DilationForecast]]:
+) -> tuple[ResolvedScenario, Speeds | None, list[DilationForecast]]:
     """The scenario with a number for its dilation.
 
     Returns:
@@ -109,22 +110,21 @@ def settle(
         RunError: The real work could not be measured, or no factor is large enough.
     """
     if scenario.emulation.dilation != "auto":
-        return scenario, None, []
-    rounds = predict(scenario, source, profile, sizing=link_bytes)
-    rounds_s = rounds.end_s
+        return scenario.resolved(scenario.emulation.dilation), None, []
+    channel = Channel.of(source)
+    rounds_s = predict(scenario, channel, profile, sizing=link_bytes).end_s
     workload = scenario.workload
     if workload.compute == "none" or workload.compute_time == "measured":
         speeds, tried = None, [DilationForecast(1.0, 0.0, 0, rounds_s)]
     else:
         speeds = measure(scenario, profile)
         plan = plan_round(scenario, profile, fixed_allocation(scenario), link_bytes)
-        tried = choose(scenario, plan, source, speeds, rounds_s)
-    emulation = scenario.emulation.model_copy(update={"dilation": tried[-1].dilation})
-    return scenario.model_copy(update={"emulation": emulation}), speeds, tried
+        tried = choose(scenario, plan, channel, speeds, rounds_s)
+    return scenario.resolved(tried[-1].dilation), speeds, tried
 
 
 def choose(
-    scenario: Scenario, plan: RoundPlan, source: ChannelSource, speeds: Speeds, rounds_s: float
+    scenario: Scenario, plan: RoundPlan, channel: Channel, speeds: Speeds, rounds_s: float
 ) -> list[DilationForecast]:
     """What is predicted for the factors of `LADDER`, up to the first one within the bound.
 
@@ -133,13 +133,13 @@ def choose(
     """
     radio, tried = radio_of(scenario), []
     threads = (scenario.uavs.threads, scenario.base_station.threads)
-    free, _ = simulate_on(plan, radio, source, longer(source, 1), 0.0)
-    enough = int(MOST_CHANGE * free.latency_s / source.slot_s) + 1
-    gain = longer(source, enough).gain[:, :enough]
+    free = simulate_on(plan, radio, channel, 0.0)
+    enough = int(MOST_CHANGE * free.latency_s / channel.slot_s) + 1
+    gain = channel.trace(enough).gain[:, :enough]
     for dilation in LADDER:
         try:
             times, overruns = with_overruns(
-                plan, radio, gain, source.slot_s, speeds, threads, dilation
+                plan, radio, gain, channel.slot_s, speeds, threads, dilation
             )
         except TraceExhausted:
             continue

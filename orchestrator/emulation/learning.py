@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import BaseStation, Scenario, Uavs
+from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
 from testbed.control.node import Message
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 
@@ -74,7 +74,7 @@ def model_of(scenario: Scenario) -> ModelConfig:
     )
 
 
-def startup_limit_s(scenario: Scenario) -> float:
+def startup_limit_s(scenario: ResolvedScenario) -> float:
     """Real seconds that nodes may take until they are connected, all of them on one slow core."""
     delay_s = CROSSINGS * scenario.emulation.one_way_delay_s * scenario.dilation
     if scenario.workload.compute == "none":

@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import ChannelSource
 from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.plan import Radio, RoundPlan
 from orchestrator.prediction.rates import link_rates
-from orchestrator.prediction.rounds import longer
+from orchestrator.scenario.channel import Channel
 from testbed.core.timeline import Round
 from testbed.network.injector import Injector
 
@@ -21,24 +20,23 @@ class RateTable:
         self,
         plan: RoundPlan,
         radio: Radio,
-        source: ChannelSource,
-        slot_s: float,
+        channel: Channel,
         first: int,
         faults: RoundFaults | None,
     ):
         self.plan = plan
         self.radio = radio
-        self.source = source
-        self.slot_s = slot_s
+        self.channel = channel
+        self.slot_s = channel.slot_s
         self.first = first
         self.end = first
         self.faults = faults
 
     def grow(self, end: int) -> None:
         """Have rates up to slot `end`, or as far as the channel goes."""
-        self.channel = longer(self.source, end)
-        self.end = min(end, self.channel.slots)
-        self.gain = self.channel.gain
+        trace = self.channel.trace(end)
+        self.end = min(end, trace.slots)
+        self.gain = trace.gain
         if self.faults is not None:
             self.gain = self.faults.silenced(self.gain)
         self.rates = link_rates(self.plan, self.radio, self.gain[:, self.first : self.end])

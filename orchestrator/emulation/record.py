@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from ns3_scenarios.trace import ChannelTrace
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.emulation.machine import Machine
-from orchestrator.prediction.plan import Allocation
-from orchestrator.scenario.schema import Scenario
+from orchestrator.prediction.rounds import Decision
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.timeline import Round, Timeline
 from testbed.network.capture import Captured
 from testbed.network.injector import Report
@@ -31,51 +31,114 @@ class Check:
         return f"{self.check}: {self.value:.3g}, at most {self.limit:.3g}{where}"
 
 
+@dataclass(frozen=True)
+class SetUp:
+    """What happened before the first round of a session: links made, tried and connected."""
+
+    accounts: pd.DataFrame
+    """What the links carried; see `orchestrator.analysis.byte_accounts`."""
+    calibration: pd.DataFrame | None
+    """See `orchestrator.emulation.calibration`; None where it was switched off."""
+    evaluation: pd.DataFrame | None
+    """Of the state that the session begins with, a row of `learning_table`; None: none was due."""
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """All that is known of one round: decided, predicted, measured, accounted for."""
+
+    decision: Decision
+    predicted: Round
+    """Payload bits only, as the paper counts; the allocation is the emulation's."""
+    predicted_wire: Round
+    """The engine again, with the bytes that the frames on the link really take."""
+    measured: Round
+    budget: Budget
+    waterfall: dict[str, float]
+    """See `orchestrator.analysis.waterfall`: what the round's latency is made of."""
+    transfers: pd.DataFrame
+    """See `orchestrator.analysis.error_budget.transfer_errors`."""
+    rates: pd.DataFrame
+    """See `orchestrator.emulation.rate_table.RateTable.frame`."""
+    injector: pd.DataFrame
+    """Of each slot: slot, boundary_s, lateness_s (real)."""
+    links: Report
+    """What the injector did, and the links' counters at the round's end."""
+    machine: Machine
+    """The machine's clocks and CPU accounts over the round."""
+    accounts: pd.DataFrame
+    """What the links carried in the round; see `orchestrator.analysis.byte_accounts`."""
+    rejoined: pd.DataFrame | None
+    """What they carried before it, where UAVs were connected anew."""
+    overruns_s: list[float]
+    """Emulated seconds by which each modelled computing step overran."""
+    learning: pd.DataFrame | None
+    """See `orchestrator.emulation.learning.learning_table`; None where nothing is learned."""
+    evaluation: pd.DataFrame | None = None
+    """Of the state after the round; None: none was due."""
+    passes: dict[str, Any] | None = None
+    """What the server noted of its passes; see `workloads.learning.real.RealServer.notes`."""
+
+
 @dataclass
 class Emulation:
     """What was predicted and measured; grows by the round, so that a failed run keeps its part."""
 
-    scenario: Scenario
-    channel: ChannelTrace
-    predicted: list[Round] = field(default_factory=list)
-    """Payload bits only, as the paper counts; the allocations are those of the emulation."""
-    predicted_wire: list[Round] = field(default_factory=list)
-    """The engine again, with the bytes that the frames on the link really take."""
-    measured: list[Round] = field(default_factory=list)
-    allocations: list[Allocation] = field(default_factory=list)
-    """What was decided for each round, the one that is going on too."""
-    decision_s: list[float] = field(default_factory=list)
-    """Real seconds that each round's allocation took to decide."""
-    budgets: list[Budget] = field(default_factory=list)
-    transfers: list[pd.DataFrame] = field(default_factory=list)
-    """See `orchestrator.analysis.error_budget.transfer_errors`."""
-    rates: list[pd.DataFrame] = field(default_factory=list)
-    injector: list[pd.DataFrame] = field(default_factory=list)
-    learning: list[pd.DataFrame] = field(default_factory=list)
-    passes: list[dict[str, Any]] = field(default_factory=list)
-    """What the server noted of each round's passes; see
-    `workloads.learning.real.RealServer.notes`."""
-    overruns_s: list[float] = field(default_factory=list)
-    """Emulated seconds by which each modelled computing step overran."""
-    links: list[Report] = field(default_factory=list)
-    """What the injector did in each round, and the links' counters at its end."""
-    machine: list[Machine] = field(default_factory=list)
-    """The machine's clocks and CPU accounts over each round."""
-    accounts: list[pd.DataFrame] = field(default_factory=list)
-    """See `orchestrator.analysis.byte_accounts`: what the links carried; first the set-up, then
-    each round."""
-    waterfalls: list[dict[str, float]] = field(default_factory=list)
-    """See `orchestrator.analysis.waterfall.waterfall`: what each round's latency is made of."""
+    scenario: ResolvedScenario
+    channel: Channel
+    set_ups: list[SetUp] = field(default_factory=list)
+    """One, and one more each time the run was resumed."""
+    rounds: list[RoundRecord] = field(default_factory=list)
     captured: Captured | None = None
     """What the capture held, if there was one."""
-    calibration: pd.DataFrame | None = None
-    """See `orchestrator.emulation.calibration`; None where it was switched off."""
     checks: list[Check] = field(default_factory=list)
     """What the run is held against, see `orchestrator.emulation.validity`; empty as long as it
     goes on."""
     state: bytes = b""
     """Global adapters and head after the last round, as a safetensors file; nothing where nothing
     is learned."""
+
+    @property
+    def predicted(self) -> list[Round]:
+        """Payload bits only."""
+        return [record.predicted for record in self.rounds]
+
+    @property
+    def predicted_wire(self) -> list[Round]:
+        """With the frames on the link."""
+        return [record.predicted_wire for record in self.rounds]
+
+    @property
+    def measured(self) -> list[Round]:
+        """As the emulated network played them."""
+        return [record.measured for record in self.rounds]
+
+    @property
+    def calibration(self) -> pd.DataFrame | None:
+        """Of the last session that had one."""
+        found = [s.calibration for s in self.set_ups if s.calibration is not None]
+        return found[-1] if found else None
+
+    @property
+    def learning(self) -> list[pd.DataFrame]:
+        """Training and evaluation, in the order in which they happened."""
+        tables = [set_up.evaluation for set_up in self.set_ups]
+        for record in self.rounds:
+            tables += [record.learning, record.evaluation]
+        return [table for table in tables if table is not None]
+
+    @property
+    def accounts(self) -> list[pd.DataFrame]:
+        """What the links carried: before the rounds, in each, and between them."""
+        tables = [set_up.accounts for set_up in self.set_ups]
+        for record in self.rounds:
+            tables += [table for table in (record.rejoined, record.accounts) if table is not None]
+        return tables
+
+    @property
+    def overruns_s(self) -> list[float]:
+        """Of all rounds."""
+        return [overrun_s for record in self.rounds for overrun_s in record.overruns_s]
 
     @property
     def valid(self) -> bool | None:
@@ -92,11 +155,11 @@ class Emulation:
             "measured": Timeline(self.measured).to_json(),
             "error_budget": [
                 {
-                    "round": budget.round,
-                    "predicted_s": budget.predicted_s,
-                    "measured_s": budget.measured_s,
-                    "parts": budget.seconds,
+                    "round": record.budget.round,
+                    "predicted_s": record.budget.predicted_s,
+                    "measured_s": record.budget.measured_s,
+                    "parts": record.budget.seconds,
                 }
-                for budget in self.budgets
+                for record in self.rounds
             ],
         }

@@ -1,9 +1,13 @@
-"""A scenario emulated: real links, real processes, measured times, beside their predictions."""
+"""A scenario emulated: real links, real processes, measured times, beside their predictions.
+
+`open_session` makes a `Backend` of the emulated network; `emulate` lets the loop of
+`orchestrator.prediction.rounds` play a run's rounds on it.
+"""
 
 import contextlib
 import math
-import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,10 +23,9 @@ from orchestrator.emulation.learning import (
 )
 from orchestrator.emulation.nodes import Nodes
 from orchestrator.emulation.observer import Observer
-from orchestrator.emulation.record import Emulation
+from orchestrator.emulation.record import Emulation, SetUp
 from orchestrator.emulation.stage import Stage, StagedRound, start_world
-from orchestrator.prediction.engine import round_of
-from orchestrator.prediction.faults import FaultSchedule
+from orchestrator.prediction.faults import FaultSchedule, RoundFaults
 from orchestrator.prediction.plan import (
     fixed_allocation,
     link_bytes,
@@ -32,37 +35,33 @@ from orchestrator.prediction.plan import (
     round_sizes,
 )
 from orchestrator.prediction.rates import link_rates
-from orchestrator.prediction.rounds import (
-    Decide,
-    Situation,
-    known_at,
-    longer,
-    predict,
-    predict_round,
-    simulate_on,
-)
-from orchestrator.scenario.links import shape_of
-from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import RunEnds
+from orchestrator.prediction.rounds import Decide, Decision, EngineBackend, play_rounds, predict
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.schema import ResolvedScenario
+from testbed.core.errors import InputError, RunEnds
 from testbed.core.progress import Progress, silent
+from testbed.core.timeline import Round
 from workloads.costs.profile import SplitProfile
+
+Capture = Literal["frames", "headers"] | None
+"""Whether to write what goes over each link, whole or the headers alone."""
 
 
 def emulate(
-    scenario: Scenario,
+    scenario: ResolvedScenario,
     source: ChannelSource,
     profile: SplitProfile,
     folder: Path,
     *,
     decide: Decide | None = None,
-    capture: Literal["frames", "headers"] | None = None,
+    capture: Capture = None,
     checkpoint: Checkpoint | None = None,
     progress: Progress = silent,
     observer: Observer | None = None,
 ) -> Generator[Emulation, None, None]:
     """Emulate the scenario's rounds; yields what there is after each round.
 
-    A run that goes on from a checkpoint yields first what that brought.
+    A run that is resumed from a checkpoint yields first what that brought.
 
     Close the generator (`contextlib.closing`) to end the nodes before the last round.
 
@@ -72,88 +71,156 @@ def emulate(
         profile: Costs of each split.
         folder: Existing folder that takes the nodes' logs.
         decide: Who allocates; left out: the scenario's own split and shares.
-        capture: Write what goes over each link to `folder`/pcap, whole or the headers alone.
-        checkpoint: Where the run goes on from.
+        capture: Write what goes over each link to `folder`/pcap.
+        checkpoint: What the run is resumed from.
         progress: Told how far the run is.
         observer: Told what happens within rounds.
 
     Raises:
+        InputError: The trace is too short, or does not fit.
         RunError: A node or link failed, or something took too long; nothing is left running.
     """
-    # Refuses a trace that is too short before anything starts, and says how long rounds may take.
-    predicted = predict(scenario, source, profile, sizing=link_bytes)
-    done = Emulation(scenario, source.trace(1))
+    channel = Channel.of(source)
+    record = Emulation(scenario, channel)
     if checkpoint is not None:
-        checkpoint.restore(done, source)
-        if done.measured:
-            yield done
-    fault_schedule, *predictors = (FaultSchedule(scenario) for _ in range(3))
-    fault_schedule.resume(done.measured)
-    for own, rounds in zip(predictors, (done.predicted, done.predicted_wire), strict=True):
-        own.resume(rounds)
+        checkpoint.restore(record)
+        if record.rounds:
+            yield record
+    opened = open_session(
+        record, profile, folder, capture=capture, progress=progress, observer=observer
+    )
+    with opened as session:
+        done = [(r.measured, r.decision.allocation) for r in record.rounds]
+        for _ in play_rounds(scenario, channel, session, decide=decide, done=done):
+            yield record
+
+
+@contextlib.contextmanager
+def open_session(
+    record: Emulation,
+    profile: SplitProfile,
+    folder: Path,
+    *,
+    capture: Capture = None,
+    progress: Progress = silent,
+    observer: Observer | None = None,
+) -> Iterator["Session"]:
+    """A world of nodes, started, connected and calibrated, that plays what `record` still lacks.
+
+    Args:
+        record: What the run has done so far; gets what is done from now on.
+        profile: Costs of each split.
+        folder: Existing folder that takes the nodes' logs.
+        capture: Write what goes over each link to `folder`/pcap.
+        progress: Told how far the run is.
+        observer: Told what happens within rounds.
+
+    Raises:
+        InputError: The trace is too short, or does not fit.
+        RunError: A node or link failed, or something took too long; nothing is left running.
+    """
+    scenario, channel = record.scenario, record.channel
+    # Refuses a trace that is too short before anything starts, and says how long rounds may take.
+    expected = predict(scenario, channel, profile, sizing=link_bytes)
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
     with start_world(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
-        stage = Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, predicted, observer)
+        stage = Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, expected, observer)
         if capture is not None:
             stage.capture(folder / "pcap", headers_only=capture == "headers")
         stage.set_up(learning)
-        radio = radio_of(scenario)
+        calibration = None
         if scenario.emulation.calibrate:
             progress("calibrating links", 0, 1)
             plan = plan_round(scenario, profile, fixed_allocation(scenario))
-            slots = math.ceil(predicted.end_s / source.slot_s)
-            rates = link_rates(plan, radio, longer(source, slots).gain[:, :slots])
-            done.calibration = calibrate(
-                stage.nodes, scenario, rates, source.slot_s, shape_of(scenario)
-            )
-        done.accounts.append(stage.account(SET_UP, None)[0])
-        if done.state:
-            stage.restore(done.state)
+            slots = math.ceil(expected.end_s / channel.slot_s)
+            rates = link_rates(plan, radio_of(scenario), channel.trace(slots).gain[:, :slots])
+            calibration = calibrate(stage.nodes, scenario, rates, channel.slot_s, stage.shape)
+        accounts = stage.account(SET_UP, None)
+        evaluation = None
+        if record.state:
+            stage.restore(record.state)
         elif evaluates_after(scenario, 0):
-            done.learning.append(evaluation_table(-1, 0.0, stage.evaluate()))
-        for index in range(len(done.measured), scenario.rounds):
-            start_s = done.measured[-1].end_s if done.measured else 0.0
-            began = time.perf_counter()
-            if decide is None:
-                allocation = fixed_allocation(scenario)
-            else:
-                known, done.channel = known_at(start_s, source, done.channel)
-                now = Situation(index, start_s, done.measured, done.allocations, known)
-                allocation = decide(now)
-            done.decision_s.append(time.perf_counter() - began)
-            faults = fault_schedule.round(index, start_s)
-            done.allocations.append(allocation)
-            plans = [
-                plan_round(scenario, profile, allocation, sizing)
-                for sizing in (payload_bytes, link_bytes)
-            ]
-            for rounds, plan, own in zip(
-                (done.predicted, done.predicted_wire), plans, predictors, strict=True
-            ):
-                after_s = rounds[-1].end_s if rounds else 0.0
-                try:
-                    times, done.channel = predict_round(
-                        index, plan, radio, source, done.channel, after_s, own
-                    )
-                except RunEnds:  # It has come further than was predicted: predict it from there.
-                    times, done.channel = simulate_on(
-                        plan, radio, source, done.channel, start_s, faults
-                    )
-                rounds.append(round_of(index, plan, times))
-                own.played(rounds[-1])
-            stage.play(
-                StagedRound(index, start_s, plans[0], plans[1], radio, faults),
-                round_sizes(scenario, profile, allocation.split),
-                source,
-                done,
-                progress,
-            )
-            fault_schedule.played(done.measured[-1])
-            if learning is not None:
-                done.state = stage.state()
-            if evaluates_after(scenario, index + 1):
-                end_s = done.measured[-1].end_s
-                done.learning.append(evaluation_table(index, end_s, stage.evaluate()))
-            yield done
+            evaluation = evaluation_table(-1, 0.0, stage.evaluate())
+        record.set_ups.append(SetUp(accounts, calibration, evaluation))
+        yield Session(record, profile, stage, progress)
         stage.stop()
+
+
+class Session:
+    """The emulated network as a `Backend`: plays rounds on real links, and records them."""
+
+    def __init__(
+        self, record: Emulation, profile: SplitProfile, stage: Stage, progress: Progress
+    ) -> None:
+        """Go on after the rounds that `record` has."""
+        self._record = record
+        self._profile = profile
+        self._stage = stage
+        self._progress = progress
+        self._radio = radio_of(record.scenario)
+        self._faults = FaultSchedule(record.scenario)
+        self._faults.resume(record.measured)
+        self._payload, self._wire = (
+            _Prediction(EngineBackend(record.scenario, record.channel, profile, sizing), rounds)
+            for sizing, rounds in (
+                (payload_bytes, record.predicted),
+                (link_bytes, record.predicted_wire),
+            )
+        )
+
+    def play(self, decision: Decision) -> Round:
+        """Emulate a round.
+
+        Raises:
+            InputError: It is not the next one.
+            RunEnds: A planned fault ends the run before the round is over, or the scenario has no
+                more rounds.
+            RunError: A node or link failed, or something took too long.
+        """
+        scenario, stage, index = self._record.scenario, self._stage, decision.index
+        if index != len(self._record.rounds):
+            raise InputError(
+                f"backend: emulated rounds begin with the first, they cannot be resumed at {index}"
+            )
+        if index >= scenario.rounds:
+            raise RunEnds(f"the scenario has {scenario.rounds} rounds", decision.start_s)
+        faults = self._faults.round(index, decision.start_s)
+        staged = StagedRound(
+            decision=decision,
+            predicted=self._payload.of(decision, faults),
+            predicted_wire=self._wire.of(decision, faults),
+            payload_plan=self._payload.engine.plan(decision.allocation),
+            link_plan=self._wire.engine.plan(decision.allocation),
+            sizes=round_sizes(scenario, self._profile, decision.allocation.split),
+            radio=self._radio,
+            faults=faults,
+        )
+        played = stage.play(staged, self._record.channel, self._progress)
+        self._faults.played(played.measured)
+        self._record.captured = stage.captured
+        if played.learning is not None:
+            self._record.state = stage.state()
+        if evaluates_after(scenario, index + 1):
+            table = evaluation_table(index, played.measured.end_s, stage.evaluate())
+            played = replace(played, evaluation=table)
+        self._record.rounds.append(played)
+        return played.measured
+
+
+class _Prediction:
+    """A timeline of predicted rounds that goes along with the measured one."""
+
+    def __init__(self, engine: EngineBackend, rounds: list[Round]):
+        self.engine = engine
+        self._end_s = rounds[-1].end_s if rounds else 0.0
+        engine.resume(rounds)
+
+    def of(self, decision: Decision, faults: RoundFaults | None) -> Round:
+        """The next round, from the end of the last prediction on."""
+        try:
+            round_ = self.engine.play(replace(decision, start_s=self._end_s))
+        except RunEnds:  # The run has come further than was predicted: predict it from there.
+            round_ = self.engine.play_with(decision, faults)
+        self._end_s = round_.end_s
+        return round_

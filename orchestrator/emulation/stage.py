@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import SET_UP, account, closed
 from orchestrator.analysis.error_budget import error_budget, transfer_errors
 from orchestrator.analysis.waterfall import waterfall
@@ -27,7 +26,7 @@ from orchestrator.emulation.node_faults import NodeFaults
 from orchestrator.emulation.nodes import BS, Nodes, uav
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.rate_table import RateTable
-from orchestrator.emulation.record import Emulation
+from orchestrator.emulation.record import RoundRecord
 from orchestrator.prediction.engine import cut, round_of, round_of_spans
 from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.plan import (
@@ -36,16 +35,16 @@ from orchestrator.prediction.plan import (
     radio_of,
 )
 from orchestrator.prediction.rates import uplink_bps
-from orchestrator.prediction.rounds import (
-    simulate_on,
-)
+from orchestrator.prediction.rounds import Decision, simulate_on
+from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.links import shape_of
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import ResolvedScenario
 from testbed import runtimes
 from testbed.control.node import Message
 from testbed.core.clock import EmulatedClock
 from testbed.core.progress import Progress
 from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
+from testbed.network.capture import Captured
 from testbed.network.fabric import link_addresses
 from testbed.network.injector import Report
 from testbed.runtimes import Module, NodeSpec, World
@@ -72,12 +71,26 @@ SPARE_SLOTS = 100
 class StagedRound:
     """What is known of a round before it is played."""
 
-    index: int
-    start_s: float
+    decision: Decision
+    predicted: Round
+    """Payload bits only, on the timeline of such rounds."""
+    predicted_wire: Round
+    """With the bytes of frames, on the timeline of such rounds."""
     payload_plan: RoundPlan
     link_plan: RoundPlan
+    sizes: RoundSizes
     radio: Radio
     faults: RoundFaults | None
+
+    @property
+    def index(self) -> int:
+        """From 0."""
+        return self.decision.index
+
+    @property
+    def start_s(self) -> float:
+        """On the timeline of measured rounds."""
+        return self.decision.start_s
 
     @property
     def clients(self) -> list[int]:
@@ -87,7 +100,7 @@ class StagedRound:
 
 
 def transport_settings_of(
-    scenario: Scenario, timeout_s: float, meeting_s: float
+    scenario: ResolvedScenario, timeout_s: float, meeting_s: float
 ) -> list[TransportSettings]:
     """How each node talks, the base station first; secrets are made anew."""
     choices = scenario.emulation
@@ -106,7 +119,7 @@ def transport_settings_of(
     return [replace(settings, identity=identity) for identity in identities(scenario.uavs.count)]
 
 
-def start_world(scenario: Scenario, folder: Path, learning: dict[str, Any] | None) -> World:
+def start_world(scenario: ResolvedScenario, folder: Path, learning: dict[str, Any] | None) -> World:
     """Start the node programs, wired but not yet told who they are."""
     names = [BS, *(uav(client) for client in range(1, scenario.uavs.count + 1))]
     logs = folder / "logs"
@@ -122,7 +135,7 @@ def start_world(scenario: Scenario, folder: Path, learning: dict[str, Any] | Non
         )
         for name in names
     ]
-    shape = shape_of(scenario)
+    shape = shape_of(scenario, scenario.dilation)
     options: dict[str, Any] = {}
     if scenario.emulation.runtime == "docker":
         options["image"] = scenario.emulation.docker_image
@@ -142,7 +155,11 @@ class Stage:
     """A scenario's rounds, played on the nodes of a world."""
 
     def __init__(
-        self, nodes: Nodes, scenario: Scenario, predicted: Timeline, observer: Observer | None
+        self,
+        nodes: Nodes,
+        scenario: ResolvedScenario,
+        predicted: Timeline,
+        observer: Observer | None,
     ):
         self.nodes = nodes
         self.observer = observer
@@ -160,6 +177,12 @@ class Stage:
         # The server may measure its passes first.
         self.ready_s = self.startup_s + computing_limit_s(scenario)
         self.capturing = False
+        self.captured: Captured | None = None
+        """What the capture held, once the last round is over."""
+        self.counters: Report
+        """What the injector did since its last report, and the links' counters, as of the last
+        `account`."""
+        self.shape = shape_of(scenario, scenario.dilation)
 
     def capture(self, folder: Path, *, headers_only: bool) -> None:
         """Capture every link into a folder of its own from now on."""
@@ -169,8 +192,8 @@ class Stage:
         self.injector.capture(files, headers_only=headers_only)
         self.capturing = True
 
-    def account(self, round_: int, before: Report | None) -> tuple[pd.DataFrame, Report]:
-        """The accounts since the last time, once the links have come to rest, and their counters.
+    def account(self, round_: int, before: Report | None) -> pd.DataFrame:
+        """The accounts since the last time, once the links have come to rest.
 
         Args:
             round_: What it was for.
@@ -184,9 +207,9 @@ class Stage:
             for name, message in counts.items()
             for client, fields in message["sent"]
         ]
-        after = self.injector.report()
+        self.counters = self.injector.report()
         books = account(round_, sent, self.scenario.emulation.transport)
-        return closed(books, round_, before, after, shape_of(self.scenario)), after
+        return closed(books, round_, before, self.counters, self.shape)
 
     def set_up(self, learning: dict[str, Any] | None) -> None:
         """Tell every node who it is, and wait until all are connected over the links."""
@@ -194,7 +217,7 @@ class Stage:
         settings = transport_settings_of(
             self.scenario, max(self.limit_s, self.ready_s), self.startup_s
         )
-        common: dict[str, Any] = {"credit_s": shape_of(self.scenario).credit_s}
+        common: dict[str, Any] = {"credit_s": self.shape.credit_s}
         self.nodes.send(
             BS,
             "setup",
@@ -232,28 +255,25 @@ class Stage:
         self.injector.pause()
         self.linked |= set(clients)
 
-    def play(
-        self,
-        round_: StagedRound,
-        sizes: RoundSizes,
-        source: ChannelSource,
-        done: Emulation,
-        progress: Progress,
-    ) -> None:
-        """One round: orders, links, reports; what was measured is added to `done`."""
+    def play(self, round_: StagedRound, channel: Channel, progress: Progress) -> RoundRecord:
+        """One round: orders, links, reports.
+
+        Raises:
+            RunEnds: A planned fault ends the run before the round is over.
+            RunError: A node or link failed, or something took too long.
+        """
         scenario, plan, injector = self.scenario, round_.link_plan, self.injector
         faults = round_.faults
         node_faults = NodeFaults(self.nodes, round_.index, round_.start_s, faults)
-        expected, done.channel = simulate_on(
-            plan, round_.radio, source, done.channel, round_.start_s, faults
-        )
-        slot_s, dilation = done.channel.slot_s, scenario.dilation
+        times = simulate_on(plan, round_.radio, channel, round_.start_s, faults)
+        expected = round_of(round_.index, plan, times)
+        slot_s, dilation = channel.slot_s, scenario.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)
-        table = RateTable(plan, round_.radio, source, slot_s, first, faults)
-        table.grow(math.ceil(expected.end_s / slot_s) + SPARE_SLOTS)
-        self._rejoin(round_.clients, done)
+        table = RateTable(plan, round_.radio, channel, first, faults)
+        table.grow(math.ceil(times.end_s / slot_s) + SPARE_SLOTS)
+        rejoined = self._rejoin(round_.clients)
         nodes = self._alive([BS, *map(uav, round_.clients)])
-        self._order(round_, sizes, table, node_faults)
+        self._order(round_, table, node_faults)
         table.give(injector, dilation)
         injector.phase(0)
         links = injector.report()
@@ -264,14 +284,8 @@ class Stage:
             self.nodes.send(name, "begin", **asdict(clock))
         node_faults.follow(clock)
         if self.observer is not None:
-            self.observer.begin(
-                round_of(round_.index, plan, expected),
-                clock,
-                first,
-                table.rates.uplink,
-                table.rates.gradient,
-                table.channel.position_m,
-            )
+            rates, position_m = table.rates, channel.now.position_m
+            self.observer.begin(expected, clock, first, rates.uplink, rates.gradient, position_m)
 
         text = f"round {round_.index + 1} of {scenario.rounds}"
 
@@ -287,35 +301,54 @@ class Stage:
         reports = self.nodes.collect("report", self._alive(nodes), self.limit_s, watch)
         reports = node_faults.reports(reports)
         injector.pause()
-        nodes_s = sum(report["cpu_s"] for report in reports.values())
-        done.machine.append(Machine.now().since(before, nodes_s))
-        accounts, after = self.account(round_.index, links)
-        done.accounts.append(accounts)
+        machine = Machine.now().since(before, sum(report["cpu_s"] for report in reports.values()))
+        accounts = self.account(round_.index, links)
         if self.capturing and round_.index + 1 == scenario.rounds:
-            done.captured = injector.end_capture()
-        self._take(round_, reports, node_faults.lost(reports), after, clock, table, done)
+            self.captured = injector.end_capture()
+        lost = node_faults.lost(reports)
+        measured = _measured(round_, reports, lost)
+        if faults is not None:
+            faults.check(round_.index, measured.end_s, lost)
+        self.linked -= {loss.client for loss in lost}
         if self.observer is not None:
-            self.observer.finished(done.measured[-1])
+            self.observer.finished(measured)
+        learns = scenario.workload.compute == "real"
+        return RoundRecord(
+            decision=round_.decision,
+            predicted=round_.predicted,
+            predicted_wire=round_.predicted_wire,
+            measured=measured,
+            transfers=transfer_errors(measured, plan, round_.radio, table.gain, slot_s),
+            rates=table.frame(measured),
+            injector=self._changes(table),
+            links=self.counters,
+            machine=machine,
+            accounts=accounts,
+            rejoined=rejoined,
+            overruns_s=[late_s for report in reports.values() for late_s in report["overruns_s"]],
+            learning=learning_table(round_.index, reports) if learns else None,
+            passes={"split": measured.split} | reports[BS]["notes"] if learns else None,
+            **self._explained(round_, measured, accounts, table, clock),
+        )
 
     def _alive(self, names: Sequence[str]) -> list[str]:
         return [name for name in names if name not in self.nodes.killed]
 
-    def _rejoin(self, clients: Sequence[int], done: Emulation) -> None:
-        """Connect those anew that were lost before and take part again."""
+    def _rejoin(self, clients: Sequence[int]) -> pd.DataFrame | None:
+        """Connect those anew that were lost before and take part again; what that carried."""
         back = [k for k in clients if k not in self.linked and uav(k) not in self.nodes.killed]
-        if back:
-            self._connect(back)
-            done.accounts.append(self.account(SET_UP, done.links[-1])[0])
+        if not back:
+            return None
+        self._connect(back)
+        return self.account(SET_UP, self.counters)
 
-    def _order(
-        self, round_: StagedRound, sizes: RoundSizes, table: RateTable, node_faults: NodeFaults
-    ) -> None:
+    def _order(self, round_: StagedRound, table: RateTable, node_faults: NodeFaults) -> None:
         plan, paradigm = round_.link_plan, self.scenario.scheme
         common: dict[str, Any] = {
             "round": round_.index,
             "split": plan.allocation.split,
             "iterations": plan.iterations,
-            "sizes": asdict(sizes),
+            "sizes": asdict(round_.sizes),
             "compute_time": self.scenario.workload.compute_time,
         }
         estimate = None
@@ -351,71 +384,53 @@ class Stage:
             )
         self.nodes.collect("ready", [BS, *map(uav, alive)], self.ready_s)
 
-    def _take(
+    def _changes(self, table: RateTable) -> pd.DataFrame:
+        """When the injector changed the rates of each slot: slot, boundary_s, lateness_s."""
+        return pd.DataFrame(
+            {
+                "slot": self.counters.slot,
+                "boundary_s": self.counters.slot * table.slot_s,
+                "lateness_s": self.counters.lateness_s,
+            }
+        )
+
+    def _explained(
         self,
         round_: StagedRound,
-        reports: dict[str, Message],
-        lost: Sequence[Loss],
-        slots: Report,
-        clock: EmulatedClock,
+        measured: Round,
+        accounts: pd.DataFrame,
         table: RateTable,
-        done: Emulation,
-    ) -> None:
-        measured = _measured(round_, reports, lost)
-        if round_.faults is not None:
-            round_.faults.check(round_.index, measured.end_s, lost)
-        self.linked -= {loss.client for loss in lost}
+        clock: EmulatedClock,
+    ) -> dict[str, Any]:
+        """Error budget and waterfall, with the rates as they really changed."""
+        slots = self.counters
         boundaries_s = np.array([clock.at(int(ns)) for ns in slots.done_ns], dtype=np.float64)
         later = slots.slot > table.first
-        edges_s = np.arange(table.channel.slots + 1, dtype=np.float64) * table.slot_s
+        edges_s = np.arange(table.gain.shape[1] + 1, dtype=np.float64) * table.slot_s
         edges_s[slots.slot[later]] = boundaries_s[later]
-        done.channel = table.channel
-        done.measured.append(measured)
-        done.budgets.append(
-            error_budget(
-                done.predicted[round_.index],
-                measured,
-                round_.payload_plan,
-                round_.link_plan,
-                round_.radio,
-                table.gain,
-                table.slot_s,
-                edges_s,
-                round_.faults,
-            )
+        budget = error_budget(
+            round_.predicted,
+            measured,
+            round_.payload_plan,
+            round_.link_plan,
+            round_.radio,
+            table.gain,
+            table.slot_s,
+            edges_s,
+            round_.faults,
         )
-        done.waterfalls.append(
-            waterfall(
-                measured,
-                round_.payload_plan,
-                done.accounts[-1],
-                round_.radio,
-                table.gain,
-                table.slot_s,
-                edges_s,
-                charges_headers=self.scenario.emulation.rate_counts == "frame",
-                faults=round_.faults,
-            )
+        made_of = waterfall(
+            measured,
+            round_.payload_plan,
+            accounts,
+            round_.radio,
+            table.gain,
+            table.slot_s,
+            edges_s,
+            charges_headers=self.scenario.emulation.rate_counts == "frame",
+            faults=round_.faults,
         )
-        done.transfers.append(
-            transfer_errors(measured, round_.link_plan, round_.radio, table.gain, table.slot_s)
-        )
-        done.rates.append(table.frame(measured))
-        done.injector.append(
-            pd.DataFrame(
-                {
-                    "slot": slots.slot,
-                    "boundary_s": slots.slot * table.slot_s,
-                    "lateness_s": slots.lateness_s,
-                }
-            )
-        )
-        if self.scenario.workload.compute == "real":
-            done.learning.append(learning_table(round_.index, reports))
-            done.passes.append({"split": measured.split} | reports[BS]["notes"])
-        for report in reports.values():
-            done.overruns_s += report["overruns_s"]
-        done.links.append(slots)
+        return {"budget": budget, "waterfall": made_of}
 
     def state(self) -> bytes:
         """The global state, from the base station, as a safetensors file."""

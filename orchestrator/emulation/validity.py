@@ -40,11 +40,11 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
         where += f"{probe['direction']} {probe['client']} at its {probe['level']} rate"
         yield "calibration_error", float(worst_link["error"]), where
 
-    injector = pd.concat(done.injector)
+    injector = pd.concat([record.injector for record in done.rounds])
     yield "injector_lateness_s", float(injector["lateness_s"].quantile(0.99)), ""
-    yield "exhausted_slots", sum(report.exhausted for report in done.links), ""
+    yield "exhausted_slots", sum(record.links.exhausted for record in done.rounds), ""
 
-    ways = [(*report.uplink, *report.downlink) for report in done.links]
+    ways = [(*record.links.uplink, *record.links.downlink) for record in done.rounds]
     clients = range(1, done.scenario.uavs.count + 1)
     names = [f"{way} {k}" for way in ("uplink", "downlink") for k in clients]
     dropped = _in_all([[way.dropped_frames for way in report] for report in ways])
@@ -58,30 +58,30 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
     backlog = backlog.max(axis=0)
     yield "backlog_bytes", backlog.max(), names[int(backlog.argmax())]
 
-    budgets = list(zip(done.budgets, done.measured, strict=True))
     parts = ["injection", "rest"]
     if done.scenario.workload.compute_time == "modelled":
         parts.insert(0, "compute")
     for part in parts:
-        shares = [abs(budget.seconds[part]) / round_.latency_s for budget, round_ in budgets]
+        shares = [abs(r.budget.seconds[part]) / r.measured.latency_s for r in done.rounds]
         worst = int(np.argmax(shares))
-        where = f"round {budgets[worst][0].round}"
+        where = f"round {worst}"
         if part == "compute" and (late_s := [s for s in done.overruns_s if s > 0]):
             where += f"; {len(late_s)} of {len(done.overruns_s)} steps overran"
             where += f", by {max(late_s):.2g} s at most"
         yield f"{part}_share", shares[worst], where
-    transfers = pd.concat(done.transfers)
+    transfers = pd.concat([record.transfers for record in done.rounds])
     large = transfers[transfers["step"] != "SM"]
     errors = large["error"].abs()
     row = large.iloc[int(errors.argmax())]
     where = f"worst {errors.max():.2g}: {row.step} of client {row.client}, round {row['round']}"
     yield "transfer_error", float(errors.quantile(0.95)), where
 
-    stolen = [passed.stolen_ticks / max(1, passed.cpu_ticks) for passed in done.machine]
+    machines = [record.machine for record in done.rounds]
+    stolen = [passed.stolen_ticks / max(1, passed.cpu_ticks) for passed in machines]
     yield "cpu_steal", max(stolen), f"round {int(np.argmax(stolen))}"
-    others = [passed.others for passed in done.machine]
+    others = [passed.others for passed in machines]
     yield "cpu_others", max(others), f"round {int(np.argmax(others))}"
-    drift = [abs(passed.monotonic_ns / passed.raw_ns - 1) * 1e6 for passed in done.machine]
+    drift = [abs(passed.monotonic_ns / passed.raw_ns - 1) * 1e6 for passed in machines]
     yield "clock_drift_ppm", max(drift), f"round {int(np.argmax(drift))}"
 
 

@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 
 from ns3_scenarios.packets import PacketNetwork
-from ns3_scenarios.trace import ChannelSource
 from orchestrator.prediction.engine import round_of_spans
 from orchestrator.prediction.plan import (
     Array,
@@ -24,7 +23,7 @@ from orchestrator.prediction.plan import (
     radio_of,
 )
 from orchestrator.prediction.rates import broadcast_bps, dedicated_bps, uplink_bps
-from orchestrator.prediction.rounds import longer
+from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.links import shape_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -102,7 +101,7 @@ class PacketRound:
         scenario: Scenario,
         profile: SplitProfile,
         network: PacketNetwork,
-        source: ChannelSource,
+        source: Channel,
         start_ns: int,
     ):
         self.index = index
@@ -256,7 +255,7 @@ class PacketRound:
 class PacketRates:
     """Rates of the links in each slot, as the emulation sets them."""
 
-    def __init__(self, plan: RoundPlan, radio: Radio, scenario: Scenario, source: ChannelSource):
+    def __init__(self, plan: RoundPlan, radio: Radio, scenario: Scenario, source: Channel):
         self.plan = plan
         self.radio = radio
         self.source = source
@@ -289,7 +288,7 @@ class PacketRates:
     def _grow(self, slot: int) -> None:
         if slot < self.uplink.shape[1]:
             return
-        channel = longer(self.source, math.ceil(1.5 * slot) + GROWTH_SLOTS)
+        channel = self.source.trace(math.ceil(1.5 * slot) + GROWTH_SLOTS)
         if slot >= channel.slots:
             raise InputError(f"trace: its {channel.slots} slots end before ns-3's round does")
         share, sequential = self.plan.allocation, self.plan.paradigm.gradient_transmission

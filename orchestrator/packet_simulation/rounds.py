@@ -14,14 +14,9 @@ from dataclasses import dataclass
 from ns3_scenarios.packets import CONGESTION_CONTROLS, Counts, PacketNetwork, PacketSettings
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.packet_simulation.round import PacketRound
-from orchestrator.prediction.plan import (
-    Allocation,
-    fixed_allocation,
-    link_bytes,
-    plan_round,
-)
-from orchestrator.prediction.rounds import Decide, Situation, known_at, longer
-from orchestrator.scenario.channel import ns3_launch
+from orchestrator.prediction.plan import link_bytes, plan_round
+from orchestrator.prediction.rounds import Decide, Decision, play_rounds
+from orchestrator.scenario.channel import Channel, ns3_launch
 from orchestrator.scenario.links import shape_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -89,24 +84,45 @@ def play(
         nagle=emulation.nagle,
         packet_s=shape.packet_s,
     )
-    done: list[Round] = []
-    allocations: list[Allocation] = []
-    channel = longer(source, 1)
-    now_ns = 0
-
-    def show(seconds: float) -> None:
-        progress(f"ns-3, round {len(done) + 1} of {scenario.rounds}", seconds, seconds)
-
+    channel = Channel.of(source)
     with PacketNetwork(settings, ns3_launch()) as network:
-        for index in range(scenario.rounds):
-            if decide is None:
-                allocation = fixed_allocation(scenario)
-            else:
-                known, channel = known_at(now_ns / 1e9, source, channel)
-                allocation = decide(Situation(index, now_ns / 1e9, done, allocations, known))
-            allocations.append(allocation)
-            plan = plan_round(scenario, profile, allocation, link_bytes)
-            round_ = PacketRound(index, plan, scenario, profile, network, source, now_ns)
-            done.append(round_.play(show))
-            now_ns = round_.now_ns
+        backend = PacketBackend(scenario, channel, profile, network, progress)
+        done = list(play_rounds(scenario, channel, backend, decide=decide))
         return Played(Timeline(done), network.counts())
+
+
+class PacketBackend:
+    """Rounds played packet by packet."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        channel: Channel,
+        profile: SplitProfile,
+        network: PacketNetwork,
+        progress: Progress,
+    ):
+        self._scenario = scenario
+        self._channel = channel
+        self._profile = profile
+        self._network = network
+        self._progress = progress
+        self._now_ns = 0
+
+    def play(self, decision: Decision) -> Round:
+        """Play one round, from when the last one ended."""
+        scenario = self._scenario
+        plan = plan_round(scenario, self._profile, decision.allocation, link_bytes)
+        round_ = PacketRound(
+            decision.index,
+            plan,
+            scenario,
+            self._profile,
+            self._network,
+            self._channel,
+            self._now_ns,
+        )
+        text = f"ns-3, round {decision.index + 1} of {scenario.rounds}"
+        played = round_.play(lambda seconds: self._progress(text, seconds, seconds))
+        self._now_ns = round_.now_ns
+        return played

@@ -20,7 +20,7 @@ from torch.distributions import Categorical, Dirichlet
 
 from orchestrator.policies.environment import (
     Action,
-    Backend,
+    MakeBackend,
     Observation,
     UavSflEnv,
     allocation_of,
@@ -345,7 +345,7 @@ def train(
     settings: Settings | None = None,
     checkpoint_every: int = 50,
     tensorboard: bool = False,
-    backend: Backend = engine_backend,
+    backend: MakeBackend = engine_backend,
     progress: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
     """Train an agent round after round, on the trace of the scenario's seed.

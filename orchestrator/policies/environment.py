@@ -22,14 +22,13 @@ from gymnasium import spaces
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
 from orchestrator.policies.shares import scaled
-from orchestrator.prediction.engine import round_of
-from orchestrator.prediction.plan import Allocation, Array, plan_round, radio_of
-from orchestrator.prediction.rounds import FIRST_SLOTS, known_at, longer, simulate_on
-from orchestrator.scenario.channel import ns3_source
+from orchestrator.prediction.plan import Allocation, Array
+from orchestrator.prediction.rounds import Backend, Decision, EngineBackend
+from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import STAGES, Scenario
-from testbed.core.errors import InputError
+from testbed.core.errors import InputError, RunEnds
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import Round
 
@@ -37,13 +36,9 @@ Observation = dict[str, Any]
 Action = dict[str, Any]
 Floats = npt.NDArray[np.float32]
 
-Play = Callable[[int, float, Allocation], Round]
-"""Plays round `index` from `start_s` on with an allocation."""
-Backend = Callable[[Scenario, ChannelSource], AbstractContextManager[Play]]
-"""Makes what plays the rounds of an episode: the engine, or an emulated network.
-
-What it makes raises `TraceExhausted` where the source ends before a round does, and
-`StopIteration` where it plays no more rounds."""
+MakeBackend = Callable[[Scenario, Channel], AbstractContextManager[Backend]]
+"""Makes what plays the rounds of an episode: the engine, or an emulated network. An episode ends
+where that raises `TraceExhausted` or `RunEnds`."""
 
 LARGEST = 1e6
 """Of any observed time, energy, coordinate or distance: spaces have to be bounded."""
@@ -51,18 +46,9 @@ PAPER = Path(__file__).parents[2] / "scenarios" / "paper.yaml"
 
 
 @contextmanager
-def engine_backend(scenario: Scenario, source: ChannelSource) -> Iterator[Play]:
+def engine_backend(scenario: Scenario, channel: Channel) -> Iterator[Backend]:
     """Rounds played by the slot-level engine."""
-    profile, radio = profile_of(scenario), radio_of(scenario)
-    channel = longer(source, FIRST_SLOTS)
-
-    def play(index: int, start_s: float, allocation: Allocation) -> Round:
-        nonlocal channel
-        plan = plan_round(scenario, profile, allocation)
-        times, channel = simulate_on(plan, radio, source, channel, start_s)
-        return round_of(index, plan, times)
-
-    yield play
+    yield EngineBackend(scenario, channel, profile_of(scenario))
 
 
 def shared_out(paradigm: Paradigm) -> tuple[str, ...]:
@@ -195,7 +181,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         rounds: int | None = None,
         trajectories: bool = True,
         source: Callable[[Scenario], ChannelSource] = ns3_source,
-        backend: Backend = engine_backend,
+        backend: MakeBackend = engine_backend,
     ):
         if not isinstance(scenario, Scenario):
             scenario = load(PAPER if scenario is None else Path(scenario))
@@ -219,7 +205,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         elif self._started:
             self._seed = int(self.np_random.integers(2**31))
         self._begin(self._seed)
-        self._take(self._play(0, 0.0, equal_allocation(self.scenario)), self._allocation)
+        self._play(Decision(0, 0.0, equal_allocation(self.scenario)))
         return self._observe(), self._info()
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -227,18 +213,17 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         allocation = allocation_of(self.scenario, action)
         last = self.round
         try:
-            played = self._play(last.index + 1, last.start_s + last.latency_s, allocation)
-        except (TraceExhausted, StopIteration):
+            self._play(Decision(last.index + 1, last.end_s, allocation))
+        except (TraceExhausted, RunEnds):
             return self._observe(), 0.0, False, True, self._info()
-        self._take(played, allocation)
-        truncated = self.rounds is not None and played.index >= self.rounds
-        return self._observe(), -played.objective, False, truncated, self._info()
+        truncated = self.rounds is not None and self.round.index >= self.rounds
+        return self._observe(), -self.round.objective, False, truncated, self._info()
 
     def resume(self, seed: int, round_: Round, allocation: Allocation) -> Observation:
         """Stand where an episode of this seed stood after a round; answer what was observed."""
         self._seed = seed
         self._begin(seed)
-        self._take(round_, allocation)
+        self.round, self.allocation = round_, allocation
         return self._observe()
 
     def close(self) -> None:
@@ -254,19 +239,17 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         self.close()
         self._started = True
         scenario = self.scenario.model_copy(update={"seed": seed})
-        source = self._source = self._make_source(scenario)
+        source = self._make_source(scenario)
         if hasattr(source, "close"):
             self._episode.callback(source.close)
-        self._play = self._episode.enter_context(self._make_backend(scenario, source))
-        self._channel = longer(self._source, FIRST_SLOTS)
-        self._allocation = equal_allocation(scenario)
+        self._channel = Channel.of(source)
+        self._backend = self._episode.enter_context(self._make_backend(scenario, self._channel))
 
-    def _take(self, played: Round, allocation: Allocation) -> None:
-        self.round, self.allocation = played, allocation
+    def _play(self, decision: Decision) -> None:
+        self.round, self.allocation = self._backend.play(decision), decision.allocation
 
     def _observe(self) -> Observation:
-        end_s = self.round.start_s + self.round.latency_s
-        known, self._channel = known_at(end_s, self._source, self._channel)
+        known = self._channel.until(self.round.end_s)
         return observe(self.scenario, self.round, self.allocation, known, self.trajectories)
 
     def _info(self) -> dict[str, Any]:

@@ -1,7 +1,13 @@
-"""Rounds that follow each other, predicted: from a scenario and its channel to a `Timeline`."""
+"""Rounds that follow each other: decided, played, kept, by one loop whoever plays them.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+A `Backend` plays: the engine in predicted time (`EngineBackend`), ns-3 packet by packet, the
+kernel's links in real time. `play_rounds` is the loop; `predict` is the loop with the engine.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
 from orchestrator.prediction.engine import RoundTimes, round_of, simulate
@@ -16,13 +22,11 @@ from orchestrator.prediction.plan import (
     plan_round,
     radio_of,
 )
+from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import SplitProfile
-
-FIRST_SLOTS = 1024
-"""Slots asked for at first; each further request doubles them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,76 @@ class Situation:
 
 Decide = Callable[[Situation], Allocation]
 """Decides split and shares of a round at its start."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A round that is to be played."""
+
+    index: int
+    """From 0."""
+    start_s: float
+    allocation: Allocation
+    decision_s: float = 0.0
+    """Real seconds that the allocation took to decide."""
+
+
+class Backend(Protocol):
+    """Who plays rounds; everything else about them is the same for all."""
+
+    def play(self, decision: Decision) -> Round:
+        """Play one round from its start on; rounds are played in their order.
+
+        Raises:
+            RunEnds: A planned fault ends the run before the round is over.
+            TraceExhausted: The channel ends before the round does.
+        """
+
+
+def play_rounds(
+    scenario: Scenario,
+    channel: Channel,
+    backend: Backend,
+    *,
+    rounds: int | None = None,
+    decide: Decide | None = None,
+    done: Sequence[tuple[Round, Allocation]] = (),
+) -> Iterator[Round]:
+    """Decide on each round and play it, one after the other without a gap, from t = 0.
+
+    Args:
+        scenario: What happens in a round.
+        channel: What is known of it goes to whoever decides.
+        backend: Who plays.
+        rounds: How many there are in the end; left out: the scenario's.
+        decide: Who allocates; left out: the scenario's own split and shares.
+        done: Rounds that have been played before, which this goes on from.
+
+    Raises:
+        InputError: The channel's UAVs are not the scenario's, or its trace is too short.
+        RunEnds: A planned fault ends the run.
+    """
+    if channel.uavs != scenario.uavs.count:
+        raise InputError(
+            f"trace: gain has {channel.uavs} UAVs, but uavs.tx_power_w has {scenario.uavs.count}"
+        )
+    count = scenario.rounds if rounds is None else rounds
+    played, allocations = [r for r, _ in done], [allocation for _, allocation in done]
+    allocation = fixed_allocation(scenario)
+    for index in range(len(played), count):
+        start_s = played[-1].end_s if played else 0.0
+        try:
+            began = perf_counter()
+            if decide is not None:
+                known = channel.until(start_s)
+                allocation = decide(Situation(index, start_s, played, allocations, known))
+            decision = Decision(index, start_s, allocation, perf_counter() - began)
+            round_ = backend.play(decision)
+        except TraceExhausted as end:
+            raise InputError(_too_short(end, channel.slot_s, index, count, start_s)) from None
+        played.append(round_)
+        allocations.append(allocation)
+        yield round_
 
 
 def predict(
@@ -70,104 +144,99 @@ def predict(
     Raises:
         InputError: The source's UAVs are not the scenario's, or its trace is too short.
     """
-    if source.uavs != scenario.uavs.count:
-        raise InputError(
-            f"trace: gain has {source.uavs} UAVs, but uavs.tx_power_w has {scenario.uavs.count}"
-        )
-    count = scenario.rounds if rounds is None else rounds
-    radio = radio_of(scenario)
-    channel = longer(source, FIRST_SLOTS)
-    allocation = fixed_allocation(scenario)
-    plan = plan_round(scenario, profile, allocation, sizing)
+    channel = Channel.of(source)
+    engine = EngineBackend(scenario, channel, profile, sizing)
     done: list[Round] = []
-    allocations: list[Allocation] = []
-    start_s = 0.0
-    fault_schedule = FaultSchedule(scenario)
-    for index in range(count):
-        try:
-            if decide is not None:
-                known, channel = known_at(start_s, source, channel)
-                allocation = decide(Situation(index, start_s, done, allocations, known))
-                plan = plan_round(scenario, profile, allocation, sizing)
-            times, channel = predict_round(
-                index, plan, radio, source, channel, start_s, fault_schedule
-            )
-        except TraceExhausted as end:
-            raise InputError(_too_short(end, source.slot_s, index, count, start_s)) from None
-        except RunEnds as ended:
-            return Timeline(done, ended)
-        done.append(round_of(index, plan, times))
-        fault_schedule.played(done[-1])
-        allocations.append(allocation)
-        start_s = times.end_s
-        if progress is not None:
-            progress(len(done))
+    try:
+        for round_ in play_rounds(scenario, channel, engine, rounds=rounds, decide=decide):
+            done.append(round_)
+            if progress is not None:
+                progress(len(done))
+    except RunEnds as ended:
+        return Timeline(done, ended)
     return Timeline(done)
 
 
-def predict_round(
-    index: int,
-    plan: RoundPlan,
-    radio: Radio,
-    source: ChannelSource,
-    channel: ChannelTrace,
-    start_s: float,
-    fault_schedule: FaultSchedule,
-) -> tuple[RoundTimes, ChannelTrace]:
-    """The next round of a timeline with its faults; see `simulate_on`.
+class EngineBackend:
+    """Rounds of one timeline in predicted time, with the faults that the scenario plans.
 
-    Raises:
-        RunEnds: A fault ends the run before the round is over.
+    Args:
+        scenario: What happens in a round.
+        source: Channels.
+        profile: Costs of each split.
+        sizing: How bytes are counted.
     """
-    faults = fault_schedule.round(index, start_s)
-    times, channel = simulate_on(plan, radio, source, channel, start_s, faults)
-    if faults is not None:
-        faults.check(index, times.end_s, times.lost)
-    return times, channel
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        source: ChannelSource,
+        profile: SplitProfile,
+        sizing: Sizing = payload_bytes,
+    ):
+        self._scenario = scenario
+        self._channel = Channel.of(source)
+        self._profile = profile
+        self._sizing = sizing
+        self._radio = radio_of(scenario)
+        self._faults = FaultSchedule(scenario)
+        self._planned: tuple[Allocation, RoundPlan] | None = None
+
+    def play(self, decision: Decision) -> Round:
+        """Predict a round.
+
+        Raises:
+            RunEnds: A fault ends the run before the round is over.
+            TraceExhausted: The channel ends before the round does.
+        """
+        faults = self._faults.round(decision.index, decision.start_s)
+        round_ = self._simulate(decision, faults)
+        if faults is not None:
+            faults.check(decision.index, round_.end_s, round_.lost)
+        self._faults.played(round_)
+        return round_
+
+    def play_with(self, decision: Decision, faults: RoundFaults | None) -> Round:
+        """Predict a round with these faults, in place of what this timeline makes of them."""
+        round_ = self._simulate(decision, faults)
+        self._faults.played(round_)
+        return round_
+
+    def plan(self, allocation: Allocation) -> RoundPlan:
+        """What a round is under that allocation, before the air has its say."""
+        if self._planned is None or self._planned[0] is not allocation:
+            plan = plan_round(self._scenario, self._profile, allocation, self._sizing)
+            self._planned = allocation, plan
+        return self._planned[1]
+
+    def resume(self, rounds: Sequence[Round]) -> None:
+        """Go on after rounds of this timeline that were played before."""
+        self._faults.resume(rounds)
+
+    def _simulate(self, decision: Decision, faults: RoundFaults | None) -> Round:
+        plan = self.plan(decision.allocation)
+        times = simulate_on(plan, self._radio, self._channel, decision.start_s, faults)
+        return round_of(decision.index, plan, times)
 
 
 def simulate_on(
     plan: RoundPlan,
     radio: Radio,
-    source: ChannelSource,
-    channel: ChannelTrace,
+    channel: Channel,
     start_s: float,
     faults: RoundFaults | None = None,
-) -> tuple[RoundTimes, ChannelTrace]:
-    """The round's times, and the trace, grown as far as the round needs it."""
+) -> RoundTimes:
+    """The times of a round on a channel that grows as far as the round needs it.
+
+    Raises:
+        TraceExhausted: The channel ends before the round does.
+    """
     while True:
+        trace = channel.now
         try:
-            times = simulate(plan, radio, channel.gain, channel.slot_s, start_s, faults=faults)
-            return times, channel
+            return simulate(plan, radio, trace.gain, trace.slot_s, start_s, faults=faults)
         except TraceExhausted:
-            channel = longer(source, 2 * channel.slots, than=channel.slots)
-
-
-def known_at(
-    start_s: float, source: ChannelSource, channel: ChannelTrace
-) -> tuple[ChannelTrace, ChannelTrace]:
-    """The trace up to the slot in which a round starts, and the trace, grown as far as that."""
-    slots = int(start_s / channel.slot_s + 1e-6) + 1
-    while channel.slots < slots:
-        channel = longer(source, 2 * channel.slots, than=channel.slots)
-    position = channel.position_m
-    known = replace(
-        channel,
-        gain=channel.gain[:, :slots],
-        position_m=None if position is None else position[:, :slots],
-    )
-    return known, channel
-
-
-def longer(source: ChannelSource, slots: int, than: int = 0) -> ChannelTrace:
-    """A trace of so many slots, or of all that the source has."""
-    try:
-        trace = source.trace(slots)
-    except TraceExhausted as end:
-        trace = source.trace(end.available)
-    if trace.slots <= than:
-        raise TraceExhausted(trace.slots)
-    return trace
+            channel.grow()
 
 
 def _too_short(end: TraceExhausted, slot_s: float, index: int, count: int, start_s: float) -> str:

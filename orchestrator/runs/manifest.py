@@ -103,7 +103,7 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
         "runtime": scenario.emulation.runtime,
         "congestion_control": scenario.emulation.congestion_control,
         "mtu": scenario.emulation.mtu,
-        "dilation": scenario.dilation,
+        "dilation": scenario.emulation.dilation,
         "dilation_foreseen": None,
         "valid": None,
         "validity": [],

@@ -22,6 +22,7 @@ from orchestrator.emulation.validity import to_json, validity
 from orchestrator.prediction.rounds import Decide
 from orchestrator.runs.directory import MANIFEST
 from orchestrator.runs.manifest import manifest, now
+from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -64,10 +65,11 @@ def run(
     profile = profile_of(scenario)
     if scenario.emulation.dilation == "auto":
         progress("choosing the dilation", 0, 1)
-    scenario, speeds, tried = settle(scenario, source, profile)
+    channel = Channel.of(source)
+    resolved, speeds, tried = settle(scenario, channel, profile)
     for forecast in tried:
         print(f"testbed: {forecast}", file=sys.stderr)
-    about = manifest(scenario, _data(scenario))
+    about = manifest(resolved, _data(scenario))
     if tried:
         about["dilation_foreseen"] = {
             "speeds": speeds and asdict(speeds),
@@ -80,8 +82,8 @@ def run(
     done: Emulation | None = None
     try:
         rounds = emulate(
-            scenario,
-            source,
+            resolved,
+            channel,
             profile,
             folder,
             decide=decide,
@@ -108,7 +110,9 @@ def run(
             if done.calibration is not None:
                 short = calibration_in_short(done.calibration)
                 about["calibration"] = short.to_dict("records")
-            about["server_passes"] = passes_in_short(done.passes)
+            about["server_passes"] = passes_in_short(
+                [r.passes for r in done.rounds if r.passes is not None]
+            )
             write_run(done, folder)
             write_json(folder / MANIFEST, about)
     assert done is not None
@@ -145,17 +149,17 @@ def check_kernel(scenario: Scenario) -> None:
 
 def write_run(done: Emulation, folder: Path) -> None:
     """Write everything but the manifest of a run directory."""
-    # A run that failed within a round has predictions of it, but no measurement.
-    count = len(done.measured)
+    rounds = done.rounds
     timelines = {
-        "predicted": Timeline(done.predicted[:count]),
-        "predicted_wire": Timeline(done.predicted_wire[:count]),
+        "predicted": Timeline(done.predicted),
+        "predicted_wire": Timeline(done.predicted_wire),
         "measured": Timeline(done.measured),
     }
+    decision_s = [record.decision.decision_s for record in rounds]
     tables = {name: timeline.frame() for name, timeline in timelines.items()}
     tables["rounds"] = pd.concat(
         [
-            timeline.summary().assign(kind=name, decision_s=done.decision_s[:count])
+            timeline.summary().assign(kind=name, decision_s=decision_s)
             for name, timeline in timelines.items()
         ]
     )
@@ -168,36 +172,36 @@ def write_run(done: Emulation, folder: Path) -> None:
         ],
         columns=["kind", "round", *(field.name for field in fields(Loss))],
     )
-    tables["rates"] = pd.concat(done.rates)
-    tables["transfers"] = pd.concat(done.transfers)
-    tables["injector"] = pd.concat(done.injector)
+    tables["rates"] = pd.concat([record.rates for record in rounds])
+    tables["transfers"] = pd.concat([record.transfers for record in rounds])
+    tables["injector"] = pd.concat([record.injector for record in rounds])
     if done.calibration is not None:
         tables["calibration"] = done.calibration
     tables["learning"] = whole_table(done.learning)
     tables["accounts"] = pd.concat(done.accounts)
     tables["waterfall"] = pd.DataFrame(
         [
-            (round_.index, part, seconds)
-            for round_, parts in zip(done.measured, done.waterfalls, strict=True)
-            for part, seconds in parts.items()
+            (record.measured.index, part, seconds)
+            for record in rounds
+            for part, seconds in record.waterfall.items()
         ],
         columns=["round", "part", "seconds"],
     )
     tables["budget"] = pd.DataFrame(
         [
-            (budget.round, part, seconds)
-            for budget in done.budgets
-            for part, seconds in budget.seconds.items()
+            (record.budget.round, part, seconds)
+            for record in rounds
+            for part, seconds in record.budget.seconds.items()
         ],
         columns=["round", "part", "seconds"],
     )
     tables["budget_steps"] = pd.concat(
-        budget.steps.melt(KEYS, list(PARTS), "part", "seconds") for budget in done.budgets
+        record.budget.steps.melt(KEYS, list(PARTS), "part", "seconds") for record in rounds
     )
     for name, table in tables.items():
         write_whole(folder / f"{name}.parquet", partial(table.to_parquet, index=False))
     if done.state:
         write_whole(folder / "adapters.safetensors", lambda path: path.write_bytes(done.state))
-    done.channel.save(folder / "trace.npz")
+    done.channel.now.save(folder / "trace.npz")
     text = json.dumps(done.scenario.model_dump(mode="json"), indent=1)
     write_whole(folder / "scenario.json", lambda p: p.write_text(text + "\n", encoding="utf-8"))

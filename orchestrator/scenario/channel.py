@@ -3,16 +3,90 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.child import Launch
 from ns3_scenarios.mobility import HIGHEST_M, HIGHEST_NLOS_M, Airspace, Model, Track
-from ns3_scenarios.trace import ChannelSource, ChannelTrace, Replay, TraceError
+from ns3_scenarios.trace import ChannelSource, ChannelTrace, Replay, TraceError, TraceExhausted
 from orchestrator.scenario.schema import GAUSS_MARKOV, Scenario
 from testbed.core import plugins
 from testbed.core.errors import InputError
 from testbed.system import leftovers
+
+FIRST_SLOTS = 1024
+"""Slots that a channel is asked for at first; whoever needs more doubles them."""
+
+
+class Channel:
+    """A channel as far as anybody has looked: grows as it is asked for, and keeps what it has.
+
+    Earlier slots never change. Whoever predicts, decides or emulates shares one of these.
+
+    Args:
+        source: What makes the slots; another `Channel` is shared, not copied.
+    """
+
+    def __init__(self, source: ChannelSource):
+        self._source = source
+        self._trace: ChannelTrace | None = None
+
+    @classmethod
+    def of(cls, source: "ChannelSource | Channel") -> "Channel":
+        """The channel itself, or a new one of that source."""
+        return source if isinstance(source, Channel) else cls(source)
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot, in seconds."""
+        return self._source.slot_s
+
+    @property
+    def uavs(self) -> int:
+        """K."""
+        return self._source.uavs
+
+    @property
+    def now(self) -> ChannelTrace:
+        """All slots that have been made so far, `FIRST_SLOTS` where there were none."""
+        return self.trace(FIRST_SLOTS) if self._trace is None else self._trace
+
+    def trace(self, slots: int) -> ChannelTrace:
+        """A trace of at least so many slots, or of all that the source has."""
+        if self._trace is None or self._trace.slots < slots:
+            try:
+                self._trace = self._source.trace(slots)
+            except TraceExhausted as end:
+                self._trace = self._source.trace(end.available)
+        return self._trace
+
+    def grow(self) -> ChannelTrace:
+        """A trace twice as long as now.
+
+        Raises:
+            TraceExhausted: The source has no more slots.
+        """
+        before = self.now.slots
+        if self.trace(2 * before).slots <= before:
+            raise TraceExhausted(before)
+        return self.now
+
+    def until(self, time_s: float) -> ChannelTrace:
+        """The slots up to the one in which that moment lies: what can be known then.
+
+        Raises:
+            TraceExhausted: The source ends before.
+        """
+        slots = int(time_s / self.slot_s + 1e-6) + 1
+        while self.now.slots < slots:
+            self.grow()
+        position = self.now.position_m
+        return replace(
+            self.now,
+            gain=self.now.gain[:, :slots],
+            position_m=None if position is None else position[:, :slots],
+        )
 
 
 def channel_settings(scenario: Scenario) -> ChannelSettings:

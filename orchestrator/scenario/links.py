@@ -4,12 +4,17 @@ from orchestrator.scenario.schema import Scenario
 from testbed.network.shaping import Shape
 
 
-def shape_of(scenario: Scenario) -> Shape:
-    """How the scenario's links treat frames."""
+def shape_of(scenario: Scenario, dilation: float = 1.0) -> Shape:
+    """How the scenario's links treat frames, with their delay in real seconds.
+
+    Args:
+        scenario: What its links are like.
+        dilation: Real seconds for an emulated one.
+    """
     return Shape(
         mtu=scenario.emulation.mtu,
         charges_headers=scenario.emulation.rate_counts == "frame",
         congestion_control=scenario.emulation.congestion_control,
         initial_window=scenario.emulation.initial_window,
-        delay_s=scenario.emulation.one_way_delay_s * scenario.dilation,
+        delay_s=scenario.emulation.one_way_delay_s * dilation,
     )

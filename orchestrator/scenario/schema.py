@@ -414,6 +414,12 @@ class Emulation(Section):
         return self
 
 
+class ResolvedEmulation(Emulation):
+    """The section once nothing in it is `auto` any more."""
+
+    dilation: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+
+
 FaultKind = Literal[
     "uav-crash",
     "bs-crash",
@@ -573,12 +579,6 @@ class Scenario(Section):
                 )
         return self
 
-    @property
-    def dilation(self) -> float:
-        """The dilation as a number; who emulates settles `auto` beforehand."""
-        assert self.emulation.dilation != "auto", "see orchestrator.emulation.dilation"
-        return self.emulation.dilation
-
     @model_validator(mode="after")
     def _faults_hit_somebody(self) -> "Scenario":
         for index, event in enumerate(self.faults.events):
@@ -599,3 +599,20 @@ class Scenario(Section):
     def scheme(self) -> Paradigm:
         """The paradigm as data."""
         return paradigm(self.paradigm)
+
+    def resolved(self, dilation: float) -> "ResolvedScenario":
+        """The scenario with this number for its dilation."""
+        emulation = dict(self.emulation) | {"dilation": dilation}
+        sections = dict(self) | {"emulation": ResolvedEmulation.model_construct(**emulation)}
+        return ResolvedScenario.model_construct(**sections)
+
+
+class ResolvedScenario(Scenario):
+    """A scenario that can be emulated: what was `auto` has a value."""
+
+    emulation: ResolvedEmulation = ResolvedEmulation()
+
+    @property
+    def dilation(self) -> float:
+        """Real seconds for an emulated one."""
+        return self.emulation.dilation

@@ -24,7 +24,7 @@ from orchestrator.prediction.plan import (
     plan_round,
     radio_of,
 )
-from orchestrator.prediction.rounds import longer, predict
+from orchestrator.prediction.rounds import predict
 from orchestrator.reporting.perfetto import trace
 from orchestrator.runs.run import run
 from orchestrator.scenario.profiles import profile_of
@@ -144,7 +144,7 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
 
     None where somebody else decides the shares, or a UAV has no channel in the first slot.
     """
-    gain = longer(source, 1).gain[:, 0]
+    gain = source.trace(1).gain[:, 0]
     if scenario.allocation.policy not in ("fixed", "equal") or not gain.all():
         return []
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))

@@ -119,10 +119,10 @@ def study(
 
 def _emulated(scenario: Scenario, source: ChannelSource, progress: Progress) -> Emulation:
     profile = profile_of(scenario)
-    scenario, _, _ = settle(scenario, source, profile)
+    resolved, _, _ = settle(scenario, source, profile)
     with TemporaryDirectory(prefix="testbed-overhead-") as folder:
         rounds = emulate(
-            scenario,
+            resolved,
             source,
             profile,
             Path(folder),
@@ -155,7 +155,10 @@ def _outcome(value: str, done: Emulation) -> Outcome:
         value=value,
         up_bytes=bytes_of_a_round(done.accounts, "up"),
         down_bytes=bytes_of_a_round(done.accounts, "down"),
-        parts_s={part: float(np.mean([w[part] for w in done.waterfalls])) for part in PARTS},
+        parts_s={
+            part: float(np.mean([record.waterfall[part] for record in done.rounds]))
+            for part in PARTS
+        },
         predicted_s=float(np.mean([r.latency_s for r in done.predicted])),
         predicted_wire_s=float(np.mean([r.latency_s for r in done.predicted_wire])),
         measured_s=float(np.mean([r.latency_s for r in done.measured])),

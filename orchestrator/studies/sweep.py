@@ -15,8 +15,7 @@ from ns3_scenarios.channel import ChannelSettings
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.prediction.engine import BatchTimes, simulate_chain, split_costs
 from orchestrator.prediction.plan import fixed_allocation, plan_round, radio_of
-from orchestrator.prediction.rounds import FIRST_SLOTS, longer
-from orchestrator.scenario.channel import channel_settings, ns3_source
+from orchestrator.scenario.channel import Channel, channel_settings, ns3_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -121,11 +120,12 @@ def chain(scenario: Scenario, source: ChannelSource) -> BatchTimes:
         for share in (allocation.alpha, allocation.beta, allocation.rho)
     )
     split = np.full(scenario.rounds, allocation.split)
-    radio, channel = radio_of(scenario), longer(source, FIRST_SLOTS)
+    radio, channel = radio_of(scenario), Channel.of(source)
     while True:
+        trace = channel.now
         try:
             return simulate_chain(
-                costs, radio, channel.gain, channel.slot_s, 0.0, split, alpha, beta, rho
+                costs, radio, trace.gain, trace.slot_s, 0.0, split, alpha, beta, rho
             )
         except TraceExhausted:
-            channel = longer(source, 2 * channel.slots, than=channel.slots)
+            channel.grow()

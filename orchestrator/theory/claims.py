@@ -21,7 +21,8 @@ from orchestrator.prediction.plan import (
     plan_round,
     radio_of,
 )
-from orchestrator.prediction.rounds import longer, simulate_on
+from orchestrator.prediction.rounds import simulate_on
+from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory.closed_forms import (
     best_iteration_s,
@@ -143,10 +144,11 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
     Where assumption 1 is made, the channel stays as it is in slot 0; where assumption 2 is made,
     and in all forms but (13), SM and CM carry nothing.
     """
-    gain = longer(source, 1).gain[:, 0]
+    channel = Channel.of(source)
+    gain = channel.trace(1).gain[:, 0]
     return TheoryTable(
         [
-            *_upper_bounds(scenario, source, profile),
+            *_upper_bounds(scenario, channel, profile),
             *_closed_forms(scenario, profile, gain),
             *_theorems(scenario, profile, gain),
             *_random_networks(scenario, profile),
@@ -170,13 +172,11 @@ def _constant_round(plan: RoundPlan, radio: Radio, gain: Array) -> RoundTimes:
     return simulate(plan, radio, gain[:, None], 1e9)
 
 
-def _upper_bounds(
-    scenario: Scenario, source: ChannelSource, profile: SplitProfile
-) -> Iterator[Row]:
+def _upper_bounds(scenario: Scenario, channel: Channel, profile: SplitProfile) -> Iterator[Row]:
     radio = radio_of(scenario)
     for name in ("sfl-ps", "cpsfl-no-at", "cpsfl-no-ps", "cpsfl"):
         plan = _plan(scenario, profile, name)
-        times = simulate_on(plan, radio, source, longer(source, 1), 0.0)[0]
+        times = simulate_on(plan, radio, channel, 0.0)
         bound_s = upper_bound_s(durations_of(times, plan.clients))
         yield Row(
             f"{plan.paradigm.title} <= upper bound", "(13)", "-", times.latency_s, "<=", bound_s

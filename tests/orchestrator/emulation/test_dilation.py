@@ -19,6 +19,7 @@ from orchestrator.emulation.dilation import (
 from orchestrator.prediction.plan import fixed_allocation, link_bytes, plan_round
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import RunError
 from testbed.core.timeline import CF, S
 
@@ -92,7 +93,7 @@ def settled(**speeds):
     plan = plan_round(scenario, profile, fixed_allocation(scenario), link_bytes)
     source = Replay(ChannelTrace(gain=np.full((3, 100_000), 1e-9), slot_s=0.1))
     machine = replace(ONE_CORE, cores=2, **speeds)
-    return choose(scenario, plan, source, machine, rounds_s=10.0), float(plan.cf_s[0, 0])
+    return choose(scenario, plan, Channel(source), machine, rounds_s=10.0), float(plan.cf_s[0, 0])
 
 
 def test_the_smallest_factor_within_the_bound_is_chosen():
@@ -119,10 +120,20 @@ def test_without_computing_time_runs_as_it_is():
     chosen, speeds, tried = settle(scenario, source, profile_of(scenario))
     assert (chosen.dilation, speeds) == (1.0, None)
     assert tried[-1].overruns == 0
-    named = chosen.model_copy(
-        update={"emulation": chosen.emulation.model_copy(update={"dilation": 3.0})}
-    )
+    named = chosen.resolved(3.0)
     assert settle(named, source, profile_of(scenario)) == (named, None, [])
+
+
+def test_a_resolved_scenario_is_the_same_but_for_what_was_auto():
+    scenario = validate(SCENARIO | {"emulation": {"dilation": "auto", "mtu": 1400}}, "test")
+    resolved = scenario.resolved(2.5)
+    assert isinstance(resolved, ResolvedScenario)
+    assert resolved.dilation == 2.5
+    tree = scenario.model_dump(mode="json")
+    tree["emulation"]["dilation"] = 2.5
+    assert resolved.model_dump(mode="json") == tree
+    assert resolved == validate(tree, "test").resolved(2.5)
+    assert scenario.emulation.dilation == "auto"
 
 
 def test_the_real_work_is_measured():

@@ -3,10 +3,11 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,17 @@ import pandas as pd
 import pytest
 from killed_run import TESTBED, killed
 
-from orchestrator.emulation.checkpoint import Checkpoint, _packed, _unpacked
+from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.emulation.checkpoint import TYPES, Checkpoint, _packed, _unpacked
+from orchestrator.emulation.record import Emulation, RoundRecord, SetUp
 from orchestrator.emulation.validity import _in_all
 from orchestrator.runs.directory import abandoned, first_difference, is_locked, part_of
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.loading import load
+from testbed.core.errors import InputError
 from testbed.core.timeline import SPAN, Round
 
+QUICKSTART = Path(__file__).resolve().parents[3] / "scenarios" / "quickstart.yaml"
 SMALL = """
 rounds: {rounds}
 uavs: {{tx_power_w: [1, 0.1], compute_flops: 1.0e+10}}
@@ -184,13 +191,33 @@ def test_records_come_back_as_they_were_and_nothing_else_does() -> None:
     assert (again.spans == spans).all()
     assert again.energy_j.tobytes() == round_.energy_j.tobytes()
     assert (again.index, again.start_s, again.objective) == (1, 0.1, 7.0)
-    for name in (
-        "subprocess:Popen",
-        "orchestrator.emulation.checkpoint:importlib",
-        f"{__name__}:Foreign",
-    ):
-        with pytest.raises(TypeError, match="no record of ours"):
-            _unpacked({"class": name, "of": {}}, [])
+    for name in ("subprocess:Popen", "Round", f"{__name__}:Foreign"):
+        with pytest.raises(KeyError):
+            _unpacked({"type": name, "of": {}}, [])
+    with pytest.raises(TypeError, match="a run's record cannot hold a Foreign"):
+        _packed(Foreign(3), [])
+
+
+def test_every_record_of_a_round_has_a_tag() -> None:
+    """Whatever `RoundRecord` and `SetUp` are made of can be kept."""
+    known = {type_.__name__ for type_ in TYPES.values()}
+    plain = {"DataFrame", "dict", "str", "float", "int", "list", "None", "Any", "Array", "NDArray"}
+    for type_ in (RoundRecord, SetUp, *TYPES.values()):
+        for field in fields(type_):
+            words = set(re.findall(r"[A-Z]\w+", str(field.type)))
+            assert words - plain <= known | {"Sequence", "Series"}, f"{type_.__name__}.{field.name}"
+
+
+def test_a_checkpoint_of_an_earlier_format_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    tree = json.dumps({"dict": [["channel_sha256", "0"], ["measured", {"list": []}]]}).encode()
+    with (folder / "round-000000.npz").open("wb") as file:
+        np.savez(file, np.frombuffer(tree, np.uint8))
+    scenario = load(QUICKSTART).resolved(1.0)
+    done = Emulation(scenario, Channel(Replay(ChannelTrace(np.ones((3, 10)), 0.1))))
+    with pytest.raises(InputError, match=r"000\.npz: a checkpoint of format 1, .* reads 2"):
+        Checkpoint(tmp_path).restore(done)
 
 
 def test_the_first_difference_is_named() -> None:

@@ -148,16 +148,19 @@ def test_any_backend_may_play_the_rounds(trace):
     """A network twice as slow as the engine's: rewards and next starts are its own."""
     starts = []
 
+    class Slower:
+        def __init__(self, engine):
+            self.engine = engine
+
+        def play(self, decision):
+            starts.append(decision.start_s)
+            made = vars(self.engine.play(decision))
+            return Round(**(made | {"latency_s": 20.0, "objective": 20.0 + decision.index}))
+
     @contextmanager
-    def slow(scenario, source):
-        with engine_backend(scenario, source) as play:
-
-            def slower(index, start_s, allocation):
-                starts.append(start_s)
-                made = vars(play(index, start_s, allocation))
-                return Round(**(made | {"latency_s": 20.0, "objective": 20.0 + index}))
-
-            yield slower
+    def slow(scenario, channel):
+        with engine_backend(scenario, channel) as engine:
+            yield Slower(engine)
 
     made = UavSflEnv(PAPER_SCENARIO, source=lambda s: Replay(trace), backend=slow)
     made.reset()
@@ -217,7 +220,7 @@ def test_rounds_may_be_emulated(tmp_path):
         assert measured > expected, "frames carry headers, which the engine does not count"
         assert made.step(equal)[3], "its scenario has two rounds"
         made.resume(scenario.seed, made.round, made.allocation)
-        with pytest.raises(InputError, match="cannot go on at"):
+        with pytest.raises(InputError, match="cannot be resumed at"):
             made.step(equal)
     finally:
         made.close()

@@ -15,7 +15,8 @@ from orchestrator.prediction.plan import (
     plan_round,
     radio_of,
 )
-from orchestrator.prediction.rounds import FIRST_SLOTS, predict
+from orchestrator.prediction.rounds import predict
+from orchestrator.scenario.channel import FIRST_SLOTS
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 from workloads.costs.profile import PAPER
