@@ -17,6 +17,7 @@ from orchestrator.emulation.dilation import (
     with_overruns,
 )
 from orchestrator.prediction.plan import fixed_allocation, link_bytes, plan_round
+from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import ResolvedScenario
