@@ -33,8 +33,9 @@ from timm.models.swin_transformer import SwinTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 
+from testbed.system.folders import cache_folder
 from testbed.transport import wire
-from workloads.costs.lookup import cache_folder, profile_for
+from workloads.costs.lookup import profile_for
 from workloads.learning.backbone import backbone_file, load_model
 from workloads.learning.codec import decode, encode
 from workloads.learning.learner import ClientLearner, ServerLearner, Trainees

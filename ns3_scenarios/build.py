@@ -11,13 +11,14 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from ns3_scenarios.errors import ChannelError
+from testbed.system.files import write_whole
+from testbed.system.folders import cache_folder
 
 Models = Literal["channel", "packets"]
 """A folder of ``cpp/``."""
@@ -61,7 +62,8 @@ def library(models: Models = "channel") -> Path:
     for path in sorted(folder.iterdir()):
         key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     try:
-        cache = _cache()
+        cache = cache_folder()
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         built = cache / f"ns3-{models}-{key.hexdigest()[:24]}.so"
         if built.exists():
             return built
@@ -123,21 +125,15 @@ def _hold(lock: IO[str]) -> None:
             time.sleep(0.1)
 
 
-def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(home) / "uav-sfl-testbed"
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return cache
-
-
 def _build(command: list[str], sources: list[Path], target: Path) -> None:
     """Compile the sources as one unit: ns-3's headers are parsed once. The target appears whole."""
     unit = "".join(f'#include "{path}"\n' for path in sources)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        fresh = Path(folder) / target.name
-        made = _run([*command, "-o", str(fresh)], input=unit, env=os.environ | {"LC_ALL": "C"})
+
+    def compile_into(path: Path) -> None:
+        made = _run([*command, "-o", str(path)], input=unit, env=os.environ | {"LC_ALL": "C"})
         if made.returncode:
             errors = [line for line in made.stderr.splitlines() if "error" in line]
             reason = (errors or made.stderr.splitlines() or ["no message"])[0]
             raise ChannelError(f"g++ cannot build the ns-3 models: {reason}")
-        fresh.replace(target)
+
+    write_whole(target, compile_into)

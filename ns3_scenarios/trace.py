@@ -2,7 +2,6 @@
 
 import io
 import math
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from testbed.system.files import write_whole
 
 Array = npt.NDArray[np.float64]
 
@@ -66,13 +67,12 @@ class ChannelTrace:
             arrays["seed"] = np.int64(self.seed)
         if self.scenario is not None:
             arrays["scenario"] = np.str_(self.scenario)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            with partial.open("wb") as file:
+
+        def fill(part: Path) -> None:
+            with part.open("wb") as file:  # of a name, NumPy would make one that ends in .npz
                 np.savez(file, **arrays)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+
+        write_whole(path, fill)
 
     @classmethod
     def load(cls, path: Path) -> "ChannelTrace":

@@ -120,7 +120,7 @@ def export(
         raise InputError(f"{run_dir}: nothing was trained: adapters.safetensors is missing")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--out: {folder} exists already and is not an empty folder")
-    from workloads.costs.lookup import cache_folder
+    from testbed.system.folders import cache_folder
     from workloads.learning.backbone import backbone_file  # torch takes seconds to import
     from workloads.learning.export import export_peft
     from workloads.learning.tensors import read_tensors

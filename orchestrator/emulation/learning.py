@@ -34,7 +34,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
     workload = scenario.workload
     if workload.compute == "none":
         return None
-    from workloads.costs.lookup import cache_folder
+    from testbed.system.folders import cache_folder
     from workloads.learning.backbone import backbone_file
 
     model = model_of(scenario)

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from testbed.system.folders import cache_folder
+
 VARIABLE = "UAV_SFL_TESTBED_RUN"
 """In the environment of a run's helping processes: the mark."""
 _RUNNING = "uav-sfl-testbed/"
@@ -146,6 +148,7 @@ def _write(note: Path, entries: Sequence[tuple[str, str]]) -> None:
         note.unlink(missing_ok=True)
         return
     note.parent.mkdir(parents=True, exist_ok=True)
+    # `write_whole` would note its own temporary file, here.
     fresh = note.with_suffix(".fresh")
     fresh.write_text(json.dumps(entries))
     fresh.replace(note)
@@ -170,12 +173,7 @@ def _disown(path: str) -> None:
 
 def notes() -> Path:
     """The folder of the notes."""
-    return _cache() / "temporary"
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "uav-sfl-testbed"
+    return cache_folder() / "temporary"
 
 
 # What is there.
@@ -238,8 +236,8 @@ def _files() -> Iterator[Leftover]:
 
 def _half_built() -> Iterator[Leftover]:
     """Folders in which an ns-3 build stopped half-way; it holds a lock while it builds."""
-    found = [path for path in _within(_cache()) if path.name.startswith("tmp")]
-    with contextlib.suppress(OSError), (_cache() / "build.lock").open("r+") as lock:
+    found = [path for path in _within(cache_folder()) if path.name.startswith("tmp")]
+    with contextlib.suppress(OSError), (cache_folder() / "build.lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for path in found:
             yield Leftover(str(path), partial(_remove, path))

@@ -42,7 +42,10 @@ def builds(log: Path) -> int:
 
 
 def cached(tmp_path: Path) -> list[str]:
-    return sorted(path.suffix for path in (tmp_path / "cache" / "uav-sfl-testbed").iterdir())
+    """Endings of the files that the build has left in the cache."""
+    folder = tmp_path / "cache" / "uav-sfl-testbed"
+    assert not [*folder.glob("temporary/*")]  # notes of temporary files
+    return sorted(path.suffix for path in folder.iterdir() if path.is_file())
 
 
 def test_builds_once(log: Path, tmp_path: Path) -> None:

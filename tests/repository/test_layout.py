@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAY_IMPORT = {
     "testbed": set(),
-    "ns3_scenarios": set(),
+    "ns3_scenarios": {"testbed"},
     "workloads": {"testbed"},
     "orchestrator": {"testbed", "ns3_scenarios", "workloads"},
 }

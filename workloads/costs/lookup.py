@@ -1,12 +1,12 @@
 """The costs of a model's splits: the paper's, or counted once and remembered."""
 
 import json
-import os
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 
-from testbed.system.leftovers import noted
+from testbed.system.files import write_json
+from testbed.system.folders import cache_folder
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK, SplitProfile
 
 
@@ -45,23 +45,8 @@ def counted(model: str, classes: int, rank: int, image_size: int | None = None) 
     from workloads.learning.settings import ModelConfig
 
     profile = count(ModelConfig(model, classes, rank=rank, image_size=image_size))
-    _keep(path, json.dumps(asdict(profile)))
-    return profile
-
-
-def cache_folder() -> Path:
-    """Our own folder in `$XDG_CACHE_HOME` or `~/.cache`: what is costly to make again."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "uav-sfl-testbed"
-
-
-def _keep(path: Path, text: str) -> None:
-    """Write through a temporary file; a folder that cannot be written only costs the time again."""
-    try:
+    # A folder that cannot be written only costs the time again.
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        with noted(part):
-            part.write_text(text)
-            part.replace(path)
-    except OSError:
-        pass
+        write_json(path, asdict(profile))
+    return profile

@@ -18,7 +18,7 @@ from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 
 from testbed.core.errors import InputError
-from testbed.system.leftovers import noted
+from testbed.system.files import write_whole
 from workloads.learning.model import LoraLinear, SplitSwin, generator
 from workloads.learning.settings import ModelConfig
 from workloads.learning.tensors import read_tensors
@@ -170,7 +170,7 @@ def _write(
     dtypes: dict[str, torch.dtype],
     source: Source,
 ) -> None:
-    """Write tensor by tensor into a temporary file, then rename: no reader sees half a file.
+    """Write tensor by tensor into a file that appears whole: no reader sees half of it.
 
     safetensors' own writer wants all tensors in memory and aligns to 8 bytes only.
     """
@@ -187,17 +187,15 @@ def _write(
         header[name] = {"dtype": kind, "shape": shapes[name], "data_offsets": offsets}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with noted(part):
-        try:
-            with part.open("wb") as file:
-                file.write(struct.pack("<Q", len(text)) + text)
-                for name in order:
-                    tensor = source(name, shapes[name]).to(dtypes[name]).contiguous()
-                    file.write(tensor.flatten().view(torch.uint8).numpy().data)
-                file.flush()
-                os.fsync(file.fileno())
-            part.chmod(0o444)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+
+    def fill(part: Path) -> None:
+        with part.open("wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for name in order:
+                tensor = source(name, shapes[name]).to(dtypes[name]).contiguous()
+                file.write(tensor.flatten().view(torch.uint8).numpy().data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.chmod(0o444)
+
+    write_whole(path, fill)

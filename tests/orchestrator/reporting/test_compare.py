@@ -23,7 +23,7 @@ from orchestrator.reporting.comparison import (
 from orchestrator.reporting.report import read_run
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
-from workloads.costs.lookup import cache_folder
+from testbed.system.folders import cache_folder
 from workloads.learning.backbone import backbone_file, load_model
 from workloads.learning.model import OWN_MODELS, initial_trainables
 from workloads.learning.settings import ModelConfig

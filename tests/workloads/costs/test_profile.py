@@ -11,11 +11,12 @@ from timm.models.swin_transformer import SwinTransformer
 from torch import Tensor, nn
 
 from testbed.core.errors import InputError
-from workloads.costs import profile
+from workloads.costs import lookup
 from workloads.costs.counting import count
 from workloads.costs.lookup import counted, profile_for
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK
 from workloads.learning.codec import decode, encode
+from workloads.learning.encoding import WireDtype, payload_bytes
 from workloads.learning.model import OWN_MODELS
 from workloads.learning.settings import ModelConfig
 
@@ -77,7 +78,7 @@ def test_fvcore_counts_the_same() -> None:
 
 
 def test_the_papers_own_numbers_need_no_counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile, "counted", lambda *_: pytest.fail("counted"))
+    monkeypatch.setattr(lookup, "counted", lambda *_: pytest.fail("counted"))
     assert profile_for(PAPER_MODEL, PAPER_CLASSES, PAPER_RANK) is PAPER
 
 
@@ -91,7 +92,7 @@ def test_counting_is_remembered_and_then_needs_no_torch(own_cache: Path) -> None
     first = counted(NANO, 10, 4)
     [file] = (own_cache / "uav-sfl-testbed" / "profiles").iterdir()
     program = (
-        "import sys; from workloads.costs.profile import counted; "
+        "import sys; from workloads.costs.lookup import counted; "
         f"print(counted({NANO!r}, 10, 4)); assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -115,8 +116,8 @@ def test_unknown_models_are_refused() -> None:
 
 
 @pytest.mark.parametrize("wire", ["float32", "float16", "bfloat16", "int8"])
-def test_payload_bytes_are_what_the_codec_makes(wire: profile.WireDtype) -> None:
+def test_payload_bytes_are_what_the_codec_makes(wire: WireDtype) -> None:
     for values in (1, 127, 128, 129, 4096):
         tensor = torch.randn(values)
-        assert len(encode(tensor, wire)) == profile.payload_bytes(values, wire)
+        assert len(encode(tensor, wire)) == payload_bytes(values, wire)
         assert decode(encode(tensor, wire), tensor.shape, wire).shape == tensor.shape
