@@ -1,38 +1,38 @@
 """The report of a campaign: one HTML page that needs nothing but itself, and figures for a paper.
 
-All of it is reckoned from the tables in `results/`. Means are over the points of one place in a
-study, one a seed; intervals are Student's, 95 %.
+What it says is reckoned from the tables in `results/`, see `orchestrator.campaign.summary`.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
 from orchestrator.campaign.results import MEANS, study_counts
-from orchestrator.campaign.spec import Campaign, Label, Plot, Study, cells
+from orchestrator.campaign.spec import Campaign, Plot, Study, cells
+from orchestrator.campaign.summary import (
+    METRIC_TITLES,
+    against_predictions,
+    axis_columns,
+    axis_label,
+    differences,
+    means,
+    of_study,
+)
 from orchestrator.campaign.verify import environment_differences
-from orchestrator.reporting import figures
-from orchestrator.reporting.report import paradigm_title, percent, render_page, write_report
+from orchestrator.reporting.formatting import percent
+from orchestrator.reporting.legend import line_style
+from orchestrator.reporting.pages import render_page
+from orchestrator.reporting.report import write_report
 from orchestrator.runs.manifest import environment
-from testbed.system.files import write_figure, write_whole
+from testbed.core.paradigm import title_of
+from testbed.system.files import write_whole
 
 SCRIPTS = ("charts", "frame", "campaign")
-METRIC_TITLES = {
-    "latency_s": "Average per-round latency (s)",
-    "max_energy_j": "Largest energy of a UAV (J)",
-    "objective": "Objective",
-}
 MAX_POINT_ROWS = 2000
-MOST_FIGURES = 24
-"""Of one plot, which draws one for each value of the axes that it does not show."""
 
 
 def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
@@ -40,10 +40,12 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
 
     The data set must be there; see `results.write_results`.
     """
+    from orchestrator.campaign.figures import draw  # matplotlib waits until something is drawn
+
     results = folder.path / "results"
     points = pd.read_parquet(results / "points.parquet")
     validity = pd.read_parquet(results / "validity.parquet")
-    drawn = _draw(folder.path / "figures", campaign, points)
+    drawn = draw(folder.path / "figures", campaign, points)
     here = folder.finished([cell.point for cell in cells(campaign)])
     points["folder"] = points["point"].map({id_: path.name for id_, path in here.items()})
     found = points[points["status"] == "finished"].drop_duplicates("point")
@@ -60,7 +62,7 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         failures=failures,
         overview=_overview(found, failures),
         studies=[_study(campaign, name, points, drawn) for name in campaign.studies],
-        measured=_measured(points),
+        measured=against_predictions(points),
         checks=_checks(validity),
         points=_point_rows(points.head(MAX_POINT_ROWS), campaign),
         total=len(points),
@@ -106,98 +108,29 @@ def _overview(found: pd.DataFrame, failures: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def means(points: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Means over seeds with half the width of their 95 % intervals.
-
-    Returns:
-        One row a group: `by`, n, and for each of `MEANS` its mean and `<name>_ci95`.
-    """
-    rows = []
-    for labels, part in points.groupby(list(by), sort=False, dropna=False):
-        row: dict[str, Any] = dict(zip(by, labels, strict=True)) | {"n": len(part)}
-        for name in MEANS:
-            row |= {name: part[name].mean(), f"{name}_ci95": half_width(part[name].to_numpy())}
-        rows.append(row)
-    return pd.DataFrame(rows, columns=[*by, "n", *(c for m in MEANS for c in (m, f"{m}_ci95"))])
-
-
-def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> pd.DataFrame:
-    """What each value of the compared axis does against the baseline, seed by seed.
-
-    Returns:
-        One row a place and value: mode, the other axes, the compared one, n, and for each compared
-        column its mean relative difference `<name>` and half of that's interval `<name>_ci95`.
-    """
-    assert study.compare is not None
-    over, metrics = study.compare.over, study.compare.of
-    others = ["mode", *(name for name in columns if name != over)]
-    base = points[points[over] == study.compare.baseline]
-    pairs = points.merge(
-        base[[*others, "seed", *metrics]], on=[*others, "seed"], suffixes=("", "_0")
-    )
-    rows = []
-    for labels, part in pairs.groupby([*others, over], sort=False):
-        if labels[-1] == study.compare.baseline:
-            continue
-        row: dict[str, Any] = dict(zip([*others, over], labels, strict=True)) | {"n": len(part)}
-        for name in metrics:
-            apart = (part[name] / part[f"{name}_0"] - 1).to_numpy()
-            row |= {name: apart.mean(), f"{name}_ci95": half_width(apart)}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _of_study(name: str, points: pd.DataFrame) -> pd.DataFrame:
-    return points[(points["study"] == name) & (points["status"] == "finished")]
-
-
-def _columns(study: Study) -> list[str]:
-    """Columns of the study's axes; of a random one, what it drew."""
-    return [
-        c for name, axis in study.axes.items() for c in ([name] if axis.of is None else axis.of)
-    ]
-
-
 def _study(
     campaign: Campaign, name: str, points: pd.DataFrame, drawn: dict[str, list[str]]
 ) -> dict[str, Any]:
-    study, own = campaign.studies[name], _of_study(name, points)
-    columns = _columns(study)
+    study, own = campaign.studies[name], of_study(name, points)
+    columns = axis_columns(study)
     table = means(own, ["mode", *columns])
     compared = None if study.compare is None else differences(own, study, columns)
     return {
         "name": name,
         "title": study.title or name,
-        "columns": [(column, _label(study, column)) for column in columns],
+        "columns": [(column, axis_label(study, column)) for column in columns],
         "means": table.to_dict("records"),
         "metrics": [m for m in MEANS if m == "latency_s" or m in _metrics(study)],
         "compare": study.compare,
         "differences": [] if compared is None else compared.to_dict("records"),
         "figures": drawn.get(name, []),
-        "titles": {v: paradigm_title(v) for v in own["paradigm"].unique()},
+        "titles": {v: title_of(v) for v in own["paradigm"].unique()},
     }
 
 
 def _metrics(study: Study) -> set[str]:
     compared = set() if study.compare is None else set(study.compare.of)
     return compared | {plot.y for plot in study.plot}
-
-
-def _label(study: Study, column: str) -> str:
-    axis = study.axes.get(column)
-    if axis is not None and axis.label:
-        return axis.label
-    return "Paradigm" if column == "paradigm" else column
-
-
-def _measured(points: pd.DataFrame) -> list[dict[str, Any]]:
-    """Emulated points against their own predictions, the furthest off first."""
-    rows = points[(points["mode"] == "run") & (points["status"] == "finished")].copy()
-    rows = rows.drop_duplicates("point")
-    for kind in ("predicted", "predicted_wire"):
-        rows[f"{kind}_error"] = rows["latency_s"] / rows[f"{kind}_latency_s"] - 1
-    order = rows["predicted_wire_error"].abs().sort_values(ascending=False).index
-    return [{str(k): v for k, v in row.items()} for row in rows.loc[order].to_dict("records")]
 
 
 def _checks(validity: pd.DataFrame) -> list[dict[str, Any]]:
@@ -220,7 +153,7 @@ def _checks(validity: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _point_rows(points: pd.DataFrame, campaign: Campaign) -> Iterator[dict[str, Any]]:
-    columns = {name: _columns(study) for name, study in campaign.studies.items()}
+    columns = {name: axis_columns(study) for name, study in campaign.studies.items()}
     for row in points.to_dict("records"):
         place = {c: row[c] for c in columns[row["study"]]}
         yield {
@@ -261,7 +194,7 @@ def _environments(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _chart(campaign: Campaign, name: str, points: pd.DataFrame) -> dict[str, Any]:
     study = campaign.studies[name]
-    own, columns = _of_study(name, points), _columns(study)
+    own, columns = of_study(name, points), axis_columns(study)
     table = means(own, ["mode", *columns])
     plot = study.plot[0] if study.plot else Plot(x=columns[0] if columns else "seed")
     values = own[plot.lines].drop_duplicates() if plot.lines else [""]
@@ -274,14 +207,14 @@ def _chart(campaign: Campaign, name: str, points: pd.DataFrame) -> dict[str, Any
         "axes": [
             {
                 "name": column,
-                "label": _label(study, column),
+                "label": axis_label(study, column),
                 "values": [_plain(v) for v in own[column].drop_duplicates()],
             }
             for column in columns
         ],
         "styles": {
             str(value): {
-                "title": paradigm_title(str(value)) if plot.lines == "paradigm" else str(value),
+                "title": title_of(str(value)) if plot.lines == "paradigm" else str(value),
                 **_style(plot.lines, str(value), number),
             }
             for number, value in enumerate(values)
@@ -291,7 +224,7 @@ def _chart(campaign: Campaign, name: str, points: pd.DataFrame) -> dict[str, Any
 
 
 def _style(axis: str | None, value: str, number: int) -> dict[str, Any]:
-    colour, line, marker = figures.style(axis, value, number)
+    colour, line, marker = line_style(axis, value, number)
     return {"colour": colour, "dash": {"-": "", "--": "6 4", ":": "2 3"}[line], "marker": marker}
 
 
@@ -299,56 +232,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-# --- figures for a paper -------------------------------------------------------------------------
-
-
-def _draw(out: Path, campaign: Campaign, points: pd.DataFrame) -> dict[str, list[str]]:
-    """Draw every plot of every study, as PNG and PDF; answers the stems by study."""
-    out.mkdir(exist_ok=True)
-    drawn: dict[str, list[str]] = {}
-    with mpl.rc_context(figures.STYLE):
-        for name, study in campaign.studies.items():
-            own = _of_study(name, points)
-            for plot in study.plot:
-                for stem, figure in _figures(name, study, plot, own):
-                    write_figure(out / stem, figure)
-                    drawn.setdefault(name, []).append(stem)
-        emulated = _measured(points)
-        if emulated:
-            write_figure(out / "measured", figures.errors(pd.DataFrame(emulated)))
-    return drawn
-
-
-def _figures(
-    name: str, study: Study, plot: Plot, own: pd.DataFrame
-) -> Iterator[tuple[str, Figure]]:
-    """One figure for each combination of the axes that the plot does not show."""
-    shown = [column for column in (plot.x, plot.lines) if column is not None]
-    others = [column for column in _columns(study) if column not in shown]
-    # Emulated cells are fewer and have fewer rounds: they are drawn where nothing is predicted.
-    mode = "predict" if (own["mode"] == "predict").any() else "run"
-    table = means(own[own["mode"] == mode], [*_columns(study)])
-    values: list[list[Label]] = [table[column].drop_duplicates().tolist() for column in others]
-    for combination in itertools.islice(itertools.product(*values), MOST_FIGURES):
-        part = table
-        for column, value in zip(others, combination, strict=True):
-            part = part[part[column] == value]
-        if part.empty:
-            continue
-        stem = "-".join([name, plot.y.rpartition("_")[0] or plot.y, *map(_file_name, combination)])
-        yield (
-            stem,
-            figures.lines(
-                part.rename(columns={plot.y: "y", f"{plot.y}_ci95": "y_ci95"}),
-                x=plot.x,
-                lines=plot.lines,
-                x_label=_label(study, plot.x),
-                y_label=METRIC_TITLES[plot.y],
-            ),
-        )
-
-
-def _file_name(label: Label) -> str:
-    return "".join(c if c.isalnum() or c in ".-" else "_" for c in str(label))

@@ -136,7 +136,7 @@ def perfetto(
 ) -> None:
     """Write a run's timelines as a trace that ui.perfetto.dev opens."""
     from orchestrator.reporting.perfetto import of_run
-    from orchestrator.reporting.report import read_run
+    from orchestrator.runs.reader import read_run
     from testbed.system.files import check_writable, write_json
 
     check_writable("--out", output)

@@ -112,7 +112,7 @@ def export(
 ) -> None:
     """Write what a run has trained as a folder that peft loads over the same backbone."""
     from orchestrator.emulation.learning import model_of
-    from orchestrator.reporting.report import read_run
+    from orchestrator.runs.reader import read_run
 
     run = read_run(run_dir)
     state = run_dir / "adapters.safetensors"

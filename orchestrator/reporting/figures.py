@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from orchestrator.reporting.report import STEP_COLOURS, paradigm_title
-from testbed.core.paradigm import paradigm
+from orchestrator.reporting.legend import STEP_COLOURS, STYLES, line_style
+from testbed.core.paradigm import paradigm, title_of
 from testbed.core.timeline import STEPS, Round, Timeline
 
 WIDTH_IN = 3.5
@@ -34,30 +34,6 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 300,
 }
 """A paper's fonts and lines."""
-
-STYLES = {
-    "cpsfl": ("#d55e00", "-", "o"),
-    "cpsfl-no-at": ("#d55e00", "--", "v"),
-    "cpsfl-no-ps": ("#d55e00", ":", "s"),
-    "pipesfl": ("#0072b2", "-", "o"),
-    "pipesfl-no-at": ("#0072b2", "--", "v"),
-    "pipesfl-no-ps": ("#0072b2", ":", "s"),
-    "sfl-pp": ("#009e73", "-", "D"),
-}
-"""Colour, line and marker of each paradigm; colours tell apart under colour blindness."""
-
-
-COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-MARKERS = "osD^v<>"
-
-
-def style(axis: str | None, value: str, number: int) -> tuple[str, str, str]:
-    """Colour, line and marker of a line: a paradigm's own, else by its number."""
-    if axis == "paradigm" and value in STYLES:
-        return STYLES[value]
-    lines = ("-", "--", ":")
-    turn, place = divmod(number, len(COLOURS))
-    return COLOURS[place], lines[turn % len(lines)], MARKERS[place]
 
 
 def comparison(table: pd.DataFrame, x_label: str) -> Figure:
@@ -97,12 +73,12 @@ def lines(table: pd.DataFrame, *, x: str, lines: str | None, x_label: str, y_lab
     ordered += [value for value in values if value not in ordered]
     for number, value in enumerate(ordered):
         rows = table[table[lines] == value] if lines else table
-        colour, line, marker = style(lines, str(value), number)
+        colour, line, marker = line_style(lines, str(value), number)
         axes.errorbar(
             rows[x] if numeric else [places.index(place) for place in rows[x]],
             rows["y"],
             yerr=rows["y_ci95"],
-            label=paradigm_title(str(value)) if lines == "paradigm" else str(value),
+            label=title_of(str(value)) if lines == "paradigm" else str(value),
             color=colour,
             linestyle=line,
             marker=marker,

@@ -24,7 +24,8 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 from orchestrator.prediction.plan import Array
-from orchestrator.reporting.report import STEP_COLOURS, STEP_TITLES, render_page
+from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES
+from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
 from testbed.control.node import Message
 from testbed.core.clock import EmulatedClock

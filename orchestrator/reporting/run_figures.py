@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from orchestrator.reporting.figures import STYLE, WIDTH_IN
-from orchestrator.reporting.report import STEP_COLOURS, Run, milliseconds, read_run
+from orchestrator.reporting.formatting import milliseconds
+from orchestrator.reporting.legend import STEP_COLOURS
+from orchestrator.runs.reader import Run, read_run
 from testbed.core.errors import InputError
 from testbed.system.files import write_whole
 

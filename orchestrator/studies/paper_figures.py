@@ -20,6 +20,7 @@ from orchestrator.analysis.statistics import half_width
 from orchestrator.prediction.plan import Array
 from orchestrator.prediction.rounds import predict
 from orchestrator.reporting import figures
+from orchestrator.reporting.legend import STYLES
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import STAGES, Scenario
@@ -31,7 +32,7 @@ from testbed.system.files import write_csv, write_figure, write_json, write_whol
 from workloads.costs.lookup import counted
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK
 
-PARADIGMS = tuple(figures.STYLES)
+PARADIGMS = tuple(STYLES)
 """The paper's proposal and its benchmarks."""
 SEEDS = (1, 2, 3, 4, 5)
 ROUNDS = 500

@@ -100,3 +100,11 @@ def paradigm(name: str) -> Paradigm:
             why = f"has {field} {getattr(found, field)!r}, which is not one of {', '.join(choices)}"
             raise plugins.unfit(plugins.PARADIGMS, name, why)
     return found
+
+
+def title_of(name: str) -> str:
+    """The paradigm as the paper's figures print it; its name where nobody registered it."""
+    try:
+        return paradigm(name).title
+    except InputError:
+        return name

@@ -18,12 +18,13 @@ from typer.testing import CliRunner
 from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.cluster import Cluster, run_campaign
 from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.report import differences, means, write_campaign_report
+from orchestrator.campaign.report import write_campaign_report
 from orchestrator.campaign.results import PLACE, TABLES, write_results
 from orchestrator.campaign.spec import cells, load_campaign
+from orchestrator.campaign.summary import differences, means
 from orchestrator.campaign.verify import compare, environment_differences, verify
 from orchestrator.cli.campaign import app
-from orchestrator.reporting.report import read_run
+from orchestrator.runs.reader import read_run
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,9 @@ from synthetic_run import make_run
 from timm.models.swin_transformer import SwinTransformer
 
 from orchestrator.emulation.learning import evaluates_after, passes_in_short
-from orchestrator.reporting.comparison import (
-    compare,
-    differing,
-    label,
-    precision_costs,
-    write_comparison,
-)
-from orchestrator.reporting.report import read_run
+from orchestrator.reporting.comparison import write_comparison
+from orchestrator.runs.comparison import compare, differing, label, precision_costs
+from orchestrator.runs.reader import read_run
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.system.folders import cache_folder

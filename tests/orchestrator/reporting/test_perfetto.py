@@ -13,7 +13,7 @@ import synthetic_run
 
 from orchestrator.cli.main import app
 from orchestrator.reporting.perfetto import of_run, trace
-from orchestrator.reporting.report import read_run
+from orchestrator.runs.reader import read_run
 
 
 def check(made: dict[str, Any]) -> None:

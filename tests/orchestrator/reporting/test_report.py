@@ -15,9 +15,12 @@ import pytest
 from synthetic_run import make_run, manifest
 
 from ns3_scenarios.trace import ChannelTrace
-from orchestrator.reporting import report
-from orchestrator.reporting.report import headline, read_run, render, step_comparison, write_report
+from orchestrator.analysis.error_budget import KEYS
+from orchestrator.reporting import charts, formatting
+from orchestrator.reporting.report import reading, render, write_report
 from orchestrator.reporting.run_figures import figures
+from orchestrator.runs.reader import read_run
+from orchestrator.runs.summary import budget_by_step, headline, step_comparison
 from testbed.core.errors import InputError
 from testbed.core.timeline import STEPS
 
@@ -159,7 +162,8 @@ def test_no_directory_of_a_run(tmp_path: Path, run_dir: Path) -> None:
 
 def test_headline_is_the_mean_over_rounds(made: Path) -> None:
     rounds = pd.read_parquet(made / "rounds.parquet").set_index(["kind", "round"])["latency_s"]
-    short = headline(read_run(made))
+    run = read_run(made)
+    short = headline(run)
     assert short.measured_s == pytest.approx(rounds["measured"].mean(), rel=1e-12)
     assert short.wire_s == pytest.approx(rounds["predicted_wire"].mean(), rel=1e-12)
     assert short.predicted_s == pytest.approx(rounds["predicted"].mean(), rel=1e-12)
@@ -168,8 +172,8 @@ def test_headline_is_the_mean_over_rounds(made: Path) -> None:
     errors = (rounds["measured"] / rounds["predicted_wire"] - 1).to_numpy()
     assert short.worst_error == pytest.approx(errors[np.abs(errors).argmax()], rel=1e-9)
     framing = pd.read_parquet(made / "budget.parquet").query("part == 'framing'")["seconds"].mean()
-    assert f"framing ({report.milliseconds(framing)})" in short.reading
-    assert f"{abs(total) * 100:.3f} % {'more' if total > 0 else 'less'} than" in short.reading
+    assert f"framing ({formatting.milliseconds(framing)})" in reading(run, short)
+    assert f"{abs(total) * 100:.3f} % {'more' if total > 0 else 'less'} than" in reading(run, short)
 
 
 def test_headline_compares_only_rounds_that_were_measured(run_dir: Path) -> None:
@@ -206,7 +210,7 @@ def test_tables_print_every_round(made: Path) -> None:
     for row in pd.read_parquet(made / "rounds.parquet").itertuples():
         assert f"{row.latency_s:.4f}" in page.words("overview")
     for row in pd.read_parquet(made / "budget.parquet").itertuples():
-        assert report.milliseconds(row.seconds) in page.words("budget")
+        assert formatting.milliseconds(row.seconds) in page.words("budget")
     assert "of its difference out" not in page.words("budget")
 
 
@@ -222,21 +226,21 @@ def test_budget_that_does_not_add_up_is_called_out(run_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (report.seconds(1234.5678), "1,234.568 s"),
-        (report.seconds(None), "–"),
-        (report.seconds(float("nan")), "–"),
-        (report.milliseconds(0.0123456), "+12.3 ms"),
-        (report.milliseconds(-0.0012345), "−1.23 ms"),
-        (report.milliseconds(0.00012345), "+0.123 ms"),
-        (report.milliseconds(-1e-9), "0.000 ms"),
-        (report.percent(0.0012345), "+0.123 %"),
-        (report.percent(-0.12345), "−12.35 %"),
-        (report.percent(0.04, sign=False), "4.00 %"),
-        (report.percent(-1e-9), "0.000 %"),
-        (report.number(12345.678, 1), "12,345.7"),
-        (report.plain(True), "yes"),
-        (report.plain(None), "–"),
-        (report.plain(2.5), "2.5"),
+        (formatting.seconds(1234.5678), "1,234.568 s"),
+        (formatting.seconds(None), "–"),
+        (formatting.seconds(float("nan")), "–"),
+        (formatting.milliseconds(0.0123456), "+12.3 ms"),
+        (formatting.milliseconds(-0.0012345), "−1.23 ms"),
+        (formatting.milliseconds(0.00012345), "+0.123 ms"),
+        (formatting.milliseconds(-1e-9), "0.000 ms"),
+        (formatting.percent(0.0012345), "+0.123 %"),
+        (formatting.percent(-0.12345), "−12.35 %"),
+        (formatting.percent(0.04, sign=False), "4.00 %"),
+        (formatting.percent(-1e-9), "0.000 %"),
+        (formatting.number(12345.678, 1), "12,345.7"),
+        (formatting.plain(True), "yes"),
+        (formatting.plain(None), "–"),
+        (formatting.plain(2.5), "2.5"),
     ],
 )
 def test_numbers_as_printed(text: str, expected: str) -> None:
@@ -436,7 +440,7 @@ def test_spans_are_those_of_the_file(made: Path) -> None:
     assert columns["total"] == len(table) == len(columns["round"])
     drawn = pd.DataFrame({name: columns[name] for name in columns if name != "total"})
     drawn["step"] = np.array(STEPS)[drawn["step"]]
-    both = drawn.merge(table.astype({"step": str}), on=report.KEYS)
+    both = drawn.merge(table.astype({"step": str}), on=KEYS)
     assert len(both) == len(table)
     assert (both["end_s_x"] - both["end_s_y"]).abs().max() <= 5.1e-9
     assert (both["bytes_x"] == both["bytes_y"]).all()
@@ -446,7 +450,7 @@ def test_many_spans_are_cut_after_a_whole_client(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each = 5 * 3 + 2
-    monkeypatch.setattr(report, "MAX_SPANS", 2 * each + 3)
+    monkeypatch.setattr(charts, "MAX_SPANS", 2 * each + 3)
     columns = embedded(render(read_run(made)))["spans"]["measured"]
     assert len(columns["client"]) == 2 * each
     assert set(columns["client"]) == {1, 2}
@@ -463,7 +467,7 @@ def test_rates_are_exact_until_they_are_too_many(
     np.testing.assert_allclose(rates["uplink_kbps"][1], kbps, atol=0.5)
     np.testing.assert_allclose(rates["time_s"], table["time_s"], atol=1e-6)
 
-    monkeypatch.setattr(report, "MAX_RATE_POINTS", 2 * 3 * 10)
+    monkeypatch.setattr(charts, "MAX_RATE_POINTS", 2 * 3 * 10)
     rates = embedded(render(read_run(made)))["rates"]
     merged = rates["slots_a_point"]
     assert merged == -(-len(kbps) // 10)
@@ -487,7 +491,7 @@ def test_budget_of_a_step_is_the_mean_over_its_occurrences(made: Path) -> None:
     table = pd.read_parquet(made / "budget_steps.parquet")
     own = table[(table["step"] == "CA") & (table["part"] == "framing")]["seconds"]
     assert len(own) == 2 * 3 * 3
-    by_step = report.budget_by_step(read_run(made))
+    by_step = budget_by_step(read_run(made))
     assert by_step is not None
     assert by_step.loc["CA", "framing"] == pytest.approx(own.mean(), rel=1e-12)
     assert own.mean() > 0.01
@@ -496,7 +500,7 @@ def test_budget_of_a_step_is_the_mean_over_its_occurrences(made: Path) -> None:
 def test_paths_follow_the_trace_to_the_end_of_the_run(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "MAX_PATH_POINTS_EACH", 20)
+    monkeypatch.setattr(charts, "MAX_PATH_POINTS_EACH", 20)
     paths = embedded(render(read_run(made)))["paths"]
     trace = ChannelTrace.load(made / "trace.npz")
     assert trace.position_m is not None

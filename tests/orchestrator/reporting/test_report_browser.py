@@ -11,7 +11,8 @@ import pytest
 from chromium import PROGRAM, Page, chromium
 from synthetic_run import make_run
 
-from orchestrator.reporting.report import STEP_COLOURS, write_report
+from orchestrator.reporting.legend import STEP_COLOURS
+from orchestrator.reporting.report import write_report
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
 

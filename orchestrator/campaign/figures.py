@@ -1,0 +1,73 @@
+"""A campaign's plots for a paper."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
+
+from orchestrator.campaign.spec import Campaign, Label, Plot, Study
+from orchestrator.campaign.summary import (
+    METRIC_TITLES,
+    against_predictions,
+    axis_columns,
+    axis_label,
+    means,
+    of_study,
+)
+from orchestrator.reporting import figures
+from testbed.system.files import write_figure
+
+MOST_FIGURES = 24
+"""Of one plot, which draws one for each value of the axes that it does not show."""
+
+
+def draw(out: Path, campaign: Campaign, points: pd.DataFrame) -> dict[str, list[str]]:
+    """Draw every plot of every study, as PNG and PDF; answers the stems by study."""
+    out.mkdir(exist_ok=True)
+    drawn: dict[str, list[str]] = {}
+    with mpl.rc_context(figures.STYLE):
+        for name, study in campaign.studies.items():
+            own = of_study(name, points)
+            for plot in study.plot:
+                for stem, figure in _figures(name, study, plot, own):
+                    write_figure(out / stem, figure)
+                    drawn.setdefault(name, []).append(stem)
+        if measured := against_predictions(points):
+            write_figure(out / "measured", figures.errors(pd.DataFrame(measured)))
+    return drawn
+
+
+def _figures(
+    name: str, study: Study, plot: Plot, own: pd.DataFrame
+) -> Iterator[tuple[str, Figure]]:
+    """One figure for each combination of the axes that the plot does not show."""
+    shown = [column for column in (plot.x, plot.lines) if column is not None]
+    others = [column for column in axis_columns(study) if column not in shown]
+    # Emulated cells are fewer and have fewer rounds: they are drawn where nothing is predicted.
+    mode = "predict" if (own["mode"] == "predict").any() else "run"
+    table = means(own[own["mode"] == mode], [*axis_columns(study)])
+    values: list[list[Label]] = [table[column].drop_duplicates().tolist() for column in others]
+    for combination in itertools.islice(itertools.product(*values), MOST_FIGURES):
+        part = table
+        for column, value in zip(others, combination, strict=True):
+            part = part[part[column] == value]
+        if part.empty:
+            continue
+        stem = "-".join([name, plot.y.rpartition("_")[0] or plot.y, *map(_file_name, combination)])
+        yield (
+            stem,
+            figures.lines(
+                part.rename(columns={plot.y: "y", f"{plot.y}_ci95": "y_ci95"}),
+                x=plot.x,
+                lines=plot.lines,
+                x_label=axis_label(study, plot.x),
+                y_label=METRIC_TITLES[plot.y],
+            ),
+        )
+
+
+def _file_name(label: Label) -> str:
+    return "".join(c if c.isalnum() or c in ".-" else "_" for c in str(label))

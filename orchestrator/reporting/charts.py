@@ -1,0 +1,230 @@
+"""What the charts of a run's report draw, packed as plain JSON values.
+
+Times of steps are rounded to 10 ns, rates to a kbit/s, positions to a decimetre.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, part_title
+from orchestrator.runs.reader import KINDS, Run
+from orchestrator.runs.summary import lateness
+from testbed.core.paradigm import title_of
+from testbed.core.timeline import STEPS
+
+# What a page carries at most, so that a long run opens as readily as a short one.
+MAX_SPANS = 60_000
+"""Steps of each kind: 100 UAVs, 20 rounds of 3 iterations, and room."""
+MAX_RATE_POINTS = 240_000
+"""Of all UAVs, both directions."""
+MAX_PATH_POINTS_EACH = 600
+
+
+def chart_data(run: Run) -> dict[str, Any]:
+    """Everything that the scripts draw."""
+    scenario = run.scenario
+    return {
+        "uavs": scenario.uavs.count,
+        "rings_m": scenario.uavs.rings_m,
+        "ring": [scenario.uavs.rings_m.index(ring) for ring in scenario.uavs.ring_m],
+        "base_station_m": scenario.base_station.position_m,
+        "slot_s": scenario.slot_s,
+        "steps": [
+            {"name": step, "title": STEP_TITLES[step], "colour": STEP_COLOURS[step]}
+            for step in STEPS
+        ],
+        "rounds": [
+            {
+                "round": int(row["round"]),
+                "start_s": {kind: _number(row[f"{kind}_start_s"], 9) for kind in KINDS},
+                "latency_s": {kind: _number(row[f"{kind}_latency_s"], 9) for kind in KINDS},
+            }
+            for row in run.rounds.to_dict("records")
+        ],
+        "spans": {kind: _spans(run.tables[kind]) for kind in KINDS if kind in run.tables},
+        "lost": records(run.tables["lost"]) if "lost" in run.tables else [],
+        "rates": _rates(run),
+        "paths": _paths(run),
+        "budget": budget_rows(run),
+        "injector": _histogram(run),
+        "learning": _learning(run),
+    }
+
+
+def _number(value: Any, digits: int) -> float | None:
+    return round(float(value), digits) if np.isfinite(value) else None
+
+
+def _numbers(values: Any, digits: int) -> list[float | None]:
+    """A column as JSON has it: null for what is not a number, no digits that say nothing."""
+    array = np.round(np.asarray(values, float), digits)
+    if digits == 0:
+        return [int(value) if np.isfinite(value) else None for value in array]
+    return [value if np.isfinite(value) else None for value in array.tolist()]
+
+
+def _spans(table: pd.DataFrame) -> dict[str, Any]:
+    """Columns of the first steps by round and client, whole clients only, and how many there are.
+
+    Clients are in the order of the file, and within one the steps by start.
+    """
+    ordered = table.sort_values(["round", "client", "start_s"], kind="stable")
+    kept = len(ordered)
+    if kept > MAX_SPANS:
+        group = ordered[["round", "client"]].to_numpy()
+        kept = MAX_SPANS
+        while kept and (group[kept] == group[kept - 1]).all():
+            kept -= 1
+    part = ordered.head(kept)
+    code = {step: index for index, step in enumerate(STEPS)}
+    return {
+        "round": part["round"].tolist(),
+        "client": part["client"].tolist(),
+        "iteration": part["iteration"].tolist(),
+        "step": [code[step] for step in part["step"]],
+        "start_s": _numbers(part["start_s"], 8),
+        "end_s": _numbers(part["end_s"], 8),
+        "bytes": part["bytes"].tolist(),
+        "total": len(ordered),
+    }
+
+
+def _rates(run: Run) -> dict[str, Any] | None:
+    """Rates by client in kbit/s; slots are merged to their mean where they are too many."""
+    if "rates" not in run.tables:
+        return None
+    table = run.tables["rates"].sort_values(["client", "slot"], kind="stable")
+    clients = sorted(table["client"].unique())
+    wide = {
+        name: table.pivot(index="slot", columns="client", values=f"{name}_bps")[clients]
+        for name in ("uplink", "downlink")
+    }
+    time_s = table.drop_duplicates("slot").set_index("slot").sort_index()["time_s"].to_numpy(float)
+    limit = max(2, MAX_RATE_POINTS // (2 * len(clients)))
+    merged = -(-len(time_s) // limit)
+    edges = np.arange(0, len(time_s), merged)
+
+    def means(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        sizes = np.diff([*edges, len(array)])
+        result: npt.NDArray[np.float64] = np.add.reduceat(array, edges, axis=0) / sizes[:, None]
+        return result
+
+    kbps = {name: means(frame.to_numpy(float) / 1e3) for name, frame in wide.items()}
+    return {
+        "clients": [int(client) for client in clients],
+        "time_s": _numbers(time_s[edges], 6),
+        "end_s": round(float(time_s[-1]) + run.scenario.slot_s, 6),
+        "slots_a_point": merged,
+        "uplink_kbps": [_numbers(column, 0) for column in kbps["uplink"].T],
+        "downlink_kbps": [_numbers(column, 0) for column in kbps["downlink"].T],
+    }
+
+
+def _end_s(run: Run) -> float:
+    """When the run ends, by whatever kind of timeline goes on longest."""
+    return max(
+        (float(run.tables[kind]["end_s"].max()) for kind in KINDS if kind in run.tables),
+        default=0.0,
+    )
+
+
+def _paths(run: Run) -> dict[str, Any] | None:
+    """Horizontal positions in metres over the run, thinned to what a path needs."""
+    if run.trace is None or run.trace.position_m is None:
+        return None
+    slots = min(run.trace.slots, int(np.ceil(_end_s(run) / run.trace.slot_s)) + 1)
+    points = min(slots, MAX_PATH_POINTS_EACH)
+    chosen = np.unique(np.linspace(0, slots - 1, points).round().astype(int))
+    position = run.trace.position_m[:, chosen]
+    return {
+        "time_s": _numbers(chosen * run.trace.slot_s, 6),
+        "x_m": [_numbers(row, 1) for row in position[..., 0]],
+        "y_m": [_numbers(row, 1) for row in position[..., 1]],
+    }
+
+
+def budget_rows(run: Run) -> list[dict[str, Any]] | None:
+    """By round: the prediction for the payload, the parts, and the measured latency.
+
+    Rounds that lack either latency are left out; None if none is left.
+    """
+    if "budget" not in run.tables:
+        return None
+    wide = run.tables["budget"].pivot_table(
+        index="round", columns="part", values="seconds", aggfunc="sum"
+    )
+    wide = wide.reindex(columns=run.parts).fillna(0.0)
+    columns = ["round", "predicted_latency_s", "measured_latency_s"]
+    return [
+        {
+            "round": index,
+            "predicted_s": _number(predicted_s, 9),
+            "measured_s": _number(measured_s, 9),
+            "parts": [
+                {"key": part, "name": part_title(part), "seconds": _number(wide.at[index, part], 9)}
+                for part in run.parts
+            ],
+        }
+        for index, predicted_s, measured_s in run.rounds[columns].dropna().itertuples(index=False)
+        if index in wide.index
+    ] or None
+
+
+def _histogram(run: Run) -> dict[str, Any] | None:
+    """Lateness in ten bins a decade, over the decades that occur."""
+    if "injector" not in run.tables:
+        return None
+    late = np.maximum(run.tables["injector"]["lateness_s"].to_numpy(float), 1e-7)
+    low, high = np.floor(np.log10(late.min()) * 10), np.ceil(np.log10(late.max()) * 10)
+    edges = 10 ** (np.arange(low, max(high, low + 1) + 1) / 10)
+    edges[-1] = max(edges[-1], late.max())
+    counts, _ = np.histogram(late, edges)
+    return {"edges_s": edges.tolist(), "counts": counts.tolist(), "marks": lateness(run)}
+
+
+def _learning(run: Run) -> list[dict[str, Any]] | None:
+    """Curves of training (the mean over clients at each iteration, and each client's own) and of
+    the global model on held-out data, where it was evaluated."""
+    if "learning" not in run.tables:
+        return None
+    table = run.tables["learning"]
+    if "paradigm" not in table:
+        table = table.assign(paradigm=run.scenario.paradigm)
+    curves: list[dict[str, Any]] = []
+    held_out = table.iloc[:0]
+    if "data" in table:
+        held_out = table[table["data"] == "held-out"].sort_values("time_s")
+        table = table[table["data"] == "train"]
+    for name, part in table.groupby("paradigm", sort=False):
+        mean = part.groupby(["round", "iteration"])[["time_s", "loss", "accuracy"]].mean()
+        mean = mean.sort_values("time_s")
+        curves.append(
+            {
+                "label": title_of(str(name)),
+                **{str(column): _numbers(mean[column], 6) for column in mean},
+                "clients": [
+                    {
+                        "client": int(str(client)),
+                        **{
+                            column: _numbers(own[column], 6)
+                            for column in ("time_s", "loss", "accuracy")
+                        },
+                    }
+                    for client, own in part.sort_values("time_s").groupby(
+                        part["client"].astype(int)
+                    )
+                ],
+            }
+        )
+    if len(held_out):
+        columns = {name: _numbers(held_out[name], 6) for name in ("time_s", "loss", "accuracy")}
+        curves.append({"label": "held-out data", **columns, "clients": []})
+    return curves
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table's rows."""
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]

@@ -1,0 +1,68 @@
+"""Numbers as pages and figures print them."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+NOTHING = "–"
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and bool(np.isfinite(value))
+
+
+def seconds(value: float | None) -> str:
+    """`12.345 s`."""
+    return f"{value:,.3f} s" if _known(value) else NOTHING
+
+
+def milliseconds(value: float | None) -> str:
+    """Seconds as signed milliseconds: `+1.2 ms`, with a true minus; three decimals below 1 ms."""
+    if value is None or not _known(value):
+        return NOTHING
+    ms = value * 1e3
+    return _signed(f"{ms:+,.{3 if abs(ms) < 1 else 2 if abs(ms) < 10 else 1}f} ms")
+
+
+def percent(value: float | None, sign: bool = True) -> str:
+    """A fraction as per cent: `+0.12 %`, with a true minus."""
+    if value is None or not _known(value):
+        return NOTHING
+    digits = 3 if abs(value) < 0.01 else 2
+    return _signed(f"{value * 100:{'+' if sign else ''}.{digits}f} %")
+
+
+def _signed(text: str) -> str:
+    if not re.search("[1-9]", text):
+        text = text.lstrip("+-")
+    return text.replace("-", "−")
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """`1,234.50`."""
+    return f"{value:,.{digits}f}" if _known(value) else NOTHING
+
+
+def plain(value: Any) -> str:
+    """A value of the manifest, in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return NOTHING if value is None else str(value)
+
+
+def observed(value: Any, check: str) -> str:
+    """What a check of the validity compares, in the unit that its name says."""
+    if isinstance(value, (bool, str)) or value is None:
+        return plain(value)
+    if check.endswith("_s"):
+        return f"{value * 1e3:,.3g} ms"
+    if check.endswith("_ppm"):
+        return f"{value:,.3g} ppm"
+    if check.endswith("_bytes"):
+        return f"{value:,.0f} B"
+    if check.endswith(("_share", "_error", "_frames")) or check.startswith("cpu_"):
+        return f"{value * 100:,.3g} %"
+    return plain(value)
