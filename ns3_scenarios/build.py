@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import importlib.metadata
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
@@ -19,6 +20,8 @@ from typing import IO, Any, Literal
 from ns3_scenarios.errors import ChannelError
 from testbed.system.files import write_whole
 from testbed.system.folders import cache_folder
+
+log = logging.getLogger(__name__)
 
 Models = Literal["channel", "packets"]
 """A folder of ``cpp/``."""
@@ -128,6 +131,8 @@ def _hold(lock: IO[str]) -> None:
 def _build(command: list[str], sources: list[Path], target: Path) -> None:
     """Compile the sources as one unit: ns-3's headers are parsed once. The target appears whole."""
     unit = "".join(f'#include "{path}"\n' for path in sources)
+
+    log.debug("building %s, once", target)
 
     def compile_into(path: Path) -> None:
         made = _run([*command, "-o", str(path)], input=unit, env=os.environ | {"LC_ALL": "C"})

@@ -176,7 +176,7 @@ def _phase(
 
     if resources is not None and not _has_worker(client, resources):
         raise InputError(
-            "--scheduler: no worker offers the resource 'machine', which emulated points need; "
+            "`scheduler`: no worker offers the resource 'machine', which emulated points need; "
             "start one a machine with --resources machine=1"
         )
     ids = {}
@@ -252,13 +252,13 @@ def _client(points: Sequence[Point], cluster: Cluster) -> Iterator[Any]:
             client = Client(cluster.scheduler, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"--scheduler: {cluster.scheduler} does not answer ({error})"
+                f"`scheduler`: {cluster.scheduler} does not answer ({error})"
             ) from None
         with client:
             try:
                 client.wait_for_workers(1, timeout=CONNECT_S)
             except TimeoutError:
-                raise InputError(f"--scheduler: {cluster.scheduler} has no workers") from None
+                raise InputError(f"`scheduler`: {cluster.scheduler} has no workers") from None
             yield client
         return
     workers = min(cluster.workers or len(os.sched_getaffinity(0)), len(points))

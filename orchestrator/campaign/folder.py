@@ -41,19 +41,19 @@ class CampaignFolder:
             InputError: The directory holds something else, or another process works in it.
         """
         if self.path.exists() and not (self.path / CAMPAIGN).is_file() and any(self._visible()):
-            raise InputError(f"--out: {self.path} exists already and holds no campaign")
+            raise InputError(f"`out`: {self.path} exists already and holds no campaign")
         try:
             self._points.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("a+", encoding="utf-8")
         except OSError as error:
-            raise InputError(f"--out: {self.path} cannot be written ({error.strerror})") from None
+            raise InputError(f"`out`: {self.path} cannot be written ({error.strerror})") from None
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 lock.seek(0)
                 holder = f"process {lock.read().strip() or 'unknown'}"
-                raise InputError(f"--out: {holder} works on {self.path} already") from None
+                raise InputError(f"`out`: {holder} works on {self.path} already") from None
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()

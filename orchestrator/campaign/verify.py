@@ -23,6 +23,7 @@ from orchestrator.campaign.worker import Files
 from orchestrator.runs.directory import MANIFEST
 from orchestrator.runs.manifest import environment
 from testbed.core.errors import InputError
+from testbed.core.trees import differing
 
 EXACT = 1e-12
 """Relative difference up to which predictions count as equal."""
@@ -215,18 +216,7 @@ def environment_differences(
     then: dict[str, Any], now: dict[str, Any]
 ) -> dict[str, tuple[str, str]]:
     """What results may depend on and is not the same in two manifests."""
-    a, b = (_flat({name: manifest.get(name) for name in environment()}) for manifest in (then, now))
-    return {
-        name: (a.get(name, "absent"), b.get(name, "absent"))
-        for name in sorted(a.keys() | b.keys())
-        if a.get(name) != b.get(name)
-    }
-
-
-def _flat(tree: dict[str, Any]) -> dict[str, str]:
-    """Inner dictionaries unfolded: `packages numpy`."""
-    flat: dict[str, str] = {}
-    for name, value in tree.items():
-        inner = value if isinstance(value, dict) else {"": value}
-        flat |= {f"{name} {key}".strip(): str(each) for key, each in inner.items()}
-    return flat
+    names = environment()
+    parts = [{name: manifest.get(name) for name in names} for manifest in (then, now)]
+    apart = sorted(differing(parts, "absent").items())
+    return {key: (str(before), str(after)) for key, (before, after) in apart}

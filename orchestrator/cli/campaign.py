@@ -119,7 +119,7 @@ def verify(
     from orchestrator.campaign.verify import verify as replay
     from testbed.system.files import check_writable, write_json
 
-    check_writable("--json", json_file)
+    check_writable("json", json_file)
     with shown("points") as show:
         done = replay(
             _folder(given, output),

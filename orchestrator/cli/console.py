@@ -4,14 +4,19 @@ Progress is a bar on a terminal, a line now and then elsewhere. Rich is imported
 printed through it: `--help` and completion do without.
 """
 
+import logging
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from testbed.core.errors import InputError
 from testbed.core.progress import Progress
 
+LEVELS = ("debug", "info", "warning", "error")
+PACKAGES = ("orchestrator", "workloads", "ns3_scenarios", "testbed")
+"""Whose loggers the command line shows; those of libraries stay as they are."""
 EVERY_S = 10.0
 """Between two lines where there is no terminal."""
 
@@ -27,6 +32,31 @@ class Out:
 
 
 out = Out()
+
+
+class _OneLine(logging.Formatter):
+    """`testbed: MESSAGE` in one line; of what is told to developers, who says so, too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        who = f"{record.name}: " if record.levelno < logging.INFO else ""
+        return f"testbed: {who}{' '.join(record.getMessage().split())}"
+
+
+def log_to_stderr(level: str) -> None:
+    """Show what our own packages log, from a level on: debug, info, warning or error.
+
+    Raises:
+        InputError: No such level.
+    """
+    if level.lower() not in LEVELS:
+        raise InputError(f"TESTBED_LOG: must be one of {', '.join(LEVELS)}, not {level!r}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine())
+    for package in PACKAGES:
+        logger = logging.getLogger(package)
+        logger.handlers = [handler]
+        logger.setLevel(level.upper())
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def run(
     from testbed.system.leftovers import noted, running
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
-    check_writable("--json", json_file)
+    check_writable("json", json_file)
     if (pcap or pcap_headers) and output is None:
         raise InputError("--pcap: needs --out DIR, where captures are kept")
     capture: Literal["headers", "frames"] | None = "frames" if pcap else None
@@ -139,6 +139,6 @@ def perfetto(
     from orchestrator.runs.reader import read_run
     from testbed.system.files import check_writable, write_json
 
-    check_writable("--out", output)
+    check_writable("out", output)
     write_json(output, of_run(read_run(run_dir).tables))
     out.print(f"{output}: open it in https://ui.perfetto.dev")

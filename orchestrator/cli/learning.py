@@ -63,7 +63,7 @@ def evaluate(
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
-    check_writable("--json", json_file)
+    check_writable("json", json_file)
     agent = parsed.allocation.agent
     decide = policy(parsed, parsed.allocation.policy, None if agent is None else Path(agent))
     with open_source(parsed, trace_file) as source, shown("rounds") as show:
@@ -93,8 +93,8 @@ def compare(
     from orchestrator.reporting.comparison import write_comparison
     from testbed.system.files import check_writable, write_json
 
-    check_writable("--out", page)
-    check_writable("--json", json_file)
+    check_writable("out", page)
+    check_writable("json", json_file)
     table = write_comparison(run_dirs, page)
     if json_file is not None:
         # NaN is nothing that JSON knows.

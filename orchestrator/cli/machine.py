@@ -13,7 +13,7 @@ def doctor(json_file: JsonFile = None) -> None:
     from testbed.host.doctor import examine
     from testbed.system.files import check_writable, write_json
 
-    check_writable("--json", json_file)
+    check_writable("json", json_file)
     findings = examine()
     if json_file is not None:
         write_json(json_file, [finding.to_json() for finding in findings])

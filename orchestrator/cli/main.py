@@ -5,6 +5,8 @@ input exits with status 2 and one line, a failed run with status 1.
 """
 
 import errno
+import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import typer
 from ns3_scenarios.errors import ChannelError
 from orchestrator.cli import emulate, learning, machine, predict, study
 from orchestrator.cli.campaign import app as campaign_app
+from orchestrator.cli.console import log_to_stderr
 from orchestrator.cli.grouped import Grouped
 from testbed.core.errors import InputError, RunError
 
@@ -27,6 +30,11 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 """What `testbed --help` lists, under these headings."""
 
+FLAGS = {
+    name: f"--{name}"
+    for name in ("json", "out", "overwrite", "resume", "rounds", "scheduler", "sweep", "trace")
+} | {"overrides": "--set"}
+"""What arguments that errors name are called on the command line."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -59,8 +67,12 @@ def _root(
             "--version", callback=_tell_version, is_eager=True, help="Say which one this is."
         ),
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Tell on stderr what is done; as TESTBED_LOG=debug."),
+    ] = False,
 ) -> None:
-    pass
+    log_to_stderr("debug" if verbose else os.environ.get("TESTBED_LOG", "info"))
 
 
 class _Stopped(BaseException):
@@ -97,5 +109,6 @@ def main() -> None:
 
 
 def _leave(status: int, message: str) -> None:
-    print(f"testbed: {' '.join(message.split())}", file=sys.stderr)
+    with_flags = re.sub(r"`(\w+)`", lambda found: FLAGS.get(found[1], found[0]), message)
+    print(f"testbed: {' '.join(with_flags.split())}", file=sys.stderr)
     sys.exit(status)

@@ -23,7 +23,7 @@ def trace(
     from testbed.system.files import check_writable
 
     parsed = load(scenario, overrides or [])
-    check_writable("--out", output)
+    check_writable("out", output)
     with ns3_source(parsed) as source, shown("slots") as show:
         step, have = max(slots // 100, 1000), 0
         while have < slots:
@@ -58,7 +58,7 @@ def predict(
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
-    check_writable("--json", json_file)
+    check_writable("json", json_file)
     profile, decide = profile_of(parsed), decider(parsed)
     with open_source(parsed, trace_file) as source, shown("rounds") as show:
         timeline = predict_rounds(

@@ -26,7 +26,7 @@ def theory(
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, overrides or [])
-    check_writable("--json", json_file)
+    check_writable("json", json_file)
     with open_source(parsed, trace_file) as source:
         table = hold(parsed, source, profile_of(parsed))
     if json_file is not None:
@@ -67,7 +67,7 @@ def cross_check(
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
-    check_writable("--json", json_file)
+    check_writable("json", json_file)
     delays_s = [] if delay_ms is None else _delays(delay_ms)
     with (
         run_folder(None, parsed) if kernel else nullcontext() as folder,
@@ -120,7 +120,7 @@ def overhead(
 
     given = [*(overrides or []), *rounds_of(rounds)]
     points = [(value, load(scenario, [*given, *words])) for value, words in studies.sweep_of(sweep)]
-    check_writable("--json", json_file)
+    check_writable("json", json_file)
     with shown("emulated s") as show:
         outcomes = studies.study(
             points,

@@ -112,7 +112,7 @@ class Checkpoint:
             done.rounds.append(played)
             slots = _slots(played.measured, done.channel.slot_s).stop
             if _digest(done.channel.trace(slots), played.measured) != kept["channel_sha256"]:
-                raise InputError("--trace: not the channel with which the run began")
+                raise InputError("`trace`: not the channel with which the run began")
         self._rounds_kept, self._set_ups_kept = rounds, len(done.set_ups)
         if rounds:
             done.state = _state(self._state(rounds - 1), done.scenario)
@@ -126,10 +126,10 @@ class Checkpoint:
                 kept: dict[str, Any] = _unpacked(tree, arrays)
                 return kept
         except Exception as error:  # whatever numpy, zipfile and a changed class come up with
-            raise InputError(f"--resume: {path}: cannot be read ({error})") from None
+            raise InputError(f"`resume`: {path}: cannot be read ({error})") from None
         raise InputError(
-            f"--resume: {path}: a checkpoint of format {found}, and this version reads {FORMAT}; "
-            "resume it with the version that began it, or begin anew with --overwrite"
+            f"`resume`: {path}: a checkpoint of format {found}, and this version reads {FORMAT}; "
+            "resume it with the version that began it, or begin anew with `overwrite`"
         )
 
     def _round(self, index: int) -> Path:
@@ -150,7 +150,7 @@ def _state(path: Path, scenario: Scenario) -> bytes:
         with safetensors.safe_open(path, "np"):
             return path.read_bytes()
     except (OSError, safetensors.SafetensorError) as error:
-        raise InputError(f"--resume: {path}: cannot be read ({str(error)[:200]})") from None
+        raise InputError(f"`resume`: {path}: cannot be read ({str(error)[:200]})") from None
 
 
 def _slots(played: Round, slot_s: float) -> slice:

@@ -389,7 +389,7 @@ def train(
         old["scenario"] = Scenario.model_validate_json(old["scenario"]).model_dump_json()
         for key, value in identity.items():
             if old[key] != value:
-                raise InputError(f"--out: {out} holds an agent of another {key}")
+                raise InputError(f"`out`: {out} holds an agent of another {key}")
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)  # The networks are too small to share out.

@@ -243,5 +243,5 @@ def _too_short(end: TraceExhausted, slot_s: float, index: int, count: int, start
     return (
         f"trace: its {end.available} slots of {slot_s:g} s end in round {index + 1} of {count}, "
         f"which starts at {start_s:.1f} s; give a longer trace"
-        + (f", or --rounds {index} at most" if index else "")
+        + (f", or `rounds` {index} at most" if index else "")
     )

@@ -9,10 +9,10 @@ ended.
 
 import hmac
 import json
+import logging
 import os
 import re
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -30,6 +30,8 @@ from orchestrator.scenario.schema import Scenario
 from testbed.control.node import Message
 from testbed.core.clock import EmulatedClock
 from testbed.core.timeline import STEPS, Round
+
+log = logging.getLogger(__name__)
 
 SCRIPTS = ("charts", "live")
 ASK_S = 0.25
@@ -175,7 +177,7 @@ def _rows(round_: Round) -> list[Row]:
 
 @contextmanager
 def serve(scenario: Scenario) -> Iterator[Live]:
-    """A live view that is served while the context lasts; its address is printed on stderr."""
+    """A live view that is served while the context lasts; its address is logged."""
     live = Live(scenario)
     token = secrets.token_urlsafe(24)
     page = _page(scenario).encode()
@@ -183,11 +185,7 @@ def serve(scenario: Scenario) -> Iterator[Live]:
     handler = type("Handler", (_Handler,), {"live": live, "token": token, "page": page})
     with _Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=_behind(server.serve_forever), args=(0.1,), daemon=True).start()
-        print(
-            f"testbed: live view: http://127.0.0.1:{server.server_port}/{token}/",
-            file=sys.stderr,
-            flush=True,
-        )
+        log.info("live view: http://127.0.0.1:%d/%s/", server.server_port, token)
         try:
             yield live
         finally:

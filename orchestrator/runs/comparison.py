@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.runs.reader import Run
+from testbed.core import trees
 from testbed.core.errors import InputError
 from testbed.core.paradigm import title_of
 
@@ -87,7 +88,7 @@ def label(runs: Sequence[Run]) -> list[str]:
     keys = [key for key in differing(runs) if key not in {"paradigm", *UNTOLD}]
     names = []
     for run in runs:
-        values = _flat(run.scenario.model_dump(mode="json"))
+        values = trees.flat(run.scenario.model_dump(mode="json"))
         parts = [f"{key.rpartition('.')[2]} {values.get(key)}" for key in keys]
         names.append(", ".join([title_of(run.scenario.paradigm), *parts]))
     return [
@@ -98,20 +99,7 @@ def label(runs: Sequence[Run]) -> list[str]:
 
 def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """The dotted keys in which the runs' scenarios differ, and each run's value."""
-    trees = [_flat(run.scenario.model_dump(mode="json")) for run in runs]
-    keys = dict.fromkeys(key for tree in trees for key in tree)
-    found = {key: [tree.get(key) for tree in trees] for key in keys}
-    return {key: values for key, values in found.items() if any(v != values[0] for v in values)}
-
-
-def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{above}{key}.")
-        else:
-            flat[above + key] = value
-    return flat
+    return trees.differing([run.scenario.model_dump(mode="json") for run in runs])
 
 
 def precision_costs(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -123,14 +111,13 @@ def precision_costs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """
     labels, costs = label(runs), []
     for k, run in enumerate(runs):
-        values = {key: _flat(run.scenario.model_dump(mode="json"))[key] for key in PRECISION}
+        values = {key: trees.flat(run.scenario.model_dump(mode="json"))[key] for key in PRECISION}
         if set(values.values()) == {"float32"}:
             continue
         for base, other in enumerate(runs):
             keys = set(differing([run, other])) - UNTOLD - {"rounds"}
-            exact = all(
-                _flat(other.scenario.model_dump(mode="json"))[key] == "float32" for key in PRECISION
-            )
+            others = trees.flat(other.scenario.model_dump(mode="json"))
+            exact = all(others[key] == "float32" for key in PRECISION)
             if exact and keys <= set(PRECISION):
                 costs.append(
                     {

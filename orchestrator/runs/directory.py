@@ -19,6 +19,7 @@ from orchestrator.emulation.checkpoint import FOLDER, Checkpoint
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
+from testbed.core.trees import differing
 from testbed.system.files import write_json
 
 MANIFEST = "manifest.json"
@@ -72,12 +73,12 @@ def run_folder(
     """
     if out is None:
         if resume:
-            raise InputError("--resume: needs --out, the directory to resume")
+            raise InputError("`resume`: needs `out`, the directory to resume")
         with tempfile.TemporaryDirectory(prefix="testbed-run-") as temporary:
             yield Path(temporary)
         return
     if resume and overwrite:
-        raise InputError("--resume: does not go together with --overwrite")
+        raise InputError("`resume`: does not go together with `overwrite`")
     part = part_of(out)
     if resume:
         _find(out, part, scenario)
@@ -98,14 +99,14 @@ def _find(out: Path, part: Path, scenario: Scenario) -> None:
     """See that there is something to resume, or nothing yet; put a failed run aside again."""
     if out.exists():
         if _json(out / MANIFEST).get("status") != "failed":
-            raise InputError(f"--resume: {out} holds no run that failed or was killed")
+            raise InputError(f"`resume`: {out} holds no run that failed or was killed")
         if part.exists():
-            raise InputError(f"--resume: both {out} and {part} are there; remove one of them")
+            raise InputError(f"`resume`: both {out} and {part} are there; remove one of them")
         _check_same(out, scenario)
         out.rename(part)
     elif part.exists():
         if is_locked(part):
-            raise InputError(f"--out: {out} is being written by another run")
+            raise InputError(f"`out`: {out} is being written by another run")
         _check_same(part, scenario)
 
 
@@ -123,26 +124,14 @@ def _check_same(folder: Path, scenario: Scenario) -> None:
     now = scenario.model_dump(mode="json")
     if now["emulation"]["dilation"] == "auto":
         began["emulation"]["dilation"] = "auto"  # where it has been chosen, it stands there
-    if (difference := first_difference(began, now)) is not None:
-        key, before, after = difference
-        raise InputError(f"--resume: {key} was {before!r} when the run began, and is {after!r} now")
-
-
-def first_difference(left: Any, right: Any, key: str = "") -> tuple[str, Any, Any] | None:
-    """The dotted key of the first value in which two trees differ, and both values."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        for name in left | right:
-            below = f"{key}.{name}" if key else str(name)
-            if found := first_difference(left.get(name), right.get(name), below):
-                return found
-        return None
-    return None if left == right else (key, left, right)
+    for key, (before, after) in differing([began, now]).items():
+        raise InputError(f"`resume`: {key} was {before!r} when the run began, and is {after!r} now")
 
 
 def _check_free(out: Path, overwrite: bool) -> None:
     if out.exists() and not (overwrite and (out / MANIFEST).is_file()):
-        remedy = "or pass --overwrite" if (out / MANIFEST).is_file() else "it holds no run"
-        raise InputError(f"--out: {out} exists already; choose another name, {remedy}")
+        remedy = "or pass `overwrite`" if (out / MANIFEST).is_file() else "it holds no run"
+        raise InputError(f"`out`: {out} exists already; choose another name, {remedy}")
 
 
 @contextlib.contextmanager
@@ -156,7 +145,7 @@ def _locked(out: Path, part: Path) -> Iterator[None]:
         part.mkdir(parents=True, exist_ok=True)
         lock = (part / LOCK).open("wb")
     except OSError as error:
-        raise InputError(f"--out: {out.parent} cannot be written ({error.strerror})") from None
+        raise InputError(f"`out`: {out.parent} cannot be written ({error.strerror})") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -165,7 +154,7 @@ def _locked(out: Path, part: Path) -> Iterator[None]:
         except (BlockingIOError, FileNotFoundError):
             same = False
         if not same:
-            raise InputError(f"--out: {out} is being written by another run")
+            raise InputError(f"`out`: {out} is being written by another run")
         yield
 
 
@@ -173,8 +162,8 @@ def _clear(out: Path, part: Path, overwrite: bool) -> None:
     """Empty a part that was left, unless it holds rounds that nobody said may go."""
     if (rounds := Checkpoint(part).rounds) and not overwrite:
         raise InputError(
-            f"--out: a run of {out} was killed after {rounds} rounds; "
-            "--resume resumes it, --overwrite drops it"
+            f"`out`: a run of {out} was killed after {rounds} rounds; "
+            "`resume` resumes it, `overwrite` drops it"
         )
     for path in part.iterdir():
         if path.name != LOCK:

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import sys
+import logging
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,8 @@ from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Loss, Timeline
 from testbed.host.doctor import has_netem
 from testbed.system.files import write_json, write_whole
+
+log = logging.getLogger(__name__)
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
@@ -68,7 +70,7 @@ def run(
     channel = Channel.of(source)
     resolved, speeds, tried = settle(scenario, channel, profile)
     for forecast in tried:
-        print(f"testbed: {forecast}", file=sys.stderr)
+        log.info("%s", forecast)
     about = manifest(resolved, _data(scenario))
     if tried:
         about["dilation_foreseen"] = {

@@ -160,10 +160,10 @@ def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[Channel
     try:
         trace = ChannelTrace.load(trace_file)
     except TraceError as error:
-        raise InputError(f"--trace: {error}") from None
+        raise InputError(f"`trace`: {error}") from None
     if trace.uavs != scenario.uavs.count:
         raise InputError(
-            f"--trace: {trace_file}: gain has {trace.uavs} rows, one a UAV; "
+            f"`trace`: {trace_file}: gain has {trace.uavs} rows, one a UAV; "
             f"uavs.tx_power_w has {scenario.uavs.count}"
         )
     yield Replay(trace)

@@ -139,9 +139,9 @@ def _is_type_tag(part: Any) -> bool:
 def _override(tree: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise InputError(f"--set {override}: must be dotted.key=value")
-    value = _parsed(text, f"--set {key}")
-    put(tree, key, value, f"--set {key}")
+        raise InputError(f"`overrides` {override}: must be dotted.key=value")
+    value = _parsed(text, f"`overrides` {key}")
+    put(tree, key, value, f"`overrides` {key}")
 
 
 def put(tree: dict[str, Any], key: str, value: Any, source: str) -> None:

@@ -160,11 +160,11 @@ def _claim(out: Path, base: Scenario) -> None:
     try:
         (out / "rounds").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out: {out} cannot be made ({error.strerror})") from None
+        raise InputError(f"`out`: {out} cannot be made ({error.strerror})") from None
     if not file.exists():
         write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
     elif Scenario.model_validate_json(file.read_bytes()) != base:
-        raise InputError(f"--out: {out} holds a campaign of another scenario or length")
+        raise InputError(f"`out`: {out} holds a campaign of another scenario or length")
 
 
 def _flown(base: Scenario, entry: str, seed: int, weight: float | None = None) -> Scenario:

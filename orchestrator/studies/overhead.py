@@ -88,7 +88,7 @@ def sweep_of(text: str | None) -> list[tuple[str, list[str]]]:
         return [("", [])]
     key, equals, values = text.partition("=")
     if not (key and equals and all(values.split(","))):
-        raise InputError(f"--sweep {text}: must be dotted.key=value,value...")
+        raise InputError(f"`sweep` {text}: must be dotted.key=value,value...")
     return [(value, [f"{key}={value}"]) for value in values.split(",")]
 
 

@@ -184,7 +184,7 @@ def run(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out: {out} cannot be made ({error.strerror})") from None
+        raise InputError(f"`out`: {out} cannot be made ({error.strerror})") from None
     findings: list[Finding] = []
     if "table2" in wanted:
         findings += _table2(out)

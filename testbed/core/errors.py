@@ -2,7 +2,11 @@
 
 
 class InputError(Exception):
-    """The user's input is wrong: one line that names the field. The CLI exits with status 2."""
+    """The user's input is wrong: one line that names the field. The CLI exits with status 2.
+
+    A scenario's key is named as it is (`workload.split: …`); an argument of a function stands in
+    backticks (`` `out`: … ``), for the command line to write it as its flag.
+    """
 
 
 class RunError(Exception):

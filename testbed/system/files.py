@@ -46,17 +46,17 @@ def write_figure(stem: Path, figure: Any) -> None:
     write_whole(stem.with_suffix(".pdf"), partial(figure.savefig, format="pdf", metadata=metadata))
 
 
-def check_writable(option: str, path: Path | None) -> None:
+def check_writable(argument: str, path: Path | None) -> None:
     """Refuse an output file whose folder is not there, before any work is done.
 
     Raises:
-        InputError: Names the option.
+        InputError: Names the argument.
     """
     if path is None:
         return
     if path.is_dir():
-        raise InputError(f"{option}: {path} is a directory")
+        raise InputError(f"`{argument}`: {path} is a directory")
     if not path.parent.is_dir():
-        raise InputError(f"{option}: the folder {path.parent} does not exist")
+        raise InputError(f"`{argument}`: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{option}: the folder {path.parent} cannot be written")
+        raise InputError(f"`{argument}`: the folder {path.parent} cannot be written")

@@ -1,6 +1,7 @@
 """The costs of a model's splits: the paper's, or counted once and remembered."""
 
 import json
+import logging
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
@@ -8,6 +9,8 @@ from importlib.metadata import version
 from testbed.system.files import write_json
 from testbed.system.folders import cache_folder
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK, SplitProfile
+
+log = logging.getLogger(__name__)
 
 
 def profile_for(model: str, classes: int, rank: int, image_size: int | None = None) -> SplitProfile:
@@ -41,6 +44,7 @@ def counted(model: str, classes: int, rank: int, image_size: int | None = None) 
         return SplitProfile(**{key: tuple(values) for key, values in columns.items()})
     except (OSError, ValueError, TypeError):
         pass  # Not counted yet, or by something else: count.
+    log.debug("counting what the splits of %s cost, once", model)
     from workloads.costs.counting import count
     from workloads.learning.settings import ModelConfig
 

@@ -180,7 +180,7 @@ def test_verification_finds_what_was_tampered_with(done: CampaignFolder, tmp_pat
     assert verdicts.pop(rounded.name).verdict == "rounding"
     assert {replay.verdict for replay in verdicts.values()} == {"equal"}
     assert found.environment["kernel"][0] == "2.4.18"
-    assert found.environment["packages numpy"][0] == "0.9"
+    assert found.environment["packages.numpy"][0] == "0.9"
     text = "\n".join(found.lines())
     assert "rounds, round 1: latency_s" in text
     assert "6 points equal bit for bit" in text
@@ -223,7 +223,7 @@ def test_equal_environments_do_not_differ() -> None:
     manifest = {"kernel": "6", "packages": {"numpy": "2"}, "started": "then"}
     assert environment_differences(manifest, manifest | {"started": "now"}) == {}
     assert environment_differences(manifest, manifest | {"packages": {}}) == {
-        "packages numpy": ("2", "absent")
+        "packages.numpy": ("2", "absent")
     }
 
 

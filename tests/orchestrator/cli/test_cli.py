@@ -41,6 +41,9 @@ def call(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
         (["run", PAPER, "--set", "emulation.congestion_control=warp"], "congestion_control"),
         (["reproduce", "fig99"], "fig99"),
         (["report", "."], "manifest.json"),
+        (["predict", PAPER, "--set", "x"], "--set x: must be"),
+        (["run", PAPER, "--resume"], "--resume: needs --out"),
+        (["runn"], "Did you mean 'run'?"),
     ],
     ids=lambda value: "-".join(map(str, value))[-40:] if isinstance(value, list) else None,
 )
@@ -123,3 +126,49 @@ def test_doctor_finds_what_this_machine_has(tmp_path: Path) -> None:
     assert f"{len(os.sched_getaffinity(0))} cores" in found["machine"]["detail"]
     for finding in found.values():
         assert finding["ok"] or finding["needed_for"]
+
+
+def test_commands_stand_under_headings_with_whole_descriptions() -> None:
+    said = " ".join(call("--help", env=os.environ | {"COLUMNS": "80"}).stdout.split())
+    for heading, first in {
+        "Predict:": "trace",
+        "Emulate:": "run",
+        "Study:": "theory",
+        "Learn:": "train",
+        "Machine:": "doctor",
+    }.items():
+        assert f"{heading} {first} " in said
+    assert "hold them against the prediction." in said
+    assert "..." not in said
+
+
+def test_the_version_is_told_and_completion_offered() -> None:
+    assert call("--version").stdout.startswith("testbed 0.")
+    shell = os.environ | {"_TESTBED_COMPLETE": "complete_bash", "COMP_WORDS": "testbed pred"}
+    assert call(env=shell | {"COMP_CWORD": "1"}).stdout.split() == ["predict"]
+
+
+def test_help_imports_neither_numpy_nor_rich() -> None:
+    program = (
+        "import sys; sys.argv = ['testbed', '--help']; from orchestrator.cli.main import main\n"
+        "try: main()\n"
+        "finally: assert not {'numpy', 'rich.console', 'pydantic'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_log_says_more_when_asked(tmp_path: Path) -> None:
+    """Counting a model's splits is diagnosis: told with -v or TESTBED_LOG, one line each."""
+    words = ["predict", PAPER, "--set", "workload.model=swin_nano_patch4_window4_64"]
+    said = []
+    for number, (flags, level) in enumerate([([], ""), (["-v"], ""), ([], "debug")]):
+        own = os.environ | {"XDG_CACHE_HOME": str(tmp_path / str(number))}
+        own |= {"TESTBED_LOG": level} if level else {}
+        done = call(*flags, *words, env=own)
+        assert done.returncode == 0, done.stderr
+        said.append([line for line in done.stderr.splitlines() if "counting" in line])
+    assert [len(lines) for lines in said] == [0, 1, 1]
+    assert said[1][0].startswith("testbed: workloads.costs.lookup: counting")
+    wrong = call("doctor", env=os.environ | {"TESTBED_LOG": "loud"})
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)

@@ -19,7 +19,7 @@ from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.emulation.checkpoint import TYPES, Checkpoint, _packed, _unpacked
 from orchestrator.emulation.record import Emulation, RoundRecord, SetUp
 from orchestrator.emulation.validity import _in_all
-from orchestrator.runs.directory import abandoned, first_difference, is_locked, part_of
+from orchestrator.runs.directory import abandoned, is_locked, part_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
@@ -218,11 +218,6 @@ def test_a_checkpoint_of_an_earlier_format_is_refused_in_one_line(tmp_path: Path
     done = Emulation(scenario, Channel(Replay(ChannelTrace(np.ones((3, 10)), 0.1))))
     with pytest.raises(InputError, match=r"000\.npz: a checkpoint of format 1, .* reads 2"):
         Checkpoint(tmp_path).restore(done)
-
-
-def test_the_first_difference_is_named() -> None:
-    assert first_difference({"a": {"b": [1, 2]}}, {"a": {"b": [1, 3]}}) == ("a.b", [1, 2], [1, 3])
-    assert first_difference({"a": {"b": 1}}, {"a": {"b": 1}}) is None
 
 
 def test_links_counters_begin_anew_with_each_session() -> None:

@@ -77,7 +77,7 @@ def test_a_hostile_checkpoint_is_refused_before_anything_starts(tmp_path, conten
     path = tmp_path / "state-000000.safetensors"
     path.write_bytes(content)
     learns = SimpleNamespace(workload=SimpleNamespace(compute="real"))
-    with pytest.raises(InputError, match=rf"^--resume: {path}: cannot be read"):
+    with pytest.raises(InputError, match=rf"^`resume`: {path}: cannot be read"):
         _state(path, learns)
     path.write_bytes(good := safetensors.torch.save({"a": torch.ones(3)}))
     assert _state(path, learns) == good
