@@ -29,9 +29,9 @@ COPY testbed testbed
 COPY ns3_scenarios ns3_scenarios
 COPY workloads workloads
 COPY orchestrator orchestrator
-RUN pip install --no-cache-dir --no-deps --no-build-isolation .
-
 COPY scenarios scenarios
 COPY campaigns campaigns
+RUN pip install --no-cache-dir --no-deps --no-build-isolation .
+
 WORKDIR /work
 CMD ["testbed", "--help"]

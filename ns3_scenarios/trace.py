@@ -3,6 +3,7 @@
 import io
 import math
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,10 +91,20 @@ class ChannelTrace:
         except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for broken bytes
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise TraceError(f"{path}: not an NPZ trace ({reason})") from None
+        return cls.of(fields, str(path))
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], source: str) -> "ChannelTrace":
+        """The trace of these fields, named as in a file; `gain` and `slot_s` suffice.
+
+        Raises:
+            TraceError: A field is not what it should be; the message names source and field.
+        """
 
         def refuse(what: str) -> TraceError:
-            return TraceError(f"{path}: {what}")
+            return TraceError(f"{source}: {what}")
 
+        fields = {name: np.asarray(given[name]) for name in FIELDS if name in given}
         for name in ("gain", "slot_s"):
             if name not in fields:
                 raise refuse(f"{name} is missing")

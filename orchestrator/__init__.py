@@ -1,4 +1,75 @@
 """Who decides, predicts, compares and repeats?
 
 What happens on a link or in a node stands in `testbed` and `workloads`.
+
+This is also the front door: `import orchestrator as tb`, then `tb.predict("paper")`. Names are
+imported when they are first used; `docs/api.md` describes them.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.api import compare as compare
+    from orchestrator.api import load as load
+    from orchestrator.api import predict as predict
+    from orchestrator.api import read_run as read_run
+    from orchestrator.api import run as run
+    from orchestrator.policies.environment import UavSflEnv as UavSflEnv
+    from orchestrator.prediction.plan import Allocation as Allocation
+    from orchestrator.prediction.rounds import Situation as Situation
+    from orchestrator.runs.reader import Run as Run
+    from orchestrator.scenario.schema import Scenario as Scenario
+    from testbed.core.errors import InputError as InputError
+    from testbed.core.errors import RunError as RunError
+    from testbed.core.paradigm import Paradigm as Paradigm
+    from testbed.core.timeline import Round as Round
+    from testbed.core.timeline import Timeline as Timeline
+
+_HOMES = {
+    "Allocation": "orchestrator.prediction.plan",
+    "InputError": "testbed.core.errors",
+    "Paradigm": "testbed.core.paradigm",
+    "Round": "testbed.core.timeline",
+    "Run": "orchestrator.runs.reader",
+    "RunError": "testbed.core.errors",
+    "Scenario": "orchestrator.scenario.schema",
+    "Situation": "orchestrator.prediction.rounds",
+    "Timeline": "testbed.core.timeline",
+    "UavSflEnv": "orchestrator.policies.environment",
+    "compare": "orchestrator.api",
+    "load": "orchestrator.api",
+    "predict": "orchestrator.api",
+    "read_run": "orchestrator.api",
+    "run": "orchestrator.api",
+}
+"""The module of each public name."""
+
+__all__ = [
+    "Allocation",
+    "InputError",
+    "Paradigm",
+    "Round",
+    "Run",
+    "RunError",
+    "Scenario",
+    "Situation",
+    "Timeline",
+    "UavSflEnv",
+    "compare",
+    "load",
+    "predict",
+    "read_run",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

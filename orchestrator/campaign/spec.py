@@ -21,7 +21,7 @@ import numpy as np
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from orchestrator.scenario.loading import explain, put, read_tree, validate
+from orchestrator.scenario.loading import explain, own_or, put, read_tree, validate
 from orchestrator.scenario.schema import Finite, Scenario, Section
 from testbed.core.errors import InputError
 
@@ -287,7 +287,7 @@ def load_campaign(path: Path) -> Campaign:
     Raises:
         InputError: One line that names the file or the field, and what it may be.
     """
-    file = path / "campaign.yaml" if path.is_dir() else path
+    file = path / "campaign.yaml" if path.is_dir() else own_or(path, "campaign")
     tree = read_tree(file, "campaign")
     try:
         campaign = Campaign.model_validate(tree)

@@ -9,8 +9,6 @@ from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
 from testbed.core.errors import InputError
 
-PAPER = Path(__file__).parents[2] / "scenarios" / "paper.yaml"
-
 
 def theory(
     scenario: ScenarioFile,
@@ -155,7 +153,7 @@ def reproduce(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each mean.")] = 500,
 ) -> None:
     """Reproduce the paper's table and figures, its numbers beside ours."""
-    from orchestrator.scenario.loading import load
+    from orchestrator.scenario.loading import PAPER, load
     from orchestrator.studies.paper_figures import run as reproduce_all
 
     if "fig8" in what:
@@ -177,7 +175,7 @@ def reproduce(
 
 def _reproduce_fig8(output: Path) -> None:
     from orchestrator.cli.tables import plain_table
-    from orchestrator.scenario.loading import load
+    from orchestrator.scenario.loading import PAPER, load
     from orchestrator.studies.figure_8 import run as play_all
 
     with shown("trainings and flights") as show:

@@ -1,7 +1,7 @@
 """A Gymnasium environment: each step is a round, each action its allocation.
 
     import gymnasium, orchestrator.policies.environment
-    environment = gymnasium.make("UavSfl-v0", scenario="scenarios/paper.yaml")
+    environment = gymnasium.make("UavSfl-v0", scenario="paper")
 
 The observation is the paper's, eq. (State_Space_server): what was decided in the last round, what
 it cost, and where the UAVs were in each of its slots. Rounds differ in length, so the trajectory
@@ -25,7 +25,7 @@ from orchestrator.policies.shares import scaled
 from orchestrator.prediction.plan import Allocation, Array
 from orchestrator.prediction.rounds import Backend, Decision, EngineBackend
 from orchestrator.scenario.channel import Channel, ns3_source
-from orchestrator.scenario.loading import load
+from orchestrator.scenario.loading import PAPER, load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import STAGES, Scenario
 from testbed.core.errors import InputError, RunEnds
@@ -42,7 +42,6 @@ where that raises `TraceExhausted` or `RunEnds`."""
 
 LARGEST = 1e6
 """Of any observed time, energy, coordinate or distance: spaces have to be bounded."""
-PAPER = Path(__file__).parents[2] / "scenarios" / "paper.yaml"
 
 
 @contextmanager

@@ -6,6 +6,7 @@ A file that is missing costs what it would have told, never the rest.
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelTrace, TraceError
 from orchestrator.analysis.error_budget import KEYS, PARTS
+from orchestrator.runs.timelines import timeline_of
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
+from testbed.core.timeline import Timeline
 
 KINDS = ("predicted", "predicted_wire", "measured")
 
@@ -42,12 +45,13 @@ TABLES = {
     "calibration": ("client", "direction", "level", "rate_bps", "error"),
     "accounts": ("round", "direction"),
     "waterfall": ("round", "part", "seconds"),
-    "lost": ("kind", "round", "client", "lost_s", "cause"),
+    "lost": ("kind", "round", "client", "lost_s", "stopped_s", "cause"),
+    "energy": ("kind", "round", "client", "energy_j"),
 }
 """The Parquet files of a run directory and the columns that are read."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """What a run directory holds."""
 
@@ -61,6 +65,56 @@ class Run:
     """By file stem; those that are missing are not in it."""
     absent: dict[str, str]
     """By file stem: why a section cannot be shown, as one sentence."""
+
+    @cached_property
+    def predicted(self) -> Timeline:
+        """The engine's rounds, payload bits only."""
+        return self._timeline("predicted")
+
+    @cached_property
+    def predicted_wire(self) -> Timeline:
+        """The engine's rounds, with the bytes that the frames on the link really take."""
+        return self._timeline("predicted_wire")
+
+    @cached_property
+    def measured(self) -> Timeline:
+        """The rounds as they went on the emulated network."""
+        return self._timeline("measured")
+
+    def _timeline(self, kind: str) -> Timeline:
+        return timeline_of(self.tables, kind, self.scenario.uavs.count)
+
+    @property
+    def valid(self) -> bool | None:
+        """Whether every check is within its limit; None where the run was not checked."""
+        verdict = self.manifest.get("valid")
+        return verdict if isinstance(verdict, bool) else None
+
+    @property
+    def checks(self) -> pd.DataFrame:
+        """What the run was held against, one row a check: check, limit, value, ok, detail."""
+        columns = ["check", "limit", "value", "ok", "detail"]
+        return pd.DataFrame(self.manifest.get("validity") or [], columns=columns)
+
+    @property
+    def budget(self) -> pd.DataFrame:
+        """What parts measured and predicted latency, in s: index round, a column for each cause."""
+        if "budget" not in self.tables:
+            return pd.DataFrame()
+        table = self.tables["budget"].pivot_table(index="round", columns="part", values="seconds")
+        return table.reindex(columns=self.parts).rename_axis(columns=None)
+
+    def __repr__(self) -> str:
+        verdict = {True: "valid", False: "not valid", None: "not checked"}[self.valid]
+        return f"<Run of {self.scenario_name}: measured {self.measured!r}, {verdict}>"
+
+    def _repr_html_(self) -> str:
+        """Latencies by round and the verdict, for a notebook."""
+        columns = ["round", "paradigm", "split", *(f"{kind}_latency_s" for kind in KINDS)]
+        table: str = self.rounds[columns].to_html(index=False, max_rows=20)
+        failed = self.checks[self.checks["ok"] == False]  # noqa: E712 (a column)
+        lines = [repr(self), *(f"{row.check}: {row.value:.3g}" for row in failed.itertuples())]
+        return table + "".join(f"<p>{escape(line)}</p>" for line in lines)
 
     @property
     def prediction(self) -> str | None:

@@ -14,6 +14,9 @@ MOST_BYTES = 4_000_000
 """Of a scenario file."""
 MOST_VALUES = 200_000
 """In a scenario, aliases unfolded."""
+OWN = Path(__file__).parents[1]
+"""Where `scenarios` and `campaigns` are that come with the testbed."""
+PAPER = OWN / "scenarios" / "paper.yaml"
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
@@ -28,14 +31,26 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     return validate(tree, str(path))
 
 
+def own_or(path: Path, what: str) -> Path:
+    """The file; or the testbed's own of that name, such as `paper`, where there is no such file.
+
+    Args:
+        path: As it was given.
+        what: `scenario` or `campaign`.
+    """
+    own = OWN / f"{what}s" / f"{path.name}.yaml"
+    bare = path == Path(path.name) and not path.is_file()
+    return own if bare and own.is_file() else path
+
+
 def read_tree(path: Path, what: str) -> dict[str, Any]:
-    """The keys and values of a YAML file.
+    """The keys and values of a YAML file; see `own_or`.
 
     Raises:
         InputError: There is no such file, or it is no mapping in YAML.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = own_or(path, what).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: no such {what} file") from None
     except (OSError, ValueError) as error:

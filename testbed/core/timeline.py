@@ -7,13 +7,15 @@ report is a view of timelines.
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from testbed.core.errors import RunEnds
+
+if TYPE_CHECKING:
+    import pandas as pd  # takes longer to import than a round to predict
 
 STEPS = ("SM", "CF", "CA", "S", "SG", "CB", "CM")
 """The steps of a round, in their order, by the paper's names.
@@ -144,13 +146,31 @@ class Timeline:
     def __len__(self) -> int:
         return len(self.rounds)
 
+    def __getitem__(self, index: int) -> Round:
+        return self.rounds[index]
+
+    def __repr__(self) -> str:
+        paradigms = ", ".join(dict.fromkeys(round_.paradigm for round_ in self.rounds))
+        ended = "" if self.ended is None else f", ended early: {self.ended}"
+        if not self.rounds:
+            return f"<Timeline of no round{ended}>"
+        rounds = f"{len(self.rounds)} round{'s' * (len(self.rounds) > 1)}"
+        return f"<Timeline of {rounds} of {paradigms}, {self.end_s:.3f} s{ended}>"
+
+    def _repr_html_(self) -> str:
+        """The summary, for a notebook."""
+        html: str = self.summary().to_html(index=False, max_rows=20)
+        return html
+
     def to_json(self) -> list[dict[str, Any]]:
         """The rounds as the documented list of JSON objects."""
         return [round_.to_json() for round_ in self.rounds]
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """All spans as one table: round, paradigm, then the columns of `SPAN`, step by name."""
-        spans = np.concatenate([np.asarray(r.spans) for r in self.rounds])
+        import pandas as pd
+
+        spans = np.concatenate([np.empty(0, SPAN), *(np.asarray(r.spans) for r in self.rounds)])
         lengths = [len(r.spans) for r in self.rounds]
         table = pd.DataFrame({name: spans[name] for name in SPAN.names or ()})
         table["step"] = pd.Categorical(np.array(STEPS)[spans["step"]], categories=list(STEPS))
@@ -158,8 +178,10 @@ class Timeline:
         table.insert(1, "paradigm", np.repeat([r.paradigm for r in self.rounds], lengths))
         return table
 
-    def summary(self) -> pd.DataFrame:
+    def summary(self) -> "pd.DataFrame":
         """One row a round: round, paradigm, split, start_s, latency_s, max_energy_j, objective."""
+        import pandas as pd
+
         return pd.DataFrame(
             {
                 "round": [r.index for r in self.rounds],

@@ -1,0 +1,287 @@
+"""What `import orchestrator as tb` offers, in functions; the commands of `testbed` call the same.
+
+    import orchestrator as tb
+    timeline = tb.predict("paper", rounds=10)
+    run = tb.run("quickstart", out="runs/first")
+
+Nothing in here needs the main thread or the absence of a running event loop: scripts, notebooks
+and coroutines may call it. A call blocks until its result is there.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ns3_scenarios.trace import ChannelError, ChannelSource, ChannelTrace, Replay, TraceError
+from orchestrator.prediction.rounds import Decide
+from orchestrator.prediction.rounds import predict as predict_rounds
+from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.loading import load as load_file
+from orchestrator.scenario.loading import put, validate
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError, RunError
+from testbed.core.progress import Progress, silent
+from testbed.core.timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from orchestrator.emulation.observer import Observer
+    from orchestrator.emulation.record import Emulation
+    from orchestrator.reporting.report import Run
+
+Trace = str | Path | ChannelTrace | Mapping[str, Any]
+"""A file, or what one holds: `gain` of shape [K, S], linear, and `slot_s`; `position` if known."""
+Policy = str | Decide
+"""A name as `allocation.policy` takes it, or a function from a `Situation` to an `Allocation`."""
+Capture = Literal["frames", "headers"]
+
+KEYS = ("round", "client", "iteration", "step")
+"""What tells a step of a timeline from all others."""
+
+
+def load(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Scenario:
+    """Read a scenario.
+
+    Args:
+        path: A YAML file; or the name of one that comes with the testbed, such as `paper` and
+            `quickstart`, where there is no such file.
+        overrides: `dotted.key=value` each, as `--set` takes them, or a mapping from dotted keys.
+
+    Raises:
+        InputError: One line that names the file or the field and what it may be.
+    """
+    if not isinstance(overrides, Mapping):
+        return load_file(Path(path), overrides)
+    return _changed(load_file(Path(path)), overrides)
+
+
+def predict(
+    scenario: Scenario | str | Path,
+    trace: Trace | None = None,
+    policy: Policy | None = None,
+    rounds: int | None = None,
+    *,
+    progress: Progress = silent,
+) -> Timeline:
+    """Predict rounds with the slot-level engine, from t = 0 and without a gap between them.
+
+    Where a planned fault ends the run early, the timeline's `ended` says so.
+
+    Args:
+        scenario: A scenario, or what `load` takes.
+        trace: The channel to replay; left out: ns-3 makes the scenario's own.
+        policy: Who decides on split and shares; left out: the scenario's `allocation`.
+        rounds: How many; left out: the scenario's.
+        progress: Told what is being done, how much of it is done, and how much there is.
+
+    Raises:
+        InputError: The scenario, the trace or the policy does not fit; the line names the field.
+        RunError: ns-3 or the policy failed.
+    """
+    resolved, decide = _resolved(scenario, policy, rounds)
+    with _channel(resolved, trace) as source:
+        return predict_rounds(
+            resolved,
+            source,
+            profile_of(resolved),
+            decide=decide,
+            progress=lambda done: progress("predicted", done, resolved.rounds),
+        )
+
+
+def run(
+    scenario: Scenario | str | Path,
+    trace: Trace | None = None,
+    policy: Policy | None = None,
+    out: str | Path | None = None,
+    *,
+    rounds: int | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    capture: Capture | None = None,
+    progress: Progress = silent,
+) -> "Run":
+    """Emulate rounds on real links and hold them against the prediction.
+
+    Args:
+        scenario: A scenario, or what `load` takes.
+        trace: The channel to replay; left out: ns-3 makes the scenario's own.
+        policy: Who decides on split and shares; left out: the scenario's `allocation`.
+        out: The run directory to write, with a report; left out: a temporary one, gone when the
+            result is there.
+        rounds: How many; left out: the scenario's.
+        overwrite: Whether `out` may hold an earlier run, which the new one replaces.
+        resume: Whether to resume what a killed or failed run has left in `out`.
+        capture: Whether to capture whole frames, or their headers, into `out`.
+        progress: Told what is being done, how much of it is done, and how much there is.
+
+    Returns:
+        What `read_run` answers for the run directory.
+
+    Raises:
+        InputError: Something does not fit, or this machine cannot run the scenario.
+        RunError: The run failed; what was measured until then is in `out`.
+    """
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="testbed-") as temporary:
+        folder = Path(temporary) / "run" if out is None else Path(out)
+        emulate(
+            scenario,
+            trace,
+            policy,
+            folder,
+            rounds=rounds,
+            overwrite=overwrite,
+            resume=resume,
+            capture=capture,
+            keep=out is not None,
+            progress=progress,
+        )
+        return read_run(folder)
+
+
+def emulate(
+    scenario: Scenario | str | Path,
+    trace: Trace | None = None,
+    policy: Policy | None = None,
+    out: Path | None = None,
+    *,
+    rounds: int | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    capture: Capture | None = None,
+    keep: bool = True,
+    progress: Progress = silent,
+    view: Callable[[Scenario], "AbstractContextManager[Observer]"] | None = None,
+) -> "Emulation":
+    """The work of `run`, which see, with what it leaves in memory as the result.
+
+    Args:
+        keep: Whether `out` is to last: then it gets a checkpoint after each round, and a report.
+        view: Shows the run as it goes, for as long as the context lasts that it answers with.
+    """
+    from orchestrator.reporting.report import write_report
+    from orchestrator.runs.directory import run_folder
+    from orchestrator.runs.run import check_kernel
+    from orchestrator.runs.run import run as run_scenario
+    from testbed.system.leftovers import noted
+
+    if capture is not None and out is None:
+        raise InputError("capture: needs a run directory, where captures are kept")
+    resolved, decide = _resolved(scenario, policy, rounds)
+    check_kernel(resolved)
+    keep = keep and out is not None
+    finish = write_report if keep else _nothing
+    with (
+        run_folder(out, resolved, overwrite=overwrite, resume=resume, finish=finish) as folder,
+        noted(folder, unless="checkpoint/round-*"),
+        _channel(resolved, trace) as source,
+        nullcontext() if view is None else view(resolved) as observer,
+    ):
+        return run_scenario(
+            resolved,
+            source,
+            folder,
+            decide=decide,
+            capture=capture,
+            keep=keep,
+            progress=progress,
+            observer=observer,
+        )
+
+
+def read_run(path: str | Path) -> "Run":
+    """Read a run directory: tables, timelines, error budget, verdict.
+
+    Raises:
+        InputError: It is none: its manifest or scenario is missing or broken.
+    """
+    from orchestrator.reporting.report import read_run as read
+
+    return read(Path(path))
+
+
+def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
+    """Join two timelines step by step.
+
+    Args:
+        left: A timeline, or a run, which stands for what it measured.
+        right: What it is held against.
+
+    Returns:
+        One row a step that either has, by round, client, iteration, step: `left_start_s`,
+        `left_s` (duration), `right_start_s`, `right_s`, `difference_s` (right less left). NaN
+        where only the other has the step, as after the loss of a client.
+    """
+    from testbed.core.timeline import STEPS
+
+    def half(given: "Timeline | Run", side: str) -> "pd.DataFrame":
+        timeline = given if isinstance(given, Timeline) else given.measured
+        table = timeline.frame()
+        table[f"{side}_s"] = table["end_s"] - table["start_s"]
+        return table.rename(columns={"start_s": f"{side}_start_s"})[
+            [*KEYS, f"{side}_start_s", f"{side}_s"]
+        ].astype({"step": str})
+
+    both = half(left, "left").merge(half(right, "right"), on=list(KEYS), how="outer")
+    both["difference_s"] = both["right_s"] - both["left_s"]
+    order = {step: at for at, step in enumerate(STEPS)}
+    by = both.assign(step=both["step"].map(order)).sort_values(list(KEYS)).index
+    return both.loc[by].reset_index(drop=True)
+
+
+def _nothing(folder: Path) -> None:
+    """Nothing is left to do for a folder that does not last."""
+
+
+def _resolved(
+    given: Scenario | str | Path, policy: Policy | None, rounds: int | None
+) -> tuple[Scenario, Decide | None]:
+    """The scenario with what else was asked for, and who decides its allocations."""
+    from orchestrator.policies.registry import checked, decider
+
+    scenario = given if isinstance(given, Scenario) else load(given)
+    asked = {"rounds": rounds, "allocation.policy": policy if isinstance(policy, str) else None}
+    if changes := {key: value for key, value in asked.items() if value is not None}:
+        scenario = _changed(scenario, changes)
+    if policy is None or isinstance(policy, str):
+        return scenario, decider(scenario)
+    return scenario, checked(scenario, getattr(policy, "__name__", "given"), policy)
+
+
+def _changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
+    """The scenario with other values under dotted keys.
+
+    Raises:
+        InputError: Names the key.
+    """
+    tree = scenario.model_dump(mode="json")
+    for key, value in changes.items():
+        put(tree, key, value, "overrides")
+    return validate(tree, "overrides")
+
+
+@contextmanager
+def _channel(scenario: Scenario, trace: Trace | None) -> Iterator[ChannelSource]:
+    """The channel, for as long as the context lasts; what ns-3 says is a `RunError`."""
+    try:
+        if trace is None or isinstance(trace, str | Path):
+            with open_source(scenario, None if trace is None else Path(trace)) as source:
+                yield source
+        else:
+            yield Replay(_trace(trace))
+    except ChannelError as error:
+        raise RunError(str(error)) from error
+
+
+def _trace(given: ChannelTrace | Mapping[str, Any]) -> ChannelTrace:
+    if isinstance(given, ChannelTrace):
+        return given
+    try:
+        return ChannelTrace.of(given, "trace")
+    except TraceError as error:
+        raise InputError(str(error)) from None

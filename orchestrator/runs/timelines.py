@@ -1,0 +1,84 @@
+"""Timelines out of the tables of a run directory, to the digit as they were written."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
+
+
+def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
+    """Energy by kind of timeline, round and client: kind, round, client, energy_j."""
+    return pd.DataFrame(
+        [
+            (kind, round_.index, client, float(energy_j))
+            for kind, timeline in timelines.items()
+            for round_ in timeline
+            for client, energy_j in enumerate(round_.energy_j, 1)
+        ],
+        columns=["kind", "round", "client", "energy_j"],
+    )
+
+
+def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> Timeline:
+    """The timeline of that kind; no round where its tables are not there.
+
+    Args:
+        tables: Of a run directory, by file stem: the kind's own, `rounds`, `energy`, `lost`. Where
+            `energy` is missing, as in directories of old, energies are NaN.
+        kind: `predicted`, `predicted_wire` or `measured`.
+        clients: K.
+    """
+    if kind not in tables or "rounds" not in tables:
+        return Timeline([])
+    spans = _spans(tables[kind])
+    rounds = tables["rounds"]
+    energy, lost = (_by_round(tables.get(name), kind) for name in ("energy", "lost"))
+    nothing = np.full(clients, np.nan)
+    return Timeline(
+        [
+            Round(
+                index=row["round"],
+                paradigm=row["paradigm"],
+                split=row["split"],
+                start_s=row["start_s"],
+                latency_s=row["latency_s"],
+                energy_j=energy[row["round"]]["energy_j"].to_numpy(float)
+                if row["round"] in energy
+                else nothing,
+                objective=row["objective"],
+                spans=spans.get(row["round"], np.empty(0, SPAN)),
+                lost=_losses(lost.get(row["round"])),
+            )
+            for row in rounds[rounds["kind"] == kind].sort_values("round").to_dict("records")
+        ]
+    )
+
+
+def _spans(table: pd.DataFrame) -> dict[int, np.ndarray]:
+    """Steps of dtype `SPAN` by round."""
+    spans = np.empty(len(table), SPAN)
+    for name in SPAN.names or ():
+        values = table[name]
+        spans[name] = values.map(STEPS.index) if name == "step" else values
+    index = table["round"].to_numpy()
+    edges = np.flatnonzero(np.diff(index)) + 1
+    return {
+        int(rounds[0]): part
+        for rounds, part in zip(np.split(index, edges), np.split(spans, edges), strict=True)
+    }
+
+
+def _by_round(table: pd.DataFrame | None, kind: str) -> dict[int, pd.DataFrame]:
+    if table is None:
+        return {}
+    own = table[table["kind"] == kind]
+    return {int(index): own[own["round"] == index] for index in own["round"].unique()}
+
+
+def _losses(table: pd.DataFrame | None) -> list[Loss]:
+    if table is None:
+        return []
+    columns = [table[name].tolist() for name in ("client", "lost_s", "stopped_s", "cause")]
+    return [Loss(*row) for row in zip(*columns, strict=True)]
