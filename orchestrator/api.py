@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ns3_scenarios.trace import ChannelError, ChannelSource, ChannelTrace, Replay, TraceError
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import ChannelSource, ChannelTrace, Replay, TraceError
 from orchestrator.prediction.rounds import Decide
 from orchestrator.prediction.rounds import predict as predict_rounds
 from orchestrator.scenario.channel import open_source
@@ -81,7 +82,8 @@ def predict(
         InputError: The scenario, the trace or the policy does not fit; the line names the field.
         RunError: ns-3 or the policy failed.
     """
-    resolved, decide = _resolved(scenario, policy, rounds)
+    resolved = _resolved(scenario, policy, rounds)
+    decide = _decider(resolved, policy)
     with _channel(resolved, trace) as source:
         return predict_rounds(
             resolved,
@@ -172,8 +174,9 @@ def emulate(
 
     if capture is not None and out is None:
         raise InputError("capture: needs a run directory, where captures are kept")
-    resolved, decide = _resolved(scenario, policy, rounds)
+    resolved = _resolved(scenario, policy, rounds)
     check_kernel(resolved)
+    decide = _decider(resolved, policy)
     keep = keep and out is not None
     finish = write_report if keep else _nothing
     with (
@@ -238,19 +241,21 @@ def _nothing(folder: Path) -> None:
     """Nothing is left to do for a folder that does not last."""
 
 
-def _resolved(
-    given: Scenario | str | Path, policy: Policy | None, rounds: int | None
-) -> tuple[Scenario, Decide | None]:
-    """The scenario with what else was asked for, and who decides its allocations."""
-    from orchestrator.policies.registry import checked, decider
-
+def _resolved(given: Scenario | str | Path, policy: Policy | None, rounds: int | None) -> Scenario:
+    """The scenario with what else was asked for."""
     scenario = given if isinstance(given, Scenario) else load(given)
     asked = {"rounds": rounds, "allocation.policy": policy if isinstance(policy, str) else None}
-    if changes := {key: value for key, value in asked.items() if value is not None}:
-        scenario = _changed(scenario, changes)
+    changes = {key: value for key, value in asked.items() if value is not None}
+    return _changed(scenario, changes) if changes else scenario
+
+
+def _decider(scenario: Scenario, policy: Policy | None) -> Decide | None:
+    """Who decides; None where split and shares simply stand in the scenario."""
+    from orchestrator.policies.registry import checked, decider
+
     if policy is None or isinstance(policy, str):
-        return scenario, decider(scenario)
-    return scenario, checked(scenario, getattr(policy, "__name__", "given"), policy)
+        return decider(scenario)
+    return checked(scenario, getattr(policy, "__name__", "given"), policy)
 
 
 def _changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:

@@ -19,7 +19,11 @@ app = typer.Typer(
 
 
 Given = Annotated[
-    Path, typer.Argument(metavar="FILE|DIR", help="A campaign file, or the directory of one.")
+    Path,
+    typer.Argument(
+        metavar="FILE|DIR",
+        help="A campaign file; or the directory of one; or paper, quickstart where there is neither.",
+    ),
 ]
 Output = Annotated[
     Path | None,

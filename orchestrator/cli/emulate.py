@@ -1,9 +1,8 @@
 """`testbed run`, `report`, `perfetto`: rounds on real links, and pages about them."""
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -39,6 +38,7 @@ def run(
     ] = False,
 ) -> None:
     """Emulate rounds on real links and hold them against the prediction."""
+    from orchestrator import api
     from orchestrator.cli.tables import (
         budget_table,
         calibration_table,
@@ -47,50 +47,33 @@ def run(
         step_comparison_table,
         validity_lines,
     )
-    from orchestrator.policies.registry import decider
     from orchestrator.reporting.live import serve
-    from orchestrator.reporting.report import write_report
-    from orchestrator.runs.directory import run_folder
-    from orchestrator.runs.run import check_kernel
-    from orchestrator.runs.run import run as run_scenario
-    from orchestrator.scenario.channel import open_source
-    from orchestrator.scenario.loading import load
     from testbed.system.files import check_writable, write_json
-    from testbed.system.leftovers import noted, running
+    from testbed.system.leftovers import running
 
-    parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
+    parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
     if (pcap or pcap_headers) and output is None:
         raise InputError("--pcap: needs --out DIR, where captures are kept")
-    capture: Literal["headers", "frames"] | None = "frames" if pcap else None
+    capture: api.Capture | None = "frames" if pcap else None
     if pcap_headers:
         capture = "headers"
-    check_kernel(parsed)
-    decide = decider(parsed)
     if others := running():
         print(
             f"testbed: note: another emulation runs on this machine (PID {others[0]}); if they "
             "disturb each other, the run's validity says so",
             file=sys.stderr,
         )
-    with (
-        run_folder(
-            output, parsed, overwrite=overwrite, resume=resume, finish=write_report
-        ) as folder,
-        noted(folder, unless="checkpoint/round-*"),
-        open_source(parsed, trace_file) as source,
-        serve(parsed) if live else nullcontext() as view,
-        shown("emulated s") as show,
-    ):
-        done = run_scenario(
+    with shown("emulated s") as show:
+        done = api.emulate(
             parsed,
-            source,
-            folder,
-            decide=decide,
+            trace_file,
+            out=output,
+            overwrite=overwrite,
+            resume=resume,
             capture=capture,
-            keep=output is not None,
             progress=show,
-            observer=view,
+            view=serve if live else None,
         )
     if json_file is not None:
         write_json(json_file, done.to_json())

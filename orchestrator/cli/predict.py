@@ -49,25 +49,14 @@ def predict(
     json_file: JsonFile = None,
 ) -> None:
     """Predict rounds with the slot-level engine."""
+    from orchestrator import api
     from orchestrator.cli.tables import rounds_table
-    from orchestrator.policies.registry import decider
-    from orchestrator.prediction.rounds import predict as predict_rounds
-    from orchestrator.scenario.channel import open_source
-    from orchestrator.scenario.loading import load
-    from orchestrator.scenario.profiles import profile_of
     from testbed.system.files import check_writable, write_json
 
-    parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
+    parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
-    profile, decide = profile_of(parsed), decider(parsed)
-    with open_source(parsed, trace_file) as source, shown("rounds") as show:
-        timeline = predict_rounds(
-            parsed,
-            source,
-            profile,
-            decide=decide,
-            progress=lambda done: show("predicted", done, parsed.rounds),
-        )
+    with shown("rounds") as show:
+        timeline = api.predict(parsed, trace_file, progress=show)
     if json_file is not None:
         write_json(
             json_file,
