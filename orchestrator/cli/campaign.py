@@ -22,7 +22,7 @@ Given = Annotated[
     Path,
     typer.Argument(
         metavar="FILE|DIR",
-        help="A campaign file; or the directory of one; or paper, quickstart where there is neither.",
+        help="A campaign file, or the directory of one; or paper, quickstart where neither exists.",
     ),
 ]
 Output = Annotated[
