@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from orchestrator.emulation.observer import Observer
     from orchestrator.emulation.record import Emulation
-    from orchestrator.reporting.report import Run
+    from orchestrator.runs.reader import Run
 
 Trace = str | Path | ChannelTrace | Mapping[str, Any]
 """A file, or what one holds: `gain` of shape [K, S], linear, and `slot_s`; `position` if known."""
@@ -203,7 +203,7 @@ def read_run(path: str | Path) -> "Run":
     Raises:
         InputError: It is none: its manifest or scenario is missing or broken.
     """
-    from orchestrator.reporting.report import read_run as read
+    from orchestrator.runs.reader import read_run as read
 
     return read(Path(path))
 
