@@ -173,7 +173,7 @@ def emulate(
     from testbed.system.leftovers import noted
 
     if capture is not None and out is None:
-        raise InputError("capture: needs a run directory, where captures are kept")
+        raise InputError("`capture`: needs a run directory, where captures are kept")
     resolved = _resolved(scenario, policy, rounds)
     check_kernel(resolved)
     decide = _decider(resolved, policy)
@@ -266,8 +266,8 @@ def _changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
     """
     tree = scenario.model_dump(mode="json")
     for key, value in changes.items():
-        put(tree, key, value, "overrides")
-    return validate(tree, "overrides")
+        put(tree, key, value, "`overrides`")
+    return validate(tree, "`overrides`")
 
 
 @contextmanager
@@ -287,6 +287,6 @@ def _trace(given: ChannelTrace | Mapping[str, Any]) -> ChannelTrace:
     if isinstance(given, ChannelTrace):
         return given
     try:
-        return ChannelTrace.of(given, "trace")
+        return ChannelTrace.of(given, "`trace`")
     except TraceError as error:
         raise InputError(str(error)) from None

@@ -68,7 +68,7 @@ def test_overrides_are_lines_or_a_mapping() -> None:
     by_mapping = tb.load(QUICK, {"workload.split": 3, "uavs.tx_power_w": [1, 2, 3]})
     assert by_lines == by_mapping
     assert by_lines.workload.split == 3
-    with pytest.raises(tb.InputError, match=r"overrides: workload\.split: .*not '9'"):
+    with pytest.raises(tb.InputError, match=r"`overrides`: workload\.split: .*not '9'"):
         tb.load(QUICK, {"workload.split": 9})
 
 
@@ -100,8 +100,11 @@ def test_a_trace_is_a_file_or_what_one_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("trace", "says"),
     [
-        ({"gain": np.ones((3, 9))}, "trace: slot_s is missing"),
-        ({"gain": -np.ones((3, 9)), "slot_s": 0.1}, "trace: gain must be finite and not negative"),
+        ({"gain": np.ones((3, 9))}, "`trace`: slot_s is missing"),
+        (
+            {"gain": -np.ones((3, 9)), "slot_s": 0.1},
+            "`trace`: gain must be finite and not negative",
+        ),
         ({"gain": np.ones((2, 9)), "slot_s": 0.1}, "trace: gain has 2 "),
         ({"gain": np.full((3, 9), 1e-9), "slot_s": 0.1}, "trace: its 9 slots of 0.1 s end in"),
     ],
