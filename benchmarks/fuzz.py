@@ -32,6 +32,8 @@ from ns3_scenarios.trace import ChannelTrace, TraceError
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 from testbed.transport import wire
+from testbed.transport.accounts import Counts
+from testbed.transport.streams import KeptLink, TcpStream
 from testbed.transport.wire import ConnectionLost, Header, Kind, WireError
 
 STREAMED = 100
@@ -93,9 +95,9 @@ def receive(data: bytes) -> None:
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
         ours.settimeout(1)
-        header = wire.receive_header(ours)
-        header.expect(Kind.SMASHED, 3, 8, 64)
-        wire.receive_into(ours, memoryview(bytearray(72)))
+        link = KeptLink(TcpStream(ours), Counts.of(Header(Kind.HELLO, 1, 0, 0, 0, 0, 0.0, 0.0)))
+        link.receive_header(Kind.SMASHED).expect(Kind.SMASHED, 3, 8, 64)
+        link.receive_into(memoryview(bytearray(72)))
 
 
 def fuzz(

@@ -35,6 +35,8 @@ from torch.nn import functional
 
 from testbed.system.folders import cache_folder
 from testbed.transport import wire
+from testbed.transport.accounts import Counts
+from testbed.transport.streams import KeptLink, TcpStream
 from workloads.costs.lookup import profile_for
 from workloads.learning.backbone import backbone_file, load_model
 from workloads.learning.codec import decode, encode
@@ -237,13 +239,17 @@ def loopback(config: ModelConfig, split: int, batch: int, repeats: int) -> Resul
         while len(left):
             left = left[sock.recv_into(left) :]
 
+    def link(sock: socket.socket) -> KeptLink:
+        return KeptLink(TcpStream(sock), Counts.of(header))
+
     def wire_receive(sock: socket.socket) -> None:
-        wire.receive_header(sock)
-        wire.receive_into(sock, place)
+        ours = link(sock)
+        ours.receive_header(wire.Kind.SMASHED)
+        ours.receive_into(place)
 
     with (
         exchange(lambda sock: sock.sendall(payload), plain_receive) as plain,
-        exchange(lambda sock: wire.send(sock, header, payload=payload), wire_receive) as ours,
+        exchange(lambda sock: link(sock).send(header, payload=payload), wire_receive) as ours,
         grpc_exchange(bytes(payload)) as theirs,
     ):
         times = in_turns(

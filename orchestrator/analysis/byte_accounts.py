@@ -8,14 +8,14 @@ after a loss, or a link's queue dropped a retransmission or an acknowledgement, 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
+from testbed.control.messages import Direction
 from testbed.network.framing import ETHERNET_BYTES, IPV4_BYTES, TCP_BYTES
-from testbed.network.injector import Direction, Report
+from testbed.network.injector import Report
 from testbed.network.shaping import Shape
-from testbed.transport.accounts import Counts, TcpCount
+from testbed.transport.accounts import Counts
 
 BYTES = (
     "payload_bytes",
@@ -49,22 +49,21 @@ SET_UP = -1
 
 def account(
     round_: int,
-    sent: Sequence[tuple[str, int, dict[str, Any]]],
+    sent: Sequence[tuple[str, int, Counts]],
     transport: str,
 ) -> pd.DataFrame:
     """One row a frame that nodes sent.
 
     Args:
         round_: What they were sent for; `SET_UP` before the first round.
-        sent: `up` or `down`, client, and the fields of `Counts`, for each frame.
+        sent: `up` or `down`, client, and the node's books, for each frame.
         transport: `emulation.transport`.
 
     Returns:
         Columns round, client, direction, kind, iteration, then `BYTES`.
     """
     rows = []
-    for direction, client, fields in sent:
-        counts = Counts(**{**fields, "tcp": TcpCount(**fields["tcp"])})
+    for direction, client, counts in sent:
         rows.append(
             {
                 "round": round_,

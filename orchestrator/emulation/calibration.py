@@ -8,21 +8,22 @@ too. It takes about two seconds of real time, whatever the dilation.
 
 import time
 from collections import Counter
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.error_budget import integral_end_s
-from orchestrator.emulation.nodes import BS, Nodes, uav
+from orchestrator.emulation.nodes import Nodes
 from orchestrator.prediction.plan import Array, transfer_bytes
 from orchestrator.prediction.rates import LinkRates
 from orchestrator.scenario.schema import ResolvedScenario
+from testbed.control.messages import Probe, Probed, ProbeLinks
 from testbed.core.clock import EmulatedClock
+from testbed.core.node import BS, uavs
 from testbed.network.framing import Framing
 from testbed.network.shaping import Shape
 from testbed.transport import wire
-from workloads.nodes.probe import Probe
 
 LEVELS = ("lowest", "middle", "highest")
 """Of a link's rates over the predicted rounds."""
@@ -82,20 +83,20 @@ def calibrate(
     injector.rates(0, *tables, warn_slots=0)
     clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), 0.0, dilation)
     injector.epoch(clock, level_s)
-    probes = [astuple(transfer.probe) for transfer in transfers]
-    nodes.send(BS, "probe", probes=probes, clock=asdict(clock))
-    for client in range(1, scenario.uavs.count + 1):
-        own = [probe for probe in probes if probe[0] == client]
-        nodes.send(uav(client), "probe", probes=own, clock=asdict(clock))
+    probes = tuple(transfer.probe for transfer in transfers)
+    nodes.send(BS, ProbeLinks(probes, clock))
+    for node in uavs(scenario.uavs.count):
+        own = tuple(probe for probe in probes if probe.client == node.client)
+        nodes.send(node, ProbeLinks(own, clock))
     lasts_s = len(LEVELS) * level_s * dilation
-    reports = nodes.collect("probed", nodes.names, TIMEOUT_S + lasts_s)
+    reports = nodes.collect(Probed, nodes.alive, TIMEOUT_S + lasts_s)
     injector.pause()
     injector.report()  # The first round's is to hold that round alone.
 
     received = {
         (client, place): (start_s, end_s)
         for report in reports.values()
-        for client, place, start_s, end_s in report["received"]
+        for client, place, start_s, end_s in report.received
     }
     places: Counter[int] = Counter()
     rows = []

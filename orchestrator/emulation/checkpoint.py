@@ -25,10 +25,10 @@ from orchestrator.emulation.record import Emulation, RoundRecord, SetUp
 from orchestrator.prediction.plan import Allocation
 from orchestrator.prediction.rounds import Decision
 from orchestrator.scenario.schema import Scenario
+from testbed.control.messages import Captured, Direction
 from testbed.core.errors import InputError
 from testbed.core.timeline import Loss, Round
-from testbed.network.capture import Captured
-from testbed.network.injector import Direction, Report
+from testbed.network.injector import Report
 from testbed.system.files import write_json, write_whole
 
 FOLDER = "checkpoint"

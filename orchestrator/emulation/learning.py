@@ -9,7 +9,8 @@ import pandas as pd
 
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
-from testbed.control.node import Message
+from testbed.control.messages import BaseStationReport, Evaluated, RoundReport
+from testbed.core.node import NodeId, uav
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 
 SLOW_FLOPS = 5e9
@@ -118,30 +119,30 @@ def whole_table(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def learning_table(round_: int, reports: Mapping[str, Message]) -> pd.DataFrame:
+def learning_table(
+    round_: int, bs: BaseStationReport, reports: Mapping[NodeId, RoundReport]
+) -> pd.DataFrame:
     """What a round's batches showed, one row each.
 
     Returns:
         `COLUMNS`, with `data` = train and `time_s` the end of S; then `smashed_error` and
         `gradient_error`, the wire's relative errors (NaN where nobody noted them).
     """
-    bs = reports["bs"]
     # Of a client that was lost, a batch may have been computed whose turn never ended.
-    ends_s = {(span[0], span[1]): span[4] for span in bs["spans"] if span[2] == "S"}
+    ends_s = {(span[0], span[1]): span[4] for span in bs.spans if span[2] == "S"}
     table = pd.DataFrame(
         [
-            (round_, "train", client, iteration, ends_s[client, iteration], loss, accuracy)
-            for client, iteration, loss, accuracy in bs["results"]
-            if (client, iteration) in ends_s
+            (round_, "train", *place, ends_s[place], batch.loss, batch.accuracy)
+            for batch in bs.batches
+            if (place := (batch.client, batch.iteration)) in ends_s
         ],
         columns=COLUMNS,
     ).sort_values(["client", "iteration"], ignore_index=True)
     errors = {
         "smashed_error": {
-            client: reports[f"uav{client}"]["notes"]["wire_errors"]
-            for client in table["client"].unique()
+            client: reports[uav(client)].notes["wire_errors"] for client in table["client"].unique()
         },
-        "gradient_error": {int(k): own for k, own in bs["notes"]["wire_errors"].items()},
+        "gradient_error": {int(k): own for k, own in bs.notes["wire_errors"].items()},
     }
     for column, by_client in errors.items():
         # In the order of iterations; empty where nobody noted them.
@@ -152,7 +153,7 @@ def learning_table(round_: int, reports: Mapping[str, Message]) -> pd.DataFrame:
     return table
 
 
-def evaluation_table(round_: int, time_s: float, found: Message) -> pd.DataFrame:
+def evaluation_table(round_: int, time_s: float, found: Evaluated) -> pd.DataFrame:
     """An evaluation as a row of `learning_table`: `data` is held-out, client and iteration 0.
 
     Args:
@@ -160,7 +161,7 @@ def evaluation_table(round_: int, time_s: float, found: Message) -> pd.DataFrame
         time_s: Emulated time at which the round ended.
         found: Loss and accuracy.
     """
-    row = (round_, "held-out", 0, 0, time_s, found["loss"], found["accuracy"], math.nan, math.nan)
+    row = (round_, "held-out", 0, 0, time_s, found.loss, found.accuracy, math.nan, math.nan)
     return pd.DataFrame([row], columns=[*COLUMNS, *ERRORS])
 
 

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from orchestrator.prediction.plan import Array
-from testbed.control.node import Message
+from testbed.control.messages import Progress
 from testbed.core.clock import EmulatedClock
 from testbed.core.timeline import Round
 
@@ -31,7 +31,7 @@ class Observer(Protocol):
             position_m: Shape [K, S, 3] from slot 0; None where the trace brings none.
         """
 
-    def heard(self, message: Message) -> None:
+    def heard(self, message: Progress) -> None:
         """The base station told how far its round is."""
 
     def finished(self, measured: Round) -> None:

@@ -10,8 +10,8 @@ from orchestrator.emulation.machine import Machine
 from orchestrator.prediction.rounds import Decision
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
+from testbed.control.messages import Captured
 from testbed.core.timeline import Round, Timeline
-from testbed.network.capture import Captured
 from testbed.network.injector import Report
 
 

@@ -4,8 +4,8 @@ import itertools
 import math
 import secrets
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from orchestrator.emulation.learning import (
 )
 from orchestrator.emulation.machine import Machine
 from orchestrator.emulation.node_faults import NodeFaults
-from orchestrator.emulation.nodes import BS, Nodes, uav
+from orchestrator.emulation.nodes import Nodes
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.rate_table import RateTable
 from orchestrator.emulation.record import RoundRecord
@@ -34,23 +34,52 @@ from orchestrator.prediction.plan import (
     RoundPlan,
     radio_of,
 )
-from orchestrator.prediction.rates import uplink_bps
+from orchestrator.prediction.rates import first_gradient_s, uplink_bps
 from orchestrator.prediction.rounds import Decision, simulate_on
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.links import shape_of
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed import runtimes
-from testbed.control.node import Message
+from testbed.control.messages import (
+    Accept,
+    BaseStationReport,
+    Begin,
+    Captured,
+    Connect,
+    Connected,
+    CountFrames,
+    Evaluate,
+    Evaluated,
+    FirstGradients,
+    FramesSent,
+    JoinRound,
+    Listening,
+    Low,
+    Ready,
+    Restore,
+    Restored,
+    RoundReport,
+    RoundTerms,
+    Save,
+    Saved,
+    ServeRound,
+    SetUpBaseStation,
+    SetUpUav,
+    Started,
+    Stop,
+)
+from testbed.control.messages import (
+    Progress as StepsProgress,
+)
 from testbed.core.clock import EmulatedClock
+from testbed.core.node import BS, NodeId, uav, uavs
 from testbed.core.progress import Progress
 from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
-from testbed.network.capture import Captured
 from testbed.network.fabric import link_addresses
 from testbed.network.injector import Report
 from testbed.runtimes import Module, NodeSpec, World
 from testbed.transport import TransportSettings
-from testbed.transport.wire import TOKEN_BYTES
-from workloads.learning.work import RoundSizes
+from testbed.transport.wire import TOKEN_BYTES, RoundSizes
 
 PORT = 5201
 """Where UAVs find the base station first; those that it has lost find it again one further up."""
@@ -121,19 +150,18 @@ def transport_settings_of(
 
 def start_world(scenario: ResolvedScenario, folder: Path, learning: dict[str, Any] | None) -> World:
     """Start the node programs, wired but not yet told who they are."""
-    names = [BS, *(uav(client) for client in range(1, scenario.uavs.count + 1))]
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     nodes = [
         NodeSpec(
-            name,
+            node,
             Module(
                 "workloads.nodes.program", NODE_IMPORTS if learning is None else LEARNING_IMPORTS
             ),
-            logs / f"{name}.log",
+            logs / f"{node}.log",
             {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
-        for name in names
+        for node in (BS, *uavs(scenario.uavs.count))
     ]
     shape = shape_of(scenario, scenario.dilation)
     options: dict[str, Any] = {}
@@ -164,7 +192,7 @@ class Stage:
         self.nodes = nodes
         self.observer = observer
         if observer is not None:
-            nodes.hears["progress"] = lambda _, message: observer.heard(message)
+            nodes.hears[StepsProgress] = lambda _, message: observer.heard(message)
         self.ports = itertools.count(PORT)
         self.linked: set[int] = set()
         """Clients that the base station is connected to."""
@@ -187,8 +215,7 @@ class Stage:
     def capture(self, folder: Path, *, headers_only: bool) -> None:
         """Capture every link into a folder of its own from now on."""
         folder.mkdir()
-        clients = range(1, self.scenario.uavs.count + 1)
-        files = [folder / f"{uav(client)}.pcap" for client in clients]
+        files = [folder / f"{node}.pcap" for node in uavs(self.scenario.uavs.count)]
         self.injector.capture(files, headers_only=headers_only)
         self.capturing = True
 
@@ -200,16 +227,16 @@ class Stage:
             before: The counters when it began; None: when the links were made.
         """
         time.sleep(REST_S)
-        self.nodes.send_all("count")
-        counts = self.nodes.collect("counts", self.nodes.names, ANSWER_TIMEOUT_S)
+        self.nodes.send_all(CountFrames())
+        books = self.nodes.collect(FramesSent, self.nodes.alive, ANSWER_TIMEOUT_S)
         sent = [
-            ("down" if name == BS else "up", client, fields)
-            for name, message in counts.items()
-            for client, fields in message["sent"]
+            ("down" if node.is_bs else "up", client, counts)
+            for node, message in books.items()
+            for client, counts in message.frames
         ]
         self.counters = self.injector.report()
-        books = account(round_, sent, self.scenario.emulation.transport)
-        return closed(books, round_, before, self.counters, self.shape)
+        table = account(round_, sent, self.scenario.emulation.transport)
+        return closed(table, round_, before, self.counters, self.shape)
 
     def set_up(self, learning: dict[str, Any] | None) -> None:
         """Tell every node who it is, and wait until all are connected over the links."""
@@ -217,26 +244,13 @@ class Stage:
         settings = transport_settings_of(
             self.scenario, max(self.limit_s, self.ready_s), self.startup_s
         )
-        common: dict[str, Any] = {"credit_s": self.shape.credit_s}
-        self.nodes.send(
-            BS,
-            "setup",
-            role=BS,
-            paradigm=asdict(self.scenario.scheme),
-            learning=learning and learning | place(self.scenario.base_station),
-            settings=asdict(settings[0]),
-            **common,
-        )
-        for client in range(1, clients + 1):
-            self.nodes.send(
-                uav(client),
-                "setup",
-                role="uav",
-                client=client,
-                learning=learning and learning | place(self.scenario.uavs),
-                settings=asdict(settings[client]),
-                **common,
-            )
+        credit_s = self.shape.credit_s
+        of_bs = learning and learning | place(self.scenario.base_station)
+        self.nodes.send(BS, SetUpBaseStation(settings[0], credit_s, of_bs, self.scenario.scheme))
+        of_uav = learning and learning | place(self.scenario.uavs)
+        for node in uavs(clients):
+            order = SetUpUav(node.client, settings[node.client], credit_s, of_uav)
+            self.nodes.send(node, order)
         self._connect(range(1, clients + 1))
 
     def _connect(self, clients: Sequence[int]) -> None:
@@ -247,11 +261,11 @@ class Stage:
         self.injector.rates(0, uplink, uplink)
         self.injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1e6)
         port = next(self.ports)
-        self.nodes.send(BS, "accept", clients=list(clients), address="0.0.0.0", port=port)
-        self.nodes.collect("listening", [BS], self.startup_s)
+        self.nodes.send(BS, Accept(tuple(clients), ("0.0.0.0", port)))
+        self.nodes.collect(Listening, [BS], self.startup_s)
         for client in clients:
-            self.nodes.send(uav(client), "connect", server=[link_addresses(client)[0], port])
-        self.nodes.collect("connected", [BS, *map(uav, clients)], self.startup_s)
+            self.nodes.send(uav(client), Connect((link_addresses(client)[0], port)))
+        self.nodes.collect(Connected, [BS, *map(uav, clients)], self.startup_s)
         self.injector.pause()
         self.linked |= set(clients)
 
@@ -280,8 +294,8 @@ class Stage:
         before = Machine.now()
         clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), round_.start_s, dilation)
         injector.epoch(clock, slot_s)
-        for name in nodes:
-            self.nodes.send(name, "begin", **asdict(clock))
+        for node in nodes:
+            self.nodes.send(node, Begin(clock))
         node_faults.follow(clock)
         if self.observer is not None:
             rates, position_m = table.rates, channel.now.position_m
@@ -292,20 +306,22 @@ class Stage:
         def watch() -> None:
             progress(text, clock.now() - round_.start_s, expected.latency_s)
             for event in injector.events():
-                if event["event"] == "low":
+                if isinstance(event, Low):
                     table.grow(table.end + SPARE_SLOTS)
                     table.give(injector, dilation)
 
-        self.nodes.collect("started", [BS], self.limit_s, watch)
+        self.nodes.collect(Started, [BS], self.limit_s, watch)
         injector.phase(1)
-        reports = self.nodes.collect("report", self._alive(nodes), self.limit_s, watch)
+        reports = self.nodes.collect(RoundReport, self._alive(nodes), self.limit_s, watch)
+        bs = reports[BS]
+        assert isinstance(bs, BaseStationReport)
         reports = node_faults.reports(reports)
         injector.pause()
-        machine = Machine.now().since(before, sum(report["cpu_s"] for report in reports.values()))
+        machine = Machine.now().since(before, sum(report.cpu_s for report in reports.values()))
         accounts = self.account(round_.index, links)
         if self.capturing and round_.index + 1 == scenario.rounds:
             self.captured = injector.end_capture()
-        lost = node_faults.lost(reports)
+        lost = node_faults.lost(bs.lost)
         measured = _measured(round_, reports, lost)
         if faults is not None:
             faults.check(round_.index, measured.end_s, lost)
@@ -325,14 +341,14 @@ class Stage:
             machine=machine,
             accounts=accounts,
             rejoined=rejoined,
-            overruns_s=[late_s for report in reports.values() for late_s in report["overruns_s"]],
-            learning=learning_table(round_.index, reports) if learns else None,
-            passes={"split": measured.split} | reports[BS]["notes"] if learns else None,
+            overruns_s=[late_s for report in reports.values() for late_s in report.overruns_s],
+            learning=learning_table(round_.index, bs, reports) if learns else None,
+            passes={"split": measured.split, **bs.notes} if learns else None,
             **self._explained(round_, measured, accounts, table, clock),
         )
 
-    def _alive(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if name not in self.nodes.killed]
+    def _alive(self, nodes: Sequence[NodeId]) -> list[NodeId]:
+        return [node for node in nodes if node not in self.nodes.killed]
 
     def _rejoin(self, clients: Sequence[int]) -> pd.DataFrame | None:
         """Connect those anew that were lost before and take part again; what that carried."""
@@ -343,46 +359,32 @@ class Stage:
         return self.account(SET_UP, self.counters)
 
     def _order(self, round_: StagedRound, table: RateTable, node_faults: NodeFaults) -> None:
-        plan, paradigm = round_.link_plan, self.scenario.scheme
-        common: dict[str, Any] = {
-            "round": round_.index,
-            "split": plan.allocation.split,
-            "iterations": plan.iterations,
-            "sizes": asdict(round_.sizes),
-            "compute_time": self.scenario.workload.compute_time,
-        }
-        estimate = None
-        if paradigm.server_compute == "sequential" and paradigm.order == "larger-lag":
-            # τ'_SG(0) of the first lag: the gradient at the rate of a slot.
-            with np.errstate(divide="ignore"):
-                seconds = 8 * plan.sg_bytes[:, :1] / table.rates.gradient
-            estimate = {
-                "first_slot": table.first,
-                "slot_s": table.slot_s,
-                "seconds": seconds.clip(max=1e9).tolist(),
-            }
+        plan = round_.link_plan
+        terms = RoundTerms(
+            round_.index,
+            plan.allocation.split,
+            plan.iterations,
+            round_.sizes,
+            modelled=self.scenario.workload.compute_time == "modelled",
+        )
         self.nodes.send(
             BS,
-            "round",
-            clients=round_.clients,
-            s_s=plan.s_s[:, 0].tolist(),
-            gradient_s=estimate,
-            live=self.observer is not None,
-            **node_faults.of_bs(),
-            **common,
+            ServeRound(
+                terms,
+                tuple(round_.clients),
+                tuple(plan.s_s[:, 0].tolist()),
+                _first_gradients(plan, table),
+                live=self.observer is not None,
+                faults=node_faults.of_bs(),
+            ),
         )
-        alive = [k for k in round_.clients if uav(k) not in self.nodes.killed]
-        for client in alive:
-            self.nodes.send(
-                uav(client),
-                "round",
-                cf_s=float(plan.cf_s[client - 1, 0]),
-                cb_s=float(plan.cb_s[client - 1, 0]),
-                backward_ratio=plan.backward_ratio,
-                **node_faults.of_uav(client),
-                **common,
-            )
-        self.nodes.collect("ready", [BS, *map(uav, alive)], self.ready_s)
+        alive = self._alive([uav(client) for client in round_.clients])
+        for node in alive:
+            cf_s, cb_s = (float(steps_s[node.index, 0]) for steps_s in (plan.cf_s, plan.cb_s))
+            faults = node_faults.of_uav(node.client)
+            order = JoinRound(terms, cf_s, cb_s, plan.backward_ratio, faults)
+            self.nodes.send(node, order)
+        self.nodes.collect(Ready, [BS, *alive], self.ready_s)
 
     def _changes(self, table: RateTable) -> pd.DataFrame:
         """When the injector changed the rates of each slot: slot, boundary_s, lateness_s."""
@@ -434,33 +436,44 @@ class Stage:
 
     def state(self) -> bytes:
         """The global state, from the base station, as a safetensors file."""
-        self.nodes.send(BS, "save")
-        saved = self.nodes.collect("saved", [BS], ANSWER_TIMEOUT_S)
-        return bytes(saved[BS]["blob"])
+        self.nodes.send(BS, Save())
+        return self.nodes.collect(Saved, [BS], ANSWER_TIMEOUT_S)[BS].state
 
-    def evaluate(self) -> Message:
+    def evaluate(self) -> Evaluated:
         """Loss, accuracy and samples of the global state on held-out data."""
-        self.nodes.send(BS, "evaluate")
-        return self.nodes.collect("evaluated", [BS], self.limit_s)[BS]
+        self.nodes.send(BS, Evaluate())
+        return self.nodes.collect(Evaluated, [BS], self.limit_s)[BS]
 
     def restore(self, state: bytes) -> None:
         """Let the base station go on from a global state."""
-        self.nodes.send(BS, "restore", blob=state)
-        self.nodes.collect("restored", [BS], ANSWER_TIMEOUT_S)
+        self.nodes.send(BS, Restore(state))
+        self.nodes.collect(Restored, [BS], ANSWER_TIMEOUT_S)
 
     def stop(self) -> None:
         """Let every node end by itself."""
-        self.nodes.send_all("stop")
+        self.nodes.send_all(Stop())
 
 
-def _measured(round_: StagedRound, reports: dict[str, Message], lost: Sequence[Loss]) -> Round:
+def _first_gradients(plan: RoundPlan, table: RateTable) -> FirstGradients | None:
+    """τ'_SG(0) of every slot that has rates; None where no order asks for it."""
+    if not plan.paradigm.asks_for_first_gradient:
+        return None
+    seconds = first_gradient_s(plan, table.rates.gradient)
+    return FirstGradients(table.first, table.slot_s, tuple(map(tuple, seconds.tolist())))
+
+
+def _measured(
+    round_: StagedRound, reports: Mapping[NodeId, RoundReport], lost: Sequence[Loss]
+) -> Round:
     """The round out of what its nodes noted."""
     steps = {
         (client, iteration, STEPS.index(step)): rest
         # A step that goes on for one node may have ended for the other.
-        for noted in ("going", "spans")
-        for report in reports.values()
-        for client, iteration, step, *rest in report[noted]
+        for noted in (
+            *(report.going for report in reports.values()),
+            *(report.spans for report in reports.values()),
+        )
+        for client, iteration, step, *rest in noted
     }
     spans = np.array([(*step, *rest) for step, rest in steps.items()], dtype=SPAN)
     return round_of_spans(

@@ -22,12 +22,23 @@ from orchestrator.prediction.plan import (
     payload_bytes,
     radio_of,
 )
-from orchestrator.prediction.rates import broadcast_bps, dedicated_bps, uplink_bps
+from orchestrator.prediction.rates import LinkRates, first_gradient_s, link_rates
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.links import shape_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
-from testbed.core.schedule import Schedule, Start
+from testbed.core.server_round import (
+    AdaptersArrived,
+    BroadcastReceived,
+    Compute,
+    Computed,
+    GradientDelivered,
+    Instruction,
+    SendGradient,
+    ServerRound,
+    SmashedArrived,
+    StartClients,
+)
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Round, S
 from testbed.network.framing import ETHERNET_BYTES
 from testbed.transport import wire
@@ -76,23 +87,19 @@ class _Due:
 
 
 @dataclass
-class _Client:
-    """What a UAV and the base station know of its current iteration."""
+class _Uav:
+    """What a UAV knows of its current iteration."""
 
     iteration: int = 0
     backward_ns: int = 0
     """τ_CB(i-1)."""
     compute_ns: int = 0
     """τ_CB(i-1) + τ_CF(i)."""
-    lag_ns: int = 0
-    gradient_ns: int | None = None
-    """τ_SG(i-1)."""
-    start_ns: int = 0
-    """Of the server's computing, then of its gradient."""
 
 
 class PacketRound:
-    """One round: what nodes do when a message has arrived or a computing step is over."""
+    """One round: what UAVs do when a message has arrived or a computing step is over, and what the
+    base station does as `testbed.core.server_round` says."""
 
     def __init__(
         self,
@@ -111,23 +118,23 @@ class PacketRound:
         self.rates = PacketRates(plan, self.radio, scenario, source)
         self.start_ns = self.now_ns = start_ns
         self.messages = messages_of(scenario, profile, plan.allocation.split)
-        self.schedule = Schedule(plan.paradigm, plan.clients)
-        self.clients = {client: _Client() for client in range(1, plan.clients + 1)}
+        clients = range(1, plan.clients + 1)
+        self.uavs = {client: _Uav() for client in clients}
+        self.protocol = ServerRound(plan.paradigm, clients, self.rates.first_gradient_ns)
+        self.broadcasting = True
         self.arrivals: dict[tuple[int, bool], deque[Callable[[], None]]] = defaultdict(deque)
         self.dues: list[_Due] = []
         self.serial = itertools.count()
         self.spans: list[tuple[int, int, int, float, float, int]] = []
-        self.waiting = self.unfinished = plan.clients
-        self.started_ns = 0
 
     def play(self, progress: Callable[[float], None]) -> Round:
         """From the broadcast to the last adapters."""
         slot_ns = self.rates.slot_ns
         slot = self.now_ns // slot_ns
         self._set_rates(slot)
-        for client in self.clients:
+        for client in self.uavs:
             self._send(client, DOWN, self.messages.adapters, partial(self._broadcast, client))
-        while self.unfinished:
+        while not self.protocol.is_over:
             boundary_ns = (slot + 1) * slot_ns
             until_ns = min([boundary_ns, *(due.at_ns for due in self.dues[:1])])
             self.now_ns, arrived = self.network.advance(until_ns)
@@ -139,8 +146,8 @@ class PacketRound:
                 self.arrivals[arrival.link, arrival.down].popleft()()
             while self.dues and self.dues[0].at_ns <= self.now_ns:
                 heapq.heappop(self.dues).happen()
-            for start in self.schedule.start():
-                self._begin(start)
+            for instruction in self.protocol.instructions():
+                self._begin(instruction)
         return round_of_spans(
             self.index,
             self.plan,
@@ -152,12 +159,12 @@ class PacketRound:
     # The UAV.
 
     def _broadcast(self, client: int) -> None:
-        arrived_ns = self.now_ns
+        received = BroadcastReceived(client, self.now_ns)
         self._note(client, 1, SM, self.start_ns, self.messages.adapters_payload)
-        self._send(client, UP, self.messages.note, partial(self._has_broadcast, arrived_ns))
+        self._send(client, UP, self.messages.note, partial(self.protocol.tell, received))
 
     def _forward(self, client: int, start_ns: int) -> None:
-        mine = self.clients[client]
+        mine = self.uavs[client]
         mine.iteration += 1
         forward_ns = _ns(self.plan.cf_s[client - 1, mine.iteration - 1])
         if mine.iteration == 1:
@@ -172,7 +179,7 @@ class PacketRound:
         self._at(start_ns + forward_ns, done)
 
     def _gradient(self, client: int, sent_ns: int) -> None:
-        mine, start_ns = self.clients[client], self.now_ns
+        mine, start_ns = self.uavs[client], self.now_ns
         self._note(client, mine.iteration, SG, sent_ns, self.messages.gradient_payload)
         self._send(
             client, UP, self.messages.note, partial(self._delivered, client, sent_ns, start_ns)
@@ -191,49 +198,41 @@ class PacketRound:
 
     # The base station.
 
-    def _has_broadcast(self, arrived_ns: int) -> None:
-        self.started_ns = max(self.started_ns, arrived_ns)
-        self.waiting -= 1
-        if self.waiting:
-            return
-        self._set_rates(self.now_ns // self.rates.slot_ns)
-        for client in self.clients:
-            start = partial(self._forward, client, self.started_ns)
-            self._send(client, DOWN, self.messages.note, start)
-
     def _smashed(self, client: int, sent_ns: int) -> None:
-        mine = self.clients[client]
+        mine = self.uavs[client]
         self._note(client, mine.iteration, CA, sent_ns, self.messages.smashed_payload)
-        mine.lag_ns = mine.compute_ns + self.now_ns - sent_ns
-        if mine.gradient_ns is None:
-            mine.gradient_ns = _ns(self.rates.first_gradient_s(client, self.now_ns))
-        self.schedule.smashed_arrived(
-            client, mine.iteration, self.now_ns / 1e9, (mine.lag_ns + mine.gradient_ns) / 1e9
+        self.protocol.tell(
+            SmashedArrived(client, mine.iteration, sent_ns, self.now_ns, mine.compute_ns)
         )
 
-    def _begin(self, start: Start) -> None:
-        mine = self.clients[start.client]
-        mine.start_ns = self.now_ns
-        if start.resource == "compute":
-            server_ns = _ns(self.plan.s_s[start.client - 1, mine.iteration - 1])
-            self._at(self.now_ns + server_ns, partial(self._computed, start.client))
-        else:
-            arrived = partial(self._gradient, start.client, self.now_ns)
-            self._send(start.client, DOWN, self.messages.gradient, arrived)
+    def _begin(self, instruction: Instruction) -> None:
+        match instruction:
+            case StartClients(clients):
+                self.broadcasting = False
+                self._set_rates(self.now_ns // self.rates.slot_ns)
+                for client in clients:
+                    start = partial(self._forward, client, int(instruction.at))
+                    self._send(client, DOWN, self.messages.note, start)
+            case Compute(client, iteration):
+                server_ns = _ns(self.plan.s_s[client - 1, iteration - 1])
+                computed = partial(self._computed, client, iteration, self.now_ns)
+                self._at(self.now_ns + server_ns, computed)
+            case SendGradient(client):
+                arrived = partial(self._gradient, client, self.now_ns)
+                self._send(client, DOWN, self.messages.gradient, arrived)
+            case _:
+                raise AssertionError(f"nobody is lost here: {instruction}")
 
-    def _computed(self, client: int) -> None:
-        mine = self.clients[client]
-        self._note(client, mine.iteration, S, mine.start_ns)
-        lag_ns = mine.lag_ns + self.now_ns - mine.start_ns
-        self.schedule.computed(client, mine.iteration, self.now_ns / 1e9, lag_ns / 1e9)
+    def _computed(self, client: int, iteration: int, start_ns: int) -> None:
+        self._note(client, iteration, S, start_ns)
+        self.protocol.tell(Computed(client, self.now_ns))
 
     def _delivered(self, client: int, sent_ns: int, arrived_ns: int) -> None:
-        self.clients[client].gradient_ns = arrived_ns - sent_ns
-        self.schedule.delivered(self.now_ns / 1e9)
+        self.protocol.tell(GradientDelivered(client, sent_ns, arrived_ns, self.now_ns))
 
     def _adapters(self, client: int, sent_ns: int) -> None:
         self._note(client, self.plan.iterations, CM, sent_ns, self.messages.adapters_payload)
-        self.unfinished -= 1
+        self.protocol.tell(AdaptersArrived(client))
 
     # Time and links.
 
@@ -249,7 +248,7 @@ class PacketRound:
         self.spans.append((client, iteration, step, start_ns / 1e9, self.now_ns / 1e9, size))
 
     def _set_rates(self, slot: int) -> None:
-        self.network.rates(*self.rates.at(slot, broadcast=self.waiting > 0))
+        self.network.rates(*self.rates.at(slot, broadcast=self.broadcasting))
 
 
 class PacketRates:
@@ -264,41 +263,35 @@ class PacketRates:
         self.least_bps = shape.lowest_rate(scenario.slot_s)
         # Where the rate carries payload alone, full frames need this much more of it.
         self.factor = (scenario.emulation.mtu + ETHERNET_BYTES) / shape.frame_bytes
-        self.uplink = self.broadcast = self.gradient = np.empty((plan.clients, 0))
+        self.links = LinkRates(*(np.empty((plan.clients, 0)) for _ in LinkRates._fields))
+        self.first_gradients_s = np.empty((plan.clients, 0))
 
     def at(self, slot: int, broadcast: bool) -> tuple[list[float], list[float]]:
         """Rates of the uplinks and of the downlinks in that slot, as ns-3's frames need them."""
         self._grow(slot)
-        downlink = self.broadcast if broadcast else self.gradient
-        return self._carried(self.uplink[:, slot]), self._carried(downlink[:, slot])
+        downlink = self.links.broadcast if broadcast else self.links.gradient
+        return self._carried(self.links.uplink[:, slot]), self._carried(downlink[:, slot])
 
-    def first_gradient_s(self, client: int, arrived_ns: int) -> float:
-        """τ'_SG(0), for the first lag under sequential computing: at the rate of that slot."""
-        paradigm, slot = self.plan.paradigm, arrived_ns // self.slot_ns
-        if paradigm.server_compute == "parallel" or paradigm.order == "first-come":
-            return 0.0
+    def first_gradient_ns(self, client: int, arrived_ns: float) -> int:
+        """τ'_SG(0) of a client whose smashed data are in then; 0 where no order asks for it."""
+        if not self.plan.paradigm.asks_for_first_gradient:
+            return 0
+        slot = int(arrived_ns) // self.slot_ns
         self._grow(slot)
-        rate_bps = float(self.gradient[client - 1, slot])
-        return 8 * float(self.plan.sg_bytes[client - 1, 0]) / rate_bps if rate_bps else 1e9
+        return _ns(self.first_gradients_s[client - 1, slot])
 
     def _carried(self, rate_bps: Array) -> list[float]:
         carried = np.where(rate_bps < self.least_bps, 0.0, self.factor * rate_bps)
         return list(map(float, carried))
 
     def _grow(self, slot: int) -> None:
-        if slot < self.uplink.shape[1]:
+        if slot < self.links.uplink.shape[1]:
             return
         channel = self.source.trace(math.ceil(1.5 * slot) + GROWTH_SLOTS)
         if slot >= channel.slots:
             raise InputError(f"trace: its {channel.slots} slots end before ns-3's round does")
-        share, sequential = self.plan.allocation, self.plan.paradigm.gradient_transmission
-        self.uplink = uplink_bps(self.radio, share.beta, channel.gain)
-        self.broadcast = broadcast_bps(self.radio, channel.gain)
-        self.gradient = (
-            self.broadcast
-            if sequential == "sequential"
-            else dedicated_bps(self.radio, share.beta, share.rho, channel.gain)
-        )
+        self.links = link_rates(self.plan, self.radio, channel.gain)
+        self.first_gradients_s = first_gradient_s(self.plan, self.links.gradient)
 
 
 def _ns(seconds: float) -> int:

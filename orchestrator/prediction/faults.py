@@ -22,10 +22,9 @@ from orchestrator.prediction.plan import Array
 from orchestrator.scenario.schema import LASTING, Scenario
 from testbed.core.errors import RunEnds
 from testbed.core.faults import BsFaults, UavFaults
+from testbed.core.node import BS, NodeId, uav
 from testbed.core.timeline import Loss, Round
 
-BS = 0
-"""The base station, where UAVs count from 1."""
 SILENCING = ("uav-crash", "link-outage", "partition")
 WRONG = ("corrupt-frame", "duplicate-frame")
 
@@ -35,8 +34,7 @@ class Fault:
     """One fault, its moments resolved."""
 
     kind: str
-    nodes: tuple[int, ...]
-    """UAVs from 1; `BS`."""
+    nodes: tuple[NodeId, ...]
     round: int | None
     """The round from whose start its moments count; None: from the start of the run."""
     start_s: float
@@ -48,7 +46,7 @@ class Fault:
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the manifest."""
-        names = ["bs" if node == BS else f"uav{node}" for node in self.nodes]
+        names = list(map(str, self.nodes))
         end_s = self.end_s if math.isfinite(self.end_s) else None
         return asdict(self) | {"nodes": names, "end_s": end_s}
 
@@ -71,7 +69,7 @@ class RoundFaults:
     wrong: Sequence[Any]
     """Shape [K]: how, one of `testbed.core.faults.Wrong`, or None."""
     slow: Array
-    """Shape [n, 4]: node (`BS` or from 1), start, end, factor; see
+    """Shape [n, 4]: client (0: the base station), start, end, factor; see
     `testbed.core.faults.slowed_end`."""
     silent: Sequence[tuple[int, int, int | None]]
     """Client (from 1), first slot and end slot (None: to the end) without a link."""
@@ -108,7 +106,7 @@ class RoundFaults:
     def of_bs(self) -> BsFaults:
         """What the base station is told."""
         lost_s = [_finite(at_s) for at_s in self.lost_s]
-        return BsFaults(lost_s, self.drops, self._slow_of(BS))
+        return BsFaults(lost_s, self.drops, self._slow_of(BS.client))
 
     def _slow_of(self, node: int) -> list[list[float]]:
         rows: list[list[float]] = self.slow[self.slow[:, 0] == node][:, 1:].tolist()
@@ -147,7 +145,7 @@ class RoundFaults:
     def ends(self, index: int, loss: Loss) -> RunEnds:
         """Why the run ends with the loss of a client."""
         return RunEnds(
-            f"round {index}: the base station waited for uav{loss.client}, which is lost since "
+            f"round {index}: the base station waited for {uav(loss.client)}, which is lost since "
             f"{loss.lost_s:g} s ({loss.cause}), and faults.on_loss does not drop it",
             loss.lost_s,
         )
@@ -160,11 +158,10 @@ def planned(scenario: Scenario) -> list[Fault]:
 
 def _given(scenario: Scenario) -> Iterator[Fault]:
     for index, event in enumerate(scenario.faults.events):
-        nodes = event.nodes or ["bs"]
         lasts_s = math.inf if event.duration_s is None else event.duration_s
         yield Fault(
             event.kind,
-            tuple(BS if node == "bs" else int(node[3:]) for node in nodes),
+            tuple(map(NodeId.parse, event.nodes)) or (BS,),
             event.round,
             event.at_s,
             event.at_s + lasts_s if event.kind in LASTING else math.inf,
@@ -183,7 +180,7 @@ def _drawn(scenario: Scenario) -> Iterator[Fault]:
         count = int(rng.poisson(settings.rate_per_s * settings.within_s))
     for start_s in np.sort(rng.uniform(0, settings.within_s, count)).tolist():
         kind = settings.kinds[rng.integers(len(settings.kinds))]
-        node = BS if kind == "bs-crash" else 1 + int(rng.integers(scenario.uavs.count))
+        node = BS if kind == "bs-crash" else uav(1 + int(rng.integers(scenario.uavs.count)))
         lasts_s, factor = rng.uniform(*settings.duration_s), rng.uniform(*settings.factor)
         end_s = start_s + lasts_s if kind in LASTING else math.inf
         yield Fault(kind, (node,), None, start_s, end_s, factor, "faults.random")
@@ -224,7 +221,7 @@ class FaultSchedule:
             causes={},
         )
         for client in range(1, self._clients + 1):
-            self._of_client(client, [f for f in faults if client in f.nodes], start_s, found)
+            self._of_client(client, [f for f in faults if uav(client) in f.nodes], start_s, found)
         absent = [
             found.loss(client, float(found.lost_s[client - 1]))
             for client, is_absent in enumerate(found.absent, 1)
@@ -244,7 +241,11 @@ class FaultSchedule:
         """A wrong frame is sent once: forget those that were."""
         for loss in round_.lost:
             for fault in self._faults:
-                if fault.kind == loss.cause and fault.kind in WRONG and loss.client in fault.nodes:
+                if (
+                    fault.kind == loss.cause
+                    and fault.kind in WRONG
+                    and uav(loss.client) in fault.nodes
+                ):
                     self._faults.remove(fault)
                     break
 
@@ -296,7 +297,7 @@ class FaultSchedule:
             for begin_s, end_s in pairwise(edges):
                 active = [f.factor for f in own if f.start_s <= begin_s and end_s <= f.end_s]
                 if active:
-                    rows.append((node, begin_s, end_s, math.prod(active)))
+                    rows.append((node.client, begin_s, end_s, math.prod(active)))
         return np.array(rows, float).reshape(-1, 4)
 
 

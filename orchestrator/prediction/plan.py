@@ -11,10 +11,9 @@ from testbed.core.paradigm import Paradigm
 from testbed.network.framing import Framing, grpc_bytes
 from testbed.transport import wire
 from testbed.transport.tls import client_flights_bytes, record_overhead_bytes
-from testbed.transport.wire import GREETING_BYTES
+from testbed.transport.wire import GREETING_BYTES, RoundSizes
 from workloads.costs.profile import SplitProfile
 from workloads.learning.encoding import payload_bytes as tensor_bytes
-from workloads.learning.work import RoundSizes
 
 Array = npt.NDArray[np.float64]
 FLOAT32_BYTES = 4

@@ -6,6 +6,9 @@ import numpy as np
 
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
 
+OUTAGE_S = 1e9
+"""What counts as the time of a gradient that cannot be sent: longer than any."""
+
 
 def _shannon(hz: Array | float, power_w: Array | float, gain: Array, noise: float) -> Array:
     band, power = np.atleast_1d(hz)[:, None], np.atleast_1d(power_w)[:, None]
@@ -36,6 +39,21 @@ class LinkRates(NamedTuple):
     broadcast: Array
     gradient: Array
     """The downlink once the broadcast is over: shared out, or all of it in turns."""
+
+
+def first_gradient_s(plan: RoundPlan, gradient_bps: Array) -> Array:
+    """τ'_SG(0), for the first lag of eq. (22): the first gradient at the rate of a slot.
+
+    Args:
+        plan: The round's.
+        gradient_bps: Rates of the slots in which smashed data may arrive, shape [K, S].
+
+    Returns:
+        Seconds, shape [K, S]; `OUTAGE_S` in an outage.
+    """
+    with np.errstate(divide="ignore"):
+        seconds: Array = 8 * plan.sg_bytes[:, :1] / gradient_bps
+    return seconds.clip(max=OUTAGE_S)
 
 
 def link_rates(plan: RoundPlan, radio: Radio, gain: Array) -> LinkRates:

@@ -27,7 +27,7 @@ from orchestrator.prediction.plan import Array
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
-from testbed.control.node import Message
+from testbed.control.messages import Progress
 from testbed.core.clock import EmulatedClock
 from testbed.core.timeline import STEPS, Round
 
@@ -99,14 +99,14 @@ class Live:
             self.rates_bps = {"up": uplink_bps, "down": downlink_bps}
             self.position_m = position_m
 
-    def heard(self, message: Message) -> None:
+    def heard(self, message: Progress) -> None:
         """The base station told how far its round is."""
         with self.lock:
             self.measured += [
                 (client, iteration, STEPS.index(step), start_s, end_s)
-                for client, iteration, step, start_s, end_s, _ in message["steps"]
+                for client, iteration, step, start_s, end_s, _ in message.steps
             ]
-            self.waiting = message["waiting"]
+            self.waiting = {name: list(queue) for name, queue in message.waiting.items()}
 
     def finished(self, measured: Round) -> None:
         """The round has ended: now all its steps are known."""

@@ -20,6 +20,8 @@ from pydantic import (
 
 from testbed.core import plugins
 from testbed.core.errors import InputError
+from testbed.core.node import BS, NodeId
+from testbed.core.node import PATTERN as NODE
 from testbed.core.paradigm import Paradigm, paradigm
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -438,7 +440,7 @@ class FaultEvent(Section):
 
     kind: FaultKind
     """What happens."""
-    nodes: list[Annotated[str, Field(pattern=r"^(bs|uav[1-9]\d{0,4})$")]] = []
+    nodes: list[Annotated[str, Field(pattern=NODE)]] = []
     """Whom it hits: `uav1`, `uav2`, …; `bs` for slow-node. A bs-crash needs none."""
     round: Annotated[int, Field(ge=0)] | None = None
     """The round (from 0) from whose start `at_s` counts; left out: from the start of the run."""
@@ -451,9 +453,9 @@ class FaultEvent(Section):
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> "FaultEvent":
-        of_bs = "bs" in self.nodes
+        of_bs = str(BS) in self.nodes
         if self.kind == "bs-crash":
-            if self.nodes not in ([], ["bs"]):
+            if self.nodes not in ([], [str(BS)]):
                 raise ValueError("nodes: a bs-crash hits the base station alone")
         elif not self.nodes:
             raise ValueError(f"nodes: is missing; whom does {self.kind} hit?")
@@ -583,7 +585,7 @@ class Scenario(Section):
     def _faults_hit_somebody(self) -> "Scenario":
         for index, event in enumerate(self.faults.events):
             for node in event.nodes:
-                if node != "bs" and int(node[3:]) > self.uavs.count:
+                if NodeId.parse(node).client > self.uavs.count:
                     raise ValueError(
                         f"faults.events.{index}.nodes: there is no {node}; "
                         f"uavs.tx_power_w has {self.uavs.count}"

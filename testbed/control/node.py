@@ -1,64 +1,63 @@
 """Orders to a node and its reports, over the control plane and never over the shaped links."""
 
 import socket
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from testbed.control.codec import Kinds, Received, encode
+from testbed.control.messages import FROM_NODE, TO_NODE, Failed, NodeOrder, NodeReport
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
 
-Message = dict[str, Any]
+Kind = TypeVar("Kind")
 
 
 class ControlLost(RunError):
-    """The other side is gone, or silent for too long."""
+    """The other side is gone, or silent for too long, or says what nobody understands."""
 
 
 class NodeFailed(ControlLost):
     """The other side reports a failure; the message is its reason."""
 
 
-class NodeControl:
+class NodeControl(Generic[Received]):
     """One end of the connection between the orchestrator and one node."""
 
-    def __init__(self, sock: socket.socket):
+    def __init__(self, sock: socket.socket, receives: Kinds[Received]):
         self._control = ControlSocket(sock)
+        self._receives = receives
 
     def fileno(self) -> int:
         """For `select`."""
         return self._control.fileno()
 
-    def send(self, kind: str, blob: bytes = b"", **fields: Any) -> None:
-        """Send one message; raw bytes arrive as its field `blob`.
+    def send(self, message: Any) -> None:
+        """Send one of `testbed.control.messages`.
 
         Raises:
             ControlLost: Nobody listens any more.
         """
         try:
-            self._control.send({"kind": kind, **fields}, blob)
+            self._control.send(*encode(message))
         except RunError as error:
-            raise ControlLost(f"sending {kind!r}: {error}") from None
+            raise ControlLost(f"sending {type(message).__name__}: {error}") from None
 
-    def take(self, timeout_s: float | None = 0) -> Message | None:
+    def take(self, timeout_s: float | None = 0) -> Received | None:
         """The next message, or None if none came within `timeout_s` (None waits for ever).
 
         Raises:
             NodeFailed: The other side reports that it failed.
-            ControlLost: The other side is gone.
+            ControlLost: The other side is gone, or what it says is no message that is known.
         """
         try:
             received = self._control.receive(timeout_s)
+            message = received and self._receives.decode(*received)
         except RunError as error:
             raise ControlLost(str(error)) from None
-        if received is None:
-            return None
-        message, blob = received
-        if blob:
-            message["blob"] = blob
-        if message["kind"] == "failed":
-            raise NodeFailed(message["reason"])
+        if isinstance(message, Failed):
+            raise NodeFailed(message.reason)
         return message
 
-    def receive(self, timeout_s: float | None = None, due: str = "an order") -> Message:
+    def receive(self, timeout_s: float | None = None, due: str = "an order") -> Received:
         """Wait for the next message; without a limit as long as the other side lives.
 
         Raises:
@@ -69,17 +68,27 @@ class NodeControl:
             raise ControlLost(f"waited {timeout_s:g} s for {due}")
         return message
 
-    def expect(self, kind: str, timeout_s: float | None = None) -> Message:
+    def expect(self, kind: type[Kind], timeout_s: float | None = None) -> Kind:
         """Wait for a message of that kind.
 
         Raises:
             ControlLost: As `receive`, or another kind came.
         """
-        message = self.receive(timeout_s, repr(kind))
-        if message["kind"] != kind:
-            raise ControlLost(f"{message['kind']!r} came where {kind!r} was due")
+        message = self.receive(timeout_s, kind.__name__)
+        if not isinstance(message, kind):
+            raise ControlLost(f"{type(message).__name__} came where {kind.__name__} was due")
         return message
 
     def close(self) -> None:
         """Close this end."""
         self._control.close()
+
+
+def at_node(sock: socket.socket) -> NodeControl[NodeOrder]:
+    """A node's end."""
+    return NodeControl(sock, TO_NODE)
+
+
+def at_orchestrator(sock: socket.socket) -> NodeControl[NodeReport]:
+    """The orchestrator's end."""
+    return NodeControl(sock, FROM_NODE)

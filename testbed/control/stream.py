@@ -10,7 +10,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from testbed.core.errors import RunError
@@ -21,6 +21,8 @@ _CHUNK = 1 << 16
 _DESCRIPTORS_AT_ONCE = 200
 """The kernel passes at most 253 a message."""
 
+MOST_HEADER_BYTES, MOST_BLOB_BYTES = 1 << 28, 1 << 30
+"""More than any message has: refused before memory is taken for it."""
 PATIENCE_S = 60.0
 """How long the other side may take nothing of a message, or give nothing that is due at once."""
 
@@ -57,7 +59,7 @@ class ControlSocket:
         """Close the socket."""
         self._socket.close()
 
-    def send(self, header: dict[str, Any], blob: bytes | memoryview = b"") -> None:
+    def send(self, header: Mapping[str, Any], blob: bytes | memoryview = b"") -> None:
         """Send one message; waits a while for the other side to read.
 
         Raises:
@@ -65,6 +67,7 @@ class ControlSocket:
             NoAnswer: It reads nothing.
         """
         text = json.dumps(header).encode()
+        _check_sizes(len(text), len(blob))
         try:
             self._socket.sendall(_LENGTHS.pack(len(text), len(blob)) + text)
             if blob:
@@ -89,14 +92,25 @@ class ControlSocket:
         return bool(data)
 
     def next(self) -> Message | None:
-        """The next message that is complete, if any."""
+        """The next message that is complete, if any.
+
+        Raises:
+            RunError: What came is no message, or a larger one than any is.
+        """
         if len(self._buffer) < _LENGTHS.size:
             return None
         text, blob = _LENGTHS.unpack_from(self._buffer)
+        _check_sizes(text, blob)
         start, end = _LENGTHS.size + text, _LENGTHS.size + text + blob
         if len(self._buffer) < end:
             return None
-        message = json.loads(self._buffer[_LENGTHS.size : start]), bytes(self._buffer[start:end])
+        try:
+            header = json.loads(self._buffer[_LENGTHS.size : start])
+        except (ValueError, RecursionError):
+            header = None
+        if not isinstance(header, dict):
+            raise RunError("control socket: what came is no JSON object")
+        message = header, bytes(self._buffer[start:end])
         del self._buffer[:end]
         return message
 
@@ -147,6 +161,13 @@ class ControlSocket:
                     f"control socket: waited {PATIENCE_S:g} s for the other side to pass files on"
                 )
         return found
+
+
+def _check_sizes(header_bytes: int, blob_bytes: int) -> None:
+    if header_bytes > MOST_HEADER_BYTES or blob_bytes > MOST_BLOB_BYTES:
+        raise RunError(
+            f"control socket: a message of {header_bytes} and {blob_bytes} bytes is too large"
+        )
 
 
 def readable(stream: int | HasFileno, timeout_s: float | None) -> bool:

@@ -35,6 +35,11 @@ class Paradigm:
     transmission_waits_for_all: bool = False
     """Gradient transmission of an iteration starts when all of it is computed."""
 
+    @property
+    def asks_for_first_gradient(self) -> bool:
+        """Whether an order depends on τ'_SG(0): larger lag first, before sequential computing."""
+        return self.server_compute == "sequential" and self.order == "larger-lag"
+
 
 BUILT_IN = (
     Paradigm("sfl-pp", "SFL-PP", "parallel", "parallel"),

@@ -1,8 +1,11 @@
 """Who is served next: the server's schedule as a state machine without clock or I/O.
 
 It is told what happened and answers what starts now. Everything that decides about order, queues
-and gates of the emulated base station is in this file; how long things take is not. The engine
-states the same rules in compiled form, and tests hold the two together.
+and gates of the base station is in this file; how long things take is not. The engine states the
+same rules in compiled form, and tests hold the two together. `testbed.core.server_round` is the
+protocol around it.
+
+Moments and lags are numbers of one unit, which is the caller's: they are compared, and no more.
 """
 
 import heapq
@@ -21,7 +24,7 @@ class Start:
 
     resource: Resource
     client: int
-    at_s: float
+    at: float
     """When everything it had to wait for was there."""
 
 
@@ -30,9 +33,9 @@ class Waiting:
     """A place in a queue: first what counts, then when it came, then who."""
 
     rank: float
-    enqueued_s: float
+    enqueued: float
     client: int
-    ready_s: float = field(compare=False)
+    ready: float = field(compare=False)
     """When the gate let it into the queue."""
 
 
@@ -50,39 +53,39 @@ class _Server:
         self.busy = False
         self.serves = 0
         """Whom, where it is sequential and busy."""
-        self.free_s = 0.0
+        self.free = 0.0
         self.queue: list[Waiting] = []
         self.held: dict[int, list[Waiting]] = defaultdict(list)
 
-    def enqueue(self, client: int, iteration: int, now_s: float, lag_s: float) -> None:
-        waiting = Waiting(-lag_s if self.by_lag else 0.0, now_s, client, now_s)
+    def enqueue(self, client: int, iteration: int, now: float, lag: float) -> None:
+        waiting = Waiting(-lag if self.by_lag else 0.0, now, client, now)
         if not self.gated:
             heapq.heappush(self.queue, waiting)
             return
         self.held[iteration].append(waiting)
-        self._pass_gate(iteration, now_s)
+        self._pass_gate(iteration, now)
 
-    def _pass_gate(self, iteration: int, now_s: float) -> None:
+    def _pass_gate(self, iteration: int, now: float) -> None:
         held = self.held[iteration]
         if len(held) == self.clients:
-            ready_s = max(now_s, *(waiting.enqueued_s for waiting in held))
+            ready = max(now, *(waiting.enqueued for waiting in held))
             for waiting in self.held.pop(iteration):
-                heapq.heappush(self.queue, replace(waiting, ready_s=ready_s))
+                heapq.heappush(self.queue, replace(waiting, ready=ready))
 
-    def lose(self, client: int, now_s: float) -> None:
+    def lose(self, client: int, now: float) -> None:
         self.clients -= 1
         self.queue = [waiting for waiting in self.queue if waiting.client != client]
         heapq.heapify(self.queue)
         if self.busy and self.serves == client:
-            self.release(now_s)
+            self.release(now)
         for iteration, held in list(self.held.items()):
             held[:] = [waiting for waiting in held if waiting.client != client]
             if held:
-                self._pass_gate(iteration, now_s)
+                self._pass_gate(iteration, now)
 
-    def release(self, now_s: float) -> None:
+    def release(self, now: float) -> None:
         self.busy = False
-        self.free_s = now_s
+        self.free = now
 
     def waiting(self) -> list[int]:
         held = [waiting for group in list(self.held.values()) for waiting in list(group)]
@@ -92,14 +95,14 @@ class _Server:
         started = []
         while self.queue and not (self.sequential and self.busy):
             waiting = heapq.heappop(self.queue)
-            at_s = max(waiting.ready_s, self.free_s) if self.sequential else waiting.ready_s
-            started.append(Start(self.resource, waiting.client, at_s))
+            at = max(waiting.ready, self.free) if self.sequential else waiting.ready
+            started.append(Start(self.resource, waiting.client, at))
             self.busy, self.serves = True, waiting.client
         return started
 
 
 class Schedule:
-    """The schedule of one round for K clients under a paradigm. Times in emulated seconds."""
+    """The schedule of one round for K clients under a paradigm."""
 
     def __init__(self, paradigm: Paradigm, clients: int):
         by_lag = paradigm.order == "larger-lag"
@@ -114,23 +117,23 @@ class Schedule:
             clients,
         )
 
-    def smashed_arrived(self, client: int, iteration: int, now_s: float, lag_s: float) -> None:
-        """Smashed data are in; `lag_s` is the lag for sequential computing."""
-        self._compute.enqueue(client, iteration, now_s, lag_s)
+    def smashed_arrived(self, client: int, iteration: int, now: float, lag: float) -> None:
+        """Smashed data are in; `lag` is that for sequential computing."""
+        self._compute.enqueue(client, iteration, now, lag)
 
-    def computed(self, client: int, iteration: int, now_s: float, lag_s: float) -> None:
-        """A gradient is ready; `lag_s` is the lag for sequential transmission."""
-        self._compute.release(now_s)
-        self._transmit.enqueue(client, iteration, now_s, lag_s)
+    def computed(self, client: int, iteration: int, now: float, lag: float) -> None:
+        """A gradient is ready; `lag` is that for sequential transmission."""
+        self._compute.release(now)
+        self._transmit.enqueue(client, iteration, now, lag)
 
-    def delivered(self, now_s: float) -> None:
+    def delivered(self, now: float) -> None:
         """A gradient has arrived at its client."""
-        self._transmit.release(now_s)
+        self._transmit.release(now)
 
-    def lost(self, client: int, now_s: float) -> None:
+    def lost(self, client: int, now: float) -> None:
         """A client has left the round: nobody waits for it, and what it held is free."""
-        self._compute.lose(client, now_s)
-        self._transmit.lose(client, now_s)
+        self._compute.lose(client, now)
+        self._transmit.lose(client, now)
 
     def waiting(self) -> dict[Resource, list[int]]:
         """Clients that wait for each resource, by their turn; then those whom a gate holds back.

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.control.messages import Captured
 from testbed.control.stream import readable
 from testbed.system import linux
 
@@ -63,19 +64,6 @@ RECORD = struct.Struct("<IIII")
 _IPV4 = 0x0800
 _TCP = 6
 _FIN_PSH, _CWR = 0x09, 0x80
-
-
-@dataclass(frozen=True)
-class Captured:
-    """What a capture held."""
-
-    frames: int
-    missed_packets: int
-    """Packets for which the ring had no room."""
-
-    def __str__(self) -> str:
-        missed = f", {self.missed_packets} packets missed" if self.missed_packets else ""
-        return f"{self.frames} frames{missed}"
 
 
 class Capture:

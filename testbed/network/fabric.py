@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.core.errors import RunError
+from testbed.core.node import BS, NodeId
 from testbed.network import netlink
 from testbed.network.netlink import Netlink, NetlinkError, attribute, message, nested, text, u32
 from testbed.network.shaping import End, Shape
@@ -173,7 +174,7 @@ def _pair(link: int, uav: int, shape: Shape) -> bytes:
     mtu = attribute(_MTU, u32(shape.mtu))
     peer = (
         _IFINFO.pack(0, 0, UAV_DEVICE, 0, 0)
-        + attribute(_IFNAME, text("bs"))
+        + attribute(_IFNAME, text(str(BS)))
         + attribute(_ADDRESS, _mac(link, at_uav=True))
         + attribute(_NET_NS_FD, u32(uav))
         + mtu
@@ -182,7 +183,7 @@ def _pair(link: int, uav: int, shape: Shape) -> bytes:
     info = nested(_LINKINFO, attribute(1, text("veth")), nested(2, attribute(1, peer)))
     body = (
         _IFINFO.pack(0, 0, BS_DEVICE_BASE + link, 0, 0)
-        + attribute(_IFNAME, text(f"uav{link}"))
+        + attribute(_IFNAME, text(str(NodeId(link))))
         + attribute(_ADDRESS, _mac(link, at_uav=False))
         + mtu
         + queues

@@ -18,15 +18,48 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
+from testbed.control.codec import encode
+from testbed.control.messages import (
+    FROM_INJECTOR,
+    TO_INJECTOR,
+    AskCounters,
+    Captured,
+    Capturing,
+    Counters,
+    Direction,
+    EndCapture,
+    Epoch,
+    EpochBegun,
+    Exhausted,
+    Failed,
+    InjectorOrder,
+    InjectorReport,
+    Low,
+    Pause,
+    Phase,
+    PhaseSet,
+    SetRates,
+    StartCapture,
+    Stop,
+    Wired,
+)
 from testbed.control.stream import ControlSocket, NoAnswer
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.network.capture import END_S, Capture, Captured
-from testbed.network.fabric import BS_DEVICE_BASE, Fabric, Site, device_counts, limit_packets, wire
+from testbed.network.capture import END_S, Capture
+from testbed.network.fabric import (
+    BS_DEVICE_BASE,
+    DeviceCount,
+    Fabric,
+    Site,
+    device_counts,
+    limit_packets,
+    wire,
+)
 from testbed.network.netlink import Batch
-from testbed.network.shaping import End, Shape, queue_counts
+from testbed.network.shaping import End, QueueCount, Shape, queue_counts
 from testbed.system import linux
 
 if TYPE_CHECKING:
@@ -37,8 +70,7 @@ ANSWER_S = 30.0
 """How long the injector's process may take for an answer; it needs milliseconds."""
 SPIN_NS = 150_000
 """The last stretch before a boundary is spent awake: a sleeper may wake that much too late."""
-
-
+Kind = TypeVar("Kind")
 _WHILE_SLOTS = 50
 """Over so many slots is the rate averaged that decides on the size of packets."""
 
@@ -137,11 +169,35 @@ class _Service:
             else:
                 self._message_before(None)
             while message := self._control.next():
-                header, blob = message
-                if header["do"] == "stop":
+                order = TO_INJECTOR.decode(*message)
+                if isinstance(order, Stop):
                     return
-                getattr(self, f"_do_{header.pop('do')}")(blob=blob, **header)
+                self._obey(order)
                 prepared = None
+
+    def _obey(self, order: InjectorOrder) -> None:
+        match order:
+            case SetRates():
+                self._take_rates(order)
+            case Epoch():
+                self._begin_epoch(order)
+            case Phase():
+                self._switch_to(order.index)
+            case Pause():
+                self._running = False
+            case StartCapture():
+                devices = {BS_DEVICE_BASE + k: file for k, file in enumerate(order.files, 1)}
+                self._capture = Capture(devices, order.headers_only)
+                self._tell(Capturing())
+            case EndCapture():
+                assert self._capture is not None
+                self._tell(self._capture.end())
+                self._capture = None
+            case AskCounters():
+                self._tell_counters()
+
+    def _tell(self, report: InjectorReport) -> None:
+        self._control.send(*encode(report))
 
     def _message_before(self, deadline: int | None) -> bool:
         """Wait for something from the control socket (True) or for the deadline (False)."""
@@ -179,25 +235,23 @@ class _Service:
         self._table.forget_before(self._slot)
         if prepared.missing:
             if not self._exhausted:
-                self._control.send({"event": "exhausted", "slot": self._slot})
+                self._tell(Exhausted(self._slot))
             self._exhausted += 1
         elif not self._told_low and self._table.end - self._slot <= self._warn_slots:
             self._told_low = True
-            self._control.send({"event": "low", "end": self._table.end})
+            self._tell(Low(self._table.end))
 
-    def _do_rates(self, first: int, variants: int, warn_slots: int, blob: bytes) -> None:
-        self._table.add(first, variants, blob)
-        if self._phase >= variants:
+    def _take_rates(self, rates: SetRates) -> None:
+        self._table.add(rates.first, rates.variants, rates.table)
+        if self._phase >= rates.variants:
             self._phase = 0
-        self._warn_slots = warn_slots
+        self._warn_slots = rates.warn_slots
         self._told_low = False
 
-    def _do_epoch(
-        self, start_ns: int, start_s: float, dilation: float, slot_s: float, blob: bytes
-    ) -> None:
-        self._clock = EmulatedClock(start_ns, start_s, dilation)
-        self._slot_s = slot_s
-        self._slot = math.floor(start_s / slot_s + 1e-9)
+    def _begin_epoch(self, epoch: Epoch) -> None:
+        self._clock = epoch.clock
+        self._slot_s = epoch.slot_s
+        self._slot = math.floor(epoch.clock.start_s / epoch.slot_s + 1e-9)
         self._running = True
         self._limit_packets()
         prepared = self._prepare(self._slot)
@@ -205,14 +259,13 @@ class _Service:
         self._below_floor += prepared.below_floor
         if prepared.missing:
             self._exhausted += 1
-        self._record.extend((self._slot, start_ns, done, prepared.changes))
-        self._control.send({"event": "epoch", "done_ns": done, "missing": prepared.missing})
+        self._record.extend((self._slot, epoch.clock.start_ns, done, prepared.changes))
+        self._tell(EpochBegun(done, prepared.missing))
 
-    def _do_phase(self, index: int, blob: bytes) -> None:
+    def _switch_to(self, index: int) -> None:
         self._phase = index
         self._limit_packets()
-        done = self._prepare(self._slot).send()
-        self._control.send({"event": "phase", "done_ns": done})
+        self._tell(PhaseSet(self._prepare(self._slot).send()))
 
     def _limit_packets(self) -> None:
         """Let packets be as large as the links' rates allow."""
@@ -224,20 +277,7 @@ class _Service:
             if frames and frames != [end.packet_frames for end in site.ends]:
                 limit_packets(site, frames)
 
-    def _do_pause(self, blob: bytes) -> None:
-        self._running = False
-
-    def _do_capture(self, files: Sequence[str], headers_only: bool, blob: bytes) -> None:
-        devices = {BS_DEVICE_BASE + link: file for link, file in enumerate(files, 1)}
-        self._capture = Capture(devices, headers_only)
-        self._control.send({"event": "capture"})
-
-    def _do_end_capture(self, blob: bytes) -> None:
-        assert self._capture is not None
-        self._control.send({"event": "captured", **vars(self._capture.end())})
-        self._capture = None
-
-    def _do_report(self, blob: bytes) -> None:
+    def _tell_counters(self) -> None:
         links = []
         bs_queues = queue_counts(self._fabric.base_station.netlink)
         bs_devices = device_counts(self._fabric.base_station.netlink)
@@ -246,23 +286,22 @@ class _Service:
             up = queue_counts(uav.netlink)[uav_end.index]
             up_device = device_counts(uav.netlink)[uav_end.index]
             down, down_device = bs_queues[bs_end.index], bs_devices[bs_end.index]
-            links.append(
-                [{**vars(q), **_prefixed(d)} for q, d in ((up, up_device), (down, down_device))]
+            links.append((_direction(up, up_device), _direction(down, down_device)))
+        self._tell(
+            Counters(
+                tuple(links),
+                linux.scheduling(),
+                self._below_floor,
+                self._exhausted,
+                self._record.tobytes(),
             )
-        header = {
-            "event": "report",
-            "links": links,
-            "scheduling": linux.scheduling(),
-            "below_floor": self._below_floor,
-            "exhausted": self._exhausted,
-        }
-        self._control.send(header, self._record.tobytes())
+        )
         self._record = array.array("q")
         self._below_floor = self._exhausted = 0
 
 
-def _prefixed(device: Any) -> dict[str, int]:
-    return {f"device_{name}": value for name, value in vars(device).items()}
+def _direction(queue: QueueCount, device: DeviceCount) -> Direction:
+    return Direction(**vars(queue), **{f"device_{name}": n for name, n in vars(device).items()})
 
 
 class _Prepared:
@@ -314,27 +353,11 @@ def serve(control: socket.socket, base_station: int, uavs: Sequence[int], shape:
         fabric = wire(base_station, uavs, shape)
         # To change rates, and to capture.
         linux.keep_capabilities(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)
-        channel.send({"event": "wired"})
+        channel.send(*encode(Wired()))
         _Service(channel, fabric, shape).run()
     except (OSError, RunError) as error:
         with contextlib.suppress(RunError):
-            channel.send({"event": "error", "message": str(error)})
-
-
-@dataclass(frozen=True)
-class Direction:
-    """What one direction of a link has carried since the world began."""
-
-    sent_bytes: int
-    """As the shaper charged them, frame by frame: with headers, or payload alone."""
-    sent_frames: int
-    """Each frame of a packet of several counts."""
-    dropped_frames: int
-    backlog_bytes: int
-    device_sent_bytes: int
-    """As the device counts, which does so by packet: headers of its first frame alone."""
-    device_sent_frames: int
-    """Packets, of one or more frames."""
+            channel.send(*encode(Failed(str(error))))
 
 
 @dataclass(frozen=True)
@@ -370,7 +393,7 @@ class Injector:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = ControlSocket(control)
-        self._events: list[dict[str, Any]] = []
+        self._reports: list[InjectorReport] = []
         self._lock = threading.Lock()
         self._variants = 0
 
@@ -381,7 +404,7 @@ class Injector:
             RunError: They could not be made.
         """
         with self._lock:
-            self._await("wired", timeout_s)
+            self._await(Wired, timeout_s)
 
     def rates(
         self,
@@ -408,9 +431,7 @@ class Injector:
         self._variants = len(downlink_bps)
         blob = np.ascontiguousarray(table.transpose(2, 0, 1)).tobytes()
         with self._lock:
-            self._send(
-                "rates", blob, first=first_slot, variants=len(downlink_bps), warn_slots=warn_slots
-            )
+            self._send(SetRates(first_slot, len(downlink_bps), warn_slots, blob))
 
     def epoch(self, clock: EmulatedClock, slot_s: float) -> None:
         """Start: the rates of the slot in which the clock starts at once, the others on time.
@@ -421,8 +442,8 @@ class Injector:
             RunError: No rates were given for the first slot.
         """
         with self._lock:
-            self._send("epoch", **vars(clock), slot_s=slot_s)
-            if self._await("epoch")["missing"]:
+            self._send(Epoch(clock, slot_s))
+            if self._await(EpochBegun).missing:
                 raise RunError(f"injector: no rates were given for the slot at {clock.start_s} s")
 
     def phase(self, index: int) -> int:
@@ -437,13 +458,13 @@ class Injector:
         if not 0 <= index < self._variants:
             raise ValueError(f"phase {index}: the table has {self._variants} downlink variants")
         with self._lock:
-            self._send("phase", index=index)
-            return int(self._await("phase")["done_ns"])
+            self._send(Phase(index))
+            return self._await(PhaseSet).done_ns
 
     def pause(self) -> None:
         """Leave the rates as they are until the next `epoch`."""
         with self._lock:
-            self._send("pause")
+            self._send(Pause())
 
     def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
         """Write what goes over the links from now on to pcap files, one a link.
@@ -452,9 +473,9 @@ class Injector:
             RunError: This machine does not let us, or the files cannot be written.
         """
         with self._lock:
-            names = [str(file.resolve()) for file in files]
-            self._send("capture", files=names, headers_only=headers_only)
-            self._await("capture")
+            names = tuple(str(file.resolve()) for file in files)
+            self._send(StartCapture(names, headers_only))
+            self._await(Capturing)
 
     def end_capture(self) -> Captured:
         """End what `capture` began; the files are whole when this returns.
@@ -463,25 +484,24 @@ class Injector:
             RunError: It has failed.
         """
         with self._lock:
-            self._send("end_capture")
-            found = self._await("captured", END_S + ANSWER_S)
-            return Captured(found["frames"], found["missed_packets"])
+            self._send(EndCapture())
+            return self._await(Captured, END_S + ANSWER_S)
 
     def stop(self) -> None:
         """End the process."""
         with self._lock:
-            self._send("stop")
+            self._send(Stop())
             self._control.close()
 
-    def events(self) -> list[dict[str, Any]]:
-        """What the injector said on its own: `low` (with `end`) and `exhausted` (with `slot`).
+    def events(self) -> list[InjectorReport]:
+        """What the injector said on its own: `Low` and `Exhausted`.
 
         Raises:
             RunError: The injector failed.
         """
         with self._lock:
             self._collect(0)
-            events, self._events = self._events, []
+            events, self._reports = self._reports, []
             return events
 
     def report(self) -> Report:
@@ -492,54 +512,57 @@ class Injector:
         import numpy as np
 
         with self._lock:
-            self._send("report")
-            header = self._await("report")
-        slots = np.frombuffer(header.get("blob", b""), np.int64).reshape(-1, 4).T.copy()
-        up, down = zip(*header["links"], strict=True)
+            self._send(AskCounters())
+            counters = self._await(Counters)
+        slots = np.frombuffer(counters.slots, np.int64).reshape(-1, 4).T.copy()
+        up, down = zip(*counters.links, strict=True)
         return Report(
             slot=slots[0],
             boundary_ns=slots[1],
             done_ns=slots[2],
             changes=slots[3],
-            uplink=[Direction(**count) for count in up],
-            downlink=[Direction(**count) for count in down],
-            scheduling=header["scheduling"],
-            below_floor=header["below_floor"],
-            exhausted=header["exhausted"],
+            uplink=list(up),
+            downlink=list(down),
+            scheduling=counters.scheduling,
+            below_floor=counters.below_floor,
+            exhausted=counters.exhausted,
         )
 
-    def _send(self, do: str, blob: bytes = b"", **fields: Any) -> None:
+    def _send(self, order: InjectorOrder) -> None:
         try:
-            self._control.send({"do": do, **fields}, blob)
+            self._control.send(*encode(order))
         except NoAnswer as error:
             raise RunError(f"injector: its process takes no order ({error})") from None
         except RunError:
             self._collect(0)
             raise RunError("injector: its process is gone") from None
 
-    def _await(self, event: str, timeout_s: float | None = None) -> dict[str, Any]:
+    def _await(self, kind: type[Kind], timeout_s: float | None = None) -> Kind:
         timeout_s = ANSWER_S if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
-            for index, found in enumerate(self._events):
-                if found["event"] == event:
-                    return self._events.pop(index)
+            for index, found in enumerate(self._reports):
+                if isinstance(found, kind):
+                    del self._reports[index]
+                    return found
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise RunError(f"injector: waited {timeout_s:g} s for {event!r} from its process")
+                raise RunError(
+                    f"injector: waited {timeout_s:g} s for {kind.__name__} from its process"
+                )
             self._collect(left_s)
 
     def _collect(self, timeout_s: float) -> None:
-        """Take in the events that come within a time: the first, and all that are there then."""
+        """Take in the reports that come within a time: the first, and all that are there then."""
         try:
             message = self._control.receive(timeout_s)
         except RunError:
             raise RunError("injector: its process is gone") from None
         while message:
-            header, blob = message
-            if header["event"] == "error":
-                raise RunError(f"injector: {header['message']}")
-            self._events.append({**header, "blob": blob} if blob else header)
+            report = FROM_INJECTOR.decode(*message)
+            if isinstance(report, Failed):
+                raise RunError(f"injector: {report.reason}")
+            self._reports.append(report)
             message = self._control.receive(0)
 
 

@@ -17,8 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from testbed.control.codec import Kinds
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
+from testbed.core.node import NodeId
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.system import leftovers
@@ -46,7 +48,7 @@ class Module:
 class NodeSpec:
     """A program to run as a node."""
 
-    name: str
+    node: NodeId
     program: Module | Sequence[str]
     """A module, or a command and its arguments."""
     log: Path
@@ -59,14 +61,28 @@ class NodeSpec:
 class Exit:
     """A node program that has ended."""
 
-    name: str
+    node: NodeId | None
+    """None: the fabric process, which makes the links and sets their rates."""
     status: int
     """Its exit status; the negative signal number where a signal ended it."""
 
     def __str__(self) -> str:
+        name = self.node or "fabric"
         if self.status >= 0:
-            return f"{self.name} exited with status {self.status}"
-        return f"{self.name} was ended by {signal.Signals(-self.status).name}"
+            return f"{name} exited with status {self.status}"
+        return f"{name} was ended by {signal.Signals(-self.status).name}"
+
+
+@dataclass(frozen=True)
+class WorldLost:
+    """A runtime's own processes have failed; says why."""
+
+    reason: str
+
+
+WorldNews = Exit | WorldLost
+WORLD_NEWS: Kinds[WorldNews] = Kinds(WorldNews)
+"""What a world tells while it lives."""
 
 
 class World:
@@ -75,38 +91,38 @@ class World:
     def __init__(
         self,
         injector: Injector,
-        listeners: Mapping[str, socket.socket],
+        listeners: Mapping[NodeId, socket.socket],
         news: ControlSocket,
-        kill: Callable[[str], object],
+        kill: Callable[[NodeId], object],
         cleanup: ExitStack,
     ) -> None:
         self.injector = injector
         """Sets the links' rates."""
         self.kill = kill
-        """Ends a node, by its name, with SIGKILL; its links stay. `exits` tells when it is done."""
+        """Ends a node with SIGKILL; its links stay. `exits` tells when it is done."""
         self._listeners = dict(listeners)
         self._news = news
         self._cleanup = cleanup
 
-    def connect(self, timeout_s: float = 120) -> dict[str, socket.socket]:
-        """Wait until every node has called `connect_control`; a stream to each, by name.
+    def connect(self, timeout_s: float = 120) -> dict[NodeId, socket.socket]:
+        """Wait until every node has called `connect_control`; a stream to each.
 
         Raises:
             RunError: A node ended first, or the time is up.
         """
-        streams: dict[str, socket.socket] = {}
+        streams: dict[NodeId, socket.socket] = {}
         deadline = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(self, selectors.EVENT_READ)
-            for name, listener in self._listeners.items():
-                selector.register(listener, selectors.EVENT_READ, name)
+            for node, listener in self._listeners.items():
+                selector.register(listener, selectors.EVENT_READ, node)
             while len(streams) < len(self._listeners):
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 if not ready:
-                    missing = ", ".join(name for name in self._listeners if name not in streams)
+                    missing = ", ".join(str(k) for k in self._listeners if k not in streams)
                     raise RunError(f"waited {timeout_s:g} s for {missing} to connect")
                 for key, _ in ready:
-                    if key.data:
+                    if key.data is not None:
                         streams[key.data], _ = self._listeners[key.data].accept()
                         selector.unregister(key.fileobj)
                     elif ended := self.exits():
@@ -122,18 +138,18 @@ class World:
             RunError: The world itself is gone.
         """
         found = []
-        while message := self._receive():
-            if error := message.get("error"):
-                raise RunError(error)
-            found.append(Exit(**message["exit"]))
+        while news := self._receive():
+            if isinstance(news, WorldLost):
+                raise RunError(news.reason)
+            found.append(news)
         return found
 
-    def _receive(self) -> dict[str, Any] | None:
+    def _receive(self) -> WorldNews | None:
         try:
             message = self._news.receive(0)
         except RunError:
             raise RunError("the runtime's own processes are gone") from None
-        return message and message[0]
+        return WORLD_NEWS.decode(*message) if message else None
 
     def fileno(self) -> int:
         """For `select`: readable when `exits` has something to tell."""

@@ -33,11 +33,13 @@ import docker
 import psutil
 import requests
 
+from testbed.control.codec import encode
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
+from testbed.core.node import NodeId
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
-from testbed.runtimes import Exit, Module, NodeSpec, World, listen_control
+from testbed.runtimes import Exit, Module, NodeSpec, World, WorldLost, listen_control
 from testbed.system import leftovers, linux
 from testbed.system.leftovers import Leftover, running
 
@@ -90,8 +92,6 @@ def start(
             "the namespace runtime does not"
         )
     linux.raise_open_files()
-    cpus = cpus or len(os.sched_getaffinity(0))
-    memory_bytes = memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
     run = secrets.token_hex(8)
     with ExitStack() as cleanup, _one_line():
         client = _connect(60, len(nodes) + 10)
@@ -100,70 +100,102 @@ def start(
             leftover.remove()
         tag = image_of(client, image)
         cleanup.enter_context(_reaper(run))
-        if image == "host":
-            readable = [*host_paths(), *readable]
-        user = NOBODY if all(map(_open_to_all, readable)) and not writable else 0
-        mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in readable}
-        mounts |= {str(path): {"bind": str(path), "mode": "rw"} for path in writable}
-        options: dict[str, Any] = {
-            "network_mode": "none",
-            "cap_drop": ["ALL"],
-            "security_opt": ["no-new-privileges"],
-            "read_only": True,
-            "tmpfs": {"/tmp": ""},
-            "pids_limit": PROCESSES,
-            "nano_cpus": round(cpus * 1e9),
-            "mem_limit": memory_bytes,
-            "memswap_limit": memory_bytes,
-            "log_config": {"Type": "none"},
-        }
-
-        def create(node: NodeSpec) -> Any:
-            node.log.touch()
-            if user:
-                os.chown(node.log, user, user)
-            argv = node.program
-            if isinstance(argv, Module):
-                argv = argv.argv(sys.executable if image == "host" else "python3")
-            # A log file that is mounted outlives the container, whatever ends it.
-            log = {str(node.log.resolve()): {"bind": LOG, "mode": "rw"}}
-            return client.containers.create(
-                tag,
-                ["/bin/sh", "-c", f'exec "$@" >>{LOG} 2>&1', "sh", *argv],
-                name=f"uav-sfl-{run}-{node.name}",
-                hostname=node.name,
-                labels={
-                    LABEL: run,
-                    NODE_LABEL: node.name,
-                    MARK_LABEL: leftovers.mark(),
-                },
-                user=f"{user}:{user}",
-                environment=_environment(image) | dict(node.env),
-                volumes=mounts | log,
-                **options,
-            )
-
+        made = _Containers(run, image, tag, readable, writable, _limits(cpus, memory_bytes))
         news = _news(client, run, cleanup)
         with ThreadPoolExecutor(8) as pool:
-            containers = list(pool.map(create, nodes))
+            containers = list(pool.map(partial(made.create, client), nodes))
             list(pool.map(lambda container: container.start(), containers))
-        with ExitStack() as opened, ThreadPoolExecutor(1) as pool:
-            namespaces = []
-            for container in containers:
-                namespaces.append(_namespace(container))
-                opened.callback(os.close, namespaces[-1])
-            # Entering a namespace moves one thread only, which then ends.
-            sockets = pool.submit(_listen_in, namespaces).result()
-            injector = _fabric(namespaces, shape, cleanup)
-        names = [node.name for node in nodes]
+        sockets, injector = _wired(containers, shape, cleanup)
+        names = [spec.node for spec in nodes]
         listeners = dict(zip(names, sockets, strict=True))
-        by_name = dict(zip(names, containers, strict=True))
+        by_node = dict(zip(names, containers, strict=True))
 
-        def kill(name: str) -> None:
+        def kill(node: NodeId) -> None:
             with _one_line():
-                by_name[name].kill()
+                by_node[node].kill()
 
         return World(injector, listeners, news, kill, cleanup.pop_all())
+
+
+def _limits(cpus: float | None, memory_bytes: int | None) -> dict[str, Any]:
+    """What a container may do and use at most."""
+    memory_bytes = memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
+    return {
+        "network_mode": "none",
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "read_only": True,
+        "tmpfs": {"/tmp": ""},
+        "pids_limit": PROCESSES,
+        "nano_cpus": round((cpus or len(os.sched_getaffinity(0))) * 1e9),
+        "mem_limit": memory_bytes,
+        "memswap_limit": memory_bytes,
+        "log_config": {"Type": "none"},
+    }
+
+
+class _Containers:
+    """How the nodes of a run become containers."""
+
+    def __init__(
+        self,
+        run: str,
+        image: str,
+        tag: str,
+        readable: Sequence[Path],
+        writable: Sequence[Path],
+        limits: dict[str, Any],
+    ) -> None:
+        if image == "host":
+            readable = [*host_paths(), *readable]
+        self._run = run
+        self._python = sys.executable if image == "host" else "python3"
+        self._tag = tag
+        self._environment = _environment(image)
+        self._user = NOBODY if all(map(_open_to_all, readable)) and not writable else 0
+        self._mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in readable}
+        self._mounts |= {str(path): {"bind": str(path), "mode": "rw"} for path in writable}
+        self._limits = limits
+
+    def create(self, client: docker.DockerClient, spec: NodeSpec) -> Any:
+        """The container of a node; it does not run yet."""
+        spec.log.touch()
+        if self._user:
+            os.chown(spec.log, self._user, self._user)
+        argv = spec.program
+        if isinstance(argv, Module):
+            argv = argv.argv(self._python)
+        # A log file that is mounted outlives the container, whatever ends it.
+        log = {str(spec.log.resolve()): {"bind": LOG, "mode": "rw"}}
+        return client.containers.create(
+            self._tag,
+            ["/bin/sh", "-c", f'exec "$@" >>{LOG} 2>&1', "sh", *argv],
+            name=f"uav-sfl-{self._run}-{spec.node}",
+            hostname=str(spec.node),
+            labels={
+                LABEL: self._run,
+                NODE_LABEL: str(spec.node),
+                MARK_LABEL: leftovers.mark(),
+            },
+            user=f"{self._user}:{self._user}",
+            environment=self._environment | dict(spec.env),
+            volumes=self._mounts | log,
+            **self._limits,
+        )
+
+
+def _wired(
+    containers: Sequence[Any], shape: Shape, cleanup: ExitStack
+) -> tuple[list[socket.socket], Injector]:
+    """Links between running containers; a socket that listens in each, and who sets the rates."""
+    with ExitStack() as opened, ThreadPoolExecutor(1) as pool:
+        namespaces = []
+        for container in containers:
+            namespaces.append(_namespace(container))
+            opened.callback(os.close, namespaces[-1])
+        # Entering a namespace moves one thread only, which then ends.
+        sockets = pool.submit(_listen_in, namespaces).result()
+        return sockets, _fabric(namespaces, shape, cleanup)
 
 
 @contextmanager
@@ -233,7 +265,7 @@ def _namespace(container: Any) -> int:
 
 def _exit(name: str, code: int) -> Exit:
     """Docker adds 128 to the number of a signal."""
-    return Exit(name, 128 - code if code - 128 in set(signal.Signals) else code)
+    return Exit(NodeId.parse(name), 128 - code if code - 128 in set(signal.Signals) else code)
 
 
 def _listen_in(namespaces: Sequence[int]) -> list[socket.socket]:
@@ -288,8 +320,8 @@ def _news(client: docker.DockerClient, run: str, cleanup: ExitStack) -> ControlS
             with suppress(Exception):
                 for event in events:
                     facts = event["Actor"]["Attributes"]
-                    news.send({"exit": vars(_exit(facts[NODE_LABEL], int(facts["exitCode"])))})
-            news.send({"error": "docker runtime: the daemon is gone"})
+                    news.send(*encode(_exit(facts[NODE_LABEL], int(facts["exitCode"]))))
+            news.send(*encode(WorldLost("docker runtime: the daemon is gone")))
 
     threading.Thread(target=follow, daemon=True).start()
     cleanup.callback(ours.close)

@@ -29,18 +29,51 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
+from testbed.control.codec import Kinds, encode
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
+from testbed.core.node import NodeId
 from testbed.network.injector import Injector, serve
 from testbed.network.shaping import Shape
-from testbed.runtimes import Module, NodeSpec, World, listen_control
+from testbed.runtimes import Exit, Module, NodeSpec, World, WorldLost, listen_control
 from testbed.system import leftovers, linux
 
+Order = TypeVar("Order")
 START_TIMEOUT_S = 60
 END_TIMEOUT_S = 10
 """The kernel takes some milliseconds to clear a network namespace away."""
+
+
+@dataclass(frozen=True)
+class _MakeWorld:
+    """To the supervisor: these nodes, over links of that shape."""
+
+    nodes: tuple[NodeSpec, ...]
+    shape: Shape
+    writable: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """From the world: all network namespaces are there, and somebody listens in each."""
+
+
+@dataclass(frozen=True)
+class _PassListeners:
+    """To the world: pass on the sockets that listen, in the order of the nodes."""
+
+
+@dataclass(frozen=True)
+class _Kill:
+    """To the world: end a node by SIGKILL."""
+
+    node: NodeId
+
+
+_MADE: Kinds[_Made | WorldLost] = Kinds(_Made | WorldLost)
+_ORDERS: Kinds[_MakeWorld | _PassListeners | _Kill] = Kinds(_MakeWorld | _PassListeners | _Kill)
 
 
 def start(
@@ -79,41 +112,25 @@ def start(
         cleanup.callback(_end, supervisor)
         cleanup.callback(injector_ours.close)
         cleanup.callback(news.close)  # Happens first: the sign for the world to end.
-        specs = [
-            {
-                "name": node.name,
-                "program": vars(node.program)
-                if isinstance(node.program, Module)
-                else list(node.program),
-                "log": str(node.log),
-                "env": dict(node.env),
-            }
-            for node in nodes
-        ]
-        news.send(
-            {
-                "nodes": specs,
-                "shape": vars(shape),
-                "writable": [str(path) for path in writable],
-            }
-        )
+        news.send(*encode(_MakeWorld(tuple(nodes), shape, tuple(writable))))
         answer = news.receive(START_TIMEOUT_S)
         if answer is None:
             raise RunError(
                 f"namespace runtime: waited {START_TIMEOUT_S} s for its first process to be ready"
             )
-        if error := answer[0].get("error"):
-            raise RunError(f"namespace runtime: {error}")
-        news.send({"descriptors": len(nodes)})
+        if isinstance(made := _MADE.decode(*answer), WorldLost):
+            raise RunError(f"namespace runtime: {made.reason}")
+        news.send(*encode(_PassListeners()))
         passed = [
             socket.socket(fileno=descriptor) for descriptor in news.receive_descriptors(len(nodes))
         ]
-        names = [node.name for node in nodes]
-        listeners = dict(zip(names, passed, strict=True))
+        listeners = dict(zip([spec.node for spec in nodes], passed, strict=True))
         injector.await_wired()
-        return World(
-            injector, listeners, news, lambda name: news.send({"kill": name}), cleanup.pop_all()
-        )
+
+        def kill(node: NodeId) -> None:
+            news.send(*encode(_Kill(node)))
+
+        return World(injector, listeners, news, kill, cleanup.pop_all())
 
 
 def _end(supervisor: subprocess.Popen[bytes]) -> None:
@@ -139,7 +156,7 @@ def _keep(control_fd: int, injector_fd: int) -> int:
     try:
         _leave_host()
     except OSError as error:
-        control.send({"error": str(error)})
+        control.send(*encode(WorldLost(str(error))))
         return 1
     world = os.fork()
     if world == 0:
@@ -200,11 +217,12 @@ class _World:
     def __init__(self, control: ControlSocket, injector_control: socket.socket) -> None:
         self._control = control
         self._injector_control = injector_control
-        self._names: dict[int, str] = {}
-        self._fork_servers: dict[int, str] = {}
+        self._processes: dict[int, NodeId | None] = {}
+        """Of nodes, and the fabric's: None."""
+        self._fork_servers: dict[int, NodeId] = {}
         """Each by its first node, who answers for it."""
         self._births, self._birth = os.pipe2(os.O_CLOEXEC)
-        """Nurseries write a line a node, its PID and name."""
+        """Fork servers write a line a node, its PID and name."""
         os.set_blocking(self._births, False)
 
     def run(self) -> None:
@@ -216,7 +234,7 @@ class _World:
         try:
             self._create()
         except (OSError, RunError) as error:
-            self._control.send({"error": str(error)})
+            self._control.send(*encode(WorldLost(str(error))))
             return
         # Ends when the orchestrator has closed the control socket, or is gone.
         with contextlib.suppress(RunError):
@@ -228,7 +246,7 @@ class _World:
             ready, _, _ = select.select(sources, [], [])
             self._note_births()
             if self._control.fileno() in ready:
-                self._kill(self._next_order()["kill"])
+                self._kill(self._next_order(_Kill).node)
             if wake in ready:
                 os.read(wake, 4096)
                 self._reap()
@@ -240,42 +258,36 @@ class _World:
             # Where daemons listen, Docker's among them: a file's owner may connect, root above all.
             linux.hide("/run")
         linux.raise_open_files()
-        order = self._next_order()
+        order = self._next_order(_MakeWorld)
         namespaces, listeners = [], []
-        for _ in order["nodes"]:
+        for _ in order.nodes:
             namespaces.append(linux.new_network_namespace())
             listeners.append(listen_control())
-        self._control.send({"ready": True})
-        self._next_order()
+        self._control.send(*encode(_Made()))
+        self._next_order(_PassListeners)
         self._control.send_descriptors([listener.fileno() for listener in listeners])
         for listener in listeners:
             listener.close()
-        shape = Shape(**order["shape"])
-        fabric = self._fork(lambda: self._be_fabric(namespaces, shape))
-        self._names[fabric] = "fabric"
+        fabric = self._fork(lambda: self._be_fabric(namespaces, order.shape))
+        self._processes[fabric] = None
         self._injector_control.close()
         linux.ordinary_scheduling()
         groups: dict[str, list[_Node]] = {}
-        for node, namespace in zip(order["nodes"], namespaces, strict=True):
-            born = _Node(
-                node["name"],
-                node["program"],
-                node["log"],
-                node["env"],
-                namespace,
-                order["writable"],
-            )
-            groups.setdefault(json.dumps([born.preload, born.env]), []).append(born)
+        for spec, namespace in zip(order.nodes, namespaces, strict=True):
+            born = _Node(spec, namespace, order.writable)
+            groups.setdefault(json.dumps([born.preload, spec.env]), []).append(born)
         for group in groups.values():
             fork_server = self._fork(lambda g=group: self._be_fork_server(g))  # type: ignore[misc]
-            self._fork_servers[fork_server] = group[0].name
+            self._fork_servers[fork_server] = group[0].spec.node
         for namespace in namespaces:
             os.close(namespace)
 
-    def _next_order(self) -> dict[str, Any]:
+    def _next_order(self, kind: type[Order]) -> Order:
         message = self._control.receive()
         assert message is not None
-        return message[0]
+        order = _ORDERS.decode(*message)
+        assert isinstance(order, kind), order
+        return order
 
     def _fork(self, body: Callable[[], object]) -> int:
         pid = os.fork()
@@ -294,7 +306,7 @@ class _World:
         """Import what the nodes need, and fork them; they are the world's when this ends."""
         _keep_open({self._birth, *(node.namespace for node in nodes)})
         nodes[0].open_log()
-        os.environ.update(nodes[0].env)
+        os.environ.update(nodes[0].spec.env)
         for module in nodes[0].preload:
             import_module(module)
         # Collections write into objects, and so would copy the memory that nodes share.
@@ -305,11 +317,11 @@ class _World:
             if pid == 0:
                 os.close(self._birth)
                 _run_and_exit(lambda: node.live({n.namespace for n in nodes}))  # noqa: B023
-            os.write(self._birth, f"{pid} {node.name}\n".encode())
+            os.write(self._birth, f"{pid} {node.spec.node}\n".encode())
 
-    def _kill(self, name: str) -> None:
-        for pid, known in self._names.items():
-            if known == name:
+    def _kill(self, node: NodeId) -> None:
+        for pid, known in self._processes.items():
+            if known == node:
                 os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
@@ -319,34 +331,31 @@ class _World:
                 code = os.waitstatus_to_exitcode(status)
                 self._note_births()
                 # Orphans of nodes are ours, too, and none of the orchestrator's business.
-                name = self._names.pop(pid, None)
                 fork_server = self._fork_servers.pop(pid, None)
-                if name or (fork_server and code):
-                    self._control.send({"exit": {"name": name or fork_server, "status": code}})
+                if pid in self._processes:
+                    self._control.send(*encode(Exit(self._processes.pop(pid), code)))
+                elif fork_server and code:
+                    self._control.send(*encode(Exit(fork_server, code)))
 
     def _note_births(self) -> None:
         with contextlib.suppress(BlockingIOError):
             for line in os.read(self._births, 1 << 20).decode().splitlines():
-                pid, name = line.split()
-                self._names[int(pid)] = name
+                pid, node = line.split()
+                self._processes[int(pid)] = NodeId.parse(node)
 
 
 @dataclass(frozen=True)
 class _Node:
-    name: str
-    program: Any
-    """A command, or the fields of a `Module`."""
-    log: str
-    env: dict[str, str]
+    spec: NodeSpec
     namespace: int
-    writable: Sequence[str]
+    writable: Sequence[Path]
 
     @property
     def preload(self) -> Sequence[str]:
-        return () if isinstance(self.program, list) else self.program["preload"]
+        return self.spec.program.preload if isinstance(self.spec.program, Module) else ()
 
     def open_log(self) -> None:
-        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        log = os.open(self.spec.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
@@ -358,12 +367,13 @@ class _Node:
         for namespace in namespaces:
             os.close(namespace)
         linux.confine(*self.writable)
-        if isinstance(self.program, list):
+        program = self.spec.program
+        if not isinstance(program, Module):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            os.execvp(self.program[0], self.program)
-        linux.name_process(self.program["name"], self.name)
+            os.execvp(program[0], list(program))
+        linux.name_process(program.name, str(self.spec.node))
         del sys.argv[1:]
-        runpy.run_module(self.program["name"], run_name="__main__", alter_sys=True)
+        runpy.run_module(program.name, run_name="__main__", alter_sys=True)
 
 
 def _keep_open(wanted: set[int]) -> None:

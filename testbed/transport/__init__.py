@@ -13,12 +13,12 @@ transport carries them, and over how many connections, is the scenario's choice:
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
+from testbed.core.node import BS, uav
 from testbed.transport.accounts import Counts
 from testbed.transport.wire import Buffer, ConnectionLost, Header, Kind
 
-BASE_STATION = "the base station"
 Transport = Literal["tcp", "tls", "grpc"]
 Connection = Literal["kept", "per-transfer"]
 
@@ -32,11 +32,6 @@ class Identity:
     """The run's own certificate authority."""
     certificate: str
     key: str
-
-
-def name_of(client: int) -> str:
-    """A node's name in its certificate; 0 is the base station. All have the same length."""
-    return f"node{client:05d}"
 
 
 @dataclass(frozen=True)
@@ -55,12 +50,6 @@ class TransportSettings:
     """Whether small segments wait for the acknowledgement of earlier ones (RFC 896)."""
     identity: Identity | None = None
     """Of the node that is told; only under TLS."""
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "TransportSettings":
-        """Read what `dataclasses.asdict` wrote."""
-        identity = value["identity"] and Identity(**value["identity"])
-        return cls(**value | {"identity": identity})
 
 
 class Link(Protocol):
@@ -128,7 +117,7 @@ def accept(
     else:
         from testbed.transport.streams import accept
     links = accept(settings, address, clients, listening)
-    return {client: _Named(link, f"uav{client}") for client, link in links.items()}
+    return {client: _Named(link, uav(client).title) for client, link in links.items()}
 
 
 def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
@@ -141,8 +130,8 @@ def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -
         from testbed.transport.rpc import connect
     else:
         from testbed.transport.streams import connect
-    with _naming(BASE_STATION, "HELLO"):
-        return _Named(connect(settings, client, server), BASE_STATION)
+    with _naming(BS.title, "HELLO"):
+        return _Named(connect(settings, client, server), BS.title)
 
 
 class _Named:

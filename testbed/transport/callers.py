@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Generic, TypeVar
 
+from testbed.core.node import uav
 from testbed.transport.wire import ConnectionLost, WireError
 
 SPARE = 256
@@ -124,7 +125,7 @@ class Meeting(Generic[Arrival]):
             try:
                 yield self._arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                late = ", ".join(f"uav{client}" for client in sorted(self._due))
+                late = ", ".join(str(uav(client)) for client in sorted(self._due))
                 raise ConnectionLost(
                     f"waited {limit_s:g} s for {late} to present themselves"
                 ) from None

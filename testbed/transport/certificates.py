@@ -7,7 +7,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from testbed.transport import Identity, name_of
+from testbed.core.node import NodeId
+from testbed.transport import Identity
 
 LIFETIME = timedelta(days=30)
 
@@ -30,9 +31,10 @@ def identities(clients: int) -> list[Identity]:
         key = Ed25519PrivateKey.generate()
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
-            _begin(_name(name_of(client)), name, key, serial=1000 + client)
+            _begin(_name(NodeId(client).host_name), name, key, serial=1000 + client)
             .add_extension(
-                x509.SubjectAlternativeName([x509.DNSName(name_of(client))]), critical=False
+                x509.SubjectAlternativeName([x509.DNSName(NodeId(client).host_name)]),
+                critical=False,
             )
             .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
             .sign(authority, None)

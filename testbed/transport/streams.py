@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from testbed.transport import Identity, Link, TransportSettings, name_of, wire
+from testbed.core.node import BS, NodeId, uav
+from testbed.transport import Identity, Link, TransportSettings, wire
 from testbed.transport.accounts import Counts, TcpCount
 from testbed.transport.callers import Callers, Meeting
 from testbed.transport.tls import TlsStream, context
@@ -29,7 +30,6 @@ from testbed.transport.wire import (
 BACKLOG = 1024
 _AT_ONCE = struct.pack("=ii", 1, 0)
 """SO_LINGER: closing a socket drops what it has not sent."""
-BASE_STATION = 0
 _WITH_RECEIPT = (Kind.BROADCAST, Kind.GRADIENT)
 
 
@@ -76,18 +76,18 @@ def _context(identity: Identity, server_side: bool) -> ssl.SSLContext:
     return context(identity, server_side=server_side)
 
 
-def _stream(sock: socket.socket, settings: TransportSettings, server: int | None) -> Stream:
-    """What a connected socket carries; `server` is whom we have called, None if we were called."""
+def _stream(sock: socket.socket, settings: TransportSettings, peer: NodeId | None) -> Stream:
+    """What a connected socket carries; `peer` is whom we have called, None if we were called."""
     wire.configure(sock, settings.timeout_s, nagle=settings.nagle)
     if settings.identity is None:
         return TcpStream(sock)
-    name = None if server is None else name_of(server)
+    name = None if peer is None else peer.host_name
     return TlsStream(sock, _context(settings.identity, name is None), server_name=name)
 
 
 def _dial(
     settings: TransportSettings,
-    server: int,
+    peer: NodeId,
     address: tuple[str, int],
     using: Callable[[socket.socket], object] = lambda sock: None,
 ) -> Stream:
@@ -100,7 +100,7 @@ def _dial(
     except OSError as error:
         sock.close()
         raise ConnectionLost(f"connecting: {error}") from None
-    return _stream(sock, settings, server)
+    return _stream(sock, settings, peer)
 
 
 def _hang_up(sock: socket.socket) -> None:
@@ -129,7 +129,7 @@ def _greeted(stream: Stream, settings: TransportSettings) -> tuple[int, int]:
     stream.receive_into(memoryview(given))
     if not hmac.compare_digest(given, token):
         raise WireError("token: a peer does not know this run's token")
-    if isinstance(stream, TlsStream) and stream.peer_name != name_of(header.client):
+    if isinstance(stream, TlsStream) and stream.peer_name != NodeId(header.client).host_name:
         raise WireError(f"client: {stream.peer_name} says to be {header.client}")
     return header.client, PORT.unpack(port)[0]
 
@@ -346,8 +346,8 @@ def accept(
             kept[client] = KeptLink(stream, _greeting_counts(client, accepted=1))
         else:
             single[client] = PerTransferLink(
-                lambda using, k=client, at=at: _dial(settings, k, at, using),  # type: ignore[misc]
-                _greeting(settings, BASE_STATION),
+                lambda using, k=client, at=at: _dial(settings, uav(k), at, using),  # type: ignore[misc]
+                _greeting(settings, BS.client),
                 settings.timeout_s,
                 _Call(stream, _greeting_counts(client, accepted=1)),
             )
@@ -361,24 +361,24 @@ def accept(
 def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
     """See `testbed.transport.connect`."""
     if settings.connection == "kept":
-        stream = _dial(settings, BASE_STATION, server)
+        stream = _dial(settings, BS, server)
         stream.send(_greeting(settings, client))
         counts = _greeting_counts(client, opened=1)
         counts.record_bytes = stream.record_bytes
         return KeptLink(stream, counts)
     listener = _listen(("0.0.0.0", 0))
-    stream = _dial(settings, BASE_STATION, server)
+    stream = _dial(settings, BS, server)
     stream.send(_greeting(settings, client, listener.getsockname()[1]))
     link = PerTransferLink(
-        lambda using: _dial(settings, BASE_STATION, server, using),
+        lambda using: _dial(settings, BS, server, using),
         _greeting(settings, client),
         settings.timeout_s,
         _Call(stream, _greeting_counts(client, opened=1)),
     )
 
     def enter(client: int, caller: _Caller) -> None:
-        if client != BASE_STATION:
-            raise WireError(f"client: {client} is not the base station")
+        if client != BS.client:
+            raise WireError(f"client: {client} is not {BS.title}")
         link.arrivals.put(caller.stream)
 
     _answer(listener, settings, Callers(1), enter)

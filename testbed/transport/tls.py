@@ -12,7 +12,8 @@ import threading
 from functools import cache
 from typing import Any
 
-from testbed.transport import Identity, name_of, wire
+from testbed.core.node import BS
+from testbed.transport import Identity, wire
 from testbed.transport.wire import Buffer, ConnectionLost, WireError
 
 RECORD_BYTES = 1 << 14
@@ -36,7 +37,7 @@ def client_flights_bytes() -> tuple[int, ...]:
     server, client = identities(1)
     ours, theirs = (ssl.MemoryBIO(), ssl.MemoryBIO()), (ssl.MemoryBIO(), ssl.MemoryBIO())
     ends = [
-        (context(client, server_side=False).wrap_bio(*ours, False, name_of(0)), ours, theirs),
+        (context(client, server_side=False).wrap_bio(*ours, False, BS.host_name), ours, theirs),
         (context(server, server_side=True).wrap_bio(*theirs, True), theirs, ours),
     ]
     flights: list[int] = []

@@ -151,6 +151,20 @@ class Header:
                 raise WireError(f"{field}: {given} where {due} is due (client {self.client})")
 
 
+@dataclass(frozen=True)
+class RoundSizes:
+    """Payload bytes of a round's frames."""
+
+    adapters: int
+    adapters_header: int
+    """Bytes of the safetensors header that goes before the adapters."""
+    smashed: int
+    labels: int
+    """Number of labels beside each smashed batch."""
+    batches: int
+    """How many batches each client trains on: I."""
+
+
 def message_bytes(payload_bytes: int, labels: int = 0) -> int:
     """Bytes of a frame as TCP sees it."""
     return HEADER_BYTES + labels * LABEL_BYTES + payload_bytes
@@ -167,15 +181,6 @@ def configure(sock: socket.socket, timeout_s: float, *, nagle: bool = False) -> 
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not nagle)
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     sock.settimeout(timeout_s)
-
-
-def send(sock: socket.socket, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
-    """Send a frame; returns when the kernel has taken all of it.
-
-    Raises:
-        ConnectionLost: The peer is gone, or took nothing in time.
-    """
-    send_parts(sock, header.pack(), extra, payload)
 
 
 def send_parts(sock: socket.socket, *parts: Buffer) -> None:
@@ -195,18 +200,6 @@ def send_parts(sock: socket.socket, *parts: Buffer) -> None:
                 sent -= len(view)
     except OSError as error:
         raise ConnectionLost(f"sending: {error}") from None
-
-
-def receive_header(sock: socket.socket) -> Header:
-    """Receive the next header.
-
-    Raises:
-        ConnectionLost: The peer is gone, or nothing came in time.
-        WireError: What came is no header.
-    """
-    data = bytearray(HEADER_BYTES)
-    receive_into(sock, memoryview(data))
-    return Header.unpack(data)
 
 
 def receive_into(sock: socket.socket, place: memoryview) -> int:

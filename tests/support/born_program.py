@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from link_program import do_facts
+from link_program import facts_of
 
 if __name__ == "__main__":
-    facts = do_facts(None, {}) | {
+    facts = facts_of(None, {}) | {
         "modules": [
             name for name in ("colorsys", "torch", "workloads.nodes.uav") if name in sys.modules
         ],

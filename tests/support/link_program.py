@@ -24,7 +24,7 @@ def main() -> None:
     lock = threading.Lock()
 
     def obey(do, about, **arguments):
-        answer = globals()[f"do_{do}"](listener, peers, **arguments)
+        answer = ORDERS[do](listener, peers, **arguments)
         with lock:
             control.send({"answer": answer, "about": about})
 
@@ -32,18 +32,18 @@ def main() -> None:
         threading.Thread(target=obey, kwargs=message[0]).start()
 
 
-def do_connect(listener, peers, to):
+def connect(listener, peers, to):
     peers[to] = socket.create_connection((to, PORT), timeout=20)
     peers[to].settimeout(None)
 
 
-def do_accept(listener, peers, count):
+def accept_peers(listener, peers, count):
     for _ in range(count):
         stream, (address, _) = listener.accept()
         peers[address] = stream
 
 
-def do_send(listener, peers, to, size, at_ns):
+def send_to(listener, peers, to, size, at_ns):
     """Start at a moment of the monotonic clock; when it did."""
     data = bytes(size)
     time.sleep(max(0, (at_ns - time.monotonic_ns()) * 1e-9 - 2e-4))
@@ -53,7 +53,7 @@ def do_send(listener, peers, to, size, at_ns):
     return at_ns
 
 
-def do_receive(listener, peers, of, size):
+def receive(listener, peers, of, size):
     """When the kernel had the last byte: this program may wake much later on a busy machine."""
     stream = peers[of]
     stream.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TIMESTAMPS)
@@ -68,7 +68,7 @@ def do_receive(listener, peers, of, size):
     return at - time.clock_gettime_ns(time.CLOCK_REALTIME) + time.monotonic_ns()
 
 
-def do_facts(listener, peers):
+def facts_of(listener, peers):
     """What the runtime has left this program."""
     status = dict(
         line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines()
@@ -89,11 +89,11 @@ def do_facts(listener, peers):
     }
 
 
-def do_may_write(listener, peers, folders):
+def may_write(listener, peers, folders):
     return [os.access(folder, os.W_OK) for folder in folders]
 
 
-def do_try_to(listener, peers, files):
+def try_to(listener, peers, files):
     """Whether each file can be written, and what is in /run."""
 
     def write(file):
@@ -106,8 +106,20 @@ def do_try_to(listener, peers, files):
     return {"written": list(map(write, files)), "run": [p.name for p in Path("/run").iterdir()]}
 
 
-def do_exit(listener, peers, status):
+def leave(listener, peers, status):
     os._exit(status)
+
+
+ORDERS = {
+    "connect": connect,
+    "accept": accept_peers,
+    "send": send_to,
+    "receive": receive,
+    "facts": facts_of,
+    "may_write": may_write,
+    "try_to": try_to,
+    "exit": leave,
+}
 
 
 if __name__ == "__main__":

@@ -3,13 +3,35 @@
 import socket
 import threading
 import time
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
 
-from testbed.control.node import NodeControl
+from testbed.control.messages import (
+    Accept,
+    Begin,
+    Connect,
+    Connected,
+    FirstGradients,
+    JoinRound,
+    Listening,
+    NodeOrder,
+    NodeReport,
+    Ready,
+    RoundReport,
+    RoundTerms,
+    ServeRound,
+    SetUpBaseStation,
+    SetUpUav,
+    Started,
+    Stop,
+)
+from testbed.control.node import NodeControl, at_node, at_orchestrator
+from testbed.core.clock import EmulatedClock
 from testbed.core.paradigm import Paradigm
 from testbed.transport import TransportSettings
 from testbed.transport.certificates import identities
-from workloads.learning.work import RoundSizes, ServerWork, ZeroClient, ZeroServer
+from testbed.transport.wire import RoundSizes
+from workloads.learning.work import ServerWork, ZeroClient, ZeroServer
 from workloads.nodes.base_station import BaseStation
 from workloads.nodes.uav import Uav
 
@@ -20,6 +42,7 @@ SIZES = RoundSizes(
 
 
 TOKEN = "00" * 16
+CREDIT_S = 1e-3
 
 
 PLAIN = TransportSettings(TOKEN, 10.0)
@@ -41,63 +64,51 @@ def play(
     server = server or ZeroServer()
     port = free_port()
     known = identities(CLIENTS) if settings.transport == "tls" else [None] * (CLIENTS + 1)
-    common = {"credit_s": 1e-3}
-
-    def of_node(node: int) -> dict:
-        return {"settings": asdict(replace(settings, identity=known[node])), **common}
-
-    ours: list[NodeControl] = []
+    of_node = [replace(settings, identity=identity) for identity in known]
+    ours: list[NodeControl[NodeReport]] = []
     threads = []
 
-    def start(program) -> None:
+    def start(program: Callable[[NodeControl[NodeOrder]], object]) -> None:
         near, far = socket.socketpair()
-        ours.append(NodeControl(near))
+        ours.append(at_orchestrator(near))
 
         def live() -> None:
             with far:  # Whatever ends it, is seen.
-                program(NodeControl(far))
+                program(at_node(far))
 
         thread = threading.Thread(target=live)
         thread.start()
         threads.append(thread)
 
-    setup = {"paradigm": asdict(paradigm), **of_node(0)}
-    start(lambda control: BaseStation(control, setup, server).serve())
-    clients = list(range(1, CLIENTS + 1))
-    ours[0].send("accept", clients=clients, address="127.0.0.1", port=port)
-    ours[0].expect("listening", 5)
+    of_bs = SetUpBaseStation(of_node[0], CREDIT_S, None, paradigm)
+    start(lambda control: BaseStation(control, of_bs, server).serve())
+    clients = tuple(range(1, CLIENTS + 1))
+    ours[0].send(Accept(clients, ("127.0.0.1", port)))
+    ours[0].expect(Listening, 5)
     for client in clients:
-        of_client = {"client": client, **of_node(client)}
-        start(lambda control, s=of_client: Uav(control, s, ZeroClient()).serve())
-        ours[-1].send("connect", server=["127.0.0.1", port])
+        of_uav = SetUpUav(client, of_node[client], CREDIT_S, None)
+        start(lambda control, s=of_uav: Uav(control, s, ZeroClient()).serve())
+        ours[-1].send(Connect(("127.0.0.1", port)))
     for control in ours:
-        control.expect("connected", 5)
+        control.expect(Connected, 5)
     played = []
     for index in range(rounds):
-        order = {
-            "round": index,
-            "clients": clients,
-            "split": 2,
-            "iterations": ITERATIONS,
-            "sizes": asdict(SIZES),
-            "compute_time": "modelled",
-            "backward_ratio": 2.0,
-            "cf_s": compute_s,
-            "cb_s": 2 * compute_s,
-            "s_s": [compute_s] * CLIENTS,
-            "gradient_s": {"first_slot": 0, "slot_s": 0.1, "seconds": [[0.0]] * CLIENTS},
-        }
+        terms = RoundTerms(index, 2, ITERATIONS, SIZES, modelled=True)
+        first = FirstGradients(0, 0.1, ((0.0,),) * CLIENTS)
+        ours[0].send(
+            ServeRound(terms, clients, (compute_s,) * CLIENTS, first, live=False, faults=None)
+        )
+        for control in ours[1:]:
+            control.send(JoinRound(terms, compute_s, 2 * compute_s, 2.0, None))
         for control in ours:
-            control.send("round", **order)
+            control.expect(Ready, 5)
+        clock = EmulatedClock(time.monotonic_ns() + 20_000_000, 100.0 * index, 1.0)
         for control in ours:
-            control.expect("ready", 5)
-        begin = time.monotonic_ns() + 20_000_000
-        for control in ours:
-            control.send("begin", start_ns=begin, start_s=100.0 * index, dilation=1.0)
-        ours[0].expect("started", 10)
-        played.append([span for c in ours for span in c.expect("report", 10)["spans"]])
+            control.send(Begin(clock))
+        ours[0].expect(Started, 10)
+        played.append([span for c in ours for span in c.expect(RoundReport, 10).spans])
     for control in ours:
-        control.send("stop")
+        control.send(Stop())
     for thread in threads:
         thread.join(5)
         assert not thread.is_alive()

@@ -15,13 +15,16 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from shaper_accounting import transfer_end_s
 
 from testbed import runtimes
 from testbed.control.stream import ControlSocket
 from testbed.core.clock import EmulatedClock
+from testbed.core.node import BS
+from testbed.core.node import uavs as node_ids
 from testbed.network.fabric import link_addresses
 from testbed.network.framing import Framing
-from testbed.network.shaping import Shape, transfer_end_s
+from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec
 
 PROGRAM = Path(__file__).with_name("link_program.py")
@@ -56,9 +59,9 @@ class SmallWorld:
         **options: Any,
     ) -> None:
         self.shape = shape or Shape()
-        names = ["bs", *(f"uav{k}" for k in range(1, uavs + 1))]
         nodes = [
-            NodeSpec(name, [sys.executable, str(PROGRAM)], folder / f"{name}.log") for name in names
+            NodeSpec(node, [sys.executable, str(PROGRAM)], folder / f"{node}.log")
+            for node in (BS, *node_ids(uavs))
         ]
         self.world = runtimes.start(runtime, nodes, self.shape, **options)
         try:
@@ -67,7 +70,7 @@ class SmallWorld:
             self.world.close()
             raise
         self.injector = self.world.injector
-        self.nodes = {name: ControlSocket(stream) for name, stream in streams.items()}
+        self.nodes = {str(node): ControlSocket(stream) for node, stream in streams.items()}
         self.answers: dict[tuple[str, int], Any] = {}
         self.uavs = uavs
         self.clock = EmulatedClock(0, 0.0, 1.0)

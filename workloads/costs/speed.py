@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from testbed.transport.wire import RoundSizes
 from workloads.learning.real import RealClient, RealServer, Settings
-from workloads.learning.work import RoundSizes
 
 LONG_ENOUGH_S = 0.5
 """A step is repeated until its turns have taken that long together."""

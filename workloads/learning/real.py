@@ -12,6 +12,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from testbed.transport.wire import RoundSizes
 from workloads.learning.backbone import load_model
 from workloads.learning.codec import decode, encode
 from workloads.learning.data import Dataset, client_data, open_data
@@ -20,7 +21,7 @@ from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner
 from workloads.learning.model import SplitSwin
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
-from workloads.learning.work import BatchResult, Evaluation, Notes, RoundSizes, Served
+from workloads.learning.work import BatchResult, Evaluation, Notes, Served
 
 
 @dataclass(frozen=True)

@@ -8,22 +8,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from testbed.transport.wire import RoundSizes
+
 Notes = dict[str, Any]
 """What the work observed in a round, as JSON has it; goes to the orchestrator with the report."""
-
-
-@dataclass(frozen=True)
-class RoundSizes:
-    """Payload bytes of a round's frames."""
-
-    adapters: int
-    adapters_header: int
-    """Bytes of the safetensors header that goes before the adapters."""
-    smashed: int
-    labels: int
-    """Number of labels beside each smashed batch."""
-    batches: int
-    """How many batches each client trains on: I."""
 
 
 @dataclass(frozen=True)

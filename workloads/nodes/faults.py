@@ -9,23 +9,23 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from testbed.control.node import Message
+from testbed.control.messages import LostClient
 from testbed.core.clock import EmulatedClock
-from testbed.core.faults import BsFaults, UavFaults
-from testbed.transport.wire import ConnectionLost, Header, WireError
+from testbed.core.faults import UavFaults
+from testbed.transport.wire import ConnectionLost, Header
 
 
 class Fate:
     """What befalls a UAV in one round."""
 
-    def __init__(self, order: Message | None, clock: EmulatedClock):
+    def __init__(self, faults: UavFaults | None, clock: EmulatedClock):
         """Begin.
 
         Args:
-            order: Fields of `UavFaults`; None: nothing happens.
+            faults: What happens; None: nothing.
             clock: The round's.
         """
-        self._faults = UavFaults(**order) if order else UavFaults()
+        self._faults = faults or UavFaults()
         self._clock = clock
         self._was_wrong = False
         self.slow = self._faults.slow
@@ -87,51 +87,6 @@ class Failed:
 class RoundAbandoned(Exception):
     """The round may not go on without a client that was lost."""
 
-    def __init__(self, client: int, lost_s: float, refused: str):
-        super().__init__(f"client {client} was lost at {lost_s:g} s")
-        self.client = client
-        self.lost_s = lost_s
-        self.refused = refused
-
-
-class Losses:
-    """Whom the base station gives up in one round, and when: without faults nobody."""
-
-    def __init__(self, order: Message | None):
-        """Begin; `order` has the fields of `BsFaults`."""
-        self._faults = BsFaults(**order) if order else None
-        self.slow = self._faults.slow if self._faults else ()
-        lost_s = self._faults.lost_s if self._faults else ()
-        self._due = {k: at_s for k, at_s in enumerate(lost_s, 1) if at_s is not None}
-        self.noted: dict[int, tuple[float, str]] = {}
-        """By client, when it was lost, and what was refused; nothing, where it was silence."""
-
-    @property
-    def next_s(self) -> float:
-        """When the next client is to be given up, if it has not finished by then."""
-        return min(self._due.values(), default=math.inf)
-
-    def due(self, now_s: float) -> list[tuple[int, float]]:
-        """Clients that are to be given up by now, and since when."""
-        due = [(client, at_s) for client, at_s in self._due.items() if at_s <= now_s]
-        for client, _ in due:
-            del self._due[client]
-        return due
-
-    def note(self, client: int, lost_s: float, refused: str) -> None:
-        """A client is lost.
-
-        Raises:
-            RoundAbandoned: It must not be.
-        """
-        if self._faults is None or not self._faults.drops:
-            raise RoundAbandoned(client, lost_s, refused)
-        self.noted[client] = lost_s, refused
-
-    def explain(self, failed: Failed) -> bool:
-        """Whether a failure is no more than what the loss of a client brings."""
-        if failed.client in self.noted:
-            return True
-        if isinstance(failed.error, WireError):
-            return self._faults is not None and failed.client > 0
-        return isinstance(failed.error, ConnectionLost) and failed.client in self._due
+    def __init__(self, loss: LostClient):
+        super().__init__(f"client {loss.client} was lost at {loss.lost_s:g} s")
+        self.loss = loss

@@ -5,26 +5,11 @@ connections, starts and ends.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from testbed.control.messages import Probe, Received
 from testbed.core.clock import EmulatedClock
 from testbed.transport import Link
 from testbed.transport.wire import Header, Kind
-
-Received = tuple[int, int, float, float]
-"""Client, place among its link's probes, when it started and ended in emulated time."""
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One transfer."""
-
-    client: int
-    """Whose link."""
-    upward: bool
-    start_s: float
-    """Emulated time at which it is due."""
-    payload_bytes: int
 
 
 def exchange(

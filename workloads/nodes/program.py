@@ -2,7 +2,9 @@
 
 import sys
 
-from testbed.control.node import ControlLost, Message, NodeControl
+from testbed.control.codec import Json
+from testbed.control.messages import Failed, NodeOrder, SetUpBaseStation, SetUpUav
+from testbed.control.node import ControlLost, NodeControl, at_node
 from testbed.runtimes import connect_control
 from testbed.system import linux
 from testbed.transport.wire import ConnectionLost, WireError
@@ -14,48 +16,50 @@ SWITCH_S = 0.5e-3
 """A thread that computes in Python lets one that sends go first after this time at most."""
 
 
-def main(control: NodeControl) -> int:
+def main(control: NodeControl[NodeOrder]) -> int:
     """Serve the run that the control plane describes; the exit status.
 
-    What goes wrong is reported as a `failed` message with one line of reason.
+    What goes wrong is reported as a `Failed` message with one line of reason.
     """
     linux.precise_timers()
     sys.setswitchinterval(SWITCH_S)
     try:
-        setup = control.expect("setup")
-        if setup["role"] == "bs":
-            BaseStation(control, setup, server_work(setup)).serve()
-        else:
-            Uav(control, setup, client_work(setup)).serve()
+        match control.receive():
+            case SetUpBaseStation() as setup:
+                BaseStation(control, setup, server_work(setup.learning)).serve()
+            case SetUpUav() as setup:
+                Uav(control, setup, client_work(setup.learning, setup.client)).serve()
+            case order:
+                raise ControlLost(f"{type(order).__name__} came before anything was set up")
     except ControlLost as error:
         print(f"the orchestrator is gone: {error}", file=sys.stderr)
         return 1
     except (WireError, ConnectionLost) as error:
-        control.send("failed", reason=f"{type(error).__name__}: {error}")
+        control.send(Failed(f"{type(error).__name__}: {error}"))
         return 1
     except Exception as error:
-        control.send("failed", reason=f"{type(error).__name__}: {' '.join(str(error).split())}")
+        control.send(Failed(f"{type(error).__name__}: {' '.join(str(error).split())}"))
         raise
     return 0
 
 
-def client_work(setup: Message) -> ClientWork:
+def client_work(learning: Json | None, client: int) -> ClientWork:
     """What a UAV computes: nothing, or the client side of the model."""
-    if setup["learning"] is None:
+    if learning is None:
         return ZeroClient()
     from workloads.learning.real import RealClient, Settings
 
-    return RealClient(Settings.from_json(setup["learning"]), setup["client"])
+    return RealClient(Settings.from_json(learning), client)
 
 
-def server_work(setup: Message) -> ServerWork:
+def server_work(learning: Json | None) -> ServerWork:
     """What the base station computes: nothing, or the server side of the model."""
-    if setup["learning"] is None:
+    if learning is None:
         return ZeroServer()
     from workloads.learning.real import RealServer, Settings
 
-    return RealServer(Settings.from_json(setup["learning"]))
+    return RealServer(Settings.from_json(learning))
 
 
 if __name__ == "__main__":
-    sys.exit(main(NodeControl(connect_control())))
+    sys.exit(main(at_node(connect_control())))

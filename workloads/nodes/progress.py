@@ -1,11 +1,11 @@
 """Tells the orchestrator how far the base station's round is, for who watches it live."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from testbed.control.messages import NodeOrder, Progress, Span
 from testbed.control.node import NodeControl
-from testbed.core.schedule import Schedule
-from workloads.nodes.uav import Span
+from testbed.core.schedule import Resource
 
 EVERY_S = 0.25
 """Real seconds between two messages."""
@@ -20,13 +20,18 @@ class ProgressReporter:
     Args:
         control: Where to.
         noted: Lists of steps that the round appends to.
-        schedule: Knows who waits.
+        waiting: Who waits for what; asked from the thread.
     """
 
-    def __init__(self, control: NodeControl, noted: Sequence[list[Span]], schedule: Schedule):
+    def __init__(
+        self,
+        control: NodeControl[NodeOrder],
+        noted: Sequence[list[Span]],
+        waiting: Callable[[], Mapping[Resource, list[int]]],
+    ):
         self.control = control
         self.noted = noted
-        self.schedule = schedule
+        self.waiting = waiting
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tell, daemon=True)
         self._thread.start()
@@ -40,6 +45,7 @@ class ProgressReporter:
         told = [0] * len(self.noted)
         while not self._over.wait(EVERY_S):
             now = [list(one) for one in self.noted]
-            steps = [step for seen, one in zip(told, now, strict=True) for step in one[seen:]]
+            steps = tuple(s for seen, one in zip(told, now, strict=True) for s in one[seen:])
             told = [len(one) for one in now]
-            self.control.send("progress", steps=steps, waiting=self.schedule.waiting())
+            waiting = {str(name): tuple(queue) for name, queue in self.waiting().items()}
+            self.control.send(Progress(steps, waiting))

@@ -4,20 +4,34 @@ import gc
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from testbed import transport
-from testbed.control.node import Message, NodeControl
+from testbed.control.messages import (
+    Begin,
+    Connect,
+    Connected,
+    CountFrames,
+    FramesSent,
+    JoinRound,
+    NodeOrder,
+    Probed,
+    ProbeLinks,
+    Ready,
+    RoundReport,
+    SetUpUav,
+    Span,
+    StepsSoFar,
+    Stop,
+)
+from testbed.control.node import ControlLost, NodeControl
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import slowed_end
-from testbed.transport import Link, TransportSettings, wire
+from testbed.transport import Link, wire
 from testbed.transport.wire import Header, Kind
-from workloads.learning.work import ClientWork, RoundSizes
+from workloads.learning.work import ClientWork
 from workloads.nodes.faults import Fate
-from workloads.nodes.probe import Probe, Received, exchange
-
-Span = tuple[int, int, str, float, float, int]
-"""Client, iteration, step, start_s, end_s, bytes: one row of a timeline."""
+from workloads.nodes.probe import exchange
 
 
 def settle() -> None:
@@ -94,60 +108,59 @@ class Uav:
 
     link: Link
 
-    def __init__(self, control: NodeControl, setup: Message, work: ClientWork):
+    def __init__(self, control: NodeControl[NodeOrder], setup: SetUpUav, work: ClientWork):
         self.control = control
-        self.client: int = setup["client"]
-        self.settings = TransportSettings.from_json(setup["settings"])
-        self.credit_s: float = setup["credit_s"]
+        self.client = setup.client
+        self.settings = setup.settings
+        self.credit_s = setup.credit_s
         self.work = work
-        self._connect(control.expect("connect"))
+        self._connect(control.expect(Connect))
 
-    def _connect(self, order: Message) -> None:
-        self.link = transport.connect(self.settings, self.client, tuple(order["server"]))
-        self.control.send("connected")
+    def _connect(self, order: Connect) -> None:
+        self.link = transport.connect(self.settings, self.client, order.server)
+        self.control.send(Connected())
 
     def serve(self) -> None:
         """Take part in rounds until the orchestrator says stop."""
-        while (order := self.control.receive())["kind"] != "stop":
-            if order["kind"] == "connect":
-                self.link.hang_up()
-                self.link.close()
-                self._connect(order)
-                continue
-            if order["kind"] == "count":
-                sent = [[self.client, asdict(counts)] for counts in self.link.count()]
-                self.control.send("counts", sent=sent)
-                continue
-            if order["kind"] == "probe":
-                self.control.send("probed", received=self._probe(order))
-                continue
-            self.work.begin_round(order["round"], order["split"], RoundSizes(**order["sizes"]))
-            settle()
-            self.control.send("ready")
-            begin = self.control.expect("begin", self.settings.timeout_s)
-            clock = EmulatedClock(begin["start_ns"], begin["start_s"], begin["dilation"])
-            cpu_s = time.process_time()
-            steps, overruns = self.round(order, clock)
-            self.control.send(
-                "report",
-                spans=steps.done,
-                going=steps.going,
-                overruns_s=overruns,
-                notes=self.work.notes(),
-                cpu_s=time.process_time() - cpu_s,
-            )
+        while not isinstance(order := self.control.receive(), Stop):
+            match order:
+                case Connect():
+                    self.link.hang_up()
+                    self.link.close()
+                    self._connect(order)
+                case CountFrames():
+                    frames = tuple((self.client, counts) for counts in self.link.count())
+                    self.control.send(FramesSent(frames))
+                case ProbeLinks():
+                    received = exchange(
+                        self.link, order.probes, order.clock, self.credit_s, at_uav=True
+                    )
+                    self.control.send(Probed(tuple(received)))
+                case JoinRound():
+                    self.control.send(self._join(order))
+                case _:
+                    raise ControlLost(f"{type(order).__name__} is no order to a UAV")
 
-    def _probe(self, order: Message) -> list[Received]:
-        """This link's part of a calibration."""
-        probes = [Probe(*fields) for fields in order["probes"]]
-        clock = EmulatedClock(**order["clock"])
-        return exchange(self.link, probes, clock, self.credit_s, at_uav=True)
+    def _join(self, order: JoinRound) -> RoundReport:
+        terms = order.terms
+        self.work.begin_round(terms.round, terms.split, terms.sizes)
+        settle()
+        self.control.send(Ready())
+        clock = self.control.expect(Begin, self.settings.timeout_s).clock
+        cpu_s = time.process_time()
+        steps, overruns = self.round(order, clock)
+        return RoundReport(
+            spans=tuple(steps.done),
+            going=tuple(steps.going),
+            overruns_s=tuple(overruns),
+            notes=self.work.notes(),
+            cpu_s=time.process_time() - cpu_s,
+        )
 
-    def round(self, order: Message, clock: EmulatedClock) -> tuple[Steps, list[float]]:
+    def round(self, order: JoinRound, clock: EmulatedClock) -> tuple[Steps, list[float]]:
         """One round; answers with this node's steps and how much each computing step overran."""
-        fate = Fate(order.get("faults"), clock)
-        modelled = order["compute_time"] == "modelled"
-        watch = Stopwatch(clock, modelled, fate.slow, fate.leaves_s)
+        fate = Fate(order.faults, clock)
+        watch = Stopwatch(clock, order.terms.modelled, fate.slow, fate.leaves_s)
         steps = Steps(self.client, self._tell) if fate.crashes else Steps(self.client)
         with fate.leaving(self.link.hang_up):
             self._play(order, watch, steps, fate)
@@ -155,10 +168,10 @@ class Uav:
 
     def _tell(self, steps: Steps) -> None:
         """Say how far it is, while it can."""
-        self.control.send("steps", spans=steps.done, going=steps.going)
+        self.control.send(StepsSoFar(tuple(steps.done), tuple(steps.going)))
 
-    def _play(self, order: Message, watch: Stopwatch, steps: Steps, fate: Fate) -> None:
-        round_, clock = order["round"], watch.clock
+    def _play(self, order: JoinRound, watch: Stopwatch, steps: Steps, fate: Fate) -> None:
+        round_, clock = order.terms.round, watch.clock
 
         def receive(
             kind: Kind, iteration: int, step: str, place: memoryview, extra: bytes = b""
@@ -183,14 +196,14 @@ class Uav:
         start.expect(Kind.START, round_, 0, 0)
 
         now_s, backward_s = start.time_s, 0.0
-        for iteration in range(1, order["iterations"] + 1):
+        for iteration in range(1, order.terms.iterations + 1):
             steps.begin(iteration, "CF", now_s)
             smashed, labels = self.work.forward(iteration)
-            forward_end_s = watch.end(now_s, order["cf_s"], self.work.seconds)
+            forward_end_s = watch.end(now_s, order.cf_s, self.work.seconds)
             steps.end(forward_end_s)
             if iteration == 1:
                 # Nothing went before: the paper lets ς τ_CF(1) stand for τ_CB(0) in the lag.
-                backward_s = order["backward_ratio"] * (forward_end_s - now_s)
+                backward_s = order.backward_ratio * (forward_end_s - now_s)
             header = Header(
                 Kind.SMASHED,
                 self.client,
@@ -207,10 +220,10 @@ class Uav:
             now_s = receive(Kind.GRADIENT, iteration, "SG", self.work.gradient_buffer())
             steps.begin(iteration, "CB", now_s)
             self.work.backward()
-            end_s = watch.end(now_s, order["cb_s"], self.work.seconds)
+            end_s = watch.end(now_s, order.cb_s, self.work.seconds)
             steps.end(end_s)
             backward_s, now_s = end_s - now_s, end_s
-        adapters, last = self.work.adapters(), order["iterations"]
+        adapters, last = self.work.adapters(), order.terms.iterations
         departs_s = clock.depart(now_s, self.credit_s)
         steps.begin(last, "CM", departs_s, len(adapters))
         self._send(Kind.ADAPTERS, round_, last, names, adapters, time_s=departs_s)

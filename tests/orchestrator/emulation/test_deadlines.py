@@ -18,10 +18,13 @@ from orchestrator.emulation.nodes import Nodes
 from orchestrator.scenario.loading import validate
 from testbed import runtimes
 from testbed.control import stream as control
-from testbed.control.node import ControlLost, NodeControl
+from testbed.control.codec import encode
+from testbed.control.messages import Begin, CountFrames, FramesSent, Low, Restore
+from testbed.control.node import ControlLost, at_node, at_orchestrator
 from testbed.control.stream import ControlSocket, NoAnswer
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
+from testbed.core.node import BS, NodeId, uav
 from testbed.host import doctor
 from testbed.network import capture, injector, netlink
 from testbed.network.injector import Injector
@@ -44,8 +47,8 @@ def test_who_reads_no_message_is_given_up(pair, monkeypatch) -> None:
     monkeypatch.setattr(control, "PATIENCE_S", 0.1)
     with pytest.raises(NoAnswer, match=r"waited 0\.1 s for the other side to read"):
         ControlSocket(pair[0]).send({}, FULL)
-    with pytest.raises(ControlLost, match=r"^sending 'save': .*waited 0\.1 s"):
-        NodeControl(pair[0]).send("save")
+    with pytest.raises(ControlLost, match=r"^sending Restore: .*waited 0\.1 s"):
+        at_orchestrator(pair[0]).send(Restore(FULL))
 
 
 def test_who_passes_no_files_on_is_given_up(pair, monkeypatch) -> None:
@@ -59,46 +62,48 @@ def test_who_passes_no_files_on_is_given_up(pair, monkeypatch) -> None:
 
 
 def test_a_node_says_what_it_waited_for(pair) -> None:
-    with pytest.raises(ControlLost, match=r"^waited 0\.1 s for 'begin'$"):
-        NodeControl(pair[0]).expect("begin", 0.1)
+    with pytest.raises(ControlLost, match=r"^waited 0\.1 s for Begin$"):
+        at_node(pair[0]).expect(Begin, 0.1)
 
 
 def orders(steered: Injector):
     rates = np.ones((1, 1))
     steered.rates(0, rates, rates)
     return {
-        "wired": lambda: steered.await_wired(0.1),
-        "epoch": lambda: steered.epoch(EmulatedClock(0, 0.0, 1.0), 0.1),
-        "phase": lambda: steered.phase(0),
-        "capture": lambda: steered.capture([], headers_only=True),
-        "captured": steered.end_capture,
-        "report": steered.report,
+        "Wired": lambda: steered.await_wired(0.1),
+        "EpochBegun": lambda: steered.epoch(EmulatedClock(0, 0.0, 1.0), 0.1),
+        "PhaseSet": lambda: steered.phase(0),
+        "Capturing": lambda: steered.capture([], headers_only=True),
+        "Captured": steered.end_capture,
+        "Counters": steered.report,
     }
 
 
-@pytest.mark.parametrize("event", ["wired", "epoch", "phase", "capture", "captured", "report"])
+@pytest.mark.parametrize(
+    "event", ["Wired", "EpochBegun", "PhaseSet", "Capturing", "Captured", "Counters"]
+)
 def test_an_injector_that_does_not_answer_is_given_up(pair, monkeypatch, event: str) -> None:
     monkeypatch.setattr(injector, "ANSWER_S", 0.1)
     monkeypatch.setattr(injector, "END_S", 0.0)
     ask = orders(Injector(pair[0]))[event]
-    with pytest.raises(RunError, match=rf"^injector: waited 0\.1 s for '{event}' from its process"):
+    with pytest.raises(RunError, match=rf"^injector: waited 0\.1 s for {event} from its process"):
         ask()
 
 
 def test_an_injector_that_says_everything_but_what_is_due_is_given_up(pair, monkeypatch) -> None:
     monkeypatch.setattr(injector, "ANSWER_S", 0.2)
-    ask = orders(Injector(pair[0]))["report"]
+    ask = orders(Injector(pair[0]))["Counters"]
     over = threading.Event()
 
     def chatter() -> None:
         told = ControlSocket(pair[1])
         while not over.wait(0.001):
-            told.send({"event": "low", "end": 1})
+            told.send(*encode(Low(1)))
 
     thread = threading.Thread(target=chatter)
     thread.start()
     try:
-        with pytest.raises(RunError, match=r"waited .* for 'report'"):
+        with pytest.raises(RunError, match=r"waited .* for Counters"):
             ask()
     finally:
         over.set()
@@ -146,8 +151,8 @@ class Silent:
         self._sock = sock
         self._news, self._told = socket.socketpair()
 
-    def connect(self, timeout_s: float) -> dict[str, socket.socket]:
-        return {"uav1": self._sock}
+    def connect(self, timeout_s: float) -> dict[NodeId, socket.socket]:
+        return {uav(1): self._sock}
 
     def fileno(self) -> int:
         return self._news.fileno()
@@ -158,18 +163,18 @@ class Silent:
 
 def test_a_node_that_does_not_answer_is_named_with_what_was_due(pair) -> None:
     with contextlib.ExitStack() as stack:
-        crew = Nodes(Silent(pair[0]), stack, 1)
-        crew.send("uav1", "count")
-        with pytest.raises(RunError, match=r"^waited 0\.1 s for 'counts' from uav1$"):
-            crew.collect("counts", ["uav1"], 0.1)
+        nodes = Nodes(Silent(pair[0]), stack, 1)
+        nodes.send(uav(1), CountFrames())
+        with pytest.raises(RunError, match=r"^waited 0\.1 s for FramesSent from uav1$"):
+            nodes.collect(FramesSent, [uav(1)], 0.1)
 
 
 def test_a_node_that_takes_no_order_is_named_with_the_order(pair, monkeypatch) -> None:
     monkeypatch.setattr(control, "PATIENCE_S", 0.1)
     with contextlib.ExitStack() as stack:
-        crew = Nodes(Silent(pair[0]), stack, 1)
-        with pytest.raises(RunError, match=r"^uav1: sending 'restore': .*waited 0\.1 s"):
-            crew.send("uav1", "restore", blob=FULL)
+        nodes = Nodes(Silent(pair[0]), stack, 1)
+        with pytest.raises(RunError, match=r"^uav1: sending Restore: .*waited 0\.1 s"):
+            nodes.send(uav(1), Restore(FULL))
 
 
 def test_nodes_that_load_nothing_are_given_up_earlier() -> None:
@@ -194,7 +199,7 @@ def sleeper(tmp_path: Path, monkeypatch) -> Path:
 def test_a_world_that_does_not_come_up_is_given_up(sleeper: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(namespace, "START_TIMEOUT_S", 0.1)
     monkeypatch.setattr(namespace, "END_TIMEOUT_S", 0.1)
-    nodes = [NodeSpec("bs", ["true"], tmp_path / "log")]
+    nodes = [NodeSpec(BS, ["true"], tmp_path / "log")]
     with pytest.raises(RunError, match=r"^namespace runtime: waited 0\.1 s for its first process"):
         runtimes.start("namespace", nodes, Shape())
 

@@ -10,13 +10,14 @@ from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.prediction.engine import simulate
-from orchestrator.prediction.faults import BS, FaultSchedule, RoundFaults, planned
+from orchestrator.prediction.faults import FaultSchedule, RoundFaults, planned
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.faults import slowed_end
+from testbed.core.node import BS, uavs
 from testbed.core.timeline import STEPS
 
 SMALL = TREE | {"workload": TREE["workload"] | {"batch_size": 16}}
@@ -196,7 +197,7 @@ def test_random_faults_come_by_seed() -> None:
     assert {fault.kind for fault in faults} == set(kinds)
     assert all(0 <= fault.start_s <= 30 for fault in faults)
     for fault in faults:
-        assert fault.nodes == (BS,) if fault.kind == "bs-crash" else fault.nodes[0] in (1, 2, 3)
+        assert fault.nodes == (BS,) if fault.kind == "bs-crash" else fault.nodes[0] in set(uavs(3))
         lasts = fault.kind in ("link-outage", "slow-node")
         assert (1 <= fault.end_s - fault.start_s <= 2) == lasts
     counts = [

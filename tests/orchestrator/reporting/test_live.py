@@ -20,6 +20,7 @@ from chromium import PROGRAM, chromium
 from orchestrator.reporting import live as module
 from orchestrator.reporting.live import Live, serve
 from orchestrator.scenario.loading import load
+from testbed.control.messages import Progress
 from testbed.core.clock import EmulatedClock
 from testbed.core.paradigm import paradigm
 from testbed.core.schedule import Schedule
@@ -107,9 +108,9 @@ def test_the_page_gets_what_is_new(view) -> None:
     assert len(first["predicted"]) == 6
     assert first["up_kbps"] == [1000, 3000, 5000]
     assert first["position_m"] == [[0, 1], [6, 7], [12, 13]]
-    message = {"steps": [(1, 1, "SM", 0.0, 0.1, 9)], "waiting": {"compute": [], "transmit": [3, 1]}}
-    live.heard(message)
-    live.heard(message | {"steps": [(2, 1, "CA", 0.1, 0.2, 9)]})
+    waiting = {"compute": (), "transmit": (3, 1)}
+    live.heard(Progress(((1, 1, "SM", 0.0, 0.1, 9),), waiting))
+    live.heard(Progress(((2, 1, "CA", 0.1, 0.2, 9),), waiting))
     more = json.loads(get(f"{address}state?round=0&steps=1")[1])
     assert (more["from"], more["steps"], more["predicted"]) == (1, [[2, 1, 2, 0.1, 0.2]], None)
     assert more["waiting"]["transmit"] == [3, 1]

@@ -89,7 +89,7 @@ def play(plan: RoundPlan, radio: Radio, gain: np.ndarray) -> dict[tuple[int, int
                 if i + 1 < ITERATIONS:
                     fly(k, i + 1, now + plan.cb_s[k, i])
         for start in schedule.start():
-            assert start.at_s == pytest.approx(now)
+            assert start.at == pytest.approx(now)
             k, i = start.client, at[start.client]
             if start.resource == "compute":
                 end = now + plan.s_s[k, i]
@@ -139,10 +139,10 @@ def test_nobody_waits_for_who_is_lost() -> None:
     assert gated.start() == []
     gated.lost(3, 7.0)
     (start,) = gated.start()
-    assert (start.client, start.at_s) == (2, 7.0)
+    assert (start.client, start.at) == (2, 7.0)
     gated.lost(2, 8.0)  # within its turn
     (start,) = gated.start()
-    assert (start.client, start.at_s) == (1, 8.0)
+    assert (start.client, start.at) == (1, 8.0)
 
     queued = Schedule(BUILT_IN[6], 3)
     for client in (1, 2, 3):
@@ -150,7 +150,7 @@ def test_nobody_waits_for_who_is_lost() -> None:
     assert [start.client for start in queued.start()] == [3]
     queued.lost(2, 2.0)
     queued.delivered(3.0)
-    assert [(start.client, start.at_s) for start in queued.start()] == [(1, 3.0)]
+    assert [(start.client, start.at) for start in queued.start()] == [(1, 3.0)]
 
 
 def test_a_gate_opens_with_its_last_client() -> None:
@@ -159,4 +159,4 @@ def test_a_gate_opens_with_its_last_client() -> None:
     assert schedule.start() == []
     schedule.smashed_arrived(1, 1, 4.0, 0.0)
     (start,) = schedule.start()
-    assert (start.client, start.at_s) == (2, 4.0)
+    assert (start.client, start.at) == (2, 4.0)

@@ -6,15 +6,17 @@ import time
 
 import numpy as np
 import pytest
+from shaper_accounting import transfer_end_s
 from small_world import SETUP_BPS, SmallWorld, Transfer
 
+from testbed.control.messages import Exhausted, Low
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.network import netlink
 from testbed.network.fabric import MOST_LINKS, link_addresses
 from testbed.network.framing import Framing
 from testbed.network.netlink import Netlink, NetlinkError
-from testbed.network.shaping import End, Shape, transfer_end_s
+from testbed.network.shaping import End, Shape
 from testbed.system import linux
 
 FRAME_BITS = 1514 * 8
@@ -185,9 +187,7 @@ def test_the_injector_warns_and_keeps_the_last_rate_when_it_runs_out(small, fres
     small.injector.epoch(clock, 0.02)
     time.sleep(0.4)
     events = small.injector.events()
-    assert [event["event"] for event in events] == ["low", "exhausted"]
-    assert events[0]["end"] == 8
-    assert events[1]["slot"] == 8
+    assert events == [Low(8), Exhausted(8)]
     assert small.injector.report().exhausted > 5
     # More rates end the want.
     slot = round(clock.at(time.monotonic_ns()) / 0.02)

@@ -19,6 +19,7 @@ from small_world import SmallWorld
 from orchestrator.emulation.stage import LEARNING_IMPORTS, NODE_IMPORTS
 from testbed import runtimes
 from testbed.core.errors import RunError
+from testbed.core.node import BS, uav, uavs
 from testbed.network.shaping import Shape
 from testbed.runtimes import Exit, Module, NodeSpec, namespace
 from testbed.system import linux
@@ -105,7 +106,7 @@ def test_nothing_is_left_whoever_is_killed_or_stands_still(tmp_path, monkeypatch
         if victim == "fabric" and end == signal.SIGKILL:
             with pytest.raises(RunError, match="injector: its process is gone"):
                 small.injector.report()
-            until(lambda: Exit("fabric", -signal.SIGKILL) in small.world.exits())
+            until(lambda: Exit(None, -signal.SIGKILL) in small.world.exits())
     until(lambda: gone(everyone))
 
 
@@ -113,8 +114,8 @@ def test_exits_are_told_at_once(tmp_path):
     with SmallWorld(tmp_path) as small:
         assert small.world.exits() == []
         small.order("uav1", "exit", status=3)
-        until(lambda: (found := small.world.exits()) == [Exit("uav1", 3)] or found)
-        assert str(Exit("bs", -9)) == "bs was ended by SIGKILL"
+        until(lambda: (found := small.world.exits()) == [Exit(uav(1), 3)] or found)
+        assert str(Exit(BS, -9)) == "bs was ended by SIGKILL"
         (supervisor,) = [
             p for p in psutil.Process().children() if "testbed.runtimes.namespace" in arguments(p)
         ]
@@ -127,14 +128,14 @@ def test_exits_are_told_at_once(tmp_path):
         nodes[0].kill()
         exits = []
         until(lambda: exits.extend(small.world.exits()) or exits)
-        assert exits == [Exit("bs", -signal.SIGKILL)]
+        assert exits == [Exit(BS, -signal.SIGKILL)]
 
 
 def test_a_node_that_ends_before_it_connects_is_named(tmp_path):
     log = tmp_path / "bs.log"
     nodes = [
-        NodeSpec("bs", ["sh", "-c", "echo $WHY; exit 7"], log, {"WHY": "no reason"}),
-        NodeSpec("uav1", ["sleep", "100"], tmp_path / "uav1.log"),
+        NodeSpec(BS, ["sh", "-c", "echo $WHY; exit 7"], log, {"WHY": "no reason"}),
+        NodeSpec(uav(1), ["sleep", "100"], tmp_path / "uav1.log"),
     ]
     with runtimes.start("namespace", nodes, Shape()) as world:
         with pytest.raises(RunError, match="bs exited with status 7 before it connected"):
@@ -145,11 +146,11 @@ def test_a_node_that_ends_before_it_connects_is_named(tmp_path):
 def born(tmp_path, monkeypatch, *nodes):
     """What each node, once it has ended, had to say about its birth; and the exits."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SMALL_WORLD.parent), *sys.path]))
-    specs = [NodeSpec(name, program, tmp_path / name, env) for name, program, env in nodes]
+    specs = [NodeSpec(node, program, tmp_path / str(node), env) for node, program, env in nodes]
     exits = []
     with runtimes.start("namespace", specs, Shape()) as world:
         until(lambda: exits.extend(world.exits()) or len(exits) == len(nodes), 30)
-    return [json.loads((tmp_path / name).read_text()) for name, _, _ in nodes], exits
+    return [json.loads(spec.log.read_text()) for spec in specs], exits
 
 
 def test_modules_are_born_with_what_was_imported_for_them_and_nothing_else(tmp_path, monkeypatch):
@@ -157,12 +158,12 @@ def test_modules_are_born_with_what_was_imported_for_them_and_nothing_else(tmp_p
     facts, exits = born(
         tmp_path,
         monkeypatch,
-        ("bs", with_colours, {"WHY": "so"}),
-        ("uav1", with_colours, {"WHY": "so"}),
-        ("uav2", Module("born_program"), {"WHY": "not"}),
-        ("uav3", Module("born_program").argv(), {}),
+        (BS, with_colours, {"WHY": "so"}),
+        (uav(1), with_colours, {"WHY": "so"}),
+        (uav(2), Module("born_program"), {"WHY": "not"}),
+        (uav(3), Module("born_program").argv(), {}),
     )
-    assert sorted(exits, key=str) == [Exit(name, 3) for name in ("bs", "uav1", "uav2", "uav3")]
+    assert sorted(exits, key=str) == [Exit(node, 3) for node in (BS, *uavs(3))]
     modules = [fact["modules"] for fact in facts]
     assert modules == [["colorsys", "workloads.nodes.uav"]] * 2 + [[], []]
     assert [fact["why"] for fact in facts] == ["so", "so", "not", None]
@@ -217,7 +218,7 @@ def test_nodes_write_no_files_and_see_no_daemons(tmp_path):
 
 
 def test_a_module_that_cannot_be_imported_is_named_in_a_log(tmp_path):
-    nodes = [NodeSpec("bs", Module("workloads.nodes.program", ["nonesuch"]), tmp_path / "bs.log")]
+    nodes = [NodeSpec(BS, Module("workloads.nodes.program", ["nonesuch"]), tmp_path / "bs.log")]
     with runtimes.start("namespace", nodes, Shape()) as world:
         with pytest.raises(RunError, match="bs exited with status 1 before it connected"):
             world.connect(20)
@@ -225,7 +226,7 @@ def test_a_module_that_cannot_be_imported_is_named_in_a_log(tmp_path):
 
 
 def test_a_program_that_is_missing_is_named_in_its_log(tmp_path):
-    nodes = [NodeSpec("bs", [str(tmp_path / "nothing")], tmp_path / "bs.log")]
+    nodes = [NodeSpec(BS, [str(tmp_path / "nothing")], tmp_path / "bs.log")]
     with runtimes.start("namespace", nodes, Shape()) as world:
         with pytest.raises(RunError, match="bs exited with status 1"):
             world.connect(20)
@@ -233,7 +234,7 @@ def test_a_program_that_is_missing_is_named_in_its_log(tmp_path):
 
 
 def test_nodes_that_never_connect_are_named(tmp_path):
-    nodes = [NodeSpec(name, ["sleep", "100"], tmp_path / name) for name in ("bs", "uav1")]
+    nodes = [NodeSpec(node, ["sleep", "100"], tmp_path / str(node)) for node in (BS, uav(1))]
     with (
         runtimes.start("namespace", nodes, Shape()) as world,
         pytest.raises(RunError, match=r"^waited 0.3 s for bs, uav1 to connect$"),
@@ -244,7 +245,7 @@ def test_nodes_that_never_connect_are_named(tmp_path):
 def test_processes_of_nodes_end_with_the_world(tmp_path):
     """Even those that nodes have left behind, and that changed their session."""
     mark = f"9{os.getpid()}"
-    nodes = [NodeSpec("bs", ["sh", "-c", f"setsid sleep {mark} & sleep 100"], tmp_path / "log")]
+    nodes = [NodeSpec(BS, ["sh", "-c", f"setsid sleep {mark} & sleep 100"], tmp_path / "log")]
     with runtimes.start("namespace", nodes, Shape()):
         found = []
         until(

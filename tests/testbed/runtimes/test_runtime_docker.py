@@ -18,6 +18,7 @@ from small_world import SmallWorld
 
 from testbed import runtimes
 from testbed.core.errors import RunError
+from testbed.core.node import BS, uav
 from testbed.network.shaping import Shape
 from testbed.runtimes import Exit, NodeSpec
 from testbed.runtimes import docker as runtime
@@ -178,15 +179,15 @@ def test_exits_are_told_and_logs_are_kept(client, tmp_path):
         small.order("uav1", "exit", status=3)
         found = []
         until(lambda: found.extend(small.world.exits()) or found, 30)
-        assert found == [Exit("uav1", 3)]
+        assert found == [Exit(uav(1), 3)]
         (bs,) = [c for c in containers(client) if c.labels[runtime.NODE_LABEL] == "bs"]
         bs.kill()
         until(lambda: found.extend(small.world.exits()) or len(found) > 1, 30)
-        assert found[1] == Exit("bs", -signal.SIGKILL)
+        assert found[1] == Exit(BS, -signal.SIGKILL)
 
 
 def test_a_node_that_ends_at_once_is_named(client, tmp_path):
-    nodes = [NodeSpec("bs", ["sh", "-c", "echo $WHY; exit 7"], tmp_path / "log", {"WHY": "so"})]
+    nodes = [NodeSpec(BS, ["sh", "-c", "echo $WHY; exit 7"], tmp_path / "log", {"WHY": "so"})]
     with (
         pytest.raises(RunError, match="bs exited with status 7"),
         runtimes.start("docker", nodes, Shape()) as world,
@@ -197,7 +198,7 @@ def test_a_node_that_ends_at_once_is_named(client, tmp_path):
 
 
 def test_an_unknown_image_is_named(client, tmp_path):
-    nodes = [NodeSpec("bs", ["true"], tmp_path / "log")]
+    nodes = [NodeSpec(BS, ["true"], tmp_path / "log")]
     with pytest.raises(RunError, match="no image 'nonesuch'; make it: docker build"):
         runtimes.start("docker", nodes, Shape(), image="nonesuch")
 
@@ -210,7 +211,7 @@ def test_an_ordinary_user_is_told_to_use_the_other_runtime(tmp_path, monkeypatch
 
 def test_no_daemon_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
-    nodes = [NodeSpec("bs", [sys.executable], tmp_path / "log")]
+    nodes = [NodeSpec(BS, [sys.executable], tmp_path / "log")]
     with pytest.raises(RunError, match=r"^docker runtime: ") as refused:
         runtimes.start("docker", nodes, Shape())
     assert "\n" not in str(refused.value)

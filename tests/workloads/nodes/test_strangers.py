@@ -12,7 +12,8 @@ import grpc
 import pytest
 
 from testbed import transport
-from testbed.transport import Link, TransportSettings, callers, name_of, rpc, streams
+from testbed.core.node import BS
+from testbed.transport import Link, TransportSettings, callers, rpc, streams
 from testbed.transport.certificates import identities
 from testbed.transport.tls import TlsStream, context
 from testbed.transport.wire import ConnectionLost, Header, Kind, WireError
@@ -157,9 +158,9 @@ def test_another_run_s_certificate_opens_nothing() -> None:
     stranger = station.call()
     theirs = context(identities(1)[1], server_side=False)
     with pytest.raises((WireError, ConnectionLost)):
-        TlsStream(stranger, theirs, server_name=name_of(0))
+        TlsStream(stranger, theirs, server_name=BS.host_name)
     impostor = TlsStream(
-        station.call(), context(of_uavs[1].identity, server_side=False), server_name=name_of(0)
+        station.call(), context(of_uavs[1].identity, server_side=False), server_name=BS.host_name
     )
     impostor.send(hello(1, bytes.fromhex(PLAIN.token)))
     assert has_ended(impostor.sock)

@@ -10,12 +10,13 @@ import torch
 from play_programs import play as play_programs
 
 from testbed.core.paradigm import BUILT_IN, Paradigm
+from testbed.transport.wire import RoundSizes
 from workloads.learning.backbone import backbone_file
 from workloads.learning.encoding import payload_bytes
 from workloads.learning.learner import PassTimes
 from workloads.learning.real import RealClient, RealServer, Settings
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
-from workloads.learning.work import RoundSizes, Served, ZeroServer
+from workloads.learning.work import Served, ZeroServer
 
 MODEL = ModelConfig("swin_nano_patch4_window4_64", classes=5, rank=4)
 BATCH, ITERATIONS = 4, 2

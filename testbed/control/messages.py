@@ -1,0 +1,501 @@
+"""All that orchestrator, nodes and injector say to each other: a frozen dataclass each.
+
+A run, seen from a node::
+
+    SetUp… ▶ (BS) Accept ▶ ◀ Listening  (UAV) Connect ▶  ◀ Connected
+             ProbeLinks ▶ ◀ Probed     CountFrames ▶ ◀ FramesSent
+    per round: ServeRound or JoinRound ▶ ◀ Ready  Begin ▶  (BS) ◀ Started
+               ◀ StepsSoFar, Progress, Abandoned  ◀ RoundReport
+    Save ▶ ◀ Saved  Restore ▶ ◀ Restored  Evaluate ▶ ◀ Evaluated  Stop ▶
+
+`testbed.control.codec` writes and checks them. Times are emulated seconds where nothing else is
+said; clients and iterations count from 1, rounds from 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from testbed.control.codec import Json, Kinds
+from testbed.core.clock import EmulatedClock
+from testbed.core.faults import BsFaults, UavFaults
+from testbed.core.paradigm import Paradigm
+from testbed.transport import TransportSettings
+from testbed.transport.accounts import Counts
+from testbed.transport.wire import RoundSizes
+
+Span = tuple[int, int, str, float, float, int]
+"""Client, iteration, step, start_s, end_s, bytes: one row of a timeline."""
+Received = tuple[int, int, float, float]
+"""Client, place among its link's probes, when it started and ended."""
+
+# What messages are made of.
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One transfer of a calibration."""
+
+    client: int
+    """Whose link."""
+    upward: bool
+    start_s: float
+    """When it is due."""
+    payload_bytes: int
+
+
+@dataclass(frozen=True)
+class RoundTerms:
+    """What all nodes are told of a round."""
+
+    round: int
+    split: int
+    iterations: int
+    sizes: RoundSizes
+    modelled: bool
+    """Whether computing takes what the profile says, rather than what it takes."""
+
+
+@dataclass(frozen=True)
+class FirstGradients:
+    """τ'_SG(0) of the first lag: what a gradient takes at the rate of a slot."""
+
+    first_slot: int
+    slot_s: float
+    seconds: tuple[tuple[float, ...], ...]
+    """A row a client, an entry a slot from the first on."""
+
+    def at(self, client: int, time_s: float) -> float:
+        """Of a client whose smashed data arrive then."""
+        row = self.seconds[client - 1]
+        slot = int(time_s / self.slot_s) - self.first_slot
+        return row[min(max(slot, 0), len(row) - 1)]
+
+
+@dataclass(frozen=True)
+class LostClient:
+    """A client that the base station has given up."""
+
+    client: int
+    lost_s: float
+    refused: str
+    """What was wrong with what it sent; nothing, where it was silence."""
+
+
+@dataclass(frozen=True)
+class LearnedBatch:
+    """What the server learned from one batch."""
+
+    client: int
+    iteration: int
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Direction:
+    """What one direction of a link has carried since the world began."""
+
+    sent_bytes: int
+    """As the shaper charged them, frame by frame: with headers, or payload alone."""
+    sent_frames: int
+    """Each frame of a packet of several counts."""
+    dropped_frames: int
+    backlog_bytes: int
+    device_sent_bytes: int
+    """As the device counts, which does so by packet: headers of its first frame alone."""
+    device_sent_frames: int
+    """Packets, of one or more frames."""
+
+
+# To nodes.
+
+
+@dataclass(frozen=True)
+class SetUpBaseStation:
+    """You are the base station."""
+
+    settings: TransportSettings
+    credit_s: float
+    """See `EmulatedClock.depart`; real seconds."""
+    learning: Json | None
+    """`workloads.learning.real.Settings`; None: nothing is learned."""
+    paradigm: Paradigm
+
+
+@dataclass(frozen=True)
+class SetUpUav:
+    """You are the UAV of that number."""
+
+    client: int
+    settings: TransportSettings
+    credit_s: float
+    """See `EmulatedClock.depart`; real seconds."""
+    learning: Json | None
+    """`workloads.learning.real.Settings`; None: nothing is learned."""
+
+
+@dataclass(frozen=True)
+class Accept:
+    """Listen there, until these have come; those of them who are connected are so no longer."""
+
+    clients: tuple[int, ...]
+    address: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Connect:
+    """Connect to the base station there, and no longer where you were."""
+
+    server: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class CountFrames:
+    """Say what you have sent since you were asked last; answered by `FramesSent`."""
+
+
+@dataclass(frozen=True)
+class ProbeLinks:
+    """Send and receive these before the rounds; answered by `Probed`."""
+
+    probes: tuple[Probe, ...]
+    clock: EmulatedClock
+
+
+@dataclass(frozen=True)
+class ServeRound:
+    """Get ready to be the base station of a round."""
+
+    terms: RoundTerms
+    clients: tuple[int, ...]
+    """Who takes part."""
+    s_s: tuple[float, ...]
+    """What the server's computing takes for a batch of each client of the run."""
+    first_gradients: FirstGradients | None
+    """None: no order asks for them."""
+    live: bool
+    """Whether to send `Progress`."""
+    faults: BsFaults | None
+
+
+@dataclass(frozen=True)
+class JoinRound:
+    """Get ready to be a client of a round."""
+
+    terms: RoundTerms
+    cf_s: float
+    cb_s: float
+    backward_ratio: float
+    """ς: τ_CB(0) = ς τ_CF(1)."""
+    faults: UavFaults | None
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The round begins when this clock says so."""
+
+    clock: EmulatedClock
+
+
+@dataclass(frozen=True)
+class Save:
+    """Give the global state; answered by `Saved`."""
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Go on from this global state."""
+
+    state: bytes
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Hold the global state against held-out data; answered by `Evaluated`."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End; to the injector, too."""
+
+
+# From nodes.
+
+
+@dataclass(frozen=True)
+class Listening:
+    """UAVs may connect."""
+
+
+@dataclass(frozen=True)
+class Connected:
+    """The links are there."""
+
+
+@dataclass(frozen=True)
+class FramesSent:
+    """The books of frames that were sent, by client."""
+
+    frames: tuple[tuple[int, Counts], ...]
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What was received of the probes."""
+
+    received: tuple[Received, ...]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The round may begin."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """All clients have the broadcast; the links may go over to gradients."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the base station's round is, for who watches it live."""
+
+    steps: tuple[Span, ...]
+    """Those that ended since the last time."""
+    waiting: Mapping[str, tuple[int, ...]]
+    """Clients that wait for each of the server's resources, by their turn."""
+
+
+@dataclass(frozen=True)
+class StepsSoFar:
+    """What a UAV that will crash has done so far."""
+
+    spans: tuple[Span, ...]
+    going: tuple[Span, ...]
+    """What goes on; it ends at infinity."""
+
+
+@dataclass(frozen=True)
+class Abandoned:
+    """The round may not go on without a client that was lost."""
+
+    loss: LostClient
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """The round is over: what a node noted of it."""
+
+    spans: tuple[Span, ...]
+    going: tuple[Span, ...]
+    """What went on when it was over, or its client lost; it ends at infinity."""
+    overruns_s: tuple[float, ...]
+    """How much later than modelled each computing step ended."""
+    notes: Json
+    """What the work observed."""
+    cpu_s: float
+    """Real seconds of the processor."""
+
+
+@dataclass(frozen=True)
+class BaseStationReport(RoundReport):
+    """The base station's."""
+
+    lost: tuple[LostClient, ...]
+    batches: tuple[LearnedBatch, ...]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The global state as a safetensors file; nothing where nothing is learned."""
+
+    state: bytes
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The next round goes on from that state."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The global state on held-out data."""
+
+    loss: float
+    accuracy: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A node's, or the injector's, last words."""
+
+    reason: str
+
+
+# To the injector.
+
+
+@dataclass(frozen=True)
+class SetRates:
+    """The links' rates from a slot on."""
+
+    first: int
+    variants: int
+    """How many rows for the downlinks there are."""
+    warn_slots: int
+    """Say `Low` when no more slots than that are left."""
+    table: bytes
+    """Float64 [slots, 1 + variants, K], bit/s: uplinks, then each variant of the downlinks."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Set rates by this clock, from now on; answered by `EpochBegun`."""
+
+    clock: EmulatedClock
+    slot_s: float
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Switch the downlinks to that variant; answered by `PhaseSet`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Leave the rates as they are."""
+
+
+@dataclass(frozen=True)
+class StartCapture:
+    """Write what goes over each link to a file; answered by `Capturing`."""
+
+    files: tuple[str, ...]
+    headers_only: bool
+
+
+@dataclass(frozen=True)
+class EndCapture:
+    """End that; answered by `Captured`."""
+
+
+@dataclass(frozen=True)
+class AskCounters:
+    """Say what you did, and what the links carried; answered by `Counters`."""
+
+
+# From the injector.
+
+
+@dataclass(frozen=True)
+class Wired:
+    """All links are made."""
+
+
+@dataclass(frozen=True)
+class EpochBegun:
+    """The rates of the first slot are set."""
+
+    done_ns: int
+    """Monotonic time at which the kernel had done so."""
+    missing: bool
+    """Whether there were none."""
+
+
+@dataclass(frozen=True)
+class PhaseSet:
+    """The downlinks have been switched."""
+
+    done_ns: int
+    """Monotonic time at which the kernel had done so."""
+
+
+@dataclass(frozen=True)
+class Low:
+    """Few rates are left."""
+
+    end: int
+    """The first slot without."""
+
+
+@dataclass(frozen=True)
+class Exhausted:
+    """None are left: the last ones stay."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class Capturing:
+    """From now on."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What a capture held."""
+
+    frames: int
+    missed_packets: int
+    """Packets for which the ring had no room."""
+
+    def __str__(self) -> str:
+        missed = f", {self.missed_packets} packets missed" if self.missed_packets else ""
+        return f"{self.frames} frames{missed}"
+
+
+@dataclass(frozen=True)
+class Counters:
+    """See `testbed.network.injector.Report`."""
+
+    links: tuple[tuple[Direction, Direction], ...]
+    """Up and down of each link."""
+    scheduling: str
+    below_floor: int
+    exhausted: int
+    slots: bytes
+    """Int64 [n, 4]: slot, when it was due, when it was set (monotonic ns), changes."""
+
+
+NodeOrder = (
+    SetUpBaseStation
+    | SetUpUav
+    | Accept
+    | Connect
+    | CountFrames
+    | ProbeLinks
+    | ServeRound
+    | JoinRound
+    | Begin
+    | Save
+    | Restore
+    | Evaluate
+    | Stop
+)
+NodeReport = (
+    Listening
+    | Connected
+    | FramesSent
+    | Probed
+    | Ready
+    | Started
+    | Progress
+    | StepsSoFar
+    | Abandoned
+    | RoundReport
+    | BaseStationReport
+    | Saved
+    | Restored
+    | Evaluated
+    | Failed
+)
+InjectorOrder = SetRates | Epoch | Phase | Pause | StartCapture | EndCapture | AskCounters | Stop
+InjectorReport = (
+    Wired | EpochBegun | PhaseSet | Low | Exhausted | Capturing | Captured | Counters | Failed
+)
+TO_NODE: Kinds[NodeOrder] = Kinds(NodeOrder)
+FROM_NODE: Kinds[NodeReport] = Kinds(NodeReport)
+TO_INJECTOR: Kinds[InjectorOrder] = Kinds(InjectorOrder)
+FROM_INJECTOR: Kinds[InjectorReport] = Kinds(InjectorReport)

@@ -1,0 +1,64 @@
+"""Who is who in the emulated network: the base station, and UAVs that count from 1."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+PATTERN = r"^(bs|uav[1-9]\d{0,4})$"
+"""How a node is spelt, wherever it is: in scenarios, files, messages and on the command line."""
+
+
+@dataclass(frozen=True, order=True)
+class NodeId:
+    """A node of the network; the base station sorts before all UAVs."""
+
+    client: int
+    """The number of a UAV as client of the round; 0: the base station."""
+
+    @classmethod
+    def parse(cls, spelling: str) -> "NodeId":
+        """The node that is spelt so.
+
+        Raises:
+            ValueError: Nobody is.
+        """
+        if not re.fullmatch(PATTERN, spelling):
+            raise ValueError(f"{spelling!r} is no node; nodes are bs, uav1, uav2, …")
+        return cls(int(spelling.removeprefix("uav"))) if spelling != "bs" else BS
+
+    def __str__(self) -> str:
+        return f"uav{self.client}" if self.client else "bs"
+
+    @property
+    def is_bs(self) -> bool:
+        """Whether it is the base station."""
+        return self.client == 0
+
+    @property
+    def title(self) -> str:
+        """As a sentence has it."""
+        return str(self) if self.client else "the base station"
+
+    @property
+    def index(self) -> int:
+        """The place of a UAV in arrays of shape [K]."""
+        assert self.client, "the base station has no place among the clients"
+        return self.client - 1
+
+    @property
+    def host_name(self) -> str:
+        """Its name in a certificate: of the same length for all, so that handshakes are, too."""
+        return f"node{self.client:05d}"
+
+
+BS = NodeId(0)
+
+
+def uav(client: int) -> NodeId:
+    """The node of a client, which counts from 1."""
+    return NodeId(client)
+
+
+def uavs(count: int) -> Iterator[NodeId]:
+    """All UAVs, in their order."""
+    return map(NodeId, range(1, count + 1))

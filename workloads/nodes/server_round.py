@@ -1,0 +1,445 @@
+"""A round of the emulated base station: threads that do what `testbed.core.server_round` says.
+
+A thread a client receives into place and posts what arrived; the main thread alone tells the
+protocol, and begins what it answers; one worker thread computes, most urgent first; a thread a
+transfer sends.
+"""
+
+import heapq
+import itertools
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from testbed.control.messages import LearnedBatch, LostClient, ServeRound, Span, Started
+from testbed.core.clock import EmulatedClock
+from testbed.core.faults import BsFaults, slowed_end
+from testbed.core.server_round import (
+    Abandon,
+    AdaptersArrived,
+    BroadcastReceived,
+    Compute,
+    GiveUp,
+    GradientDelivered,
+    Instruction,
+    Refused,
+    SendGradient,
+    ServerRound,
+    SmashedArrived,
+    StartClients,
+    TimePassed,
+)
+from testbed.core.server_round import Computed as ComputingOver
+from testbed.transport import wire
+from testbed.transport.wire import Header, Kind
+from workloads.learning.work import BatchResult
+from workloads.nodes.faults import Failed, RoundAbandoned
+from workloads.nodes.progress import ProgressReporter
+
+if TYPE_CHECKING:
+    from workloads.nodes.base_station import BaseStation
+
+NOTHING = memoryview(b"")
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A frame of a client is in, whole."""
+
+    header: Header
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Worked:
+    """The real work on a client's batch is done."""
+
+    client: int
+    done_s: float
+    gradient: memoryview
+    result: BatchResult | None
+
+
+Event = Arrived | Worked | Failed
+
+
+@dataclass(frozen=True, order=True)
+class Task:
+    """A step that ends: the one due first goes first."""
+
+    due_s: float
+    serial: int
+    client: int = field(compare=False)
+
+
+@dataclass(frozen=True, order=True)
+class Work:
+    """Real work in line: that of turns which have begun goes first, then the one due first."""
+
+    ahead: bool
+    due_s: float
+    serial: int
+    client: int = field(compare=False)
+    iteration: int = field(compare=False)
+
+
+@dataclass
+class Turn:
+    """What is being done for a client in its current iteration."""
+
+    start_s: float
+    iteration: int = 1
+    due_s: float = 0.0
+    computing: bool = False
+    """Whether its turn at the server's computing has begun."""
+    work_done_s: float | None = None
+    gradient: memoryview | None = None
+
+
+class EmulatedServerRound:
+    """One round at the base station."""
+
+    def __init__(self, station: "BaseStation", order: ServeRound, clock: EmulatedClock):
+        self.station = station
+        self.order = order
+        self.terms = order.terms
+        self.clock = clock
+        self.work = station.work
+        self.ahead = self.terms.modelled and not self.work.in_turn
+        """Whether real work begins when its data are in, be it modelled to begin later."""
+        self.turns = {client: Turn(clock.start_s) for client in order.clients}
+        faults = order.faults or BsFaults()
+        self.slow = faults.slow
+        self.protocol = ServerRound(
+            station.paradigm,
+            order.clients,
+            self._first_gradient_s,
+            {k: at_s for k, at_s in enumerate(faults.lost_s, 1) if at_s is not None},
+            drops=faults.drops,
+        )
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.tasks: queue.PriorityQueue[Work] = queue.PriorityQueue()
+        self.due: list[Task] = []
+        self.serial = itertools.count()
+        self.reporter: ProgressReporter | None = None
+        self.spans: list[Span] = []
+        self.going: list[Span] = []
+        """What was done for clients when they were lost; the end is infinity."""
+        self.receipts: list[Span] = []
+        """What UAVs have received: their own reports have it too, but only after the round."""
+        self.overruns: list[float] = []
+        self.batches: list[LearnedBatch] = []
+        self.lost: list[LostClient] = []
+
+    def run(self) -> list[int]:
+        """Broadcast, serve every iteration, and collect the adapters; who has finished.
+
+        Raises:
+            RoundAbandoned: It may not go on without a client that was lost.
+        """
+        self._start_threads(self._receive, self.turns)
+        (worker,) = self._start_threads(self._compute, [0])
+        self._start_threads(self._broadcast, self.turns)
+        try:
+            while not self.protocol.is_over:
+                for event in self._all_that_happened():
+                    self._happened(event)
+                self._steps_come_due()
+                self.protocol.tell(TimePassed(self.clock.now()))
+                for instruction in self.protocol.instructions():
+                    self._begin(instruction)
+        finally:
+            if self.reporter is not None:
+                self.reporter.stop()
+        self.tasks.put(Work(True, float("inf"), next(self.serial), 0, 0))
+        worker.join()
+        return self.protocol.finished
+
+    # What happened.
+
+    def _happened(self, event: Event) -> None:
+        match event:
+            case Worked():
+                self._worked(event)
+            case Failed() if isinstance(event.error, wire.WireError):
+                self.protocol.tell(Refused(event.client, event.at_s, str(event.error)))
+            case Failed():
+                pass  # Silence has its own time.
+            case Arrived(header) if header.client in self.protocol.here:
+                self._arrived(header, event.end_s)
+
+    def _arrived(self, header: Header, end_s: float) -> None:
+        turn = self.turns[header.client]
+        match header.kind:
+            case Kind.RECEIPT if not self.protocol.has_broadcast(header.client):
+                self._receipt(header, "SM", self.clock.start_s)
+                self.protocol.tell(BroadcastReceived(header.client, header.time_s))
+            case Kind.RECEIPT:
+                self._receipt(header, "SG", turn.start_s)
+                delivered_s = header.time_s
+                self.protocol.tell(
+                    GradientDelivered(header.client, turn.start_s, delivered_s, delivered_s)
+                )
+            case Kind.SMASHED:
+                self._note(header, "CA", end_s)
+                turn.iteration = header.iteration
+                turn.computing, turn.work_done_s = False, None
+                if self.ahead:
+                    self._work(header.client, end_s, ahead=True)
+                self.protocol.tell(
+                    SmashedArrived(
+                        header.client, header.iteration, header.time_s, end_s, header.compute_s
+                    )
+                )
+            case _:
+                self._note(header, "CM", end_s)
+                self.protocol.tell(AdaptersArrived(header.client))
+
+    def _first_gradient_s(self, client: int, arrived_s: float) -> float:
+        table = self.order.first_gradients
+        return 0.0 if table is None else table.at(client, arrived_s)
+
+    def _work(self, client: int, start_s: float, ahead: bool) -> None:
+        """Put the real work of a turn in line that begins then, or would at the earliest."""
+        due_s = self._modelled_end_s(client, start_s)
+        iteration = self.turns[client].iteration
+        self.tasks.put(Work(ahead, due_s, next(self.serial), client, iteration))
+
+    def _modelled_end_s(self, client: int, start_s: float) -> float:
+        return slowed_end(start_s, self.order.s_s[client - 1], self.slow)
+
+    def _worked(self, event: Worked) -> None:
+        if event.client not in self.protocol.here:
+            return
+        turn = self.turns[event.client]
+        turn.gradient, turn.work_done_s = event.gradient, event.done_s
+        if event.result is not None:
+            learned = event.result
+            self.batches.append(
+                LearnedBatch(event.client, turn.iteration, learned.loss, learned.accuracy)
+            )
+        if turn.computing:
+            self._end_computing(event.client, event.done_s)
+
+    def _end_computing(self, client: int, done_s: float) -> None:
+        """A turn at computing ends when it is modelled to, or with the work where that is later."""
+        end_s = done_s
+        if self.terms.modelled:
+            due_s = self.turns[client].due_s
+            end_s = max(done_s, due_s)
+            self.overruns.append(end_s - due_s)
+        heapq.heappush(self.due, Task(end_s, next(self.serial), client))
+
+    def _computed(self, client: int, end_s: float) -> None:
+        turn = self.turns[client]
+        self.spans.append((client, turn.iteration, "S", turn.start_s, end_s, 0))
+        self.protocol.tell(ComputingOver(client, end_s))
+
+    def _note(self, header: Header, step: str, end_s: float) -> None:
+        self.spans.append(
+            (header.client, header.iteration, step, header.time_s, end_s, header.payload_bytes)
+        )
+
+    def _receipt(self, header: Header, step: str, start_s: float) -> None:
+        self.receipts.append((header.client, header.iteration, step, start_s, header.time_s, 0))
+
+    # What begins.
+
+    def _begin(self, instruction: Instruction) -> None:
+        match instruction:
+            case StartClients():
+                self._start_clients(instruction)
+            case Compute(client, _, at_s):
+                turn = self.turns[client]
+                turn.start_s, turn.due_s = at_s, self._modelled_end_s(client, at_s)
+                turn.computing = True
+                if turn.work_done_s is not None:
+                    self._end_computing(client, turn.work_done_s)
+                else:
+                    self._work(client, at_s, ahead=False)
+            case SendGradient(client, _, at_s):
+                self.turns[client].start_s = at_s
+                self._start_threads(self._transmit, [client])
+            case GiveUp():
+                self._give_up(instruction)
+            case Abandon(client, at_s, refused):
+                raise RoundAbandoned(LostClient(client, at_s, refused))
+
+    def _start_clients(self, start: StartClients) -> None:
+        self.station.control.send(Started())
+        if self.order.live:
+            self.reporter = ProgressReporter(
+                self.station.control, (self.spans, self.receipts), self.protocol.waiting
+            )
+        for client in start.clients:
+            self._send(client, Kind.START, 0, time_s=start.at)
+
+    def _give_up(self, lost: GiveUp) -> None:
+        self.lost.append(LostClient(lost.client, lost.at, lost.refused))
+        if lost.step:
+            sizes, start_s = self.terms.sizes, self.turns[lost.client].start_s
+            size = {"SM": sizes.adapters, "S": 0, "SG": sizes.smashed}[lost.step]
+            self.going.append((lost.client, lost.iteration, lost.step, start_s, math.inf, size))
+        self.station.links[lost.client].hang_up()
+
+    # Threads.
+
+    def _start_threads(
+        self, target: Callable[[int], None], clients: Iterable[int]
+    ) -> list[threading.Thread]:
+        def guarded(client: int) -> None:
+            try:
+                target(client)
+            except BaseException as error:
+                self.events.put(Failed(client, self.clock.now(), error))
+
+        threads = [
+            threading.Thread(target=guarded, args=(client,), daemon=True) for client in clients
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _receive(self, client: int) -> None:
+        """All frames of one client in this round, in the only order in which they may come."""
+        self._arrival(client, Kind.RECEIPT, 1)
+        for iteration in range(1, self.terms.iterations + 1):
+            self._arrival(
+                client,
+                Kind.SMASHED,
+                iteration,
+                self.work.smashed_buffer(client),
+                self.work.labels_buffer(client),
+            )
+            self._arrival(client, Kind.RECEIPT, iteration)
+        given = bytearray(self.terms.sizes.adapters_header)
+        self._arrival(
+            client,
+            Kind.ADAPTERS,
+            self.terms.iterations,
+            self.work.adapters_buffer(client),
+            memoryview(given),
+        )
+        if given != self.work.adapters_header():
+            raise wire.WireError(f"adapters: client {client} sent other tensors than are due")
+
+    def _arrival(
+        self,
+        client: int,
+        kind: Kind,
+        iteration: int,
+        payload: memoryview = NOTHING,
+        extra: memoryview = NOTHING,
+    ) -> None:
+        link = self.station.links[client]
+        header = link.receive_header(kind)
+        header.expect(kind, self.terms.round, len(extra), len(payload))
+        if header.client != client:
+            raise wire.WireError(f"client: {header.client} speaks on the link of {client}")
+        if header.iteration != iteration:
+            raise wire.WireError(
+                f"iteration: {header.iteration} where {iteration} is due (client {client})"
+            )
+        link.receive_into(extra)
+        arrived_ns = link.receive_into(payload)
+        self.events.put(Arrived(header, self.clock.at(arrived_ns)))
+
+    def _compute(self, _: int) -> None:
+        worked: set[tuple[int, int]] = set()
+        while (task := self.tasks.get()).client:
+            if task.client not in self.protocol.here or (task.client, task.iteration) in worked:
+                continue  # It was in line twice: since its data came, and since its turn began.
+            rest_s = float("inf")
+            if self.terms.modelled:
+                rest_s = (self.clock.monotonic_ns(task.due_s) - time.monotonic_ns()) / 1e9
+            size = self.work.pass_size(1 + self.tasks.qsize(), rest_s)
+            group = {task.client: task.iteration}
+            while len(group) < size and not self.tasks.empty():
+                other = self.tasks.get()
+                if (other.client, other.iteration) not in worked:
+                    group[other.client] = other.iteration
+            worked |= set(group.items())
+            clients = list(group)
+            served = self.work.forward_backward(clients)
+            done_s = self.clock.now()
+            for client, (gradient, result) in zip(clients, served, strict=True):
+                self.events.put(Worked(client, done_s, gradient, result))
+
+    def _broadcast(self, client: int) -> None:
+        header = self.work.adapters_header()
+        start_s = self.clock.depart(self.clock.start_s, self.station.credit_s)
+        self._send(client, Kind.BROADCAST, 1, self.work.broadcast(), start_s, extra=header)
+
+    def _transmit(self, client: int) -> None:
+        turn = self.turns[client]
+        assert turn.gradient is not None
+        turn.start_s = self.clock.depart(turn.start_s, self.station.credit_s)
+        self._send(client, Kind.GRADIENT, turn.iteration, turn.gradient, turn.start_s)
+
+    def _send(
+        self,
+        client: int,
+        kind: Kind,
+        iteration: int,
+        payload: memoryview = NOTHING,
+        time_s: float | None = None,
+        extra: bytes = b"",
+    ) -> None:
+        if time_s is None:
+            time_s = self.clock.now()
+        header = Header(
+            kind, client, iteration, self.terms.round, len(extra), len(payload), time_s, 0.0
+        )
+        self.station.links[client].send(header, extra, payload)
+
+    # Waiting.
+
+    def _next(self, timeout_s: float) -> Event | None:
+        """The next event, or None after that many real seconds. Raises what a thread raised."""
+        try:
+            event = self.events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(event, Failed) and not self._explained(event):
+            raise event.error
+        return event
+
+    def _all_that_happened(self) -> list[Event]:
+        """Wait until something happens, then take all of it, so that ties are seen whole.
+
+        Raises:
+            ConnectionLost: Nothing happened for the whole deadline.
+        """
+        rest_s = self.station.settings.timeout_s
+        next_s = min(self.due[0].due_s if self.due else math.inf, self.protocol.next_loss)
+        if next_s < math.inf:
+            rest_s = (self.clock.monotonic_ns(next_s) - time.monotonic_ns()) / 1e9
+        event = self._next(max(rest_s, 0.0))
+        if event is None and next_s == math.inf:
+            raise wire.ConnectionLost(f"nothing happened for {rest_s:g} s")
+        happened = []
+        while event is not None:
+            happened.append(event)
+            event = self._next(0)
+        return happened
+
+    def _steps_come_due(self) -> None:
+        """Tell the schedule of computing steps whose time is over."""
+        now_s = self.clock.now()
+        while self.due and self.due[0].due_s <= now_s:
+            task = heapq.heappop(self.due)
+            if task.client in self.protocol.here:
+                self._computed(task.client, task.due_s)
+
+    def _explained(self, failed: Failed) -> bool:
+        """Whether a failure is no more than what the loss of a client brings."""
+        if failed.client in self.protocol.lost:
+            return True
+        if isinstance(failed.error, wire.WireError):
+            return self.order.faults is not None and failed.client > 0
+        lost = isinstance(failed.error, wire.ConnectionLost)
+        return lost and self.protocol.may_be_lost(failed.client)
