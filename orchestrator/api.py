@@ -11,12 +11,10 @@ and coroutines may call it. A call blocks until its result is there.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, Replay, TraceError
-from orchestrator.prediction.rounds import Decide
-from orchestrator.prediction.rounds import predict as predict_rounds
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.loading import put, validate
@@ -31,11 +29,12 @@ if TYPE_CHECKING:
 
     from orchestrator.emulation.observer import Observer
     from orchestrator.emulation.record import Emulation
+    from orchestrator.prediction.rounds import Decide
     from orchestrator.runs.reader import Run
 
 Trace = str | Path | ChannelTrace | Mapping[str, Any]
 """A file, or what one holds: `gain` of shape [K, S], linear, and `slot_s`; `position` if known."""
-Policy = str | Decide
+Policy: TypeAlias = "str | Decide"
 """A name as `allocation.policy` takes it, or a function from a `Situation` to an `Allocation`."""
 Capture = Literal["frames", "headers"]
 
@@ -62,7 +61,7 @@ def load(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) ->
 def predict(
     scenario: Scenario | str | Path,
     trace: Trace | None = None,
-    policy: Policy | None = None,
+    policy: "Policy | None" = None,
     rounds: int | None = None,
     *,
     progress: Progress = silent,
@@ -83,13 +82,14 @@ def predict(
         RunError: ns-3 or the policy failed.
     """
     resolved = _resolved(scenario, policy, rounds)
-    decide = _decider(resolved, policy)
-    with _channel(resolved, trace) as source:
+    with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
+        from orchestrator.prediction.rounds import predict as predict_rounds
+
         return predict_rounds(
             resolved,
             source,
             profile_of(resolved),
-            decide=decide,
+            decide=_decider(resolved, policy),
             progress=lambda done: progress("predicted", done, resolved.rounds),
         )
 
@@ -97,7 +97,7 @@ def predict(
 def run(
     scenario: Scenario | str | Path,
     trace: Trace | None = None,
-    policy: Policy | None = None,
+    policy: "Policy | None" = None,
     out: str | Path | None = None,
     *,
     rounds: int | None = None,
@@ -149,7 +149,7 @@ def run(
 def emulate(
     scenario: Scenario | str | Path,
     trace: Trace | None = None,
-    policy: Policy | None = None,
+    policy: "Policy | None" = None,
     out: Path | None = None,
     *,
     rounds: int | None = None,
@@ -241,7 +241,9 @@ def _nothing(folder: Path) -> None:
     """Nothing is left to do for a folder that does not last."""
 
 
-def _resolved(given: Scenario | str | Path, policy: Policy | None, rounds: int | None) -> Scenario:
+def _resolved(
+    given: Scenario | str | Path, policy: "Policy | None", rounds: int | None
+) -> Scenario:
     """The scenario with what else was asked for."""
     scenario = given if isinstance(given, Scenario) else load(given)
     asked = {"rounds": rounds, "allocation.policy": policy if isinstance(policy, str) else None}
@@ -249,7 +251,7 @@ def _resolved(given: Scenario | str | Path, policy: Policy | None, rounds: int |
     return _changed(scenario, changes) if changes else scenario
 
 
-def _decider(scenario: Scenario, policy: Policy | None) -> Decide | None:
+def _decider(scenario: Scenario, policy: "Policy | None") -> "Decide | None":
     """Who decides; None where split and shares simply stand in the scenario."""
     from orchestrator.policies.registry import checked, decider
 

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import pandas as pd
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from orchestrator.analysis.error_budget import PARTS, calibration_in_short, step_table
-from testbed.core.timeline import Timeline
+from testbed.core.timeline import Round, Timeline
 
 if TYPE_CHECKING:
-    # A prediction's table needs no emulated network.
+    # A prediction's table needs no emulated network, and no data frame.
+    import pandas as pd
+
     from orchestrator.emulation.record import Check, Emulation
     from orchestrator.studies.cross_check import CrossCheck
     from testbed.host.doctor import Finding
@@ -21,33 +22,27 @@ MOST_ROWS = 20
 
 def rounds_table(timeline: Timeline) -> Table:
     """One row a round, the first ones of many, and the mean over all."""
-    summary = timeline.summary()
     table = Table(box=None, pad_edge=False)
     for column in ("round", "paradigm", "u", "start s", "latency s", "max energy J", "objective"):
         table.add_column(column, justify="left" if column == "paradigm" else "right")
-    for row in summary.head(MOST_ROWS).to_dict("records"):
+
+    def costs(round_: Round) -> tuple[float, float, float]:
+        return round_.latency_s, float(round_.energy_j.max()), round_.objective
+
+    for round_ in timeline.rounds[:MOST_ROWS]:
         table.add_row(
-            str(row["round"]),
-            row["paradigm"],
-            str(row["split"]),
-            f"{row['start_s']:.3f}",
-            f"{row['latency_s']:.3f}",
-            f"{row['max_energy_j']:.3f}",
-            f"{row['objective']:.3f}",
+            str(round_.index),
+            round_.paradigm,
+            str(round_.split),
+            f"{round_.start_s:.3f}",
+            *(f"{value:.3f}" for value in costs(round_)),
         )
-    if len(summary) > MOST_ROWS:
+    if len(timeline) > MOST_ROWS:
         table.add_row("...")
-    if len(summary) > 1:
+    if len(timeline) > 1:
+        means = np.mean([costs(round_) for round_ in timeline], axis=0)
         table.add_section()
-        table.add_row(
-            "mean",
-            "",
-            "",
-            "",
-            f"{summary['latency_s'].mean():.3f}",
-            f"{summary['max_energy_j'].mean():.3f}",
-            f"{summary['objective'].mean():.3f}",
-        )
+        table.add_row("mean", "", "", "", *(f"{mean:.3f}" for mean in means))
     return table
 
 
@@ -72,6 +67,8 @@ def comparison_table(done: "Emulation") -> Table:
 
 def step_comparison_table(done: "Emulation") -> Table:
     """One row a kind of step: mean durations over all rounds, predicted (wire) and measured."""
+    from orchestrator.analysis.error_budget import step_table
+
     measured = Timeline(done.measured)
     predicted = Timeline(done.predicted_wire[: len(measured)])
     means = step_table(predicted, measured).groupby("step", observed=True).mean()
@@ -90,6 +87,8 @@ def step_comparison_table(done: "Emulation") -> Table:
 
 def budget_table(done: "Emulation") -> Table:
     """One row a round: what each cause adds to the predicted latency."""
+    from orchestrator.analysis.error_budget import PARTS
+
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")
     for part in PARTS:
@@ -99,8 +98,10 @@ def budget_table(done: "Emulation") -> Table:
     return table
 
 
-def calibration_table(calibration: pd.DataFrame) -> Table:
+def calibration_table(calibration: "pd.DataFrame") -> Table:
     """One row a direction and level of rates: errors of the links' transfers before the run."""
+    from orchestrator.analysis.error_budget import calibration_in_short
+
     table = Table(box=None, pad_edge=False)
     for column in ("calibration", "rate", "median Mb/s", "error p50 %", "error max %"):
         left = column in ("calibration", "rate")
@@ -130,7 +131,7 @@ def findings_table(findings: Sequence["Finding"]) -> Table:
     return table
 
 
-def plain_table(frame: pd.DataFrame) -> Table:
+def plain_table(frame: "pd.DataFrame") -> Table:
     """A data frame, numbers to three digits."""
     table = Table(box=None, pad_edge=False)
     for column in frame.columns:
@@ -162,6 +163,8 @@ def validity_lines(checks: Sequence["Check"]) -> list[str]:
 
 def cross_check_tables(check: "CrossCheck") -> list[Table]:
     """Latencies, mean steps, transfers against the reference, and the means over delays if any."""
+    import pandas as pd
+
     from orchestrator.studies import cross_check as study
 
     reference = check.reference

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.policies.planner import planner
@@ -15,6 +15,9 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import POLICIES, STAGES, Scenario
 from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
@@ -130,7 +133,7 @@ def evaluate(
     *,
     rounds: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Predict rounds under a policy.
 
     Args:
