@@ -1,20 +1,23 @@
-"""Hostile input: mutated frames, scenarios and traces, and what becomes of them.
+"""Hostile input: mutated frames, scenarios, traces and run directories, and what becomes of them.
 
-    python benchmarks/fuzz.py [--frames N] [--files N] [--seed S] [--json FILE]
+    python benchmarks/fuzz.py [--frames N] [--files N] [--folders N] [--seed S] [--json FILE]
 
 Each input is a valid one, mutated by seed: bits flipped, bytes replaced, cut, repeated or put in.
 A frame comes either as bare bytes to the header's parser, or (one in `STREAMED`) through a socket
-to a receiver that expects a certain frame. Whatever raises anything but the error that names what
-is wrong (`WireError`, `ConnectionLost`; `InputError`; `TraceError`) counts as a crash, and is
-printed.
+to a receiver that expects a certain frame. Of a run directory one file is mutated, or one value in
+it; what can be read makes a report, a trace for Perfetto, and (one in `DRAWN`) figures. Whatever
+raises anything but the error that names what is wrong (`WireError`, `ConnectionLost`; `InputError`;
+`TraceError`) counts as a crash, and is printed.
 """
 
 import argparse
 import io
 import json
+import math
 import random
 import socket
 import struct
+import sys
 import tempfile
 import time
 import traceback
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -36,7 +40,9 @@ from testbed.transport.accounts import Counts
 from testbed.transport.streams import KeptLink, TcpStream
 from testbed.transport.wire import ConnectionLost, Header, Kind, WireError
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 STREAMED = 100
+DRAWN = 200
 REFUSALS = (WireError, ConnectionLost, InputError, TraceError)
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 Subject = Callable[[bytes], object]
@@ -101,7 +107,7 @@ def receive(data: bytes) -> None:
 
 
 def fuzz(
-    inputs: int, make: Callable[[random.Random], bytes], subject: Subject, seed: int
+    inputs: int, make: Callable[[random.Random], Any], subject: Callable[[Any], object], seed: int
 ) -> tuple[Counter[str], list[str]]:
     """How many inputs were taken, and refused by which error; and the crashes."""
     rng, outcomes, crashes = random.Random(seed), Counter[str](), []
@@ -115,7 +121,7 @@ def fuzz(
                 crashes.append(f"input {number}: {refusal!r} has more than one line")
         except Exception:
             outcomes["crash"] += 1
-            crashes.append(f"input {number}: {data[:200]!r}\n{traceback.format_exc()}")
+            crashes.append(f"input {number}: {str(data)[:300]}\n{traceback.format_exc()}")
         else:
             outcomes["taken"] += 1
     return outcomes, crashes
@@ -163,11 +169,114 @@ def traces(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
         return fuzz(inputs, lambda rng: mutated(rng.choice(valid), rng), subject, seed)
 
 
+NUMBERS = (math.nan, math.inf, -math.inf, -1, 0, 0.5, 5e-324, 1e18, -1e308, 1e308, 2**31, -(2**63))
+TEXTS = ("", "ZZ", "S", "predicted", "<script>", "a\0b", "\u202e", "9" * 30, "w" * 5000)
+COLUMNS: tuple[Callable[[int], Any], ...] = (
+    lambda rows: [None] * rows,
+    lambda rows: [True] * rows,
+    lambda rows: [b"\xff"] * rows,
+    lambda rows: [[1.0]] * rows,
+    lambda rows: [{"a": 1}] * rows,
+    lambda rows: np.arange(rows).astype("datetime64[s]"),
+    lambda rows: np.full(rows, 2**63, np.uint64),
+    lambda rows: np.zeros(rows, np.float32),
+)
+
+
+def hostile_table(data: bytes, rng: random.Random) -> bytes:
+    """A Parquet file whose values, types, columns or rows are not what they should be."""
+    table = pd.read_parquet(io.BytesIO(data)).reset_index(drop=True)
+    name, row = rng.choice(list(table)), rng.randrange(len(table))
+    match rng.randrange(8):
+        case 0 | 1 if table[name].dtype.kind in "if":
+            table[name] = table[name].astype(float)
+            table.loc[row, name] = rng.choice(NUMBERS)
+        case 2 if table[name].dtype.kind == "i":
+            table[name] = table[name].astype(np.int64)
+            table.loc[row, name] = rng.choice((-(2**63), -1, 0, 10**6, 2**31, 2**53, 2**63 - 1))
+        case 3:
+            table[name] = table[name].astype(str)
+            table.loc[row, name] = rng.choice(TEXTS)
+        case 4:
+            table[name] = rng.choice(COLUMNS)(len(table))
+        case 5:
+            table = table.drop(columns=name)
+        case 6:
+            table = pd.concat([table] * rng.choice((0, 2, 3)) or [table.head(0)])
+        case _:
+            table[name] = rng.sample(table[name].tolist(), len(table))
+    out = io.BytesIO()
+    table.to_parquet(out, compression=rng.choice(("snappy", "snappy", "none", "zstd", "gzip")))
+    return out.getvalue()
+
+
+def hostile_json(data: bytes, rng: random.Random) -> bytes:
+    """A JSON object one of whose values is something else, or gone."""
+    tree = node = json.loads(data)
+    key = rng.choice(list(node))
+    while isinstance(node[key], (dict, list)) and node[key] and rng.random() < 0.8:
+        node = node[key]
+        key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
+    deep: Any = rng.choice(TEXTS)
+    for _ in range(rng.choice((0, 0, 1, 50, 900))):
+        deep = [deep] if rng.random() < 0.5 else {"deep": deep}
+    match rng.randrange(4):
+        case 0:
+            node[key] = rng.choice((*NUMBERS, 10**400, None, True, "\ud800"))
+        case 1:
+            node[key] = deep
+        case 2:
+            node[key] = rng.choice(([], {}, [None], {"": None}, [[]], [{}]))
+        case _:
+            del node[key]
+    return json.dumps(tree).encode()
+
+
+def folders(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
+    """Run directories: one file of each is mutated, and the pages of what can be read are made."""
+    from synthetic_run import make_run
+
+    from orchestrator.reporting.perfetto import of_run
+    from orchestrator.reporting.report import render
+    from orchestrator.reporting.run_figures import figures
+    from orchestrator.runs.reader import read_run
+
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = make_run(Path(folder) / "run", uavs=2, rounds=2)
+        valid = {path: path.read_bytes() for path in sorted(run_dir.iterdir())}
+        hostile = {".parquet": hostile_table, ".json": hostile_json}
+
+        def make(rng: random.Random) -> tuple[Path, bytes | None, bool]:
+            path, drawn = rng.choice(list(valid)), rng.randrange(DRAWN) == 0
+            if rng.random() < 0.03:
+                return path, None, drawn
+            values = rng.random() < 0.75 and path.suffix in hostile
+            change = hostile[path.suffix] if values else mutated
+            return path, change(valid[path], rng), drawn
+
+        def subject(given: tuple[Path, bytes | None, bool]) -> None:
+            path, data, drawn = given
+            path.unlink()
+            if data is not None:
+                path.write_bytes(data)
+            try:
+                run = read_run(run_dir)
+                json.dumps(of_run(run.tables), allow_nan=False)
+                render(run).encode()
+                if drawn:
+                    figures(run_dir, run_dir.parent / "figures")
+            finally:
+                path.write_bytes(valid[path])
+
+        return fuzz(inputs, make, subject, seed)
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=10_000, help="scenarios, and traces")
+    parser.add_argument("--folders", type=int, default=5000, help="run directories")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
@@ -177,6 +286,7 @@ def main() -> None:
         ("frames", frames, options.frames),
         ("scenarios", scenarios, options.files),
         ("traces", traces, options.files),
+        ("run directories", folders, options.folders),
     ):
         began = time.perf_counter()
         outcomes, crashes = run(inputs, options.seed)

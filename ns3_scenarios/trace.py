@@ -10,15 +10,18 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
-from testbed.system.files import write_whole
+from testbed.system.files import read_regular, write_whole
 
 Array = npt.NDArray[np.float64]
 
 
 FIELDS = ("gain", "slot_s", "position", "seed", "scenario")
 MOST_BYTES = 16 << 30
-"""Of one field: 10 UAVs' positions over two years of slots."""
+"""Of a file: 10 UAVs' positions over two years of slots."""
+EASY_BYTES, MOST_GROWTH = 256 << 20, 50
+"""A trace of more bytes than this, and of more than so many times its file's, was never flown."""
 
 
 class TraceError(Exception):
@@ -83,8 +86,9 @@ class ChannelTrace:
             TraceError: The file is no such trace; the message names the field.
         """
         try:
-            _check_sizes(path)
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            data = read_regular(path, MOST_BYTES)
+            _check_sizes(data)
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
                 fields = {name: file[name] for name in FIELDS if name in file.files}
         except FileNotFoundError:
             raise TraceError(f"{path}: no such file") from None
@@ -138,19 +142,24 @@ class ChannelTrace:
         )
 
 
-def _check_sizes(path: Path) -> None:
+def _check_sizes(data: bytes) -> None:
     """Refuse what would take more memory than a file says it has, or than any trace needs.
 
     Raises:
         ValueError: Names the field.
     """
-    with zipfile.ZipFile(path) as archive:
+    total = 0
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             if name not in FIELDS:
                 continue
-            if member.file_size > MOST_BYTES:
-                raise ValueError(f"{name} is larger than {MOST_BYTES} bytes")
+            total += member.file_size
+            if total > max(EASY_BYTES, MOST_GROWTH * len(data)):
+                raise ValueError(f"{name} claims {member.file_size:,} bytes of {len(data):,}")
+            # The bytes of the file, the array of one field, and of the float64 it becomes.
+            if 3 * total > (free := psutil.virtual_memory().available):
+                raise ValueError(f"{name} needs {3 * total:,} bytes of memory, {free:,} are free")
             with archive.open(member) as file:
                 version = np.lib.format.read_magic(file)
                 read = {

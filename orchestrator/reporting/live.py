@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
+from orchestrator.emulation.observer import Observer
 from orchestrator.prediction.plan import Array
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES
 from orchestrator.reporting.pages import render_page
@@ -173,6 +174,9 @@ def _rows(round_: Round) -> list[Row]:
         (client, iteration, step, round(start_s, 6), round(end_s, 6))
         for client, iteration, step, start_s, end_s, _ in round_.spans.tolist()
     ]
+
+
+_watches: type[Observer] = Live  # what mypy holds it against
 
 
 @contextmanager

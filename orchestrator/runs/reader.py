@@ -1,54 +1,88 @@
 """A run directory read: its manifest, scenario, trace and tables.
 
-A file that is missing costs what it would have told, never the rest.
+A file that is missing costs what it would have told, never the rest; one that is there must be
+right.
 """
 
 import json
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ns3_scenarios.trace import ChannelTrace, TraceError
-from orchestrator.analysis.error_budget import KEYS, PARTS
+from orchestrator.analysis.error_budget import PARTS
+from orchestrator.runs.tables import TABLES, Absent, read_table
 from orchestrator.runs.timelines import timeline_of
-from orchestrator.scenario.loading import validate
+from orchestrator.scenario.loading import explain, validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import Timeline
+from testbed.system.files import read_regular
 
 KINDS = ("predicted", "predicted_wire", "measured")
 
-SPAN_COLUMNS = ("round", "paradigm", "client", "iteration", "step", "start_s", "end_s", "bytes")
-TABLES = {
-    "predicted": SPAN_COLUMNS,
-    "predicted_wire": SPAN_COLUMNS,
-    "measured": SPAN_COLUMNS,
-    "rounds": (
-        "kind",
-        "round",
-        "paradigm",
-        "split",
-        "start_s",
-        "latency_s",
-        "max_energy_j",
-        "objective",
-    ),
-    "rates": ("slot", "time_s", "client", "uplink_bps", "downlink_bps"),
-    "injector": ("slot", "boundary_s", "lateness_s"),
-    "budget": ("round", "part", "seconds"),
-    "budget_steps": (*KEYS, "part", "seconds"),
-    "learning": ("round", "client", "iteration", "time_s", "loss", "accuracy"),
-    "calibration": ("client", "direction", "level", "rate_bps", "error"),
-    "accounts": ("round", "direction"),
-    "waterfall": ("round", "part", "seconds"),
-    "lost": ("kind", "round", "client", "lost_s", "stopped_s", "cause"),
-    "energy": ("kind", "round", "client", "energy_j"),
-}
-"""The Parquet files of a run directory and the columns that are read."""
+MOST_JSON_BYTES = 16 << 20
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Plain = bool | Whole | float | str | None
+
+
+class _Check(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    check: str
+    limit: Plain
+    value: Plain
+    ok: bool | None = None
+    detail: str = ""
+
+
+class _Fault(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    kind: str
+    nodes: list[str]
+    round: Whole | None
+    start_s: float | None
+    end_s: float | None
+    factor: Plain = None
+    origin: str
+
+
+class _Manifest(BaseModel):
+    """What of a manifest is shown, all of it optional; it may hold more."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    status: str | None = None
+    failure: str | None = None
+    valid: bool | None = None
+    validity: list[_Check] | None = None
+    faults: list[_Fault] | None = None
+    command: str | list[str] | None = None
+    data: str | None = None
+    memory_bytes: Whole | None = None
+    packages: dict[str, Plain] | None = None
+    plugins: dict[str, str] | None = None
+    testbed_version: Plain = None
+    revision: Plain = None
+    dirty: Plain = None
+    started: Plain = None
+    finished: Plain = None
+    seed: Plain = None
+    python: Plain = None
+    kernel: Plain = None
+    cpu: Plain = None
+    cores: Plain = None
+    runtime: Plain = None
+    congestion_control: Plain = None
+    mtu: Plain = None
+    dilation: Plain = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,7 +170,7 @@ class Run:
         values = ["start_s", "latency_s", "max_energy_j", "objective"]
         table = self.tables.get("rounds")
         if table is None:
-            table = pd.DataFrame(columns=TABLES["rounds"]).astype({"round": int})
+            table = pd.DataFrame(columns=list(TABLES["rounds"])).astype({"round": int})
         wide = table.drop_duplicates("round")[columns].sort_values("round")
         for kind in KINDS:
             part = table[table["kind"] == kind][["round", *values]]
@@ -144,32 +178,40 @@ class Run:
         return wide
 
 
-def read_run(run_dir: Path) -> Run:
-    """Read a run directory.
+def read_run(path: str | Path) -> Run:
+    """Read a run directory, which nobody needs to have checked.
 
     Raises:
-        InputError: It is none: manifest.json or scenario.json is missing or broken.
+        InputError: It is none: manifest.json or scenario.json is missing. Or a file in it is
+            broken, or holds what no run has: one line names it.
     """
-    manifest, tree = (_json(run_dir, name) for name in ("manifest.json", "scenario.json"))
+    run_dir = Path(path)
+    manifest, tree = (_json(run_dir / name) for name in ("manifest.json", "scenario.json"))
+    try:
+        _Manifest.model_validate(manifest)
+    except ValidationError as error:
+        why = explain(error.errors(include_url=False))
+        raise InputError(f"{run_dir / 'manifest.json'}: {why}") from None
+    if not isinstance(name := tree.get("name", "scenario"), str):
+        raise InputError(f"{run_dir / 'scenario.json'}: name: must be a text")
     # Any name may stand in a report; a scenario's own is held to what a file name may be.
     scenario = validate(tree | {"name": "scenario"}, str(run_dir / "scenario.json"))
     tables: dict[str, pd.DataFrame] = {}
     absent: dict[str, str] = {}
-    for name, columns in TABLES.items():
+    for stem in TABLES:
         try:
-            tables[name] = _table(run_dir / f"{name}.parquet", columns)
-        except _Absent as why:
-            absent[name] = f"{name}.parquet {why}"
-    trace = None
-    try:
-        trace = ChannelTrace.load(run_dir / "trace.npz")
-    except TraceError as error:
-        missing = not (run_dir / "trace.npz").exists()
-        reason = "is not in the run directory" if missing else f"cannot be read ({error})"
-        absent["trace"] = f"trace.npz {reason}"
-    else:
-        if trace.position_m is None:
-            absent["trace"] = "the trace was given without positions"
+            table = read_table(run_dir / f"{stem}.parquet", scenario)
+        except Absent as why:
+            absent[stem] = f"{stem}.parquet {why}"
+        else:
+            if stem == "rates":  # rounds share the slot in which one ends and the next begins
+                table = table.drop_duplicates(["slot", "client"], keep="last")
+            tables[stem] = table
+    trace = _trace(run_dir / "trace.npz", scenario)
+    if trace is None:
+        absent["trace"] = "trace.npz is not in the run directory"
+    elif trace.position_m is None:
+        absent["trace"] = "the trace was given without positions"
     if "calibration" in absent and not scenario.emulation.calibrate:
         absent["calibration"] = (
             "emulation.calibrate is off: the links were not tried before the run"
@@ -177,10 +219,10 @@ def read_run(run_dir: Path) -> Run:
     if "learning" in absent and scenario.workload.compute == "none":
         absent["learning"] = "workload.compute is none: the run carried bytes and learnt nothing"
     return Run(
-        folder=run_dir.name,
+        folder=os.fsencode(run_dir.name).decode("utf-8", "replace"),
         manifest=manifest,
         scenario=scenario,
-        scenario_name=str(tree.get("name", "scenario")),
+        scenario_name=name,
         scenario_tree=tree,
         trace=trace,
         tables=tables,
@@ -188,37 +230,43 @@ def read_run(run_dir: Path) -> Run:
     )
 
 
-class _Absent(Exception):
-    """A table cannot be shown; the message goes on from the file's name."""
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON object of finite numbers and texts that UTF-8 can write.
 
-
-def _json(run_dir: Path, name: str) -> dict[str, Any]:
-    path = run_dir / name
+    Raises:
+        InputError: It is none, or missing.
+    """
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = json.loads(read_regular(path, MOST_JSON_BYTES))
+        json.dumps(tree, allow_nan=False, ensure_ascii=False).encode()
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{run_dir}: not the directory of a run: {name} is missing") from None
-    except (OSError, ValueError) as error:
+        where = f"{path.parent}: not the directory of a run"
+        raise InputError(f"{where}: {path.name} is missing") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except UnicodeError:
+        raise InputError(f"{path}: cannot be read (it holds what is no text)") from None
+    except ValueError as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
+    except RecursionError:
+        raise InputError(f"{path}: cannot be read (it is nested too deep)") from None
     if not isinstance(tree, dict):
         raise InputError(f"{path}: must be a JSON object")
     return tree
 
 
-def _table(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+def _trace(path: Path, scenario: Scenario) -> ChannelTrace | None:
+    """The trace; None where there is none.
+
+    Raises:
+        InputError: It is broken, or of other UAVs.
+    """
     if not path.exists():
-        raise _Absent("is not in the run directory")
+        return None
     try:
-        table = pd.read_parquet(path)
-    except Exception as error:  # whatever the reader of a broken file comes up with
-        reason = str(error).partition("\n")[0]
-        raise _Absent(f"cannot be read ({reason})") from None
-    if missing := [name for name in columns if name not in table]:
-        raise _Absent(f"lacks the column {missing[0]}")
-    if table.empty:
-        raise _Absent("is empty")
-    if "step" in table:
-        table["step"] = table["step"].astype(str)
-    if path.stem == "rates":  # two rounds share the slot in which one ends and the next begins
-        table = table.drop_duplicates(["slot", "client"], keep="last")
-    return table
+        trace = ChannelTrace.load(path)
+    except TraceError as error:
+        raise InputError(str(error)) from None
+    if trace.uavs != scenario.uavs.count:
+        raise InputError(f"{path}: has {trace.uavs} UAVs, the scenario {scenario.uavs.count}")
+    return trace

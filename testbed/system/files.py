@@ -1,7 +1,8 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and are read without trust."""
 
 import json
 import os
+import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,28 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """The content of a file; never waits for one, nor takes more memory than it says to hold.
+
+    Raises:
+        OSError: It cannot be opened or read.
+        ValueError: It is no regular file, or holds more than `most_bytes`.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("is not a regular file")
+    # It may have been put in place since: a pipe without a writer would keep us waiting.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("is not a regular file")
+        if about.st_size > most_bytes:
+            raise ValueError(f"is longer than {most_bytes:,} bytes")
+        data = file.read(about.st_size + 1)
+    if len(data) > about.st_size:
+        raise ValueError("is still being written")
+    return data
 
 
 def write_json(path: Path, value: Any) -> None:

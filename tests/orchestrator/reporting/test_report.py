@@ -383,19 +383,22 @@ def test_section_says_which_file_it_lacks(run_dir: Path, name: str, section: str
     assert f"{name} is not" not in others
 
 
-@pytest.mark.parametrize(
-    ("name", "section"), [(n, s) for n, s in SECTIONS.items() if n != "trace.npz"]
-)
-def test_broken_file_costs_its_section_only(run_dir: Path, name: str, section: str) -> None:
-    (run_dir / name).write_bytes(b"PAR1 no parquet at all")
-    page = Page(render(read_run(run_dir)))
-    assert f"Not shown: {name} cannot be read (" in page.words(section)
+@pytest.mark.parametrize("name", SECTIONS)
+def test_broken_file_is_refused_and_nothing_written(run_dir: Path, name: str) -> None:
+    (run_dir / name).write_bytes(b"PAR1 nothing of the kind")
+    with pytest.raises(InputError, match=name):
+        write_report(run_dir)
+    assert not (run_dir / "report.html").exists()
 
 
-def test_broken_trace_costs_the_map_only(run_dir: Path) -> None:
-    (run_dir / "trace.npz").write_bytes(b"no trace")
-    page = Page(render(read_run(run_dir)))
-    assert "Not shown: trace.npz cannot be read (" in page.words("map")
+def test_losses_are_shown_without_a_prediction(run_dir: Path) -> None:
+    for name in ("predicted.parquet", "predicted_wire.parquet"):
+        (run_dir / name).unlink()
+    lost = {"kind": "measured", "round": 0, "client": 1, "lost_s": 2.5, "stopped_s": 2.0}
+    pd.DataFrame([lost | {"cause": "uav-crash"}]).to_parquet(run_dir / "lost.parquet")
+    fault = {"kind": "uav-crash", "nodes": ["uav1"], "round": 0, "start_s": 2.0, "end_s": None}
+    change(run_dir / "manifest.json", faults=[fault | {"origin": "planned"}])
+    assert "01uav-crash2.500–" in Page(render(read_run(run_dir))).cells("faults")
 
 
 def test_empty_file_and_lacking_column_are_told_apart(run_dir: Path) -> None:
