@@ -4,7 +4,8 @@
 
 The baseline is what the Python bindings invite one to write: a loop over slots and UAVs that asks
 ns-3's objects. It runs here on the same C++ models, through cppyy, and must give the same gains to
-the last bit. Each figure comes from a fresh process and is the median of the repeats.
+the last bit. No set-up brings the bindings: `pip install cppyy==3.5.0` compiles them, with Python's
+headers. Each figure comes from a fresh process and is the median of the repeats.
 """
 
 import argparse

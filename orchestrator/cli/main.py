@@ -100,12 +100,29 @@ def main() -> None:
         _leave(2, str(error))
     except (RunError, ChannelError) as error:
         _leave(1, str(error))
+    except ModuleNotFoundError as error:
+        if not (extras := _extras_with(error.name or "")):
+            raise
+        _leave(
+            1,
+            f"{error.name} is not installed; {' and '.join(extras)} of the package bring it: "
+            "pip install 'uav-sfl-testbed[full]', or `make setup` in its folder",
+        )
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
         _leave(1, f"{error.filename or 'output'}: {error.strerror}")
     except _Stopped as error:
         _leave(error.status, str(error))
+
+
+def _extras_with(module: str) -> list[str]:
+    """Extras of the package, as `[name]`, that bring a module."""
+    from importlib.metadata import requires
+
+    own = re.compile(rf"{re.escape(module.partition('.')[0])}\b[^;]*; extra == ['\"](\w+)")
+    found = [own.match(requirement) for requirement in requires("uav-sfl-testbed") or ()]
+    return [f"[{match[1]}]" for match in found if match and match[1] != "dev"]
 
 
 def _leave(status: int, message: str) -> None:

@@ -156,7 +156,8 @@ class Checkout:
             program = environment / "bin" / name
             program.write_text(f"#!{environment / 'bin' / 'python'}\n{line}\n")
             program.chmod(0o755)
-        (environment / ".ready").touch()  # `make setup` has nothing left to do
+        for done in (".light", ".ready"):
+            (environment / done).touch()  # `make setup` has nothing left to do
         self.variables = os.environ | {
             "PATH": f"{environment / 'bin'}:{os.environ['PATH']}",
             # The tested sources, with their compiled caches, and not the copy's.

@@ -1,0 +1,153 @@
+"""Install a locked set of packages, and the testbed itself, into a virtual environment.
+
+    python3 constraints/install.py {light,full,dev} [--into .venv] [--packages-only]
+    python3 constraints/install.py uv [--into .venv] -- ARGUMENTS…
+
+pip installs one package, uv, and uv the rest. Whatever is fetched, build requirements included, is
+in a lock of this folder with its hashes. The second form runs uv with this machine's pip settings.
+Needs nothing but Python's standard library.
+"""
+
+import argparse
+import ast
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+SETS = ("light", "full", "dev")
+EXACT = ["--require-hashes", "--no-deps"]
+SECTIONS = ("global", "install", ":env:")
+"""Of pip's settings, the later over the earlier."""
+SAME_MEANING = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "no-index": "UV_NO_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "client-cert": "SSL_CLIENT_CERT",
+    "proxy": "ALL_PROXY",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "keyring-provider": "UV_KEYRING_PROVIDER",
+}
+"""pip's settings, and the variables by which uv is told the same."""
+
+
+def pip_settings(listed: str) -> dict[str, str]:
+    """Settings by name, from what `pip config list` prints."""
+    found: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
+    for line in listed.splitlines():
+        if match := re.fullmatch(r"(global|install|:env:)\.([\w-]+)=(.*)", line):
+            section, name, value = match.groups()
+            found[section][name] = str(ast.literal_eval(value))
+    return {name: value for section in SECTIONS for name, value in found[section].items()}
+
+
+def uv_variables(settings: Mapping[str, str], already: Mapping[str, str]) -> dict[str, str]:
+    """What tells uv the settings of pip; variables that are set already win."""
+    told = {
+        # As pip: the system's certificates, and the best of all indexes, whichever has it.
+        "UV_SYSTEM_CERTS": "1",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+    for bundle in ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+        if bundle in already:
+            told["SSL_CERT_FILE"] = already[bundle]
+    for name, variable in SAME_MEANING.items():
+        if name in settings:
+            separator = "," if variable == "UV_FIND_LINKS" else " "
+            told[variable] = separator.join(settings[name].split())
+    return {name: value for name, value in told.items() if name not in already}
+
+
+def check() -> None:
+    """End with one line that says what this machine lacks."""
+    if sys.version_info < (3, 11):  # noqa: UP036  older ones get here, too
+        sys.exit("Python 3.11 or newer is needed; try: make PYTHON=python3.11")
+    if importlib.util.find_spec("ensurepip") is None:
+        sys.exit("Python's venv is missing; on Debian: apt-get install python3-venv")
+    if shutil.which("g++") is None:
+        sys.exit("g++ is missing (it builds the ns-3 models); on Debian: apt-get install g++")
+
+
+def environment(folder: Path) -> tuple[str, dict[str, str]]:
+    """Make a virtual environment that has uv; its Python, and the variables for its uv."""
+    python = str(folder / "bin" / "python")
+    uv = folder / "bin" / "uv"
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    if not Path(python).exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pinned = re.search(r"^uv==(\S+)", (HERE / "uv.txt").read_text(), re.M)
+    assert pinned
+    there = uv.exists() and subprocess.run([str(uv), "--version"], capture_output=True, text=True)
+    if not there or pinned[1] not in there.stdout.split():
+        lock = str(HERE / "uv.txt")
+        subprocess.run([*pip, "install", "-qq", "--require-hashes", "-r", lock], check=True)
+    listed = subprocess.run([*pip, "config", "list"], capture_output=True, text=True, check=True)
+    told = uv_variables(pip_settings(listed.stdout), os.environ)
+    cache = subprocess.run([str(uv), "cache", "dir"], capture_output=True, text=True, check=True)
+    kept = Path(cache.stdout.strip())
+    kept.mkdir(parents=True, exist_ok=True)
+    if kept.stat().st_dev != folder.stat().st_dev:
+        told |= {"UV_LINK_MODE": "copy"}  # links cannot lead from one disk to another
+    return python, told
+
+
+def size_mb(folder: Path) -> float:
+    """Of all files below a folder, each counted once."""
+    stats = [path.lstat() for path in folder.rglob("*")]
+    files = {(stat.st_dev, stat.st_ino): stat.st_size for stat in stats}
+    return sum(files.values()) / 1e6
+
+
+def install(which: str, folder: Path, packages_only: bool) -> None:
+    """Set up everything, and say what it took."""
+    began = time.monotonic()
+    print(f"Setting up {folder} ({which}).", file=sys.stderr, flush=True)
+    check()
+    python, told = environment(folder)
+    uv = [str(folder / "bin" / "uv"), "pip", "install", "--python", python]
+
+    def run(*arguments: str) -> None:
+        subprocess.run([*uv, *arguments], env=os.environ | told, cwd=ROOT, check=True)
+
+    run(*EXACT, "--quiet", "-r", str(HERE / "build.txt"))
+    run(*EXACT, "--no-build-isolation", "-r", str(HERE / f"{which}.txt"))
+    if not packages_only:
+        run("--quiet", "--no-deps", "--no-build-isolation", "-e", str(ROOT))
+    print(
+        f"Set up {folder} ({which}) in {time.monotonic() - began:.0f} s; "
+        f"it takes {size_mb(folder):.0f} MB.",
+        file=sys.stderr,
+    )
+
+
+def main() -> None:
+    """Read the arguments and do it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("which", choices=[*SETS, "uv"])
+    parser.add_argument("--into", type=Path, default=ROOT / ".venv", metavar="FOLDER")
+    parser.add_argument("--packages-only", action="store_true", help="without the testbed itself")
+    parser.add_argument("arguments", nargs="*", help="of uv")
+    given = parser.parse_args()
+    try:
+        if given.which == "uv":
+            _, told = environment(given.into)
+            program = str(given.into / "bin" / "uv")
+            os.execve(program, [program, *given.arguments], os.environ | told)
+        install(given.which, given.into, given.packages_only)
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"set-up ended: {' '.join(map(str, error.cmd[:4]))} … gave {error.returncode}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""A light set-up: what needs no torch works without it, and what needs it says what to install."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+QUICKSTART = str(ROOT / "scenarios" / "quickstart.yaml")
+HIDING = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+from orchestrator.cli.main import main
+main()
+"""
+LEARNING = ("torch", "timm", "torchvision", "safetensors", "gymnasium", "tensorboard")
+
+
+def without(names: tuple[str, ...], *words: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process where these modules are not installed."""
+    program = HIDING.format(names=set(names))
+    return subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, cwd=ROOT
+    )
+
+
+def test_predict_and_theory_need_no_torch(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    done = without(LEARNING, "predict", QUICKSTART, "--json", str(found))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(found.read_text())["rounds"]
+    assert without(LEARNING, "theory", QUICKSTART).returncode == 0
+
+
+@pytest.mark.alone
+def test_a_run_that_computes_nothing_its_report_and_a_campaign_need_no_torch(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "run"
+    words = ("--set", "workload.compute=none", "--set", "rounds=1", "--out", str(out))
+    done = without(LEARNING, "run", QUICKSTART, *words)
+    assert done.returncode == 0, done.stderr
+    assert (out / "report.html").is_file()
+    campaign = tmp_path / "campaign.yaml"
+    campaign.write_text(
+        f"base: {QUICKSTART}\nstudies:\n  - name: splits\n    kind: predict\n"
+        "    grid:\n      workload.split: [1, 2]\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("hidden", "words", "names"),
+    [
+        (LEARNING, ("run", QUICKSTART, "--out", "OUT"), ("[learning]",)),
+        (LEARNING, ("train", QUICKSTART, "--out", "OUT"), ("[agent]",)),
+        (("matplotlib",), ("reproduce", "fig4", "--out", "OUT"), ("[report]",)),
+    ],
+)
+def test_what_needs_an_extra_says_so_in_one_line(
+    hidden: tuple[str, ...], words: tuple[str, ...], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = without(hidden, *(str(tmp_path / "out") if w == "OUT" else w for w in words))
+    assert done.returncode == 1
+    *_, line = done.stderr.splitlines()
+    assert "is not installed" in line
+    assert "Traceback" not in done.stderr
+    for name in names:
+        assert name in line
