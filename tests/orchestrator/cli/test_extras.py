@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_campaign import write_campaign
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICKSTART = str(ROOT / "scenarios" / "quickstart.yaml")
@@ -49,11 +50,10 @@ def test_a_run_that_computes_nothing_its_report_and_a_campaign_need_no_torch(
     done = without(LEARNING, "run", QUICKSTART, *words)
     assert done.returncode == 0, done.stderr
     assert (out / "report.html").is_file()
-    campaign = tmp_path / "campaign.yaml"
-    campaign.write_text(
-        f"base: {QUICKSTART}\nstudies:\n  - name: splits\n    kind: predict\n"
-        "    grid:\n      workload.split: [1, 2]\n"
-    )
+    campaign = write_campaign(tmp_path)
+    done = without(LEARNING, "campaign", "run", str(campaign), "--out", str(tmp_path / "points"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "points" / "report.html").is_file()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_run_that_computes_nothing_its_report_and_a_campaign_need_no_torch(
     [
         (LEARNING, ("run", QUICKSTART, "--out", "OUT"), ("[learning]",)),
         (LEARNING, ("train", QUICKSTART, "--out", "OUT"), ("[agent]",)),
-        (("matplotlib",), ("reproduce", "fig4", "--out", "OUT"), ("[report]",)),
+        (("matplotlib",), ("reproduce", "fig3", "--out", "OUT"), ("[report]",)),
     ],
 )
 def test_what_needs_an_extra_says_so_in_one_line(
