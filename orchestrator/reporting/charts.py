@@ -58,7 +58,7 @@ def _number(value: Any, digits: int) -> float | None:
     return round(float(value), digits) if np.isfinite(value) else None
 
 
-def _numbers(values: Any, digits: int) -> list[float | None]:
+def column_of(values: Any, digits: int) -> list[float | None]:
     """A column as JSON has it: null for what is not a number, no digits that say nothing."""
     array = np.round(np.asarray(values, float), digits)
     if digits == 0:
@@ -85,8 +85,8 @@ def _spans(table: pd.DataFrame) -> dict[str, Any]:
         "client": part["client"].tolist(),
         "iteration": part["iteration"].tolist(),
         "step": [code[step] for step in part["step"]],
-        "start_s": _numbers(part["start_s"], 8),
-        "end_s": _numbers(part["end_s"], 8),
+        "start_s": column_of(part["start_s"], 8),
+        "end_s": column_of(part["end_s"], 8),
         "bytes": part["bytes"].tolist(),
         "total": len(ordered),
     }
@@ -115,11 +115,11 @@ def _rates(run: Run) -> dict[str, Any] | None:
     kbps = {name: means(frame.to_numpy(float) / 1e3) for name, frame in wide.items()}
     return {
         "clients": [int(client) for client in clients],
-        "time_s": _numbers(time_s[edges], 6),
+        "time_s": column_of(time_s[edges], 6),
         "end_s": round(float(time_s[-1]) + run.scenario.slot_s, 6),
         "slots_a_point": merged,
-        "uplink_kbps": [_numbers(column, 0) for column in kbps["uplink"].T],
-        "downlink_kbps": [_numbers(column, 0) for column in kbps["downlink"].T],
+        "uplink_kbps": [column_of(column, 0) for column in kbps["uplink"].T],
+        "downlink_kbps": [column_of(column, 0) for column in kbps["downlink"].T],
     }
 
 
@@ -140,9 +140,9 @@ def _paths(run: Run) -> dict[str, Any] | None:
     chosen = np.unique(np.linspace(0, slots - 1, points).round().astype(int))
     position = run.trace.position_m[:, chosen]
     return {
-        "time_s": _numbers(chosen * run.trace.slot_s, 6),
-        "x_m": [_numbers(row, 1) for row in position[..., 0]],
-        "y_m": [_numbers(row, 1) for row in position[..., 1]],
+        "time_s": column_of(chosen * run.trace.slot_s, 6),
+        "x_m": [column_of(row, 1) for row in position[..., 0]],
+        "y_m": [column_of(row, 1) for row in position[..., 1]],
     }
 
 
@@ -204,12 +204,12 @@ def _learning(run: Run) -> list[dict[str, Any]] | None:
         curves.append(
             {
                 "label": title_of(str(name)),
-                **{str(column): _numbers(mean[column], 6) for column in mean},
+                **{str(column): column_of(mean[column], 6) for column in mean},
                 "clients": [
                     {
                         "client": int(str(client)),
                         **{
-                            column: _numbers(own[column], 6)
+                            column: column_of(own[column], 6)
                             for column in ("time_s", "loss", "accuracy")
                         },
                     }
@@ -220,7 +220,7 @@ def _learning(run: Run) -> list[dict[str, Any]] | None:
             }
         )
     if len(held_out):
-        columns = {name: _numbers(held_out[name], 6) for name in ("time_s", "loss", "accuracy")}
+        columns = {name: column_of(held_out[name], 6) for name in ("time_s", "loss", "accuracy")}
         curves.append({"label": "held-out data", **columns, "clients": []})
     return curves
 

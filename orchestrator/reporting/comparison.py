@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from orchestrator.reporting.charts import column_of
 from orchestrator.reporting.pages import render_page
 from orchestrator.runs.comparison import (
     compare,
@@ -72,8 +72,5 @@ def _style(number: int) -> dict[str, str]:
     }
 
 
-def _columns(table: pd.DataFrame) -> dict[str, list[float]]:
-    return {
-        column: np.round(table[column].to_numpy(float), 6).tolist()
-        for column in ("time_s", "loss", "accuracy")
-    }
+def _columns(table: pd.DataFrame) -> dict[str, list[float | None]]:
+    return {name: column_of(table[name], 6) for name in ("time_s", "loss", "accuracy")}

@@ -80,5 +80,5 @@ def line_style(axis: str | None, value: str, number: int) -> tuple[str, str, str
     if axis == "paradigm" and value in STYLES:
         return STYLES[value]
     lines = ("-", "--", ":")
-    turn, place = divmod(number, len(COLOURS))
-    return COLOURS[place], lines[turn % len(lines)], MARKERS[place]
+    cycle, place = divmod(number, len(COLOURS))
+    return COLOURS[place], lines[cycle % len(lines)], MARKERS[place]

@@ -25,7 +25,7 @@ RING_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
 
 def figures(run_dir: Path, out_dir: Path, round_: int | None = None) -> list[Path]:
-    """Draw what the run directory holds; answer the files, gantt, rates and budget in turn.
+    """Draw what the run directory holds; answer the files: gantt, rates, budget.
 
     Args:
         run_dir: Directory of a run.

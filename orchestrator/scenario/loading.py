@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
+from testbed.system.files import read_regular
 
 MOST_BYTES = 4_000_000
 """Of a scenario file."""
@@ -50,7 +51,7 @@ def read_tree(path: Path, what: str) -> dict[str, Any]:
         InputError: There is no such file, or it is no mapping in YAML.
     """
     try:
-        text = own_or(path, what).read_text(encoding="utf-8")
+        text = read_regular(own_or(path, what), 4 * MOST_BYTES).decode()
     except FileNotFoundError:
         raise InputError(f"{path}: no such {what} file") from None
     except (OSError, ValueError) as error:

@@ -8,7 +8,9 @@ function tint(curve) {
 }
 
 function points(part, column) {
-  return part.time_s.map((time, i) => [time, part[column][i]]);
+  return part.time_s
+    .map((time, i) => [time, part[column][i]])
+    .filter(([, value]) => value !== null);
 }
 
 function tell(event, curve, what, [time, value]) {
@@ -22,8 +24,8 @@ function curvesChart(id, column, title) {
   const parts = curves.flatMap(({ train, held_out }) => [train, held_out]);
   const all = parts.flatMap((part) => points(part, column));
   const draw = (svg, width, height) => {
-    const high = Math.max(...all.map(([, value]) => value)) * ROOM || 1;
-    const last = Math.max(...all.map(([time]) => time)) || 1;
+    const high = Math.max(0, ...all.map(([, value]) => value)) * ROOM || 1;
+    const last = Math.max(0, ...all.map(([time]) => time)) || 1;
     const box = [50, 30, width - 14, height - 42];
     const [across, up] = axes(svg, {
       x: [0, last],

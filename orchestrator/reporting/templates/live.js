@@ -184,7 +184,7 @@ function paintGantt(context, place, height, width) {
   context.restore();
 }
 
-/* A step that is still going on. */
+/* A step that is still in progress. */
 function hatch(context, place, client, step, since, [offset, thick]) {
   const [x, y] = [place(since), HEAD + (client - 1 + offset) * rowHeight()];
   const [wide, high] = [place(state.now_s) - x, thick * rowHeight()];

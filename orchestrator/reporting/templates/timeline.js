@@ -256,11 +256,11 @@ function ganttControls() {
     axis.limit(...extent(chosen.round));
     map?.limit(...axis.bounds);
   };
-  const turn = (by) => () =>
+  const moveBy = (by) => () =>
     setRound(byId("round").options[byId("round").selectedIndex + by].value);
   byId("round").addEventListener("change", (event) => setRound(event.target.value));
-  byId("round-before").addEventListener("click", turn(-1));
-  byId("round-after").addEventListener("click", turn(1));
+  byId("round-before").addEventListener("click", moveBy(-1));
+  byId("round-after").addEventListener("click", moveBy(1));
   byId("prediction").addEventListener("change", (event) => {
     chosen.prediction = event.target.value;
     setRound(byId("round").value);

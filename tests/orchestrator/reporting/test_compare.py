@@ -73,6 +73,15 @@ def test_each_run_is_a_row_and_a_curve(tmp_path: Path) -> None:
     assert label([runs[0], runs[0]])[0] == "CPSFL (one)"
 
 
+def test_a_loss_that_diverged_leaves_a_gap(tmp_path: Path) -> None:
+    folder = a_run(tmp_path / "one", [3.0, float("inf"), 4.0, float("nan"), 2.5])
+    write_comparison([folder], page := tmp_path / "page.html")
+    (data,) = (part.split("</script>")[0] for part in page.read_text().split('id="data">')[1:])
+    (curve,) = json.loads(data)["curves"]
+    assert curve["train"]["loss"] == [3.0, None]
+    assert curve["held_out"]["loss"] == [4.0, None, 2.5]
+
+
 def test_precision_costs_what_else_equal_runs_are_apart(tmp_path: Path) -> None:
     runs = [
         read_run(a_run(tmp_path / "exact", [3.0, 2.0, 4.0, 3.5, 2.5])),

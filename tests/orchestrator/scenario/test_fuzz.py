@@ -1,6 +1,7 @@
 """A small part of `benchmarks/fuzz.py`, and what fuzzing by chance would hardly find."""
 
 import io
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -57,6 +58,17 @@ def test_hostile_scenarios_are_refused_in_one_line(tmp_path: Path, text: str) ->
         load(path)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_a_scenario_or_trace_that_never_ends_is_not_waited_for(tmp_path: Path, what: str) -> None:
+    path = Path("/dev/zero")
+    if what == "pipe":
+        os.mkfifo(path := tmp_path / "pipe")
+    with pytest.raises(InputError, match="is not a regular file"):
+        load(path)
+    with pytest.raises(TraceError, match="is not a regular file"):
+        ChannelTrace.load(path)
 
 
 def test_a_trace_takes_no_more_memory_than_it_has(tmp_path: Path) -> None:
