@@ -49,6 +49,7 @@ def revision() -> tuple[str | None, bool | None]:
         ).stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", __file__)  # an environment may lie in another's tree
         return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None

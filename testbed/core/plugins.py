@@ -16,6 +16,17 @@ PARADIGMS, POLICIES, MOBILITY = "testbed.paradigms", "testbed.policies", "testbe
 FIELDS = {PARADIGMS: "paradigm", POLICIES: "allocation.policy", MOBILITY: "mobility.model"}
 """The key of a scenario that names a plugin of each group."""
 
+MOVED = {
+    "orchestrator.plan": "Allocation",
+    "orchestrator.predict": "Situation",
+    "orchestrator.scenario": "Scenario",
+    "testbed.errors": "InputError, RunError",
+    "testbed.paradigm": "Paradigm",
+    "testbed.timeline": "Round, Timeline",
+}
+"""By the module that plugins imported it from: what `orchestrator` itself offers now."""
+OURS = ("orchestrator", "testbed", "workloads", "ns3_scenarios")
+
 
 @cache
 def registered(group: str) -> dict[str, EntryPoint]:
@@ -32,6 +43,8 @@ def load(group: str, name: str) -> Any:
     entry = registered(group)[name]
     try:
         return entry.load()
+    except ImportError as error:
+        raise unfit(group, name, f"cannot be loaded: {_missing(error)}") from error
     except Exception as error:
         raise unfit(group, name, f"cannot be loaded: {reason(error)}") from error
 
@@ -39,6 +52,16 @@ def load(group: str, name: str) -> Any:
 def unfit(group: str, name: str, why: str) -> InputError:
     """The refusal of a plugin: one line with the scenario's key, its name, and where it is."""
     return InputError(f"{FIELDS[group]}: plugin {name!r} ({registered(group)[name].value}) {why}")
+
+
+def _missing(error: ImportError) -> str:
+    """What could not be imported; of what the testbed once had, what to import instead."""
+    module = error.name or ""
+    if module in MOVED:
+        return f"what it imports from {module} has moved: from orchestrator import {MOVED[module]}"
+    if isinstance(error, ModuleNotFoundError) and module.partition(".")[0] in OURS:
+        return f"there is no {module}; what plugins may need, orchestrator itself offers"
+    return reason(error)
 
 
 def reason(error: Exception) -> str:

@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 from documents import PAGES, ROOT, read
 
+import orchestrator
+from orchestrator import api_reference
 from orchestrator.scenario.reference import reference
 
 
 def test_every_scenario_key_is_documented_as_it_is() -> None:
     assert (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8") == reference()
     assert "|  |" not in reference()
+
+
+def test_every_public_name_is_documented_as_it_is() -> None:
+    written = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert written == api_reference.reference()
+    shown = re.findall(r"^### (\w+)$", written, re.MULTILINE)
+    assert sorted(shown) == list(orchestrator.__all__)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import orchestrator as tb
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.mobility import Airspace, Track
 from orchestrator.policies.registry import decider
@@ -29,8 +30,7 @@ QUICK = ROOT / "scenarios" / "quickstart.yaml"
 MODULE = '''
 import numpy as np
 
-from orchestrator.prediction.plan import Allocation
-from testbed.core.paradigm import Paradigm
+from orchestrator import Allocation, Paradigm
 
 lone = Paradigm("lone", "LONE", "sequential", "sequential", "larger-lag")
 mislabelled = Paradigm("other", "OTHER", "parallel", "parallel")
@@ -98,7 +98,18 @@ circles = skyward:circles
 diving = skyward:diving
 forgetful = skyward:forgetful
 missing = nowhere_to_be_found:model
+plan = old_plan:model
+scenario = old_scenario:model
+paradigm = old_paradigm:model
+crew = old_crew:model
 """
+OLD = {
+    "old_plan": "from orchestrator.plan import Allocation",
+    "old_scenario": "from orchestrator.scenario import Scenario",
+    "old_paradigm": "import testbed.paradigm",
+    "old_crew": "from orchestrator.crew import Crew",
+}
+"""Plugins that import from where things were before."""
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +117,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package, as an installer leaves it."""
     folder = tmp_path_factory.mktemp("packages")
     (folder / "skyward.py").write_text(MODULE)
+    for name, text in OLD.items():
+        (folder / f"{name}.py").write_text(text + "\n")
     about = folder / "skyward-1.2.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: skyward\nVersion: 1.2\n")
@@ -226,6 +239,14 @@ def test_uavs_fly_where_the_model_says_and_ns3_says_what_the_air_gives() -> None
             ["mobility.model=missing"],
             "mobility.model: plugin 'missing' (nowhere_to_be_found:model)",
         ),
+        (
+            ["mobility.model=plan"],
+            "'plan' (old_plan:model) cannot be loaded: what it imports from orchestrator.plan has "
+            "moved: from orchestrator import Allocation",
+        ),
+        (["mobility.model=scenario"], "has moved: from orchestrator import Scenario"),
+        (["mobility.model=paradigm"], "has moved: from orchestrator import Paradigm"),
+        (["mobility.model=crew"], "there is no orchestrator.crew; what plugins may need, orch"),
         (["paradigm=gone"], "paradigm: plugin 'gone' (skyward:gone) cannot be loaded: AttributeE"),
         (["paradigm=mislabelled"], "is not a Paradigm of that name"),
         (["paradigm=misspelt"], "has server_compute 'paralel', which is not one of parallel, sequ"),
@@ -271,6 +292,11 @@ def test_what_fails_on_the_way_is_one_line_too(given: str, says: str) -> None:
     with pytest.raises((ChannelError, RunError), match=re.escape(says)) as failed:
         foresee(given)
     assert "\n" not in str(failed.value)
+
+
+def test_what_is_said_to_be_offered_is_offered() -> None:
+    for names in plugins.MOVED.values():
+        assert set(names.split(", ")) <= set(tb.__all__)
 
 
 @pytest.mark.usefixtures("installed")
