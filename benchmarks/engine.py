@@ -292,7 +292,7 @@ def start_up(repeats: int) -> float:
         "import numpy as np\n"
         "from orchestrator.prediction.engine import simulate\n"
         "from orchestrator.prediction.plan import fixed_allocation, plan_round, radio_of\n"
-        "from orchestrator.scenario.schema import load\n"
+        "from orchestrator.scenario.loading import load\n"
         "from workloads.costs.profile import PAPER\n"
         f"scenario = load(Path({str(SCENARIO)!r}))\n"
         "plan = plan_round(scenario, PAPER, fixed_allocation(scenario))\n"
