@@ -47,6 +47,7 @@ def run(
         step_comparison_table,
         validity_lines,
     )
+    from orchestrator.cli.virtual import enter
     from orchestrator.reporting.live import serve
     from testbed.system.files import check_writable, write_json
     from testbed.system.leftovers import running
@@ -58,6 +59,7 @@ def run(
     capture: api.Capture | None = "frames" if pcap else None
     if pcap_headers:
         capture = "headers"
+    enter(parsed, "emulated s", refused={"--live": live, "--pcap": capture is not None})
     if others := running():
         print(
             f"testbed: note: another emulation runs on this machine (PID {others[0]}); if they "

@@ -24,6 +24,7 @@ def train(
     """Train the paper's agent; goes on where an earlier training in DIR stopped."""
     from tempfile import TemporaryDirectory
 
+    from orchestrator.cli.virtual import enter
     from orchestrator.emulation.backend import emulated_backend
     from orchestrator.policies.agent import Settings
     from orchestrator.policies.agent import train as train_agent
@@ -33,6 +34,8 @@ def train(
     # The first round is flown before anything is decided, and batches are whole.
     longest = [f"rounds={rounds + Settings().batch + 1}"] if emulated else []
     parsed = load(scenario, [*(overrides or []), *longest])
+    if emulated:
+        enter(parsed, "rounds")
     with shown("rounds") as show, TemporaryDirectory(prefix="testbed-train-") as logs:
         history = train_agent(
             parsed,

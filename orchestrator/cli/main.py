@@ -19,6 +19,7 @@ from orchestrator.cli import emulate, learning, machine, predict, study
 from orchestrator.cli.campaign import app as campaign_app
 from orchestrator.cli.console import log_to_stderr
 from orchestrator.cli.grouped import Grouped
+from orchestrator.cli.kernel import app as kernel_app
 from testbed.core.errors import InputError, RunError
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
@@ -49,6 +50,7 @@ for heading, commands in COMMANDS.items():
         app.command(rich_help_panel=heading)(command)
 app.command("opinions", hidden=True)(study.cross_check)  # what it was called
 app.add_typer(campaign_app, name="campaign", rich_help_panel="Study")
+app.add_typer(kernel_app, name="kernel", rich_help_panel="Machine")
 
 
 def _tell_version(asked: bool) -> None:

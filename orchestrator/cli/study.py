@@ -58,6 +58,7 @@ def cross_check(
     from contextlib import nullcontext
 
     from orchestrator.cli.tables import cross_check_tables
+    from orchestrator.cli.virtual import enter
     from orchestrator.runs.directory import run_folder
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
@@ -67,6 +68,8 @@ def cross_check(
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
     delays_s = [] if delay_ms is None else _delays(delay_ms)
+    if kernel:
+        enter(parsed, "emulated s")
     with (
         run_folder(None, parsed) if kernel else nullcontext() as folder,
         open_source(parsed, trace_file) as source,
@@ -111,6 +114,7 @@ def overhead(
     ] = None,
 ) -> None:
     """Emulate, and say what every byte and millisecond of a round is for."""
+    from orchestrator.cli.virtual import enter
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
     from orchestrator.studies import overhead as studies
@@ -119,6 +123,9 @@ def overhead(
     given = [*(overrides or []), *rounds_of(rounds)]
     points = [(value, load(scenario, [*given, *words])) for value, words in studies.sweep_of(sweep)]
     check_writable("json", json_file)
+    if len({parsed.emulation.clock for _, parsed in points}) > 1:
+        raise InputError("--sweep: emulation.clock cannot be swept; ask once for each")
+    enter(points[0][1], "emulated s")
     with shown("emulated s") as show:
         outcomes = studies.study(
             points,

@@ -109,6 +109,8 @@ def settle(
         InputError: The trace is too short or does not fit.
         RunError: The real work could not be measured, or no factor is large enough.
     """
+    if scenario.emulation.clock == "virtual":
+        return scenario.resolved(1.0), None, []
     if scenario.emulation.dilation != "auto":
         return scenario.resolved(scenario.emulation.dilation), None, []
     channel = Channel.of(source)

@@ -41,6 +41,7 @@ from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Round
+from testbed.system import inside
 from workloads.costs.profile import SplitProfile
 
 Capture = Literal["frames", "headers"] | None
@@ -77,7 +78,8 @@ def emulate(
         observer: Told what happens within rounds.
 
     Raises:
-        InputError: The trace is too short, or does not fit.
+        InputError: The trace is too short, or does not fit; or the scenario asks for virtual time,
+            and this process does not run in it.
         RunError: A node or link failed, or something took too long; nothing is left running.
     """
     channel = Channel.of(source)
@@ -93,6 +95,20 @@ def emulate(
         done = [(r.measured, r.decision.allocation) for r in record.rounds]
         for _ in play_rounds(scenario, channel, session, decide=decide, done=done):
             yield record
+
+
+def check_clock(scenario: ResolvedScenario) -> None:
+    """Refuse to emulate by another clock than the scenario's.
+
+    Raises:
+        InputError: It asks for virtual time, and this process does not run in it; or the reverse.
+    """
+    clock = "real" if inside.told() is None else "virtual"
+    if scenario.emulation.clock != clock:
+        raise InputError(
+            f"emulation.clock: is {scenario.emulation.clock!r}, but this process has a {clock} "
+            "clock; the command line starts virtual time by itself"
+        )
 
 
 @contextlib.contextmanager
@@ -120,6 +136,7 @@ def open_session(
         RunError: A node or link failed, or something took too long; nothing is left running.
     """
     scenario, channel = record.scenario, record.channel
+    check_clock(scenario)
     # Refuses a trace that is too short before anything starts, and says how long rounds may take.
     expected = predict(scenario, channel, profile, sizing=link_bytes)
     learning = learning_settings(scenario)

@@ -76,6 +76,8 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
     where = f"worst {errors.max():.2g}: {row.step} of client {row.client}, round {row['round']}"
     yield "transfer_error", float(errors.quantile(0.95)), where
 
+    if done.scenario.emulation.clock == "virtual":
+        return  # Nobody else is there, and there is one clock.
     machines = [record.machine for record in done.rounds]
     stolen = [passed.stolen_ticks / max(1, passed.cpu_ticks) for passed in machines]
     yield "cpu_steal", max(stolen), f"round {int(np.argmax(stolen))}"

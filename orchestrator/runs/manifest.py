@@ -16,6 +16,7 @@ import psutil
 from orchestrator.prediction.faults import planned
 from orchestrator.scenario.schema import Scenario
 from testbed.core import plugins
+from testbed.system import inside
 
 PACKAGES = ("ns3", "torch", "torchvision", "timm", "numpy", "numba", "pandas", "docker")
 SOURCES = {".py", ".cpp", ".cc", ".h", ".html", ".css", ".js"}
@@ -104,6 +105,8 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
         "runtime": scenario.emulation.runtime,
         "congestion_control": scenario.emulation.congestion_control,
         "mtu": scenario.emulation.mtu,
+        "clock": scenario.emulation.clock,
+        "virtual_kernel": (inside.told() or {}).get("kernel"),
         "dilation": scenario.emulation.dilation,
         "dilation_foreseen": None,
         "valid": None,

@@ -66,8 +66,10 @@ def run(
     """
     check_kernel(scenario)
     profile = profile_of(scenario)
-    if scenario.emulation.dilation == "auto":
+    if scenario.emulation.dilation == "auto" and scenario.emulation.clock == "real":
         progress("choosing the dilation", 0, 1)
+    elif scenario.emulation.clock == "virtual" and scenario.emulation.dilation != 1:
+        log.info("in virtual time, dilation is 1")
     channel = Channel.of(source)
     resolved, speeds, tried = settle(scenario, channel, profile)
     for forecast in tried:

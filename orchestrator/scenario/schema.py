@@ -380,6 +380,11 @@ class Emulation(Section):
 
     runtime: Literal["namespace", "docker"] = "namespace"
     """`namespace`: processes, no root needed; `docker`: containers, needs root."""
+    clock: Literal["real", "virtual"] = Field(
+        default="real", exclude_if=lambda clock: clock == "real"
+    )
+    """`real`: this machine's; `virtual`: that of a Linux kernel of its own, which stands still
+    while anything computes. Then dilation is 1, nothing overruns, and runs repeat to the byte."""
     dilation: Literal["auto"] | Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """Real seconds for an emulated one; slows links and modelled computing alike. `auto`: the
     smallest factor at which this machine's real computing is predicted to keep up."""
@@ -406,6 +411,14 @@ class Emulation(Section):
     docker_image: str = "host"
     """`host`: this machine's own system, read-only, no build; else the name of an image."""
     limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _virtual_time_has_its_own_kernel(self) -> "Emulation":
+        if self.clock == "virtual" and self.runtime != "namespace":
+            raise ValueError(
+                f"runtime: must be 'namespace' where clock is 'virtual', not {self.runtime!r}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _grpc_has_its_own_ways(self) -> "Emulation":
@@ -595,6 +608,23 @@ class Scenario(Section):
                 "workload.compute_time: 'measured' computing cannot be slowed; "
                 "slow-node needs 'modelled'"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _virtual_time_stands_still(self) -> "Scenario":
+        if self.emulation.clock == "real":
+            return self
+        if self.workload.compute_time == "measured":
+            raise ValueError(
+                "workload.compute_time: must be 'modelled' where emulation.clock is 'virtual': "
+                "computing takes no time there"
+            )
+        for name, node in (("base_station", self.base_station), ("uavs", self.uavs)):
+            if node.device != "cpu":
+                raise ValueError(
+                    f"{name}.device: must be 'cpu' where emulation.clock is 'virtual', "
+                    f"not {node.device!r}"
+                )
         return self
 
     @cached_property

@@ -21,6 +21,8 @@ from testbed.network.fabric import DeviceCount, Fabric, device_counts, link_addr
 from testbed.network.netlink import attribute, message, text
 from testbed.network.shaping import Shape
 from testbed.system import leftovers, linux
+from testbed.virtual import guest
+from testbed.virtual import kernel as guest_kernel
 
 _SYSCTL = Path("/proc/sys")
 _QDISCS = ("htb", "tbf", "bfifo", "netem", "fq", "fq_codel")
@@ -64,6 +66,7 @@ def examine() -> list[Finding]:
         _timers(),
         _open_files(),
         _gpu(),
+        *_virtual_time(),
         *_plugins(),
     ]
 
@@ -257,6 +260,42 @@ def _gpu() -> Finding:
         names or "none found",
         "base_station.device and uavs.device: cuda; everything also runs on the CPU",
     )
+
+
+def _virtual_time() -> list[Finding]:
+    """The kernel of virtual time, and what it asks of this one."""
+    needed_for = "emulation.clock: virtual"
+    try:
+        kernel = guest_kernel.find()
+        lacking = "" if kernel else "not built"
+    except RunError as error:
+        kernel, lacking = None, str(error)
+    build = "; ".join([*guest_kernel.missing(), "then testbed kernel build"])
+    maps = int((_SYSCTL / "vm/max_map_count").read_text())
+    room_gib = shutil.disk_usage(guest.memory_folder()).free / 2**30
+    return [
+        Finding(
+            "virtual time",
+            kernel is not None,
+            f"Linux {kernel.version}, built {kernel.built}" if kernel else lacking,
+            needed_for,
+            "" if kernel else build.removeprefix("then "),
+        ),
+        Finding(
+            "memory mappings",
+            maps >= guest.MAPS_WANTED,
+            f"vm.max_map_count is {maps}",
+            f"real learning with {needed_for}: each page that lies alone is a mapping of the host",
+            "" if maps >= guest.MAPS_WANTED else f"sysctl -w vm.max_map_count={guest.MAPS_WANTED}",
+        ),
+        Finding(
+            "guest memory",
+            room_gib >= 4,
+            f"{room_gib:.1f} GiB are free in {guest.memory_folder()}",
+            f"{needed_for}: the guest's memory is a file without a name there",
+            "" if room_gib >= 4 else "mount -o remount,size=75% /dev/shm",
+        ),
+    ]
 
 
 def _plugins() -> list[Finding]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from testbed.system import inside
 from testbed.system.folders import cache_folder
 
 VARIABLE = "UAV_SFL_TESTBED_RUN"
@@ -53,6 +54,8 @@ def mark() -> str:
 
 @cache
 def _mark(pid: int) -> str:
+    if (told := inside.told()) is not None:
+        return f"{told['mark']}.guest-{pid}"
     return f"{_boot()}-{_pid_namespace()}-{pid}-{_started(pid)}"
 
 
@@ -64,8 +67,10 @@ def marked() -> dict[str, str]:
 def alive(mark: str) -> bool:
     """Whether the process of a mark lives; also true where that cannot be told from here."""
     try:
-        boot, namespace, pid, started = mark.split("-")
+        boot, namespace, pid, started = mark.partition(".")[0].split("-")
     except ValueError:
+        return True
+    if inside.told() is not None:
         return True
     if boot != _boot():
         return False
@@ -149,7 +154,7 @@ def _write(note: Path, entries: Sequence[tuple[str, str]]) -> None:
         return
     note.parent.mkdir(parents=True, exist_ok=True)
     # `write_whole` would note its own temporary file, here.
-    fresh = note.with_suffix(".fresh")
+    fresh = note.with_name(f"{note.name}.fresh")
     fresh.write_text(json.dumps(entries))
     fresh.replace(note)
 
@@ -181,6 +186,8 @@ def notes() -> Path:
 
 def find() -> list[Leftover]:
     """Processes, then files, of dead runs. Containers: see `testbed.runtimes.docker`."""
+    if inside.told() is not None:
+        return []
     return [*_processes(), *_files()]
 
 
@@ -221,7 +228,7 @@ def _end(pid: int, mark: str) -> None:
 
 def _files() -> Iterator[Leftover]:
     for note in _within(notes()):
-        if alive(note.name.removesuffix(".fresh")):
+        if alive(note.name):
             continue
         paths = [
             path

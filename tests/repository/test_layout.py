@@ -13,7 +13,7 @@ MAY_IMPORT = {
     "orchestrator": {"testbed", "ns3_scenarios", "workloads"},
 }
 PACKAGES = {
-    "testbed": ["host", "runtimes", "network", "control", "transport", "system", "core"],
+    "testbed": ["host", "virtual", "runtimes", "network", "control", "transport", "system", "core"],
     "workloads": ["nodes", "costs", "learning"],
     "orchestrator": [
         *("cli", "studies", "campaign", "reporting", "runs", "theory", "emulation", "policies"),

@@ -1,0 +1,72 @@
+"""The very same command again, in virtual time: what `emulation.clock: virtual` asks for.
+
+    python -m orchestrator.cli.virtual ARGUMENTS
+
+is the command line as it runs inside; it writes as the terminal of the host would have it.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+
+import typer
+
+from orchestrator.cli.console import shown
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+from testbed.system import inside
+
+
+def enter(scenario: Scenario, unit: str, *, refused: Mapping[str, bool] | None = None) -> None:
+    """Where the scenario asks for virtual time, run this command in it and exit as it does.
+
+    Returns where it does not, or where this is virtual time already.
+
+    Args:
+        scenario: As the command has read it.
+        unit: Of the command's progress.
+        refused: Options that cannot work there, and whether they were given.
+
+    Raises:
+        InputError: There is no kernel, or a refused option was given.
+        RunError: The guest failed.
+        typer.Exit: With the status of the command inside.
+    """
+    if scenario.emulation.clock == "real" or inside.told() is not None:
+        return
+    for option, given in (refused or {}).items():
+        if given:
+            raise InputError(f"{option}: cannot be had where emulation.clock is 'virtual'")
+    from testbed.virtual import guest, kernel
+
+    found = kernel.find()
+    if found is None:
+        raise InputError(
+            "emulation.clock: 'virtual' needs a kernel that is built once: `testbed kernel build`"
+        )
+    told = {
+        "kernel": found.to_json(),
+        "columns": shutil.get_terminal_size().columns,
+        "colour": sys.stdout.isatty(),
+    }
+    argv = [sys.executable, "-P", "-m", __name__, *sys.argv[1:]]
+    with shown(unit) as show:
+        done = guest.run(found, argv, told=told, progress=show)
+    raise typer.Exit(done.status)
+
+
+def _main() -> None:
+    told = inside.told()
+    if told is None:
+        sys.exit("testbed: this is not virtual time")
+    os.environ["COLUMNS"] = str(told["columns"])
+    if told["colour"]:
+        os.environ["FORCE_COLOR"] = "1"
+    from orchestrator.cli.main import main
+
+    main()
+
+
+if __name__ == "__main__":
+    _main()

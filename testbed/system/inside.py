@@ -1,0 +1,30 @@
+"""What a process in virtual time knows of the host, and how it tells of its progress.
+
+A guest's first process lays down what the host told it; see `testbed.virtual`.
+"""
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+TOLD = Path("/dev/tmp/testbed-guest.json")
+"""Only a guest has it: elsewhere /dev is the system's own."""
+PROGRESS_FD = 3
+"""Of the guest's command: takes its progress."""
+
+
+@cache
+def told() -> dict[str, Any] | None:
+    """What the host has told this guest; None where this is no guest."""
+    try:
+        return dict(json.loads(TOLD.read_text(encoding="utf-8")))
+    except OSError:
+        return None
+
+
+def tell(what: str, done: float, total: float) -> None:
+    """Progress, for the host to show."""
+    os.set_inheritable(PROGRESS_FD, False)
+    os.write(PROGRESS_FD, json.dumps([what, done, total]).encode() + b"\n")

@@ -1,0 +1,425 @@
+"""A command run inside a kernel in virtual time, as if it ran here.
+
+Theory of operation. The kernel is an ordinary program of the caller. Its root file system is the
+host's, so paths mean the same inside; /proc, /sys and /dev are the guest's own, and it has no
+network but what it makes itself. `init` is its first process: it runs the command under the
+caller's user and group and carries bytes between it and us over a serial line, whose other end is
+a socket here. The clock stands still while anything computes, and jumps to the next timer when all
+sleep.
+
+What a guest sees does not depend on who starts it, how busy the host is, or what was drawn at
+random: the environment is a fixed list, addresses and random numbers repeat.
+
+Nothing is left on the host. The kernel dies with this process, and its helpers with it; its memory
+is a file without a name; the files that it starts from are removed as soon as it runs.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import resource
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from testbed.core.errors import InputError, RunError
+from testbed.core.progress import Progress, silent
+from testbed.system import inside, leftovers, linux
+from testbed.virtual import init
+from testbed.virtual.kernel import Kernel, kernels
+
+PASSED_ON = ("HOME", "PYTHONPATH", "XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME")
+"""Variables that the command has from its caller: where files are, and nothing else."""
+FIXED = {
+    "LANG": "C.UTF-8",
+    "TMPDIR": "/dev/tmp",
+    "PYTHONHASHSEED": "0",
+    # OpenSSL mixes the processor's counter and its random numbers into what it draws.
+    "OPENSSL_ia32cap": "~0x4000000000000010:~0x40000",
+}
+"""Variables that are the same for every command."""
+MEMORY_SHARE = 0.8
+"""Of what is free: the most that a guest takes."""
+LEAST_MEMORY = 1 << 30
+STARTED_NS = 1_767_225_600 * 10**9
+"""What the guest's clock says when its kernel starts, for what is drawn at random: afterwards it
+is set to the host's. Unix time, in ns."""
+HANG_S = 120.0
+"""Real seconds without any computing after which a guest is given up. A guest that sleeps computes:
+its clock jumps from timer to timer."""
+WATCH_S = 2.0
+END_S = 30.0
+"""Real seconds that a guest may take for its end after the command has ended."""
+STOP_S = 60.0
+"""Real seconds that a command may take for its end after it was told to."""
+MAPS = Path("/proc/sys/vm/max_map_count")
+MAPS_WANTED = 1_048_576
+_HOST_MEMORY = "UML ran out of memory on the host side"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended inside."""
+
+    status: int
+    """As a shell has it: 128 and the number of the signal that ended it, else its own."""
+    wall_s: float
+    """Real seconds, with the guest's start and end."""
+    cpu_s: float
+    """Of the guest and all in it."""
+
+
+@dataclass
+class _Conversation:
+    """What the guest has told so far."""
+
+    ready: bool = False
+    status: int | None = None
+    pending: bytearray = field(default_factory=bytearray)
+    progress: bytearray = field(default_factory=bytearray)
+
+
+def memory_bytes() -> int:
+    """How much memory a guest is given: a limit, of which it takes what it needs.
+
+    Raises:
+        RunError: There is too little.
+    """
+    free = psutil.virtual_memory().available
+    folder = memory_folder()
+    memory = int(MEMORY_SHARE * min(free, shutil.disk_usage(folder).free)) >> 28 << 28
+    if memory < LEAST_MEMORY:
+        raise RunError(
+            f"virtual time: a guest needs {LEAST_MEMORY >> 20} MiB of memory and in {folder}; "
+            f"{memory >> 20} MiB may be taken"
+        )
+    return memory
+
+
+def memory_folder() -> str:
+    """Where the guest's memory is: a file without a name."""
+    shared = "/dev/shm"
+    with contextlib.suppress(OSError):
+        if os.access(shared, os.W_OK) and shutil.disk_usage(shared).free > 2 * LEAST_MEMORY:
+            return shared
+    return tempfile.gettempdir()
+
+
+def hidden(words: Sequence[str], cwd: Path) -> str | None:
+    """The first word that names a file which a guest does not see: it has a /dev of its own."""
+    for word in (str(cwd), *words):
+        path = (cwd / word.rpartition("=")[2]).resolve()
+        if path.is_relative_to("/dev") and path != Path(os.devnull) and path.parent.is_dir():
+            return word
+    return None
+
+
+def run(
+    kernel: Kernel,
+    argv: Sequence[str],
+    *,
+    told: Mapping[str, Any] | None = None,
+    progress: Progress = silent,
+    out: IO[bytes] | None = None,
+    err: IO[bytes] | None = None,
+) -> Outcome:
+    """Run a command inside, in this folder and as this user, and wait for its end.
+
+    SIGINT and SIGTERM go to the command, which ends by itself; a second one ends the guest. To be
+    called in the main thread.
+
+    Args:
+        kernel: The kernel.
+        argv: The command and its arguments; its first word is a path.
+        told: What the command finds in `testbed.system.inside.told`.
+        progress: Told what the command tells by `testbed.system.inside.tell`.
+        out: Takes its standard output; left out: ours.
+        err: The same for its standard error.
+
+    Raises:
+        InputError: A word names a file that the guest does not see.
+        RunError: The guest cannot be started, has hung, or ended before its command; the message
+            names its log.
+    """
+    cwd = Path.cwd()
+    if word := hidden(argv[1:], cwd):
+        raise InputError(f"{word}: cannot be seen in virtual time, which has a /dev of its own")
+    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(_folder()))
+        log = stack.enter_context(tempfile.TemporaryFile())
+        ours, theirs = socket.socketpair()
+        stack.enter_context(ours)
+        with theirs:
+            _lay_out(folder, argv, cwd, told or {})
+            guest = _start(kernel, folder, theirs, log)
+        stack.callback(_end, guest)
+        stops = stack.enter_context(_signals())
+        writers = {
+            kind: stack.enter_context(_writer(stream))
+            for kind, stream in ((b"o", out or sys.stdout.buffer), (b"e", err or sys.stderr.buffer))
+        }
+        status = _converse(guest, ours, stops, writers, folder, progress)
+        if status is None:
+            raise RunError(_why(log))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            guest.wait(END_S)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Outcome(128 - status if status < 0 else status, time.monotonic() - began, cpu_s)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[str]:
+    # The kernel cuts its command line at spaces, so not in $TMPDIR.
+    folder = Path(tempfile.mkdtemp(prefix="testbed-guest-", dir="/tmp"))
+    with leftovers.noted(folder):
+        try:
+            yield str(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def environment() -> dict[str, str]:
+    """The environment of every command: does not depend on the user's, but for where files are."""
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    programs = [str(Path(sys.executable).parent), "/usr/local/sbin", "/usr/local/bin"]
+    path = ":".join([*programs, "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
+    return {"HOME": str(Path.home()), **passed, **FIXED, "PATH": path}
+
+
+def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, told: Mapping[str, Any]) -> None:
+    """What init needs: an interpreter and its program under short names, and the job."""
+    (folder / "python").symlink_to(Path(sys.executable).resolve())
+    shutil.copy(init.__file__, folder / "init.py")
+    umask = os.umask(0)
+    os.umask(umask)
+    job = {
+        "argv": list(argv),
+        "env": environment(),
+        "cwd": str(cwd),
+        "uid": os.getuid(),
+        "gid": os.getgid(),
+        "groups": sorted(os.getgroups()),
+        "umask": umask,
+        "started_s": int(time.time()),
+        "told": {**told, "mark": leftovers.mark()},
+        "told_at": str(inside.TOLD),
+        "progress_fd": inside.PROGRESS_FD,
+    }
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+
+
+def _start(
+    kernel: Kernel, folder: Path, line: socket.socket, log: IO[bytes]
+) -> "subprocess.Popen[bytes]":
+    words = [
+        *(str(kernel.program), f"mem={memory_bytes() >> 20}M"),
+        *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={folder}/python"),
+        *(
+            "con=null",
+            "con0=null,fd:1",
+            "ssl=null",
+            f"ssl0=fd:{line.fileno()}",
+            "stderr=1",
+            "quiet",
+        ),
+        *("norandmaps", "time-travel=inf-cpu", f"time-travel-start={STARTED_NS}"),
+        *(f"uml_dir={folder}/", "umid=guest"),
+        *("--", "-I", "-S", f"{folder}/init.py", "/dev/ttyS0", f"{folder}/job.json"),
+    ]
+    try:
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[line.fileno()],
+            env={
+                "PATH": os.defpath,
+                "TMPDIR": memory_folder(),
+                leftovers.VARIABLE: leftovers.mark(),
+            },
+            cwd="/",
+            # Ctrl-C in a terminal comes to us alone; who gets it inside is ours to say.
+            start_new_session=True,
+            preexec_fn=_with_us,
+        )
+    except OSError as error:
+        raise RunError(f"virtual time: {kernel.program} cannot be started: {error}") from None
+
+
+def _with_us() -> None:
+    linux.signal_at_parents_death(signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _end(guest: "subprocess.Popen[bytes]") -> None:
+    if guest.poll() is None:
+        os.killpg(guest.pid, signal.SIGKILL)
+        guest.wait()
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """A socket from which the numbers of signals that ask us to end are read."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    with ours, theirs:
+        fd = signal.set_wakeup_fd(theirs.fileno())
+        asked = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, lambda *_: None) for number in asked}
+        try:
+            yield ours
+        finally:
+            signal.set_wakeup_fd(fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _writer(stream: IO[bytes]) -> Iterator[Callable[[bytes], None]]:
+    """Write to a stream in a thread: who reads it slowly must not hold the guest up."""
+    waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def write() -> None:
+        while (data := waiting.get()) is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.write(data)
+                stream.flush()
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield waiting.put
+    finally:
+        waiting.put(None)
+        thread.join()
+
+
+def _converse(
+    guest: "subprocess.Popen[bytes]",
+    line: socket.socket,
+    stops: socket.socket,
+    writers: Mapping[bytes, Callable[[bytes], None]],
+    folder: Path,
+    progress: Progress,
+) -> int | None:
+    """Carry bytes until the command has ended; its status, None if the guest ended before.
+
+    Raises:
+        RunError: The guest hangs, or does not end when it is told to.
+    """
+    told = _Conversation()
+    asked_s: float | None = None
+    busy_s, cpu_s = time.monotonic(), -1.0
+    with selectors.DefaultSelector() as selector:
+        selector.register(line, selectors.EVENT_READ)
+        selector.register(stops, selectors.EVENT_READ)
+        while told.status is None:
+            ready = {key.fileobj for key, _ in selector.select(WATCH_S)}
+            if line in ready:
+                try:
+                    data = line.recv(1 << 16)
+                except ConnectionResetError:
+                    data = b""
+                if not data:
+                    break
+                _hear(told, data, writers, progress)
+                if told.ready and folder.exists():
+                    shutil.rmtree(folder, ignore_errors=True)
+            if stops in ready:
+                for number in stops.recv(64):
+                    if asked_s is not None or not told.ready:
+                        raise RunError(f"virtual time: ended by {signal.Signals(number).name}")
+                    asked_s = time.monotonic()
+                    line.sendall(init.FRAME.pack(b"s", 1) + bytes([number]))
+            now_s = time.monotonic()
+            if guest.poll() is not None and line not in ready:
+                break
+            if asked_s is not None and now_s - asked_s > STOP_S:
+                raise RunError(
+                    f"virtual time: waited {STOP_S:g} s for the command to end when it was told to"
+                )
+            if now_s - busy_s > WATCH_S and (spent_s := _cpu_s(guest.pid)) != cpu_s:
+                busy_s, cpu_s = now_s, spent_s
+            if now_s - busy_s > HANG_S:
+                raise RunError(f"virtual time: the guest has not computed for {HANG_S:g} s")
+    return told.status
+
+
+def _hear(
+    told: _Conversation,
+    data: bytes,
+    writers: Mapping[bytes, Callable[[bytes], None]],
+    progress: Progress,
+) -> None:
+    """Take frames from the line; what is not whole yet waits."""
+    told.pending += data
+    while len(told.pending) >= init.FRAME.size:
+        kind, length = init.FRAME.unpack_from(told.pending)
+        end = init.FRAME.size + length
+        if len(told.pending) < end:
+            return
+        body = bytes(told.pending[init.FRAME.size : end])
+        del told.pending[:end]
+        if kind == b"r":
+            told.ready = True
+        elif kind == b"x":
+            told.status = int.from_bytes(body, sys.byteorder, signed=True)
+        elif kind == b"p":
+            told.progress += body
+            *lines, rest = told.progress.split(b"\n")
+            told.progress = bytearray(rest)
+            for line in lines:
+                progress(*json.loads(line))
+        else:
+            writers[kind](body)
+
+
+def _cpu_s(session: int) -> float:
+    """CPU seconds of all processes of a session that live."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _why(log: IO[bytes]) -> str:
+    """One line about a guest that ended before its command; its log is kept."""
+    log.seek(0)
+    text = log.read().decode(errors="replace")
+    kept = kernels() / "guest.log"
+    kept.write_text(text, encoding="utf-8")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if any(_HOST_MEMORY in line for line in lines) and int(MAPS.read_text()) < MAPS_WANTED:
+        return (
+            "virtual time: the guest needs more memory mappings than this machine allows: "
+            f"sysctl -w vm.max_map_count={MAPS_WANTED}; its log: {kept}"
+        )
+    telling = "it says nothing"
+    for before, line in zip(["", *lines], lines, strict=False):
+        if "Kernel panic" in line or "BUG: " in line or _HOST_MEMORY in line:
+            # A first process that fails says why, and then the kernel complains of its end.
+            telling = before if "kill init" in line and before else line
+            break
+    return f"virtual time: the guest ended: {telling}; its log: {kept}"

@@ -1,0 +1,212 @@
+"""Commands in virtual time: as if they ran here, but for the clock."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from testbed.core.errors import InputError, RunError
+from testbed.system import leftovers
+from testbed.virtual import guest, kernel
+
+KERNEL = kernel.find()
+pytestmark = pytest.mark.skipif(
+    KERNEL is None, reason="no kernel is built: `testbed kernel build` does it"
+)
+RUNNER = """
+import sys
+from testbed.virtual import guest, kernel
+sys.exit(guest.run(kernel.find(), sys.argv[1:]).status)
+"""
+
+
+def inside(*argv: str, **options: object) -> "subprocess.CompletedProcess[str]":
+    """A command run inside, from a process of its own."""
+    words = [sys.executable, "-c", RUNNER, *argv]
+    return subprocess.run(words, capture_output=True, text=True, timeout=200, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def python(program: str, *argv: str, **options: object) -> "subprocess.CompletedProcess[str]":
+    return inside(sys.executable, "-c", program, *argv, **options)
+
+
+def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_output_status_folder_and_owner_are_as_without_it(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; print(os.getcwd(), os.getuid(), os.getgid(), sys.argv[1:]);"
+        "print('other', file=sys.stderr); open('file', 'wb').write(bytes(range(256)) * 999);"
+        "sys.exit(7)"
+    )
+    done = python(program, "a b", "ü", cwd=tmp_path)
+    assert done.returncode == 7
+    assert done.stdout == f"{tmp_path} {os.getuid()} {os.getgid()} ['a b', 'ü']\n"
+    assert done.stderr == "other\n"
+    file = tmp_path / "file"
+    assert file.read_bytes() == bytes(range(256)) * 999
+    assert (file.stat().st_uid, file.stat().st_gid) == (os.getuid(), os.getgid())
+
+
+def test_much_output_comes_whole_and_in_order() -> None:
+    done = python("import sys; [sys.stdout.write(f'{i}\\n') for i in range(100_000)]")
+    assert done.stdout == "".join(f"{i}\n" for i in range(100_000))
+
+
+def test_the_clock_stands_still_while_computing_and_jumps_while_sleeping() -> None:
+    program = (
+        "import time, json; a = time.monotonic_ns(); sum(range(10**7)); b = time.monotonic_ns();"
+        "time.sleep(5000); c = time.monotonic_ns(); print(json.dumps([b - a, c - b]))"
+    )
+    began = time.monotonic()
+    computed_ns, slept_ns = json.loads(python(program).stdout)
+    assert computed_ns <= 512  # a read of the clock takes 256 ns
+    assert 0 <= slept_ns - 5000 * 10**9 < 60_000  # a timer's slack is 50 µs
+    assert time.monotonic() - began < 120
+
+
+def test_what_is_drawn_and_seen_does_not_depend_on_who_asks(tmp_path: Path) -> None:
+    program = (
+        "import os, time; print(os.urandom(8).hex(), hash('x'), id(object()), os.getpid(),"
+        "time.monotonic_ns(), sorted(os.environ), os.uname())"
+    )
+    first = python(program)
+    odd = {**os.environ, "NOISE": "x" * 5000, "TMPDIR": str(tmp_path), "PYTHONHASHSEED": "5"}
+    assert first.stdout
+    assert python(program, env=odd).stdout == first.stdout
+
+
+def test_temporary_files_and_shared_memory_are_the_guests_own() -> None:
+    name = f"testbed-{os.getpid()}"
+    program = (
+        "import sys, tempfile; from multiprocessing import shared_memory as s;"
+        "print(tempfile.mkdtemp(), s.SharedMemory(sys.argv[1], create=True, size=10).name)"
+    )
+    folder, memory = python(program, name).stdout.split()
+    assert memory == name
+    assert folder.startswith("/dev/tmp/")
+    assert not Path(folder).exists()
+    assert not Path("/dev/shm", name).exists()
+
+
+def test_a_file_that_a_guest_does_not_see_is_refused() -> None:
+    assert KERNEL is not None
+    with pytest.raises(InputError, match="--out=/dev/shm/x: cannot be seen in virtual time"):
+        guest.run(KERNEL, [sys.executable, "--out=/dev/shm/x"])
+
+
+def test_namespaces_and_links_are_there_for_ordinary_users() -> None:
+    program = (
+        "import os; from testbed.system import linux as l;"
+        "os.getuid() or os.setuid(65534); l.unshare(l.CLONE_NEWUSER | l.CLONE_NEWNET);"
+        "print(open('/proc/net/dev').read().count('lo:'))"
+    )
+    assert python(program, cwd=Path(__file__).parents[3]).stdout == "1\n"
+
+
+def test_a_signal_ends_the_command_in_order_and_nothing_is_left() -> None:
+    program = (
+        "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(130));"
+        "import time; print('up', flush=True)\nwhile True: time.sleep(1)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUNNER, sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family
+    process.send_signal(2)
+    assert process.wait(60) == 130
+    until(lambda: not any(p.is_running() for p in family))
+
+
+def test_nothing_is_left_of_a_guest_whose_parent_is_killed(tmp_path: Path) -> None:
+    before = set(Path("/tmp").glob("testbed-guest-*"))
+    program = "import time; print('up', flush=True)\nwhile True: time.sleep(1)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUNNER, sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family
+    process.kill()
+    process.wait()
+    until(lambda: not any(p.is_running() for p in family))
+    assert set(Path("/tmp").glob("testbed-guest-*")) <= before
+
+
+def test_a_guest_that_dies_is_one_line_and_its_log() -> None:
+    assert KERNEL is not None
+    program = "import time\nwhile True: time.sleep(1)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUNNER, sys.executable, "-c", program],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: psutil.Process(process.pid).children())
+    time.sleep(2)
+    for child in psutil.Process(process.pid).children():
+        child.kill()
+    _, said = process.communicate(timeout=60)
+    line = said.splitlines()[-1]
+    assert line.startswith("testbed.core.errors.RunError: virtual time: the guest ended")
+    assert Path(line.rpartition(" ")[2]).is_file()
+
+
+def test_a_guest_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert KERNEL is not None
+    monkeypatch.setattr(guest, "HANG_S", 6.0)
+    monkeypatch.setattr(guest, "WATCH_S", 0.5)
+    start = guest._start
+
+    def stopped(*words: object) -> "subprocess.Popen[bytes]":
+        process = start(*words)  # type: ignore[arg-type]
+        time.sleep(1)
+        process.send_signal(19)
+        return process
+
+    monkeypatch.setattr(guest, "_start", stopped)
+    with pytest.raises(RunError, match="has not computed for 6 s"):
+        guest.run(KERNEL, [sys.executable, "-c", "import time; time.sleep(1e9)"])
+    assert not psutil.Process().children()
+
+
+def test_what_a_guest_notes_is_not_taken_for_a_dead_runs(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from testbed.system import leftovers as l\n"
+        "with l.noted(Path(sys.argv[1])) as p:\n"
+        " p.touch(); print(l.mark(), flush=True)\n"
+        " while p.exists(): time.sleep(1)"
+    )
+    file = tmp_path / "noted"
+    words = [sys.executable, "-c", RUNNER, sys.executable, "-c", program, str(file)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    mark = process.stdout.readline().strip()
+    try:
+        assert leftovers.alive(mark)
+        assert (leftovers.notes() / mark).is_file()
+        assert str(file) not in [found.what for found in leftovers.find()]
+    finally:
+        process.kill()
+        process.wait()
+    assert not leftovers.alive(mark)
+    assert str(file) in [found.what for found in leftovers.find()]
+    leftovers.remove([found for found in leftovers.find() if str(file) in found.what])
+    assert not file.exists()
