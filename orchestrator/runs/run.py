@@ -148,7 +148,8 @@ def check_kernel(scenario: Scenario) -> None:
     available = AVAILABLE.read_text().split()
     if name not in available:
         raise InputError(
-            f"emulation.congestion_control: this kernel has {', '.join(available)}, not {name!r}"
+            f"emulation.congestion_control: this kernel has {', '.join(available)}, not {name!r}; "
+            f"if it has the module, `modprobe tcp_{name}` as root loads it"
         )
 
 

@@ -24,6 +24,7 @@ from testbed.system import leftovers, linux
 from testbed.virtual import guest
 from testbed.virtual import kernel as guest_kernel
 
+APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
 _SYSCTL = Path("/proc/sys")
 _QDISCS = ("htb", "tbf", "bfifo", "netem", "fq", "fq_codel")
 _SLEEPS = 200
@@ -149,7 +150,8 @@ def _congestion_controls() -> Finding:
     return Finding(
         "congestion control",
         "cubic" in available,
-        f"{', '.join(available)}; the kernel's default is {standard}",
+        f"{', '.join(available)}; the kernel's default is {standard}"
+        + ("" if "bbr" in available else "; for bbr, load its module: modprobe tcp_bbr"),
         "emulation.congestion_control: a scenario may choose among these",
         "" if "cubic" in available else "modprobe tcp_cubic, or choose another in the scenario",
     )
@@ -167,6 +169,15 @@ def _docker() -> Finding:
         why = " ".join(str(error).split())[:100]
         remedy = "on Debian: apt-get install docker.io; start dockerd; run as root"
         return Finding("docker", False, f"no daemon answers: {why}", needed_for, remedy)
+    if _lacks_apparmor_parser():
+        return Finding(
+            "docker",
+            False,
+            f"daemon {version}, but the kernel has AppArmor and apparmor_parser is not found: "
+            "no container starts",
+            needed_for,
+            "on Debian: apt-get install apparmor",
+        )
     root = os.geteuid() == 0
     return Finding(
         "docker",
@@ -175,6 +186,14 @@ def _docker() -> Finding:
         needed_for,
         "" if root else "run as root, or use the namespace runtime",
     )
+
+
+def _lacks_apparmor_parser() -> bool:
+    """Whether Docker has to load an AppArmor profile and cannot."""
+    # As root's path, which is the daemon's: an ordinary user's may be without sbin.
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    enabled = APPARMOR.exists() and APPARMOR.read_text().strip() == "Y"
+    return enabled and shutil.which("apparmor_parser", path=path) is None
 
 
 def _leftovers() -> Finding:

@@ -92,3 +92,38 @@ def test_no_docker_is_a_finding_in_one_line(monkeypatch, tmp_path):
     assert not finding.ok
     assert "\n" not in finding.detail
     assert "dockerd" in finding.remedy or "root" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("enabled", "parser", "lacks"), [("Y", False, True), ("Y", True, False), ("N", False, False)]
+)
+def test_docker_needs_apparmors_parser_where_the_kernel_has_apparmor(
+    monkeypatch, tmp_path, enabled, parser, lacks
+):
+    class Client:
+        def version(self):
+            return {"Version": "20.1"}
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("docker.from_env", lambda timeout: Client())
+    monkeypatch.setattr(doctor.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(doctor, "APPARMOR", tmp_path / "enabled")
+    monkeypatch.setattr(doctor.shutil, "which", lambda name, path: "/it" if parser else None)
+    (tmp_path / "enabled").write_text(enabled + "\n")
+    found = doctor._docker()
+    assert found.ok == (not lacks)
+    assert ("apt-get install apparmor" in found.remedy) == lacks
+
+
+@pytest.mark.parametrize(("there", "says"), [("reno cubic", True), ("reno cubic bbr", False)])
+def test_what_loads_bbr_is_said_where_it_is_not_loaded(monkeypatch, tmp_path, there, says):
+    knobs = tmp_path / "net" / "ipv4"
+    knobs.mkdir(parents=True)
+    (knobs / "tcp_available_congestion_control").write_text(there + "\n")
+    (knobs / "tcp_congestion_control").write_text("cubic\n")
+    monkeypatch.setattr(doctor, "_SYSCTL", tmp_path)
+    found = doctor._congestion_controls()
+    assert found.ok
+    assert ("modprobe tcp_bbr" in found.detail) == says

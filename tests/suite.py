@@ -1,0 +1,70 @@
+"""Run the tests in two parts: those that bear company side by side, then the others one by one.
+
+    python tests/suite.py [PYTEST ARGUMENTS…]
+
+Tests marked `alone` keep the real clock or the kernel's links, so that nothing may run beside them.
+The last line counts both parts; the status is 1 if either failed.
+"""
+
+import collections
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+WORKERS = "2"
+# A file's tests share its fixtures: they stay with one worker.
+SIDE_BY_SIDE = ["-n", WORKERS, "--dist", "loadfile"]
+NO_TESTS_COLLECTED = 5
+
+
+def part(marks: str, words: list[str], counts: collections.Counter[str]) -> bool:
+    """Run the tests that these marks select, add up their outcomes; whether all went well."""
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "junit.xml"
+        command = [sys.executable, "-m", "pytest", "-m", marks, f"--junitxml={record}", *words]
+        status = subprocess.run(command, check=False).returncode
+        if record.exists():
+            counts.update(outcomes(ET.parse(record).getroot()))
+    return status in (0, NO_TESTS_COLLECTED)
+
+
+def outcomes(root: ET.Element) -> collections.Counter[str]:
+    """How many tests of a JUnit record passed, failed, were skipped, or broke outside themselves."""
+    counts: collections.Counter[str] = collections.Counter()
+    names = {"failure": "failed", "error": "errors", "skipped": "skipped"}
+    for case in root.iter("testcase"):
+        kinds = [names[child.tag] for child in case if child.tag in names]
+        counts.update(kinds or ["passed"])
+    return counts
+
+
+def summary(counts: collections.Counter[str], seconds: float) -> str:
+    """The closing line, as pytest writes it."""
+    order = ("failed", "passed", "skipped", "errors")
+    said = ", ".join(f"{counts[name]} {name}" for name in order if counts[name]) or "no tests ran"
+    return f" {said} in {seconds:.2f}s ".center(100, "=")
+
+
+def main() -> int:
+    """Run both parts, whatever the first comes to."""
+    began = time.monotonic()
+    words = sys.argv[1:]
+    only = ""
+    if "-m" in words:
+        at = words.index("-m")
+        only = f" and ({words[at + 1]})"
+        del words[at : at + 2]
+    counts: collections.Counter[str] = collections.Counter()
+    fine = [
+        part(f"not alone{only}", [*SIDE_BY_SIDE, *words], counts),
+        part(f"alone{only}", words, counts),
+    ]
+    print(summary(counts, time.monotonic() - began))
+    return 0 if all(fine) and counts["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
