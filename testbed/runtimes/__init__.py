@@ -1,4 +1,6 @@
-"""The runtimes: who starts the node programs, isolates them, and makes sure none is left.
+"""Who starts the node programs, isolates them, and makes sure that none is left?
+
+Namespaces and containers; what nodes do once they run stands in `workloads.nodes`.
 
 A runtime's `start` makes a `World`: one network namespace a node, wired by the fabric, and the
 node programs running in them. Node programs reach the orchestrator through `connect_control`.

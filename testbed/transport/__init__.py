@@ -1,4 +1,6 @@
-"""How frames travel between base station and UAVs: the seam between programs and transports.
+"""How do frames travel between the base station and the UAVs?
+
+The seam between programs and transports; who is served when is not decided here.
 
 A program has one `Link` a peer and speaks whole frames of `testbed.transport.wire` over it; which
 transport carries them, and over how many connections, is the scenario's choice:

@@ -4,36 +4,10 @@ import ast
 from pathlib import Path
 
 import pytest
+from rooms import MAY_IMPORT, PACKAGES, ROOT, imports, page
 
-ROOT = Path(__file__).resolve().parents[2]
-MAY_IMPORT = {
-    "testbed": set(),
-    "ns3_scenarios": {"testbed"},
-    "workloads": {"testbed"},
-    "orchestrator": {"testbed", "ns3_scenarios", "workloads"},
-}
-PACKAGES = {
-    "testbed": ["host", "virtual", "runtimes", "network", "control", "transport", "system", "core"],
-    "workloads": ["nodes", "costs", "learning"],
-    "orchestrator": [
-        *("cli", "studies", "campaign", "reporting", "runs", "theory", "emulation", "policies"),
-        *("packet_simulation", "analysis", "prediction", "scenario"),
-    ],
-}
-"""From the top floor down: a package imports those after it alone."""
 MOST_LINES = 2500
 """Of a package: beyond, it answers more than one question."""
-
-
-def imports(path: Path) -> set[str]:
-    """Dotted names of all that a file imports, wherever in it."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
 
 
 def tops(path: Path) -> set[str]:
@@ -83,3 +57,8 @@ def test_nothing_is_ever_unpickled() -> None:
     for room in MAY_IMPORT:
         for path in (ROOT / room).rglob("*.py"):
             assert not tops(path) & {"pickle", "marshal", "shelve", "dill", "cloudpickle"}, path
+
+
+def test_the_picture_of_the_rooms_is_true() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert page() in text, "python tests/support/rooms.py prints what has to stand there"

@@ -7,7 +7,7 @@ What stands behind a block's opening fence says what it is:
   the output, in this order; ``…`` stands for anything.
 - ``python``: a program that must succeed.
 - ``yaml``, ``python``, ``toml``, ``json`` and a file name: that file, for what follows.
-- ``yaml``, ``json``, ``toml``, ``text`` alone: nothing to run.
+- ``yaml``, ``json``, ``toml``, ``text``, ``mermaid`` alone: nothing to run.
 
 Words behind ``sh``, ``console`` and ``python``: ``about``: numbers in the output differ from run to
 run; ``status=N``: commands end with that status; ``full``: takes long, run under ``-m full`` only;
@@ -29,7 +29,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 RUN = {"sh", "console", "python"}
 FILES = {"yaml", "python", "toml", "json"}
-SHOWN = {"yaml", "toml", "json", "text"}
+SHOWN = {"yaml", "toml", "json", "text", "mermaid"}
 WORDS = {"about", "full", "docker"}
 NUMBER = r"[−+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?"
 
