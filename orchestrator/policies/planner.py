@@ -20,6 +20,7 @@ from ns3_scenarios.trace import ChannelTrace, TraceExhausted
 from orchestrator.policies.shares import least_share, lifted
 from orchestrator.prediction.engine import BatchTimes, SplitCosts, simulate_batch, split_costs
 from orchestrator.prediction.plan import Allocation, Array, Radio, radio_of
+from orchestrator.prediction.rates import shannon_bps
 from orchestrator.prediction.rounds import Decide, Situation
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import STAGES, Scenario
@@ -208,7 +209,7 @@ def balanced(
     if parallel_down:
         hz = tried.beta * radio.downlink_hz
         down_snr = tried.rho * radio.downlink_power_w * gain / (hz * radio.noise_w_per_hz)
-        downlink_s = 8 * iterations * costs.gradient_bytes[u] / (hz * np.log2(1 + down_snr))
+        downlink_s = 8 * iterations * costs.gradient_bytes[u] / shannon_bps(hz, down_snr)
     air_s = uplink_s + downlink_s
     work_s = iterations * costs.server_s[u] * np.ones(clients)
     server_s = work_s / tried.alpha if parallel_server else np.zeros_like(air_s)

@@ -1,4 +1,8 @@
-"""Shannon rates of every slot, for the links of the emulated network."""
+"""Shannon rates of every slot, for the links of the emulated network.
+
+What Python has of the air's physics; `orchestrator.prediction.kernel` states the same for compiled
+code, and `tests/orchestrator/prediction/test_rates.py` holds the two together.
+"""
 
 from typing import NamedTuple
 
@@ -10,26 +14,32 @@ OUTAGE_S = 1e9
 """What counts as the time of a gradient that cannot be sent: longer than any."""
 
 
-def _shannon(hz: Array | float, power_w: Array | float, gain: Array, noise: float) -> Array:
+def shannon_bps(bandwidth_hz: Array | float, snr: Array) -> Array:
+    """Shannon's rate in bit/s, eqs. (1), (2), (19); arrays of shapes that go together."""
+    # Below, 1 + snr would lose the digits of snr.
+    bits = np.where(snr > 1e-3, np.log2(1 + snr), np.log1p(snr) / np.log(2))
+    return np.asarray(bandwidth_hz * bits)
+
+
+def _rate(hz: Array | float, power_w: Array | float, gain: Array, noise: float) -> Array:
     band, power = np.atleast_1d(hz)[:, None], np.atleast_1d(power_w)[:, None]
-    rate: Array = band * np.log2(1 + power * gain / (band * noise))
-    return rate
+    return shannon_bps(band, power * gain / (band * noise))
 
 
 def uplink_bps(radio: Radio, beta: Array, gain: Array) -> Array:
     """R_U, eq. (rate_uplink): each client in its share of the band. Gain and result [K, S]."""
-    return _shannon(beta * radio.uplink_hz, radio.uplink_power_w, gain, radio.noise_w_per_hz)
+    return _rate(beta * radio.uplink_hz, radio.uplink_power_w, gain, radio.noise_w_per_hz)
 
 
 def broadcast_bps(radio: Radio, gain: Array) -> Array:
     """R_D, eq. (rate_downlink_broadcast): all of the band and power. Gain and result [K, S]."""
-    return _shannon(radio.downlink_hz, radio.downlink_power_w, gain, radio.noise_w_per_hz)
+    return _rate(radio.downlink_hz, radio.downlink_power_w, gain, radio.noise_w_per_hz)
 
 
 def dedicated_bps(radio: Radio, beta: Array, rho: Array, gain: Array) -> Array:
     """R'_D, eq. (rate_downlink): shares β of band and ρ of power. Gain and result [K, S]."""
     power_w = rho * radio.downlink_power_w
-    return _shannon(beta * radio.downlink_hz, power_w, gain, radio.noise_w_per_hz)
+    return _rate(beta * radio.downlink_hz, power_w, gain, radio.noise_w_per_hz)
 
 
 class LinkRates(NamedTuple):

@@ -27,6 +27,7 @@ import numpy as np
 from orchestrator.policies.shares import least_share, lifted
 from orchestrator.prediction.engine import SplitCosts
 from orchestrator.prediction.plan import Array, Radio
+from orchestrator.prediction.rates import shannon_bps
 from orchestrator.scenario.schema import STAGES
 
 TURNS = 800
@@ -87,7 +88,7 @@ def _dual(
 
     def rate(bandwidth_hz: Array | float, power_w: Array | float) -> Array:
         snr = power_w * gain / (bandwidth_hz * radio.noise_w_per_hz)
-        return np.asarray(bandwidth_hz * np.log2(1 + snr))
+        return shannon_bps(bandwidth_hz, snr)
 
     up_bits = 8.0 * (iterations * costs.smashed_bytes[u] + costs.adapter_bytes[u])
     down_bits = 8.0 * iterations * costs.gradient_bytes[u]

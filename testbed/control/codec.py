@@ -46,7 +46,9 @@ class Kinds(Generic[Received]):
             raise MessageError(f"message: the kind {name!r} is unknown here")
         given = {field: value for field, value in header.items() if field != "kind"}
         try:
-            if (place := _blob_field(kind)) is not None:
+            if (place := _blob_field(kind)) in given:
+                raise _UnfitError("is unknown").within(place)
+            if place is not None:
                 given[place] = blob
             elif blob:
                 raise _UnfitError(f"has {len(blob)} bytes where none are due")
@@ -153,7 +155,7 @@ def _fields_of(kind: Any) -> Read:
 
     def read(value: Any) -> Any:
         _checked(value, isinstance(value, dict), "an object")
-        for name in readers.keys() ^ value.keys():
+        for name in sorted(readers.keys() ^ value.keys()):
             raise _UnfitError("is missing" if name in readers else "is unknown").within(name)
         return kind(**{name: _within(name, read, value[name]) for name, read in readers.items()})
 

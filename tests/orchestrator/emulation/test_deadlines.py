@@ -179,11 +179,11 @@ def test_a_node_that_takes_no_order_is_named_with_the_order(pair, monkeypatch) -
 
 def test_nodes_that_load_nothing_are_given_up_earlier() -> None:
     powers = {"uavs": {"tx_power_w": [1.0] * 10}}
-    without = validate({**powers, "workload": {"compute": "none"}}, "test")
+    without = validate({**powers, "workload": {"compute": "none"}}, "test").resolved(1.0)
     assert startup_limit_s(without) == 80
-    assert startup_limit_s(validate(powers, "test")) == 600
-    slow = {"emulation": {"one_way_delay_s": 0.5, "dilation": 20}}
-    assert startup_limit_s(validate({**powers, **slow}, "test")) == 600 + 10 * 0.5 * 20
+    assert startup_limit_s(validate(powers, "test").resolved(1.0)) == 600
+    slow = validate({**powers, "emulation": {"one_way_delay_s": 0.5}}, "test").resolved(20.0)
+    assert startup_limit_s(slow) == 600 + 10 * 0.5 * 20
 
 
 @pytest.fixture

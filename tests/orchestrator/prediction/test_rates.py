@@ -1,0 +1,65 @@
+"""The physics of the air, as Python and as the compiled kernel state it: they say the same."""
+
+import itertools
+
+import numpy as np
+import pytest
+from engine_cases import EVERY_COMBINATION, random_case
+
+from orchestrator.prediction import engine, kernel
+from orchestrator.prediction.rates import OUTAGE_S, first_gradient_s, link_rates, shannon_bps
+
+
+def case(scheme, seed):
+    """A plan, its radio, and gains with everything from an outage to a neighbour."""
+    rng = np.random.default_rng(seed)
+    plan, radio, *_ = random_case(rng, scheme)
+    gain = 10 ** rng.uniform(-22, -6, (plan.clients, 40))
+    gain[:, ::7] = 0.0
+    return plan, radio, gain
+
+
+def kernel_links(plan, radio):
+    rules, bands = engine._rules(plan.paradigm), engine._bands(radio)
+    return kernel.links_of(rules, bands, plan.allocation.beta, plan.allocation.rho)
+
+
+@pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
+def test_links_have_the_rates_of_the_kernel(scheme) -> None:
+    plan, radio, gain = case(scheme, 1)
+    ours, theirs = link_rates(plan, radio, gain), kernel_links(plan, radio)
+    for k, slot in itertools.product(range(plan.clients), range(gain.shape[1])):
+        h = gain[k, slot]
+        for rate_bps, hz, snr in (
+            (ours.uplink, theirs.uplink_hz[k], theirs.uplink_snr[k]),
+            (ours.broadcast, theirs.broadcast_hz, theirs.broadcast_snr),
+            (ours.gradient, theirs.gradient_hz[k], theirs.gradient_snr[k]),
+        ):
+            assert rate_bps[k, slot] == pytest.approx(kernel._rate(hz, snr * h), rel=1e-12)
+
+
+@pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
+def test_the_first_lag_is_that_of_the_kernel(scheme) -> None:
+    plan, radio, gain = case(scheme, 2)
+    plan.sg_bytes[:] = np.maximum(plan.sg_bytes, 1)
+    seconds = first_gradient_s(plan, link_rates(plan, radio, gain).gradient)
+    work = kernel.Work(
+        *(plan.cf_s, plan.cb_s, plan.s_s, plan.sm_bytes, plan.ca_bytes, plan.sg_bytes),
+        *(plan.cm_bytes, float(plan.backward_ratio)),
+    )
+    links, air = kernel_links(plan, radio), engine._air(gain, 0.1, None)
+    begin = np.zeros((plan.clients, 5 * plan.iterations + 2))
+    for k, slot in itertools.product(range(plan.clients), range(gain.shape[1])):
+        place = (kernel.COMPUTING, k, 0, slot)
+        lag_s = kernel._lag(work, links, air, None, *place, begin, begin)
+        own_s = (1 + plan.backward_ratio) * plan.cf_s[k, 0]
+        if gain[k, slot] == 0:
+            assert (lag_s, seconds[k, slot]) == (np.inf, OUTAGE_S)
+        elif seconds[k, slot] < OUTAGE_S:
+            assert own_s + seconds[k, slot] == pytest.approx(lag_s, rel=1e-12)
+
+
+def test_a_rate_keeps_the_digits_of_a_tiny_signal() -> None:
+    snr = np.array([1e-13, 1e-9, 1e-3, 1.0, 3.0])
+    exact = [1e-13, 1e-9 - 5e-19, 1e-3 - 5e-7 + 1e-9 / 3 - 1e-12 / 4, np.log(2), 2 * np.log(2)]
+    assert shannon_bps(20e6, snr) == pytest.approx(20e6 * np.array(exact) / np.log(2), rel=1e-12)

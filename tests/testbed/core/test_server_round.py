@@ -1,0 +1,199 @@
+"""The protocol of a round at the base station, fed with events: what it answers, word for word."""
+
+import math
+
+import pytest
+
+from testbed.core.paradigm import BUILT_IN, Paradigm, paradigm
+from testbed.core.server_round import (
+    Abandon,
+    AdaptersArrived,
+    BroadcastReceived,
+    Compute,
+    Computed,
+    Event,
+    GiveUp,
+    GradientDelivered,
+    Instruction,
+    Refused,
+    SendGradient,
+    ServerRound,
+    SmashedArrived,
+    StartClients,
+    TimePassed,
+)
+
+CPSFL, PIPESFL, VANILLA = (paradigm(name) for name in ("cpsfl", "pipesfl", "sfl-sp"))
+
+
+def a_round(scheme: Paradigm, clients=(1, 2), first=lambda client, at: 0, **lost) -> ServerRound:
+    return ServerRound(scheme, clients, first, **lost)
+
+
+def then(round_: ServerRound, *events: Event) -> list[Instruction]:
+    """What begins when all this has happened at a moment."""
+    for event in events:
+        round_.tell(event)
+    return round_.instructions()
+
+
+def begun(scheme: Paradigm, clients=(1, 2), **about) -> ServerRound:
+    """A round whose clients have started, at 10."""
+    round_ = a_round(scheme, clients, **about)
+    assert then(round_, *(BroadcastReceived(k, 10) for k in clients)) == [
+        StartClients(tuple(clients), 10)
+    ]
+    return round_
+
+
+def test_clients_start_together_when_the_last_has_the_broadcast() -> None:
+    round_ = a_round(CPSFL, (1, 2, 3))
+    assert then(round_, BroadcastReceived(2, 5)) == []
+    assert then(round_, BroadcastReceived(3, 7), BroadcastReceived(1, 6)) == [
+        StartClients((1, 2, 3), 7)
+    ]
+    assert then(round_) == []
+    assert not round_.is_over
+
+
+def test_one_client_from_smashed_data_to_its_adapters() -> None:
+    round_ = begun(CPSFL, (4,))
+    assert then(round_, SmashedArrived(4, 1, 20, 25, 8)) == [Compute(4, 1, 25)]
+    assert then(round_, Computed(4, 30)) == [SendGradient(4, 1, 30)]
+    assert then(round_, GradientDelivered(4, 30, 33, 34)) == []
+    assert then(round_, SmashedArrived(4, 2, 40, 41, 8)) == [Compute(4, 2, 41)]
+    assert then(round_, Computed(4, 42)) == [SendGradient(4, 2, 42)]
+    assert then(round_, GradientDelivered(4, 42, 43, 43)) == []
+    assert (round_.is_over, round_.finished) == (False, [])
+    assert then(round_, AdaptersArrived(4)) == []
+    assert (round_.is_over, round_.finished) == (True, [4])
+
+
+def test_the_lag_before_the_downlink_is_all_that_the_client_and_the_server_took() -> None:
+    """Eq. (12): τ_CB + τ_CF of 1 is larger, but CA and S of 2 make up for more than that."""
+    round_ = begun(CPSFL, (1, 2, 3))
+    assert then(round_, SmashedArrived(3, 1, 10, 11, 0)) == [Compute(3, 1, 11)]
+    assert then(round_, SmashedArrived(1, 1, 10, 12, 9)) == [Compute(1, 1, 12)]
+    assert then(round_, SmashedArrived(2, 1, 10, 14, 6)) == [Compute(2, 1, 14)]
+    assert then(round_, Computed(3, 15)) == [SendGradient(3, 1, 15)]
+    assert then(round_, Computed(1, 16)) == []  # lag 9 + 2 + 4
+    assert then(round_, Computed(2, 20)) == []  # lag 6 + 4 + 6
+    assert then(round_, GradientDelivered(3, 15, 21, 21)) == [SendGradient(2, 1, 21)]
+    assert then(round_, GradientDelivered(2, 21, 22, 23)) == [SendGradient(1, 1, 23)]
+
+
+def test_the_lag_before_computing_has_the_last_gradient_in_it() -> None:
+    """Eq. (22), with what stands for τ'_SG(0) where i = 1."""
+    asked = []
+
+    def first(client: int, at: float) -> float:
+        asked.append((client, at))
+        return {1: 1, 2: 3, 3: 0}[client]
+
+    round_ = begun(PIPESFL, (1, 2, 3), first=first)
+    assert then(round_, SmashedArrived(3, 1, 10, 11, 0)) == [Compute(3, 1, 11)]
+    assert then(round_, SmashedArrived(1, 1, 10, 12, 5), SmashedArrived(2, 1, 10, 12, 4)) == []
+    # 5 + 2 + 1 against 4 + 2 + 3.
+    assert then(round_, Computed(3, 15)) == [Compute(2, 1, 15), SendGradient(3, 1, 15)]
+    assert then(round_, Computed(2, 16)) == [Compute(1, 1, 16), SendGradient(2, 1, 16)]
+    then(round_, Computed(1, 17), GradientDelivered(3, 15, 18, 18))
+    then(round_, GradientDelivered(2, 16, 18, 18), GradientDelivered(1, 17, 26, 26))
+    assert then(round_, SmashedArrived(3, 2, 30, 31, 0)) == [Compute(3, 2, 31)]
+    # 4 + 1 + (26 - 17) against 8 + 1 + (18 - 16).
+    assert then(round_, SmashedArrived(1, 2, 31, 32, 4), SmashedArrived(2, 2, 31, 32, 8)) == []
+    assert then(round_, Computed(3, 33))[0] == Compute(1, 2, 33)
+    assert asked == [(3, 11), (1, 12), (2, 12)]
+
+
+def test_gates_hold_turns_until_all_have_come_that_far() -> None:
+    round_ = begun(VANILLA)
+    assert then(round_, SmashedArrived(2, 1, 10, 11, 0)) == []
+    assert then(round_, SmashedArrived(1, 1, 10, 15, 0)) == [Compute(2, 1, 15)]
+    assert then(round_, Computed(2, 18)) == [Compute(1, 1, 18)]
+    assert then(round_, Computed(1, 20)) == [SendGradient(2, 1, 20), SendGradient(1, 1, 20)]
+
+
+def test_whole_numbers_stay_whole() -> None:
+    """Nanoseconds of a driver that counts them: no tie is torn by floats."""
+    round_ = begun(CPSFL)
+    (start,) = then(round_, SmashedArrived(1, 1, 10**15, 10**15 + 1, 7))
+    assert isinstance(start, Compute)
+    assert type(start.at) is int
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_whose_time_is_over_is_given_up_or_ends_the_round(drops: bool) -> None:
+    round_ = begun(CPSFL, lost_at={1: 30, 2: 60, 7: 1}, drops=drops)
+    assert round_.next_loss == 30
+    assert then(round_, SmashedArrived(1, 1, 20, 25, 8)) == [Compute(1, 1, 25)]
+    assert then(round_, TimePassed(29.9)) == []
+    lost = then(round_, TimePassed(31))
+    assert lost == [GiveUp(1, 30, "", 1, "S") if drops else Abandon(1, 30, "")]
+    if drops:
+        assert (round_.here, round_.next_loss) == ({2}, 60)
+        assert then(round_, Computed(1, 32), AdaptersArrived(1)) == []
+        assert then(round_, AdaptersArrived(2), TimePassed(99)) == []
+        assert (round_.finished, round_.next_loss, round_.is_over) == ([2], math.inf, True)
+        assert round_.lost.keys() == {1}
+
+
+def test_a_client_that_is_lost_is_waited_for_no_longer() -> None:
+    started = a_round(CPSFL, lost_at={2: 30}, drops=True)
+    assert then(started, BroadcastReceived(1, 10)) == []
+    # It counts as lost from 30 on, so the others start no sooner.
+    assert then(started, TimePassed(31)) == [GiveUp(2, 30, "", 1, "SM"), StartClients((1,), 30)]
+
+    gated = begun(VANILLA, (1, 2, 3), lost_at={3: 30}, drops=True)
+    assert then(gated, SmashedArrived(1, 1, 10, 11, 0), SmashedArrived(2, 1, 10, 12, 0)) == []
+    assert then(gated, TimePassed(30)) == [GiveUp(3, 30, "", 1, ""), Compute(1, 1, 30)]
+
+    sending = begun(CPSFL, lost_at={1: 40}, drops=True)
+    then(sending, SmashedArrived(1, 1, 10, 11, 0), SmashedArrived(2, 1, 10, 11, 0))
+    assert then(sending, Computed(1, 12)) == [SendGradient(1, 1, 12)]
+    assert then(sending, Computed(2, 13)) == []
+    assert then(sending, TimePassed(40)) == [GiveUp(1, 40, "", 1, "SG"), SendGradient(2, 1, 40)]
+
+
+def test_all_may_be_lost_before_anyone_starts() -> None:
+    round_ = a_round(CPSFL, lost_at={1: 5, 2: 6}, drops=True)
+    lost = then(round_, TimePassed(7))
+    assert lost == [GiveUp(1, 5, "", 1, "SM"), GiveUp(2, 6, "", 1, "SM"), StartClients((), 6)]
+    assert round_.is_over
+
+
+def test_what_is_refused_is_a_loss_at_once() -> None:
+    round_ = begun(CPSFL, drops=True)
+    assert not round_.may_be_lost(1)
+    (lost,) = then(round_, Refused(1, 12.5, "kind: HELLO"))
+    assert lost == GiveUp(1, 12.5, "kind: HELLO", 1, "")
+    assert round_.may_be_lost(1)
+    assert then(begun(CPSFL), Refused(1, 12.5, "kind")) == [Abandon(1, 12.5, "kind")]
+
+
+@pytest.mark.parametrize("scheme", BUILT_IN, ids=lambda scheme: scheme.name)
+def test_any_paradigm_serves_every_client_once_an_iteration(scheme: Paradigm) -> None:
+    clients, iterations = (1, 2, 3), 3
+    round_ = begun(scheme, clients)
+    events: list[Event] = [SmashedArrived(k, 1, 10, 10 + k, k) for k in clients]
+    served, now = [], 20
+    while events:
+        begins = then(round_, events.pop(0))
+        for instruction in begins:
+            now += 1
+            match instruction:
+                case Compute(client, iteration):
+                    served.append(("S", client, iteration))
+                    events.append(Computed(client, now))
+                case SendGradient(client, iteration):
+                    served.append(("SG", client, iteration))
+                    events.append(GradientDelivered(client, now, now + 1, now + 1))
+                    last = iteration == iterations
+                    events.append(
+                        AdaptersArrived(client)
+                        if last
+                        else SmashedArrived(client, iteration + 1, now + 2, now + 3, 1)
+                    )
+    assert round_.is_over
+    assert sorted(served) == sorted(
+        (step, k, i) for step in ("S", "SG") for k in clients for i in range(1, iterations + 1)
+    )
