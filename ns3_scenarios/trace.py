@@ -24,6 +24,12 @@ EASY_BYTES, MOST_GROWTH = 256 << 20, 50
 """A trace of more bytes than this, and of more than so many times its file's, was never flown."""
 
 
+# Of a trace that others have made; far beyond what any channel is.
+SHORTEST_S, LONGEST_S = 1e-6, 1e4
+LEAST_GAIN, MOST_GAIN = 1e-40, 1e10
+FARTHEST_M = 1e9
+
+
 class TraceError(Exception):
     """A trace file is not what it should be; the message names the field."""
 
@@ -116,18 +122,24 @@ class ChannelTrace:
         if gain.dtype.kind not in "fiu" or gain.ndim != 2 or gain.size == 0:
             raise refuse(f"gain must be numbers of shape [K, S], not {gain.dtype} {gain.shape}")
         gain = gain.astype(np.float64)
-        if not np.isfinite(gain).all() or (gain < 0).any():
-            raise refuse("gain must be finite and not negative")
+        if not (((gain == 0) | (gain >= LEAST_GAIN)) & (gain <= MOST_GAIN)).all():
+            raise refuse(f"gain must be 0 or from {LEAST_GAIN:g} to {MOST_GAIN:g}")
         slot = fields["slot_s"]
-        if slot.dtype.kind not in "fiu" or slot.size != 1 or not 0 < float(slot) < np.inf:
-            raise refuse("slot_s must be one positive number")
+        if (
+            slot.dtype.kind not in "fiu"
+            or slot.size != 1
+            or not (SHORTEST_S <= float(slot) <= LONGEST_S)
+        ):
+            raise refuse(f"slot_s must be one number from {SHORTEST_S:g} to {LONGEST_S:g}")
         position = fields.get("position")
         if position is not None and (
             position.dtype.kind not in "fiu"
             or position.shape != (*gain.shape, 3)
-            or not np.isfinite(position).all()
+            or not (np.abs(position) <= FARTHEST_M).all()
         ):
-            raise refuse(f"position must be finite numbers of shape {(*gain.shape, 3)}")
+            raise refuse(
+                f"position must be numbers of shape {(*gain.shape, 3)}, {FARTHEST_M:g} m at most"
+            )
         seed, scenario = fields.get("seed"), fields.get("scenario")
         if seed is not None and (seed.dtype.kind not in "iu" or seed.size != 1):
             raise refuse("seed must be one integer")

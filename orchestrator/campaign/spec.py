@@ -292,7 +292,7 @@ def load_campaign(path: Path) -> Campaign:
     try:
         campaign = Campaign.model_validate(tree)
     except ValidationError as error:
-        raise InputError(f"{file}: {explain(error.errors(include_url=False))}") from None
+        raise InputError(f"{file}: {explain(error.errors(include_url=False), Campaign)}") from None
     base = campaign.scenario
     if isinstance(base, str):
         base = read_tree(file.parent / base, "scenario")

@@ -130,7 +130,10 @@ def _data(scenario: Scenario) -> str:
         return "none: zeros of the same size"
     if scenario.workload.data.source == "synthetic":
         return f"synthetic images, seed {scenario.seed}"
-    return scenario.workload.data.source
+    source = Path(scenario.workload.data.source).expanduser()
+    parts = ("train", "train.bin", "cifar-100-binary")
+    classes_alone = not any((source / name).exists() for name in parts)
+    return f"{source}" + f", a tenth held out by seed {scenario.seed}" * classes_alone
 
 
 def check_kernel(scenario: Scenario) -> None:

@@ -1,14 +1,16 @@
 """Scenario files read: from YAML and ``key=value`` overrides to a `Scenario`, or to one line."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
+from testbed.core.words import did_you_mean
 from testbed.system.files import read_regular
 
 MOST_BYTES = 4_000_000
@@ -71,11 +73,41 @@ def _parsed(text: str, source: str) -> Any:
     if len(text) > MOST_BYTES:
         raise InputError(f"{source}: longer than {MOST_BYTES} characters")
     try:
-        tree = yaml.safe_load(text)
+        tree = yaml.load(text, _Loader)
         _count(tree, {})
+    except yaml.MarkedYAMLError as error:
+        where = error.problem_mark or error.context_mark
+        line = f", line {where.line + 1}" if where and "\n" in text else ""
+        what = "" if isinstance(error, _Twice) else "not YAML: "
+        raise InputError(f"{source}{line}: {what}{_one_line(error.problem)}") from None
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         raise InputError(f"{source}: not YAML: {_one_line(error)}") from None
     return tree
+
+
+class _Twice(yaml.MarkedYAMLError):
+    """A mapping has a key twice."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, which would let the last of equal keys win without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """A mapping as it is written, before any merge.
+
+        Raises:
+            _Twice: A key stands twice.
+        """
+        node = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                first = lines.setdefault((key.tag, key.value), line)
+                if first != line:
+                    problem = f"the key {key.value!r} stands twice, first in line {first}"
+                    raise _Twice(None, None, problem, key.start_mark)
+        return node
 
 
 def _count(tree: Any, known: dict[int, int]) -> int:
@@ -109,8 +141,13 @@ def validate(tree: dict[str, Any], source: str) -> Scenario:
         raise InputError(f"{source}: {explain(error.errors(include_url=False))}") from None
 
 
-def explain(errors: Sequence[Any]) -> str:
-    """The first wrong field of a validation and what it may be, in one line."""
+def explain(errors: Sequence[Any], model: type[BaseModel] = Scenario) -> str:
+    """The first wrong field of a validation and what it may be, in one line.
+
+    Args:
+        errors: As `ValidationError.errors` gives them.
+        model: What was validated; where a key is unknown, its keys are suggested.
+    """
     # Where a field may be one of several things, each of them complains; the one that the value
     # came closest to says more than that it is not a fixed word, or not of a type.
     field = _path(errors[0])
@@ -130,7 +167,7 @@ def explain(errors: Sequence[Any]) -> str:
     message = error["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:] + may_be
     if error["type"] == "extra_forbidden":
-        return f"{'.'.join(keys)}: no such key"
+        return f"{'.'.join(keys)}: no such key{did_you_mean(keys[-1], _keys(model, error['loc']))}"
     if error["type"] == "missing":
         return f"{'.'.join(keys)}: is missing"
     given = error["input"]
@@ -138,7 +175,26 @@ def explain(errors: Sequence[Any]) -> str:
         return message if not keys else f"{'.'.join(keys)}.{message}"
     own_words = isinstance(given, (dict, list)) or error["type"] == "value_error"
     shown = "" if own_words else f", not {str(given)[:60]!r}"
+    if error["type"] == "literal_error" and isinstance(given, str):
+        shown += did_you_mean(given, re.findall("'([^']*)'", error["ctx"]["expected"]))
     return _one_line(f"{'.'.join(keys) or 'scenario'}: {message}{shown}")
+
+
+def _keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """The keys beside the one at a location in the error of a validation."""
+    level = {model}
+    for part in location[:-1]:
+        fields = [m.model_fields[part] for m in level if part in m.model_fields]
+        if fields:
+            level = {m for field in fields for m in _models(field.annotation)}
+    return sorted({key for m in level for key in m.model_fields})
+
+
+def _models(annotation: Any) -> set[type[BaseModel]]:
+    """All models that an annotation names, within lists and unions, too."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {model for part in get_args(annotation) for model in _models(part)}
 
 
 def _path(error: Any) -> tuple[Any, ...]:

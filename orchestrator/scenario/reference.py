@@ -5,9 +5,10 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args, get_origin
 
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -62,7 +63,37 @@ def _what(field: FieldInfo) -> str:
     choices = _choices(field.annotation)
     if choices:
         parts.append("One of " + ", ".join(f"`{choice}`" for choice in choices) + ".")
+    if bounds := _bounds(field):
+        parts.append(f"From {bounds}.")
     return " ".join(part for part in parts if part).replace("|", "\\|")
+
+
+def _bounds(field: FieldInfo) -> str:
+    """Between which values the numbers of a field lie, in words; empty where it has no numbers."""
+    found = dict.fromkeys(_ranges(field.annotation, field.metadata))
+    return " or ".join(found)
+
+
+def _ranges(annotation: Any, metadata: Sequence[Any]) -> Iterator[str]:
+    at_least = [f"{_number(m.ge)}" for m in metadata if isinstance(m, Ge)]
+    at_least += [f"above {_number(m.gt)}" for m in metadata if isinstance(m, Gt)]
+    at_most = [f"{_number(m.le)}" for m in metadata if isinstance(m, Le)]
+    at_most += [f"below {_number(m.lt)}" for m in metadata if isinstance(m, Lt)]
+    if at_least and at_most:
+        yield f"{at_least[0]} to {at_most[0]}"
+    for part in get_args(annotation):
+        if isinstance(part, type) and issubclass(part, Section):
+            continue
+        own = [m for field in getattr(part, "__metadata__", ()) for m in _constraints(field)]
+        yield from _ranges(part, own)
+
+
+def _constraints(field: Any) -> Sequence[Any]:
+    return field.metadata if isinstance(field, FieldInfo) else (field,)
+
+
+def _number(value: Any) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _choices(annotation: Any) -> list[str]:

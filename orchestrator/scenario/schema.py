@@ -23,10 +23,22 @@ from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId
 from testbed.core.node import PATTERN as NODE
 from testbed.core.paradigm import Paradigm, paradigm
+from testbed.core.words import not_one_of
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Bounds lie far beyond what is built, and no product of values within them overflows.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Watts = Annotated[float, Field(ge=1e-6, le=1e6)]
+Flops = Annotated[float, Field(ge=1e3, le=1e21)]
+Hertz = Annotated[float, Field(ge=1e3, le=1e11)]
+Metres = Annotated[float, Field(ge=-1e5, le=1e5)]
+Radius = Annotated[float, Field(ge=0, le=10_000)]
+"""RMa-AV holds up to 10 km."""
+Speed = Annotated[float, Field(ge=0, le=1000)]
+Duration = Annotated[float, Field(ge=1e-3, le=1e9)]
+Work = Annotated[float, Field(ge=0, le=1e21)]
+Bytes = Annotated[int, Field(ge=1, le=10**12)]
+Limit = Annotated[float, Field(ge=0, le=1e12)]
+Share = Annotated[float, Field(ge=1e-6, le=1)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
 STAGES = 4
@@ -42,7 +54,7 @@ def _shares(value: list[float]) -> list[float]:
     return value
 
 
-Shares = Literal["equal"] | Annotated[list[Positive], AfterValidator(_shares)]
+Shares = Literal["equal"] | Annotated[list[Share], AfterValidator(_shares)]
 """Fractions of a resource, one a client; `equal` is 1/K each."""
 
 
@@ -66,11 +78,11 @@ class Section(BaseModel):
 class BaseStation(Section):
     """The base station: the server of split learning."""
 
-    position_m: tuple[Finite, Finite, Finite] = (0.0, 0.0, 30.0)
+    position_m: tuple[Metres, Metres, Metres] = (0.0, 0.0, 30.0)
     """x, y, z; the rings lie around x, y."""
-    tx_power_w: Positive = 40.0
+    tx_power_w: Watts = 40.0
     """All of the transmit power, P_S."""
-    compute_flops: Positive = 195e12
+    compute_flops: Flops = 195e12
     """Computing speed κ_S f_S, in FLOP/s."""
     device: Device = "cpu"
     """Where the emulated server really computes: `cpu`, `cuda` or `cuda:N`."""
@@ -81,19 +93,19 @@ class BaseStation(Section):
 class Uavs(Section):
     """The UAVs: K is the number of transmit powers."""
 
-    tx_power_w: list[Positive] = Field(min_length=1)
+    tx_power_w: list[Watts] = Field(min_length=1, max_length=10_000)
     """Transmit power of each UAV, p_k; their number is K."""
     height_m: Annotated[float, Field(gt=10, le=300)] = 20.0
     """RMa-AV holds for 10 m < h <= 300 m."""
-    rings_m: list[tuple[NotNegative, Positive]] = Field(
+    rings_m: list[tuple[Radius, Radius]] = Field(
         default=[(100.0, 550.0), (550.0, 820.0), (820.0, 1000.0)], min_length=1
     )
     """Inner and outer radius of each ring around the base station."""
     ring: list[Annotated[int, Field(ge=1)]] | None = None
     """The ring of each UAV, from 1; left out: spread evenly, the remainder in the last ring."""
-    compute_flops: Positive = 2.5e12
+    compute_flops: Flops = 2.5e12
     """Computing speed κ_k f_k, in FLOP/s."""
-    compute_power_w: NotNegative = 16.0
+    compute_power_w: Annotated[float, Field(ge=0, le=1e6)] = 16.0
     """Power while computing, ω f³."""
     device: Device = "cpu"
     """Where the emulated UAVs really compute: `cpu`, `cuda` or `cuda:N`."""
@@ -108,8 +120,6 @@ class Uavs(Section):
                 raise ValueError(f"inner radius {inner:g} must be below the outer one {outer:g}")
             if outer - inner < 1:
                 raise ValueError(f"a ring must be 1 m wide or more, not {outer - inner:g} m")
-            if outer > 10_000:
-                raise ValueError("RMa-AV holds up to 10000 m")
         return rings
 
     @model_validator(mode="after")
@@ -147,17 +157,17 @@ class Mobility(Section):
     """`gauss-markov`, or one that a package registers as `testbed.mobility`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = {}
     """Of a model from a package; those of `gauss-markov` follow."""
-    speed_m_s: tuple[NotNegative, NotNegative] = (0.1, 4.0)
+    speed_m_s: tuple[Speed, Speed] = (0.1, 4.0)
     """Lowest and highest speed; the speed is clipped to it."""
-    mean_speed_m_s: NotNegative = 2.0
+    mean_speed_m_s: Speed = 2.0
     """Speed to which the process returns."""
-    speed_deviation_m_s: NotNegative = 1.0
+    speed_deviation_m_s: Speed = 1.0
     """Standard deviation of the speed before it is clipped."""
-    heading_deviation_rad: NotNegative = 0.5
+    heading_deviation_rad: Annotated[float, Field(ge=0, le=100)] = 0.5
     """Standard deviation of the heading around its mean."""
     memory: Annotated[float, Field(ge=0, le=1)] = 0.85
     """Gauss–Markov memory level: 1 keeps speed and heading, 0 forgets them at each update."""
-    update_s: Annotated[float, Field(ge=1e-3, allow_inf_nan=False)] = 1.0
+    update_s: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Time between two updates of speed and heading, or of a package's model."""
 
     @model_validator(mode="after")
@@ -170,8 +180,7 @@ class Mobility(Section):
             return self
         known = plugins.registered(plugins.MOBILITY)
         if self.model not in known:
-            choices = ", ".join([GAUSS_MARKOV, *known])
-            raise ValueError(f"model: {self.model!r} is not one of {choices}")
+            raise ValueError(f"model: {not_one_of(self.model, [GAUSS_MARKOV, *known])}")
         for name, field in Mobility.model_fields.items():
             own = name in {"model", "parameters", "update_s"}
             if not own and getattr(self, name) != field.default:
@@ -194,11 +203,11 @@ class Radio(Section):
 
     carrier_hz: Annotated[float, Field(ge=0.5e9, le=30e9)] = 2.0e9
     """Carrier frequency, f_c."""
-    uplink_bandwidth_hz: Positive = 20e6
+    uplink_bandwidth_hz: Hertz = 20e6
     """W_U, cut among the UAVs by `allocation.beta`."""
-    downlink_bandwidth_hz: Positive = 20e6
+    downlink_bandwidth_hz: Hertz = 20e6
     """W_D."""
-    noise_dbm_per_mhz: Finite = -114.0
+    noise_dbm_per_mhz: Annotated[float, Field(ge=-200, le=100)] = -114.0
     """Noise power spectral density, N0."""
     line_of_sight: Literal["always", "probability", "never"] = "always"
     """RMa-AV LOS only; by TR 36.777's LOS probability; or NLOS only."""
@@ -209,15 +218,15 @@ class Radio(Section):
 class Profile(Section):
     """What a split costs, one entry for each u = 1..4; batch-independent, per sample."""
 
-    client_forward_flops: list[NotNegative] = Field(min_length=STAGES, max_length=STAGES)
+    client_forward_flops: list[Work] = Field(min_length=STAGES, max_length=STAGES)
     """Forward work of the client on one sample, Ψ_CF."""
-    server_forward_flops: list[NotNegative] = Field(min_length=STAGES, max_length=STAGES)
+    server_forward_flops: list[Work] = Field(min_length=STAGES, max_length=STAGES)
     """Forward work of the server on one sample, Ψ_SF."""
-    adapter_bytes: list[Annotated[int, Field(gt=0)]] = Field(min_length=STAGES, max_length=STAGES)
+    adapter_bytes: list[Bytes] = Field(min_length=STAGES, max_length=STAGES)
     """Client-side trainable parameters, Γ_M."""
-    smashed_bytes: list[Annotated[int, Field(gt=0)]] = Field(min_length=STAGES, max_length=STAGES)
+    smashed_bytes: list[Bytes] = Field(min_length=STAGES, max_length=STAGES)
     """Smashed data of one sample, Γ_A; its gradient has the same size."""
-    adapter_header_bytes: list[Annotated[int, Field(ge=0)]] = Field(
+    adapter_header_bytes: list[Annotated[int, Field(ge=0, le=10**9)]] = Field(
         default=[0] * STAGES, min_length=STAGES, max_length=STAGES
     )
     """The safetensors header that travels before the adapters."""
@@ -227,12 +236,13 @@ class Data(Section):
     """What the clients train on."""
 
     source: str = "synthetic"
-    """`synthetic`; a folder with CIFAR-100's binary files; or a folder with one folder a class."""
-    samples: Annotated[int, Field(ge=1)] = 2000
+    """`synthetic`; a folder with CIFAR-100's binary files; or a folder with one folder a class in
+    `train/` and in `test/` or `val/`; without those, a tenth of each class is held out by seed."""
+    samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: Literal["iid", "dirichlet"] = "iid"
     """How samples are dealt to clients."""
-    concentration: Positive = 0.5
+    concentration: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
     """Of the Dirichlet distribution: small is uneven."""
 
 
@@ -255,17 +265,17 @@ class Workload(Section):
     """`modelled`: a step takes what the device profile says; `measured`: what it takes here."""
     profile: Literal["auto", "counted"] | Profile = "auto"
     """FLOPs and bytes of each split. `auto`: the paper's table II for its model, else counted."""
-    backward_ratio: Positive = 2.0
+    backward_ratio: Annotated[float, Field(ge=1e-3, le=1000)] = 2.0
     """Backward over forward work, ς."""
     lora_rank: Annotated[int, Field(ge=1, le=1024)] = 8
     """Rank of the adapters."""
-    lora_alpha: Positive = 8.0
+    lora_alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 8.0
     """LoRA adds lora_alpha / lora_rank · B A x."""
-    learning_rate: Positive = 1e-3
+    learning_rate: Annotated[float, Field(ge=1e-12, le=100)] = 1e-3
     """Of the optimiser, which restarts each round."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
     """What moves adapters and head; sgd has momentum 0.9."""
-    weight_decay: NotNegative = 0.0
+    weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Of the optimiser."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of computing; bfloat16 is autocast, adapters and head stay float32."""
@@ -281,10 +291,10 @@ class Workload(Section):
     wire_error: bool = False
     """Whether nodes note how far the wire's type changes smashed data and gradients."""
     data: Data = Data()
-    evaluate_every: Annotated[int, Field(ge=0)] = 0
+    evaluate_every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Rounds between evaluations of the global model on held-out data; there is one before the
     first round and one after the last; 0: never."""
-    evaluate_samples: Annotated[int, Field(ge=1)] = 500
+    evaluate_samples: Annotated[int, Field(ge=1, le=10**9)] = 500
     """Most held-out samples of an evaluation."""
     server_adapters: Literal["per-client", "shared"] = "per-client"
     """One server-side adapter set a client, averaged; or one that all clients' batches train."""
@@ -328,8 +338,7 @@ class AllocationSection(Section):
             return self
         known = plugins.registered(plugins.POLICIES)
         if self.policy not in known:
-            choices = ", ".join([*POLICIES, *known])
-            raise ValueError(f"policy: must be one of {choices}, not {self.policy!r}")
+            raise ValueError(f"policy: {not_one_of(self.policy, [*POLICIES, *known])}")
         with _within("allocation"):
             function = plugins.load(plugins.POLICIES, self.policy)
             plugins.check_parameters(
@@ -341,37 +350,38 @@ class AllocationSection(Section):
 class Objective(Section):
     """latency + energy_weight · largest client energy."""
 
-    energy_weight: NotNegative = 4.0
+    energy_weight: Annotated[float, Field(ge=0, le=1e9)] = 4.0
     """λ, in s/J."""
 
 
 class Limits(Section):
     """What a run may show and still be valid; a run beyond any of these says so."""
 
-    calibration_error: NotNegative = 0.03
-    """Error of the worst link before the run: median over its lowest, middle and highest rate."""
-    injector_lateness_s: NotNegative = 0.005
+    calibration_error: Limit = 0.03
+    """Error of the worst link before the run: median over its lowest, middle and highest rate, and
+    at each of them that part which a pause of 2 ms on this machine could not explain."""
+    injector_lateness_s: Limit = 0.005
     """Rate changes of a slot all done after its boundary, 99th percentile, in real seconds."""
-    exhausted_slots: Annotated[int, Field(ge=0)] = 0
+    exhausted_slots: Annotated[int, Field(ge=0, le=10**9)] = 0
     """Slots for which the injector had no rates."""
-    dropped_frames: NotNegative = 0.01
+    dropped_frames: Limit = 0.01
     """Share of a link's frames that its queue dropped."""
-    backlog_bytes: NotNegative = 10_000
+    backlog_bytes: Limit = 10_000
     """Left in a link's queue at the end of a round."""
-    compute_share: NotNegative = 0.02
+    compute_share: Limit = 0.02
     """Overruns of modelled computing, as a share of a round."""
-    injection_share: NotNegative = 0.005
+    injection_share: Limit = 0.005
     """What late rate changes did to a round's latency, as a share of it."""
-    rest_share: NotNegative = 0.02
+    rest_share: Limit = 0.02
     """What the error budget cannot explain, as a share of a round."""
-    transfer_error: NotNegative = 0.03
+    transfer_error: Limit = 0.03
     """Error of a transfer against the integral of its link's rates, 95th percentile; without the
     broadcast, which may ask more of a machine than it can carry and then shows in the rest."""
-    cpu_steal: NotNegative = 0.05
+    cpu_steal: Limit = 0.05
     """Share of CPU time that went to other guests of the same host."""
-    cpu_others: NotNegative = 0.5
+    cpu_others: Limit = 0.5
     """Share of CPU time that programs outside of the run took: the machine is not the run's."""
-    clock_drift_ppm: NotNegative = 200.0
+    clock_drift_ppm: Limit = 200.0
     """Between the clock that is emulated by and the one that nobody adjusts."""
 
 
@@ -385,10 +395,10 @@ class Emulation(Section):
     )
     """`real`: this machine's; `virtual`: that of a Linux kernel of its own, which stands still
     while anything computes. Then dilation is 1, nothing overruns, and runs repeat to the byte."""
-    dilation: Literal["auto"] | Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Real seconds for an emulated one; slows links and modelled computing alike. `auto`: the
     smallest factor at which this machine's real computing is predicted to keep up."""
-    overrun_bound: Annotated[float, Field(gt=0, le=1)] = 0.01
+    overrun_bound: Annotated[float, Field(ge=1e-6, le=1)] = 0.01
     """With `auto`: what overruns may be predicted to change of a round's latency."""
     congestion_control: str = Field(default="cubic", pattern=r"^[a-z0-9_]+$")
     """Of every TCP connection; `testbed doctor` lists what the kernel has."""
@@ -455,11 +465,11 @@ class FaultEvent(Section):
     """What happens."""
     nodes: list[Annotated[str, Field(pattern=NODE)]] = []
     """Whom it hits: `uav1`, `uav2`, …; `bs` for slow-node. A bs-crash needs none."""
-    round: Annotated[int, Field(ge=0)] | None = None
+    round: Annotated[int, Field(ge=0, lt=1_000_000)] | None = None
     """The round (from 0) from whose start `at_s` counts; left out: from the start of the run."""
-    at_s: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+    at_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """When, in emulated seconds; moved to the nearest slot boundary."""
-    duration_s: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    duration_s: Duration | None = None
     """How long link-outage, partition and slow-node last; left out: to the end of the run."""
     factor: Annotated[float, Field(ge=1, le=1e6)] = 2.0
     """How many times as long a slow node computes."""
@@ -488,9 +498,9 @@ class RandomFaults(Section):
     """Mean number of faults in a second, where `count` is left out."""
     kinds: list[FaultKind] = Field(default=["link-outage"], min_length=1)
     """Drawn from these with equal probability."""
-    within_s: Annotated[float, Field(gt=0, le=1e9)] = 60.0
+    within_s: Duration = 60.0
     """Emulated seconds from the start of the run in which they begin."""
-    duration_s: tuple[Positive, Positive] = (1.0, 5.0)
+    duration_s: tuple[Duration, Duration] = (1.0, 5.0)
     """Shortest and longest duration, of those that last."""
     factor: tuple[Annotated[float, Field(ge=1, le=1e6)], Annotated[float, Field(ge=1, le=1e6)]] = (
         2.0,
@@ -521,7 +531,7 @@ class Faults(Section):
     on_loss: Literal["wait", "drop", "abort"] = "wait"
     """What a round does when a client counts as lost: `wait` for it if it can come back, `drop` it
     from the round, or `abort` the run."""
-    loss_timeout_s: Positive = 5.0
+    loss_timeout_s: Duration = 5.0
     """Emulated seconds of silence after which a client counts as lost."""
 
     @property

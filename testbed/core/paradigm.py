@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from testbed.core import plugins
 from testbed.core.errors import InputError
+from testbed.core.words import not_one_of
 
 Sharing = Literal["parallel", "sequential"]
 Order = Literal["larger-lag", "first-come"]
@@ -96,7 +97,7 @@ def paradigm(name: str) -> Paradigm:
     if name in _BUILT_IN:
         return _BUILT_IN[name]
     if name not in plugins.registered(plugins.PARADIGMS):
-        raise InputError(f"paradigm: {name!r} is not one of {', '.join(names())}")
+        raise InputError(f"paradigm: {not_one_of(name, names())}")
     found = plugins.load(plugins.PARADIGMS, name)
     if not isinstance(found, Paradigm) or found.name != name:
         raise plugins.unfit(plugins.PARADIGMS, name, f"is not a Paradigm of that name: {found!r}")

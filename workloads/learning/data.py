@@ -28,6 +28,11 @@ DEVIATION = (0.229, 0.224, 0.225)
 CIFAR_RECORD = 2 + 3 * 32 * 32
 """Coarse label, fine label, then 32 x 32 pixels of red, green, blue."""
 
+HELD_OUT = ("test", "val")
+"""Of these folders, the first that an image folder has holds what is held out."""
+HELD_OUT_SHARE = 0.1
+"""Of each class, where an image folder has no `train/`."""
+
 
 class Dataset(Protocol):
     """Labelled images, made or read when asked for."""
@@ -104,19 +109,48 @@ class Cifar100:
 
 
 class Folder:
-    """Images in one folder a class, classes in the order of the folders' names."""
+    """Images in one folder a class, classes in the order of the names of those to train on.
 
-    def __init__(self, root: Path, size: int) -> None:
+    `root` has the classes in `train/`, and held-out images of them in `test/` or `val/`; or it has
+    the classes themselves, of each of which one image in ten is held out, drawn by seed.
+    """
+
+    def __init__(self, root: Path, size: int, seed: int, train: bool) -> None:
         # Only here: torchvision takes a second to import.
-        from torchvision.datasets import ImageFolder
+        from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
+        parts = {name: root / name for name in ("train", *HELD_OUT) if (root / name).is_dir()}
+        if parts and "train" not in parts:
+            raise InputError(f"workload.data.source: {root} has {next(iter(parts))}/, not train/")
+        if not train and len(parts) == 1:
+            raise InputError(
+                f"workload.data.source: {root} has train/, but neither test/ nor val/, so nothing "
+                "is held out to evaluate on"
+            )
         try:
-            listing = ImageFolder(str(root)).samples
-        except (OSError, FileNotFoundError) as error:
+            names, label_of = find_classes(str(parts.get("train", root)))
+            if train or not parts:
+                listing = make_dataset(str(parts.get("train", root)), label_of, IMG_EXTENSIONS)
+            else:
+                held_out = next(parts[name] for name in HELD_OUT if name in parts)
+                if strange := sorted(set(find_classes(str(held_out))[0]) - set(names)):
+                    raise InputError(
+                        f"workload.data.source: {held_out} has the class {strange[0]!r}, which "
+                        "train/ lacks"
+                    )
+                listing = make_dataset(str(held_out), label_of, IMG_EXTENSIONS, allow_empty=True)
+        except OSError as error:
             raise InputError(f"workload.data.source: {root}: {error}".replace("\n", " ")) from None
+        labels = np.array([label for _, label in listing], dtype=np.int64)
+        if not parts:
+            chosen = _held_out(labels, seed)
+            listing = [listing[index] for index in np.flatnonzero(chosen != train)]
+            labels = labels[chosen != train]
+        if not len(labels):
+            raise InputError(f"workload.data.source: {root} has no image to evaluate on")
         self._paths = [path for path, _ in listing]
-        self.labels = np.array([label for _, label in listing], dtype=np.int64)
-        self.classes = int(self.labels.max()) + 1
+        self.labels = labels
+        self.classes = len(names)
         self._size = size
 
     def images(self, indices: Sequence[int] | Indices) -> Tensor:
@@ -132,6 +166,16 @@ class Folder:
             reason = str(error).splitlines()[0]
             raise InputError(f"workload.data.source: {path}: {reason}") from None
         return _normalised(_resized(pixels.float().div_(255)[None], self._size))[0]
+
+
+def _held_out(labels: Indices, seed: int) -> npt.NDArray[np.bool_]:
+    """Which of a set's samples are held out, shape [N]: of each class the same share, by seed."""
+    random = np.random.default_rng([seed, 0x4E1D])
+    chosen = np.zeros(len(labels), dtype=np.bool_)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        chosen[random.permutation(members)[: round(HELD_OUT_SHARE * len(members))]] = True
+    return chosen
 
 
 def _resized(images: Tensor, size: int) -> Tensor:
@@ -155,8 +199,7 @@ def open_data(config: DataConfig, classes: int, size: int, train: bool = True) -
         config: Where the data come from.
         classes: Classes of the model.
         size: Height and width of the model's input.
-        train: The training set, or the held-out one (of an image folder: `train/` and `test/` or
-            `val/` where they exist, else all of it).
+        train: The training set, or the held-out one.
 
     Raises:
         InputError: One line that says what is wrong with the source.
@@ -179,8 +222,7 @@ def open_data(config: DataConfig, classes: int, size: int, train: bool = True) -
             "when read; use the binary version (cifar-100-binary.tar.gz: train.bin, test.bin)"
         )
     else:
-        parts = ["train"] if train else ["test", "val"]
-        data = Folder(next((root / p for p in parts if (root / p).is_dir()), root), size)
+        data = Folder(root, size, config.seed, train)
     if data.classes > classes:
         raise InputError(
             f"workload.classes: {root} has {data.classes} classes, the model only {classes}"

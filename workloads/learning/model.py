@@ -22,6 +22,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from testbed.core.errors import InputError
+from testbed.core.words import not_one_of
 from workloads.learning.settings import ModelConfig
 
 STAGES = 4
@@ -53,7 +54,7 @@ def architecture(config: ModelConfig) -> SwinTransformer:
             return SwinTransformer(**OWN_MODELS[config.model] | options)
         if not config.model.startswith("swin_") or not timm.is_model(config.model):
             known = [*OWN_MODELS, *timm.list_models("swin_*")]
-            raise InputError(f"workload.model: {config.model!r} is not one of {', '.join(known)}")
+            raise InputError(f"workload.model: {not_one_of(config.model, known)}")
         net = timm.create_model(config.model, pretrained=False, **options)
     if not isinstance(net, SwinTransformer) or len(net.layers) != STAGES:
         raise InputError(f"workload.model: {config.model!r} is not a Swin of four stages")

@@ -55,7 +55,7 @@ class DataConfig:
     """What the clients train on."""
 
     source: str = "synthetic"
-    """`synthetic`; a folder with CIFAR-100's binary files; or a folder with one folder a class."""
+    """`synthetic`; a folder with CIFAR-100's binary files; or an image folder."""
     samples: int = 2000
     """Of the synthetic training set."""
     partition: Literal["iid", "dirichlet"] = "iid"

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from console import run_testbed
 from small_scenario import TEXT
 
+from orchestrator.emulation.calibration import LEVELS
 from orchestrator.emulation.machine import Machine
+from orchestrator.emulation.validity import _calibration_error
 from orchestrator.scenario.schema import Limits
 
 
@@ -87,3 +90,23 @@ def test_other_programs_are_told_from_our_own() -> None:
     passed = after.since(before, nodes_s=1.5)
     assert passed.own_s == pytest.approx(2)
     assert passed.others == pytest.approx(0.2)
+
+
+def calibration(*errors: float) -> pd.DataFrame:
+    """One link's transfers of 0.2 s at its three rates."""
+    return pd.DataFrame(
+        {"direction": "uplink", "client": 1, "level": LEVELS, "error": errors, "due_s": 0.2}
+    )
+
+
+def test_a_link_that_is_wrong_at_one_rate_alone_is_found() -> None:
+    worst, where = _calibration_error(calibration(0.66, 0.001, 0.002), 1.0)
+    assert worst == pytest.approx(0.65)
+    assert where.startswith("uplink 1 at its lowest rate")
+
+
+def test_a_pause_of_this_machine_is_no_fault_of_a_link() -> None:
+    worst, _ = _calibration_error(calibration(0.01, 0.001, 0.002), 1.0)
+    assert worst == pytest.approx(0.002)  # the median: 2 ms of 0.2 s explain the 0.01
+    slower, _ = _calibration_error(calibration(0.01, 0.001, 0.002), 10.0)
+    assert slower == pytest.approx(0.009)  # in emulated time the pause was 0.2 ms

@@ -1,10 +1,13 @@
 """Scenarios are validated at the door, and refused with one line that names the field."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from orchestrator.campaign.spec import load_campaign
 from orchestrator.scenario.loading import load
+from orchestrator.scenario.reference import reference
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 
@@ -26,9 +29,17 @@ def test_the_papers_rings_hold_three_three_and_four() -> None:
     ("override", "says"),
     [
         ("workload.split=5", "workload.split: input should be less than or equal to 4, not '5'"),
-        ("workload.splits=2", "workload.splits: no such key"),
+        ("workload.splits=2", "workload.splits: no such key; did you mean 'split'?"),
+        ("emulation.limits.cpu_steel=1", "emulation.limits.cpu_steel: no such key; did you mean"),
+        ("radio.line_of_sight=alway", "not 'alway'; did you mean 'always'?"),
+        ("radio.uplink_bandwidth_hz=1e-300", "radio.uplink_bandwidth_hz: input should be greater"),
+        ("uavs.compute_flops=1e300", "uavs.compute_flops: input should be less than"),
+        ("allocation.policy=planer", "did you mean 'planner'?"),
         ("paradigm=cspfl", "paradigm: 'cspfl' is not one of sfl-pp"),
-        ("uavs.tx_power_w=[1, -1]", "uavs.tx_power_w.1: input should be greater than 0"),
+        (
+            "uavs.tx_power_w=[1, -1]",
+            "uavs.tx_power_w.1: input should be greater than or equal",
+        ),
         ("uavs.tx_power_w=[]", "uavs.tx_power_w"),
         ("uavs.height_m=9", "uavs.height_m"),
         ("uavs.rings_m=[[5, 4]]", "uavs.rings_m: inner radius 5 must be below the outer one 4"),
@@ -36,7 +47,7 @@ def test_the_papers_rings_hold_three_three_and_four() -> None:
         ("allocation.alpha=[0.5, 0.5]", "allocation.alpha: must have one share a UAV: 10, not 2"),
         ("allocation.beta=[0.5, 0.4]", "allocation.beta: must sum to 1, not 0.9"),
         ("allocation.beta=eqal", "allocation.beta: input should be 'equal' or a list, not 'eqal'"),
-        ("allocation.rho=[1, 2, x]", "allocation.rho.2: input should be a valid number"),
+        ("allocation.rho=[0.5, 0.25, x]", "allocation.rho.2: input should be a valid number"),
         ("uavs.rings_m=[[100, 100.5]]", "uavs.rings_m: a ring must be 1 m wide or more"),
         ("workload.profile=paper", "workload.profile: input should be 'auto' or 'counted'"),
         ("workload.profile={adapter_bytes: [1]}", "workload.profile."),
@@ -50,9 +61,9 @@ def test_the_papers_rings_hold_three_three_and_four() -> None:
         ("mobility.mean_speed_m_s=9", "mobility.mean_speed_m_s: must lie in speed_m_s"),
         ("rounds=zero", "rounds"),
         ("seed=-1", "seed"),
-        ("rounds.many=1", "--set rounds.many: rounds is a value, not a section"),
-        ("rounds", "--set rounds: must be dotted.key=value"),
-        ("rounds=[", "--set rounds: not YAML"),
+        ("rounds.many=1", "`overrides` rounds.many: rounds is a value, not a section"),
+        ("rounds", "`overrides` rounds: must be dotted.key=value"),
+        ("rounds=[", "`overrides` rounds: not YAML"),
     ],
 )
 def test_wrong_input_is_one_line_that_names_the_field(override: str, says: str) -> None:
@@ -93,3 +104,36 @@ def test_fewer_uavs_need_no_other_key() -> None:
     scenario = load(PAPER, ["uavs.tx_power_w=[1, 0.1]"])
     assert scenario.uavs.count == 2
     assert len(scenario.uavs.ring_m) == 2
+
+
+@pytest.mark.parametrize("kind", ["scenario", "campaign"])
+def test_a_key_that_stands_twice_is_refused_by_name_and_line(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text("name: x\nuavs:\n  height_m: 20\n  # a comment\n  height_m: 30\n")
+    read = load if kind == "scenario" else load_campaign
+    with pytest.raises(InputError, match=rf"^{path}, line 5: the key 'height_m' stands twice.* 3$"):
+        read(path)
+
+
+def test_what_a_mapping_takes_over_may_be_said_anew(tmp_path: Path) -> None:
+    path = tmp_path / "merged.yaml"
+    base = "&b {tx_power_w: [1], height_m: 20}"
+    path.write_text(f"mobility: {{}}\nuavs: {{<<: {base}, height_m: 30}}\n")
+    assert load(path).uavs.height_m == 30
+
+
+def test_what_is_no_yaml_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text("name: x\nuavs: [\n")
+    with pytest.raises(InputError, match=rf"^{path}, line 3: "):
+        load(path)
+
+
+def test_every_number_of_a_scenario_has_bounds() -> None:
+    """Of what is documented as a number, the reference says from where to where it goes."""
+    unbounded = [
+        line
+        for line in reference().splitlines()
+        if re.match(r"\| `[\w.\[\]]+` \| `\[*-?\d", line) and " From " not in line
+    ]
+    assert not unbounded

@@ -12,6 +12,7 @@ from testbed.core.errors import InputError
 from workloads.learning.data import (
     DEVIATION,
     MEAN,
+    Dataset,
     Synthetic,
     client_data,
     open_data,
@@ -79,6 +80,70 @@ def test_any_image_folder(tmp_path: Path) -> None:
     (tmp_path / "train" / "ants" / "0.png").write_bytes(b"no image")
     with pytest.raises(InputError, match=r"^workload\.data\.source: .*0\.png"):
         data.images([0])
+
+
+def picture(folder: Path, *names: str) -> None:
+    folder.mkdir(parents=True)
+    for name in names:
+        shade = torch.full((3, 16, 16), int(name), dtype=torch.uint8)
+        write_png(shade, str(folder / f"{name}.png"))
+
+
+def held_out(root: Path, seed: int = 1, train: bool = False) -> Dataset:
+    return open_data(DataConfig(source=str(root), seed=seed), 10, 16, train)
+
+
+def test_held_out_images_bear_the_labels_of_training(tmp_path: Path) -> None:
+    for name in ("ant", "bee", "cat"):
+        picture(tmp_path / "train" / name, "1", "2")
+    picture(tmp_path / "val" / "cat", "3")
+    data = held_out(tmp_path)
+    assert data.classes == 3
+    assert data.labels.tolist() == [2]  # not 0, though it is the only class there
+
+
+def test_a_split_without_held_out_images_is_refused_when_they_are_needed(tmp_path: Path) -> None:
+    picture(tmp_path / "train" / "ant", "1")
+    assert len(held_out(tmp_path, train=True).labels) == 1
+    with pytest.raises(InputError, match=r"^workload\.data\.source: .*neither test/ nor val/"):
+        held_out(tmp_path)
+
+
+def test_a_class_that_was_never_trained_is_refused(tmp_path: Path) -> None:
+    picture(tmp_path / "train" / "ant", "1")
+    picture(tmp_path / "test" / "bee", "1")
+    with pytest.raises(InputError, match="the class 'bee', which train/ lacks"):
+        held_out(tmp_path)
+
+
+def test_held_out_images_without_training_ones_are_refused(tmp_path: Path) -> None:
+    picture(tmp_path / "test" / "bee", "1")
+    with pytest.raises(InputError, match="has test/, not train/"):
+        held_out(tmp_path, train=True)
+
+
+def test_a_folder_of_classes_is_split_by_seed(tmp_path: Path) -> None:
+    for name in ("ant", "bee"):
+        picture(tmp_path / name, *map(str, range(20)))
+
+    def shades(seed: int, train: bool) -> set[tuple[int, float]]:
+        data = held_out(tmp_path, seed, train)
+        values = data.images(range(len(data.labels)))[:, 0, 0, 0].tolist()
+        return {(label, value) for label, value in zip(data.labels.tolist(), values, strict=True)}
+
+    training, rest = shades(1, True), shades(1, False)
+    assert (len(training), len(rest)) == (36, 4)
+    assert not training & rest
+    assert sorted(label for label, _ in rest) == [0, 0, 1, 1]
+    assert shades(1, False) == rest
+    assert shades(2, False) != rest
+
+
+def test_too_few_images_to_hold_any_out_are_refused(tmp_path: Path) -> None:
+    picture(tmp_path / "ant", "1", "2")
+    assert len(held_out(tmp_path, train=True).labels) == 2
+    with pytest.raises(InputError, match="no image to evaluate on"):
+        held_out(tmp_path)
 
 
 @pytest.mark.parametrize("source", ["/nowhere/at/all", "syntetic"])
