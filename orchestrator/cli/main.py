@@ -23,7 +23,7 @@ from orchestrator.cli.kernel import app as kernel_app
 from testbed.core.errors import InputError, RunError
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Predict": (predict.trace, predict.predict),
+    "Predict": (predict.init, predict.show, predict.trace, predict.predict),
     "Emulate": (emulate.run, emulate.report, emulate.perfetto),
     "Study": (study.theory, study.cross_check, study.overhead, study.reproduce),
     "Learn": (learning.train, learning.evaluate, learning.compare, learning.export),

@@ -1,4 +1,4 @@
-"""`testbed trace`, `predict`: what rounds would take, without emulating them."""
+"""`testbed init`, `show`, `trace`, `predict`: what rounds would take, without emulating them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -65,3 +65,56 @@ def predict(
     out.print(rounds_table(timeline))
     if timeline.ended is not None:
         raise timeline.ended
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path(
+        "scenario.yaml"
+    ),
+) -> None:
+    """Write a scenario to begin with: every key with its default, what it is and may be."""
+    from orchestrator.scenario.reference import template
+    from testbed.core.errors import InputError
+    from testbed.system.files import check_writable, write_whole
+
+    check_writable("FILE", file)
+    if file.exists():
+        raise InputError(f"FILE: {file} exists already")
+    text = template(file.stem)
+    write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
+    out.print(f"{file}: edit it, then: testbed predict {file}", markup=False, soft_wrap=True)
+
+
+def show(
+    scenario: ScenarioFile,
+    trace_file: TraceFile = None,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Print what a scenario comes to: splits, rates of the links now, steps of its first round."""
+    from orchestrator.analysis.outline import outline
+    from orchestrator.cli.tables import plain_table
+    from orchestrator.policies.registry import decider
+    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.loading import load
+    from testbed.system.files import check_writable, write_json
+
+    parsed = load(scenario, overrides or [])
+    check_writable("json", json_file)
+    with open_source(parsed, trace_file) as source:
+        found = outline(parsed, source, decider(parsed))
+    tables = {"splits": found.splits, "links": found.links, "steps": found.steps}
+    if json_file is not None:
+        made = {name: table.to_dict(orient="records") for name, table in tables.items()}
+        first = {"split": found.split, "latency_s": found.latency_s}
+        write_json(json_file, {"scenario": parsed.model_dump(mode="json"), **first, **made})
+    out.print(
+        f"{parsed.name}: {parsed.scheme.title}, {parsed.uavs.count} UAVs, rounds: {parsed.rounds}, "
+        f"{parsed.workload.model}, policy {parsed.allocation.policy}",
+        markup=False,
+        highlight=False,
+    )
+    for name, table in tables.items():
+        out.print(f"\n{name}", markup=False)
+        out.print(plain_table(table))
+    out.print(f"\nround 0: u = {found.split}, {found.latency_s:.3f} s predicted", highlight=False)

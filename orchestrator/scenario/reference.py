@@ -3,8 +3,10 @@
 ``python -m orchestrator.scenario.reference > docs/scenario.md``
 """
 
+import inspect
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args, get_origin
 
@@ -25,6 +27,9 @@ metres, `_w` watts, `_hz` hertz, `_flops` FLOP/s (of a split's costs: FLOP).
 |---|---|---|
 """
 
+EXAMPLE = {"uavs": {"tx_power_w": [1.0, 0.4, 0.1]}}
+"""What a template says where a key has no default."""
+
 
 def reference() -> str:
     """The reference as Markdown."""
@@ -42,6 +47,40 @@ def _keys(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]
         mark = "[]" if get_origin(inner) is list else ""
         for section in _sections(inner):
             yield from _keys(section, f"{prefix}{name}{mark}.")
+
+
+def template(name: str) -> str:
+    """A scenario file that has every key at its default, with what it is in a comment above.
+
+    Args:
+        name: The scenario's; what cannot stand in one becomes `-`.
+    """
+    own = re.sub(r"[^\w.-]", "-", name)[:80] or "scenario"
+    head = (
+        "# A scenario: `testbed show`, `predict` and `run` take it. Delete what is not changed.\n"
+    )
+    lines = _template(Scenario, "", EXAMPLE | {"name": own})
+    return head + "\n".join(lines) + "\n"
+
+
+def _template(section: type[Section], indent: str, given: dict[str, Any]) -> Iterator[str]:
+    for key, field in section.model_fields.items():
+        inner = field.annotation
+        yield ""
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield from _comment(inspect.getdoc(inner) or "", indent)
+            yield f"{indent}{key}:"
+            below = list(_template(inner, indent + "  ", given.get(key, {})))
+            yield from below[1:]  # no empty line before the first
+            continue
+        yield from _comment(_what(field).replace("\\|", "|"), indent)
+        value = given.get(key, field.default)
+        yield f"{indent}{key}: {json.dumps(value)}"
+
+
+def _comment(text: str, indent: str) -> Iterator[str]:
+    for line in textwrap.wrap(text, 98 - len(indent)):
+        yield f"{indent}# {line}"
 
 
 def _sections(annotation: Any) -> Iterator[type[Section]]:

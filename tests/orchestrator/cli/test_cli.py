@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from orchestrator.scenario.loading import load
+from orchestrator.scenario.schema import Scenario
+
 ROOT = Path(__file__).resolve().parents[3]
 PAPER = ROOT / "scenarios" / "paper.yaml"
 
@@ -131,7 +134,7 @@ def test_doctor_finds_what_this_machine_has(tmp_path: Path) -> None:
 def test_commands_stand_under_headings_with_whole_descriptions() -> None:
     said = " ".join(call("--help", env=os.environ | {"COLUMNS": "80"}).stdout.split())
     for heading, first in {
-        "Predict:": "trace",
+        "Predict:": "init",
         "Emulate:": "run",
         "Study:": "theory",
         "Learn:": "train",
@@ -139,7 +142,7 @@ def test_commands_stand_under_headings_with_whole_descriptions() -> None:
     }.items():
         assert f"{heading} {first} " in said
     assert "hold them against the prediction." in said
-    assert "..." not in said
+    assert "..." not in said.replace("[ARGS]...", "")
 
 
 def test_the_version_is_told_and_completion_offered() -> None:
@@ -172,3 +175,36 @@ def test_the_log_says_more_when_asked(tmp_path: Path) -> None:
     assert said[1][0].startswith("testbed: workloads.costs.lookup: counting")
     wrong = call("doctor", env=os.environ | {"TESTBED_LOG": "loud"})
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+
+
+def test_init_writes_a_scenario_of_defaults_that_predict_takes(tmp_path: Path) -> None:
+    assert call("init", "mine.yaml", cwd=tmp_path).returncode == 0
+    text = (tmp_path / "mine.yaml").read_text()
+    scenario = load(tmp_path / "mine.yaml")
+    own = {"name": "mine", "uavs": {"tx_power_w": [1, 0.4, 0.1]}}
+    assert scenario == Scenario.model_validate(own)
+    assert "# Length of a slot, τ0; the channel is constant within. From 0.001 to 10." in text
+    assert max(map(len, text.splitlines())) <= 110
+    again = call("init", "mine.yaml", cwd=tmp_path)
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    assert (tmp_path / "mine.yaml").read_text() == text
+    assert call("predict", "mine.yaml", cwd=tmp_path).returncode == 0
+
+
+def test_show_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
+    result, predicted = tmp_path / "s.json", tmp_path / "p.json"
+    done = call("show", PAPER, "--json", result)
+    assert done.returncode == 0, done.stderr
+    assert call("predict", PAPER, "--rounds", 1, "--json", predicted).returncode == 0
+    shown, [first] = json.loads(result.read_text()), json.loads(predicted.read_text())["rounds"]
+    assert (shown["latency_s"], shown["split"]) == (first["latency_s"], first["split"])
+    assert [row["smashed_bytes"] // 1024 for row in shown["splits"]] == [2352, 1176, 588, 294]
+    assert len(shown["links"]) == 10
+    assert shown["links"][0]["broadcast_mbps"] == shown["links"][0]["gradient_mbps"]  # cpsfl
+    steps = {row["step"]: row for row in shown["steps"]}
+    cf = [s["end_s"] - s["start_s"] for s in first["steps"] if s["step"] == "CF"]
+    assert steps["CF"]["times"] == 30
+    assert steps["CF"]["mean_s"] == pytest.approx(np.mean(cf))
+    assert max(row["ends_s"] for row in shown["steps"]) == pytest.approx(first["latency_s"])
+    for word in ("u  adapter_bytes", "gradient_mbps", "13.719 s predicted"):
+        assert word in done.stdout

@@ -1,0 +1,79 @@
+"""What a scenario comes to, before it is run: its splits, its links now, its first round."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.prediction.plan import fixed_allocation, plan_round, radio_of
+from orchestrator.prediction.rates import link_rates
+from orchestrator.prediction.rounds import Decide, predict
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The tables, and the predicted latency."""
+
+    splits: pd.DataFrame
+    """One row a split u: bytes of adapters and of one sample's smashed data, GFLOP of its forward
+    pass on the client and on the server."""
+    links: pd.DataFrame
+    """One row a UAV: its distance from the base station, its gain, and the rates of its links in
+    the first slot, under the scenario's own shares."""
+    steps: pd.DataFrame
+    """One row a kind of step of the first round: how often, mean duration, and when it began and
+    ended."""
+    split: int
+    """Of the first round."""
+    latency_s: float
+    """Of the first round."""
+
+
+def outline(scenario: Scenario, source: ChannelSource, decide: Decide | None = None) -> Outline:
+    """Predict one round, and put what goes into it into tables.
+
+    Args:
+        scenario: What happens in a round.
+        source: Its channel.
+        decide: Who allocates; left out: the scenario's own split and shares.
+
+    Raises:
+        InputError: The source's UAVs are not the scenario's, or its trace is too short.
+        RunEnds: A planned fault ends the first round.
+    """
+    channel, profile = Channel.of(source), profile_of(scenario)
+    timeline = predict(scenario, channel, profile, rounds=1, decide=decide)
+    if timeline.ended is not None:
+        raise timeline.ended
+    splits = pd.DataFrame(
+        {
+            "u": range(1, len(profile.smashed_bytes) + 1),
+            "adapter_bytes": profile.adapter_bytes,
+            "smashed_bytes": profile.smashed_bytes,
+            "client_gflop": np.array(profile.client_forward_flops) / 1e9,
+            "server_gflop": np.array(profile.server_forward_flops) / 1e9,
+        }
+    )
+    trace = channel.now
+    plan = plan_round(scenario, profile, fixed_allocation(scenario))
+    rates = link_rates(plan, radio_of(scenario), trace.gain[:, :1])
+    links = pd.DataFrame({"uav": range(1, scenario.uavs.count + 1)})
+    if trace.position_m is not None:
+        away_m = trace.position_m[:, 0] - np.array(scenario.base_station.position_m)
+        links["distance_m"] = np.linalg.norm(away_m, axis=1)
+    links["gain_db"] = 10 * np.log10(trace.gain[:, 0].clip(min=1e-40))
+    links["uplink_mbps"] = rates.uplink[:, 0] / 1e6
+    links["broadcast_mbps"] = rates.broadcast[:, 0] / 1e6
+    links["gradient_mbps"] = rates.gradient[:, 0] / 1e6
+    spans = timeline.frame().assign(duration_s=lambda t: t["end_s"] - t["start_s"])
+    steps = spans.groupby("step", observed=True, sort=False).agg(
+        times=("step", "size"),
+        mean_s=("duration_s", "mean"),
+        begins_s=("start_s", "min"),
+        ends_s=("end_s", "max"),
+    )
+    return Outline(splits, links, steps.reset_index(), timeline[0].split, timeline[0].latency_s)
