@@ -8,6 +8,7 @@ Nothing in here needs the main thread or the absence of a running event loop: sc
 and coroutines may call it. A call blocks until its result is there.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from orchestrator.emulation.record import Emulation
     from orchestrator.prediction.rounds import Decide
     from orchestrator.runs.reader import Run
+
+log = logging.getLogger(__name__)
 
 Trace = str | Path | ChannelTrace | Mapping[str, Any]
 """A file, or what one holds: `gain` of shape [K, S], linear, and `slot_s`; `position` if known."""
@@ -82,6 +85,8 @@ def predict(
         RunError: ns-3 or the policy failed.
     """
     resolved = _resolved(scenario, policy, rounds)
+    if resolved.emulation.one_way_delay_s:
+        log.warning("emulation.one_way_delay_s is left out: the engine's links have no delay yet")
     with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
         from orchestrator.prediction.rounds import predict as predict_rounds
 

@@ -208,3 +208,10 @@ def test_show_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
     assert max(row["ends_s"] for row in shown["steps"]) == pytest.approx(first["latency_s"])
     for word in ("u  adapter_bytes", "gradient_mbps", "13.719 s predicted"):
         assert word in done.stdout
+
+
+def test_what_a_prediction_leaves_out_is_said() -> None:
+    done = call("predict", PAPER, "--set", "emulation.one_way_delay_s=0.1")
+    assert done.returncode == 0, done.stderr
+    assert "emulation.one_way_delay_s is left out" in done.stderr
+    assert "one_way_delay_s" not in call("predict", PAPER).stderr
