@@ -7,6 +7,7 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
+from testbed.core.node import uav
 from testbed.core.timeline import Round, Timeline
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def plain_table(frame: "pd.DataFrame") -> Table:
 def loss_lines(done: "Emulation") -> list[str]:
     """Each measured round that went on without somebody."""
     return [
-        f"round {round_.index} went on without uav{loss.client}, lost at {loss.lost_s:.3f} s "
+        f"round {round_.index} went on without {uav(loss.client)}, lost at {loss.lost_s:.3f} s "
         f"({escape(loss.cause)})"
         for round_ in done.measured
         for loss in round_.lost

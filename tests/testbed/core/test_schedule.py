@@ -160,3 +160,8 @@ def test_a_gate_opens_with_its_last_client() -> None:
     schedule.smashed_arrived(1, 1, 4.0, 0.0)
     (start,) = schedule.start()
     assert (start.client, start.at) == (2, 4.0)
+
+
+def test_the_first_gradient_counts_where_computing_is_served_by_lag() -> None:
+    asks = [scheme.name for scheme in BUILT_IN if scheme.asks_for_first_gradient]
+    assert asks == ["pipesfl", "pipesfl-no-at"]
