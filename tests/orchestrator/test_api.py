@@ -178,6 +178,7 @@ def test_a_timeline_shows_itself_briefly() -> None:
 # --- run -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_a_run_and_its_directory_are_the_same(tmp_path: Path) -> None:
     scenario = tb.load(QUICK, FAST)
     run = tb.run(scenario, out=tmp_path / "first", rounds=2)
@@ -194,6 +195,7 @@ def test_a_run_and_its_directory_are_the_same(tmp_path: Path) -> None:
         tb.run(scenario, out=tmp_path / "first")
 
 
+@pytest.mark.alone
 def test_a_run_may_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -201,6 +203,7 @@ def test_a_run_may_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.glob("testbed*")) == []
 
 
+@pytest.mark.alone
 def test_a_coroutine_may_call_it() -> None:
     async def here() -> tuple[Timeline, Timeline]:
         return tb.predict(QUICK, rounds=1), tb.run(tb.load(QUICK, FAST)).measured
@@ -209,6 +212,7 @@ def test_a_coroutine_may_call_it() -> None:
     assert len(predicted) == len(measured) == 1
 
 
+@pytest.mark.alone
 def test_another_thread_may_call_it() -> None:
     found: list[Timeline] = []
 

@@ -1,0 +1,52 @@
+"""The notebooks are stored as they were executed, and still come out so."""
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+
+
+def cells(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def said(cell: Any) -> list[str]:
+    """What a cell answered, as text; without pictures, whose text holds an address in memory."""
+    data = [output.get("data", {}) for output in cell.outputs]
+    return [each["text/plain"] for each in data if "text/plain" in each and "image/png" not in each]
+
+
+def executed(path: Path, folder: Path) -> Any:
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=250, resources={"metadata": {"path": folder}}).execute()
+    return notebook
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_is_stored_with_what_it_printed(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    counts = [cell.execution_count for cell in cells(notebook)]
+    assert counts == list(range(1, len(counts) + 1))
+    outputs = [output for cell in cells(notebook) for output in cell.outputs]
+    assert not any(output.output_type == "error" for output in outputs)
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+
+
+def test_predictions_come_out_as_they_are_stored(tmp_path: Path) -> None:
+    path = EXAMPLES / "predict_and_compare.ipynb"
+    stored = nbformat.read(path, as_version=4)
+    fresh = executed(path, tmp_path)
+    assert [said(cell) for cell in cells(fresh)] == [said(cell) for cell in cells(stored)]
+
+
+@pytest.mark.alone
+def test_a_run_goes_through(tmp_path: Path) -> None:
+    fresh = executed(EXAMPLES / "run_read_plot.ipynb", tmp_path)
+    assert said(cells(fresh)[-1]) == ["True"]
+    assert (tmp_path / "runs" / "first" / "report.html").is_file()
