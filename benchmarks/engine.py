@@ -42,9 +42,8 @@ from orchestrator.prediction.engine import (
     split_costs,
 )
 from orchestrator.prediction.plan import Allocation, Array, Radio, RoundPlan, plan_round, radio_of
-from orchestrator.scenario.loading import load
+from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
-from orchestrator.studies.sweep import varied
 from testbed.core.paradigm import BUILT_IN
 from workloads.costs.profile import PAPER
 
@@ -257,7 +256,7 @@ def check_equal(scenario: Scenario, rounds: int) -> int:
     """Both SimPy programs against the engine, for all nine paradigms; the rounds compared."""
     compared = 0
     for paradigm in BUILT_IN:
-        case = setting(varied(scenario, paradigm=paradigm.name), rounds)
+        case = setting(varied(scenario, {"paradigm": paradigm.name}), rounds)
         for n in range(rounds):
             plan = case.plan(n)
             times = simulate(plan, case.radio, case.gain, scenario.slot_s)
@@ -277,11 +276,13 @@ def grown(scenario: Scenario, clients: int) -> Scenario:
     powers_w = np.resize(scenario.uavs.tx_power_w, clients).tolist()
     return varied(
         scenario,
-        uavs__tx_power_w=powers_w,
-        radio__uplink_bandwidth_hz=scenario.radio.uplink_bandwidth_hz * times,
-        radio__downlink_bandwidth_hz=scenario.radio.downlink_bandwidth_hz * times,
-        base_station__tx_power_w=scenario.base_station.tx_power_w * times,
-        base_station__compute_flops=scenario.base_station.compute_flops * times,
+        {
+            "uavs.tx_power_w": powers_w,
+            "radio.uplink_bandwidth_hz": scenario.radio.uplink_bandwidth_hz * times,
+            "radio.downlink_bandwidth_hz": scenario.radio.downlink_bandwidth_hz * times,
+            "base_station.tx_power_w": scenario.base_station.tx_power_w * times,
+            "base_station.compute_flops": scenario.base_station.compute_flops * times,
+        },
     )
 
 

@@ -1,7 +1,8 @@
-"""Campaigns run: points spread over Dask workers, each stored when it comes back.
+"""Points computed: in this process, in a pool of them, or by Dask workers, here or elsewhere.
 
 Predicted points go first and fill all cores; then come the emulated ones, each of which holds a
-machine for itself: a worker that offers the resource ``machine``, one a machine.
+machine for itself: a worker that offers the resource ``machine``, one a machine. A campaign stores
+each when it comes back; a study takes what it needs of it.
 """
 
 import contextlib
@@ -11,8 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from math import ceil
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,15 +31,16 @@ from orchestrator.scenario.channel import channel_settings
 from testbed.core.errors import InputError, RunError
 
 Answers = Generator[dict[str, Any], None, None]
-"""What workers answered; see `point.play`."""
+"""What workers answered; see `worker.play`."""
 
 Progress = Callable[[int, int], None]
 """Called with points done and their number."""
 
-TOGETHER = 16
-TOGETHER_ROUNDS = 8000
+TOGETHER = 128
+TOGETHER_ROUNDS = 64_000
 """Predicted points of one channel that a worker takes at once, and their rounds, at most: ns-3 then
-moves the UAVs once, and still what is lost with a worker is seconds of work."""
+moves the UAVs once, and still what is lost with a worker is seconds of work. They are fewer where
+workers would have nothing to do."""
 
 CONNECT_S = 15
 """How long a scheduler may take to answer, and its first worker to come."""
@@ -60,10 +66,14 @@ class Cluster:
     scheduler: str | None = None
     """Address of a Dask scheduler; None starts workers on this machine, for this run."""
     workers: int | None = None
-    """Processes on this machine; None: one a core."""
+    """Processes on this machine; None: one a core; 0: none but this one."""
+    pool: bool = False
+    """Processes that start faster than Dask's; but if one is killed, all ends."""
 
 
 HERE = Cluster()
+"""This machine, all cores, by Dask: what a killed worker had taken, another computes."""
+POOL = Cluster(pool=True)
 """This machine, all cores."""
 
 
@@ -111,7 +121,8 @@ def run_campaign(
         made, failed = 0, {}
         progress(len(done), len(points))
         if missing:
-            with contextlib.closing(computed(missing, campaign.seed, cluster)) as answers:
+            work = computed(missing, campaign.seed, cluster, folder.unfinished)
+            with contextlib.closing(work) as answers:
                 for answer in answers:
                     id_ = answer["id"]
                     if "files" in answer:
@@ -126,52 +137,106 @@ def run_campaign(
     return Outcome(len(points), made, failed, invalid)
 
 
-def computed(points: Sequence[Point], seed: int, cluster: Cluster) -> Answers:
-    """Compute points; yields each one's answer once, as it comes.
+def computed(
+    points: Sequence[Point], seed: int, cluster: Cluster, unfinished: Path | None = None
+) -> Answers:
+    """Compute points; yields each one's answer once, as it comes (see `worker.play`).
 
-    Order of execution is shuffled by the seed, so that nothing that drifts with time, a machine's
-    temperature or its other users, is mistaken for what an axis does.
+    Emulated points run in an order shuffled by the seed, so that nothing that drifts with time, a
+    machine's temperature or its other users, is mistaken for what an axis does; of predicted ones
+    those that take longest come first, so that no core is left with a long one at the end.
+
+    Args:
+        points: What to compute.
+        seed: Of the order.
+        cluster: Who computes.
+        unfinished: Where on this machine points that take long keep how far they are.
 
     Raises:
         InputError: The cluster cannot be used.
         RunError: All workers were lost, or the scheduler.
     """
+    task = {
+        "source_sha256": source_sha256(),
+        "command": " ".join(["testbed", *sys.argv[1:]]),
+        "unfinished": None if unfinished is None or cluster.scheduler else str(unfinished),
+    }
+    rng = np.random.default_rng(seed)
+    predicted, emulated = (
+        [point for point in points if point.mode == mode] for mode in ("predict", "run")
+    )
+    if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
+        workers = _processes(cluster)
+        yield from _pooled(task, _jobs(predicted, rng, workers), workers)
+        yield from _pooled(task, _jobs(emulated, rng, 1), min(workers, 1))
+        return
     import distributed  # noqa: F401  brings its defaults, which must be there before ours
     from dask import config
 
     with config.set(CONFIG), _client(points, cluster) as client:
-        task = {
-            "source_sha256": source_sha256(),
-            "command": " ".join(["testbed", *sys.argv[1:]]),
-        }
-        rng = np.random.default_rng(seed)
-        for mode, resources in (("predict", None), ("run", {"machine": 1})):
-            chosen = [point for point in points if point.mode == mode]
+        for chosen, resources in ((predicted, None), (emulated, {"machine": 1})):
             if chosen:
-                yield from _phase(client, task, _jobs(chosen, rng), resources)
+                jobs = _jobs(chosen, rng, len(_workers(client)))
+                yield from _phase(client, task, jobs, resources)
 
 
-def _jobs(points: Sequence[Point], rng: np.random.Generator) -> list[list[Point]]:
-    """Points in shuffled order, those that meet one channel a few together."""
+def _pooled(task: dict[str, Any], jobs: list[list[Point]], workers: int) -> Answers:
+    """Answers of so many processes; of this one if there are none."""
+    plain = [[plain_point(point) for point in job] for job in jobs]
+    if not workers:
+        for job in plain:
+            yield from play(task, job)
+    elif plain:
+        with ProcessPoolExecutor(min(workers, len(plain)), get_context("spawn")) as pool:
+            try:
+                for future in as_completed([pool.submit(play, task, job) for job in plain]):
+                    yield from future.result()
+            except BrokenProcessPool:
+                raise RunError("a process that computed points was killed") from None
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _processes(cluster: Cluster) -> int:
+    return len(os.sched_getaffinity(0)) if cluster.workers is None else cluster.workers
+
+
+def _jobs(points: Sequence[Point], rng: np.random.Generator, workers: int) -> list[list[Point]]:
+    """Emulated points in shuffled order; predicted ones, the longest first, by their channel."""
     groups: dict[tuple[ChannelSettings, str | None, str], list[Point]] = {}
     for at in rng.permutation(len(points)):
         point = points[at]
-        # Policies that search or learn take minutes a point, and an emulated point its time.
-        alone = point.mode == "run" or point.scenario.allocation.policy not in {"fixed", "equal"}
-        key = (channel_settings(point.scenario), point.trace, point.id if alone else "")
+        key = (
+            channel_settings(point.scenario),
+            point.trace,
+            point.id if point.mode == "run" or _is_decided(point) else "",
+        )
         groups.setdefault(key, []).append(point)
+    share = ceil(len(points) / max(1, workers))
     jobs = []
     for group in groups.values():
         longest = max(point.scenario.rounds for point in group)
-        size = min(TOGETHER, max(1, TOGETHER_ROUNDS // longest))
+        size = max(1, min(TOGETHER, TOGETHER_ROUNDS // longest, share))
         jobs += [group[at : at + size] for at in range(0, len(group), size)]
-    return [jobs[at] for at in rng.permutation(len(jobs))]
+    return sorted(jobs, key=lambda job: (job[0].mode == "predict") * -_effort(job))
+
+
+def _is_decided(point: Point) -> bool:
+    """Whether somebody searches or learns in it, which takes minutes."""
+    policy = point.scenario.allocation.policy
+    return point.beside.train is not None or policy not in {"fixed", "equal"}
+
+
+def _effort(job: Sequence[Point]) -> float:
+    """How long a job may take, in no unit: what ns-3 makes of the channel, and then the points."""
+    rounds = [point.scenario.rounds * point.scenario.uavs.count for point in job]
+    return max(rounds) * (100 if _is_decided(job[0]) else 10) + sum(rounds)
 
 
 def _phase(
     client: Any, task: dict[str, Any], jobs: list[list[Point]], resources: dict[str, int] | None
 ) -> Answers:
-    from distributed import as_completed
+    from distributed import as_completed as delivered
     from distributed.scheduler import KilledWorker
 
     if resources is not None and not _has_worker(client, resources):
@@ -186,7 +251,7 @@ def _phase(
         )
         ids[future] = [point.id for point in job]
     with _watched(client, list(ids), resources) as why:
-        for future in as_completed(list(ids), loop=client.loop):
+        for future in delivered(list(ids), loop=client.loop):
             try:
                 yield from future.result()
             except CancelledError:
@@ -239,6 +304,7 @@ def plain_point(point: Point) -> dict[str, Any]:
         "trace": point.trace,
         "files": point.files,
         "steps_rounds": point.steps_rounds,
+        "beside": point.beside.model_dump(exclude_defaults=True),
     }
 
 
@@ -261,7 +327,7 @@ def _client(points: Sequence[Point], cluster: Cluster) -> Iterator[Any]:
                 raise InputError(f"`scheduler`: {cluster.scheduler} has no workers") from None
             yield client
         return
-    workers = min(cluster.workers or len(os.sched_getaffinity(0)), len(points))
+    workers = min(_processes(cluster), len(points))
     with _local_cluster(workers) as local, Client(local, set_as_default=False) as client:
         yield client
 
@@ -298,5 +364,11 @@ def _local_cluster(workers: int) -> Any:
 
 def _has_worker(client: Any, resources: dict[str, int] | None) -> bool:
     """Whether a worker is there who offers these resources."""
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    return any(worker["resources"].keys() >= (resources or {}).keys() for worker in workers)
+    return any(
+        worker["resources"].keys() >= (resources or {}).keys() for worker in _workers(client)
+    )
+
+
+def _workers(client: Any) -> list[dict[str, Any]]:
+    """What the scheduler says of each worker that is there."""
+    return list(client.scheduler_info(n_workers=-1)["workers"].values())

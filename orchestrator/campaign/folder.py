@@ -13,7 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.campaign.spec import Campaign, Cell, Point, load_campaign, point_of, to_yaml
+from orchestrator.campaign.spec import (
+    Beside,
+    Campaign,
+    Cell,
+    Point,
+    load_campaign,
+    point_of,
+    to_yaml,
+)
 from orchestrator.campaign.worker import Files
 from orchestrator.runs.directory import MANIFEST
 from orchestrator.scenario.loading import validate
@@ -107,6 +115,7 @@ class CampaignFolder:
         part.rename(place)
         if instead is not None:
             shutil.rmtree(self._points / f".{id_}.old.part")
+        shutil.rmtree(self.unfinished / id_, ignore_errors=True)
         (self._failures / f"{id_}.json").unlink(missing_ok=True)
 
     def store_failure(self, id_: str, failure: dict[str, Any]) -> None:
@@ -121,6 +130,11 @@ class CampaignFolder:
             for point in points
             if (path := self._failures / f"{point.id}.json").is_file()
         }
+
+    @property
+    def unfinished(self) -> Path:
+        """Where points that take long keep how far they are, in folders of their identity."""
+        return self.path / "unfinished"
 
     @property
     def _points(self) -> Path:
@@ -148,7 +162,8 @@ def stored_point(folder: Path) -> Point:
     """
     about = json.loads((folder / "point.json").read_text(encoding="utf-8"))
     scenario = validate(json.loads(about["scenario"]), str(folder / "point.json"))
-    return point_of(about["mode"], scenario, about["trace"], about["steps_rounds"])
+    beside = Beside.model_validate(about.get("beside", {}))
+    return point_of(about["mode"], scenario, about["trace"], about["steps_rounds"], beside)
 
 
 def distinct(cells: Sequence[Cell]) -> dict[str, Point]:

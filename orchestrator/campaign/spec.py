@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
@@ -36,6 +36,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$", max_length=80)]
 
 RESERVED = {
+    *("train", "bound_rounds", "energy_j"),
     *("study", "point", "mode", "seed", "status", "valid", "rounds", "kind", "round", "split"),
     *("start_s", "end_s", "latency_s", "predicted_latency_s", "predicted_wire_latency_s"),
     *("max_energy_j", "objective", "client", "iteration", "step", "bytes", "part", "seconds"),
@@ -134,6 +135,15 @@ class Axis(Section):
             drawn = {column: draw.draw(rng) for column, draw in self.of.items()}
             keys = {draw.key: drawn[column] for column, draw in self.of.items()}
             yield {name: index, **drawn}, keys
+
+
+class Beside(Section):
+    """Keys that may stand beside the scenario's in `set` and in axes: what else a point is."""
+
+    train: Literal["drl", "drl-", "fixed-ra", "fixed-u"] | None = None
+    """The agent that decides, and learns while it does; left out: the scenario's policy."""
+    bound_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Of so many rounds at the end, a bound that no allocation beats is kept."""
 
 
 class Emulate(Section):
@@ -264,6 +274,7 @@ class Point:
     trace: str | None
     """Path of the trace that is replayed."""
     steps_rounds: int
+    beside: Beside
     id: str
     """Digest of all that decides the outcome; see `identity`."""
     files: dict[str, str] = field(compare=False)
@@ -304,6 +315,40 @@ def load_campaign(path: Path) -> Campaign:
         for name, study in campaign.studies.items()
     }
     return campaign.model_copy(update={"scenario": base, "studies": studies})
+
+
+def narrowed(
+    campaign: Campaign,
+    *,
+    studies: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    rounds: int | None = None,
+) -> Campaign:
+    """The predicted part of a campaign: some of its studies, with other seeds and rounds.
+
+    Args:
+        campaign: What to narrow.
+        studies: Names; None: all.
+        seeds: In place of the campaign's; studies that name their own keep the first of these.
+        rounds: In place of the campaign's; studies that set their own keep them.
+    """
+    kept = {
+        name: study.model_copy(
+            update={
+                "mode": "predict",
+                "repeats": study.repeats and (list(seeds[:1]) if seeds else study.repeats),
+            }
+        )
+        for name, study in campaign.studies.items()
+        if studies is None or name in studies
+    }
+    return campaign.model_copy(
+        update={
+            "studies": kept,
+            "repeats": list(seeds) if seeds else campaign.repeats,
+            "set": campaign.set | ({} if rounds is None else {"rounds": rounds}),
+        }
+    )
 
 
 def to_yaml(campaign: Campaign) -> str:
@@ -369,25 +414,45 @@ def _point(
     source = f"{campaign.name}: studies.{study}" + (f" ({place})" if place else "")
     assert isinstance(campaign.scenario, dict)
     tree = deepcopy(campaign.scenario)
+    extra = {key: keys[key] for key in Beside.model_fields if key in keys}
     for key, value in keys.items():
-        put(tree, key, value, f"{source}: {key}")
+        if key not in extra:
+            put(tree, key, value, f"{source}: {key}")
     put(tree, "seed", seed, source)
     scenario = validate(tree, source)
     try:
-        return point_of(mode, scenario, campaign.studies[study].trace, campaign.steps_rounds)
+        beside = Beside.model_validate(extra)
+        return point_of(
+            mode, scenario, campaign.studies[study].trace, campaign.steps_rounds, beside
+        )
+    except ValidationError as error:
+        said = explain(error.errors(include_url=False), Beside)
+        raise InputError(f"{source}: {said}") from None
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 
 
-def point_of(mode: Mode, scenario: Scenario, trace: str | None, steps_rounds: int) -> Point:
+NOTHING = Beside()
+
+
+def point_of(
+    mode: Mode, scenario: Scenario, trace: str | None, steps_rounds: int, beside: Beside = NOTHING
+) -> Point:
     """The point with its identity.
 
     Raises:
-        InputError: A file that the scenario names is not there.
+        InputError: A file that the scenario names is not there, or what is asked does not fit.
     """
+    for key in beside.model_dump(exclude_defaults=True):
+        if mode == "run":
+            raise InputError(f"{key}: is of predicted points alone")
+    if beside.train is not None and trace is not None:
+        raise InputError("train: an agent learns on ns-3's channel, not on a trace")
+    if beside.train is not None and beside.bound_rounds:
+        raise InputError("bound_rounds: is of rounds that nobody learns in")
     files = {path: digest_of(Path(path)) for path in named_files(scenario, trace)}
-    digest = identity(mode, scenario, trace, steps_rounds, files)
-    return Point(mode, scenario, trace, steps_rounds, digest, files)
+    digest = identity(mode, scenario, trace, steps_rounds, beside, files)
+    return Point(mode, scenario, trace, steps_rounds, beside, digest, files)
 
 
 def named_files(scenario: Scenario, trace: str | None) -> list[str]:
@@ -410,13 +475,14 @@ def identity(
     scenario: Scenario,
     trace: str | None,
     steps_rounds: int,
+    beside: Beside,
     files: dict[str, str],
 ) -> str:
     """Sixteen hex digits of the SHA-256 of all that decides a point's outcome.
 
     That is the mode, every key of the resolved scenario but its name, the content of the files it
-    names (wherever they lie), and how many rounds' steps are kept. The program's revision is not
-    part of it: the point's manifest has that.
+    names (wherever they lie), how many rounds' steps are kept, and what stands beside the scenario.
+    The program's revision is not part of it: the point's manifest has that.
     """
     tree = scenario.model_dump(mode="json", exclude={"name"})
     content = {
@@ -424,6 +490,7 @@ def identity(
         "scenario": _by_content(tree, files),
         "trace": None if trace is None else files[trace],
         "steps_rounds": steps_rounds if mode == "predict" else None,
+        **beside.model_dump(exclude_defaults=True),
     }
     text = json.dumps(content, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

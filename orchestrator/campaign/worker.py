@@ -12,28 +12,37 @@ import platform
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
+from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import ChannelSource
-from orchestrator.campaign.spec import Mode, digest_of
-from orchestrator.policies.registry import decider
+from ns3_scenarios.trace import ChannelSource, TraceExhausted
+from orchestrator.campaign.spec import Beside, digest_of
+from orchestrator.policies.registry import Timed, decider, evaluate
+from orchestrator.prediction.batch import is_known_beforehand, predict_at_once
+from orchestrator.prediction.engine import split_costs
+from orchestrator.prediction.plan import Array, radio_of
 from orchestrator.prediction.rounds import predict
 from orchestrator.runs.directory import MANIFEST
 from orchestrator.runs.manifest import environment, now, source_sha256
-from orchestrator.runs.run import run
-from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.channel import Channel, open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
+from orchestrator.theory.lower_bound import lower_bound
 from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import Timeline
 
 Files = dict[str, bytes]
 """By path within the point's folder."""
+
+Tables = dict[str, pd.DataFrame]
+"""By name of the Parquet file."""
 
 LEFT_ON_WORKER = {"report.html"}
 """The orchestrator writes reports itself, in the look of its own time."""
@@ -43,8 +52,11 @@ def play(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> list[dict[st
     """Compute points that meet the same channel, one after the other.
 
     Args:
-        task: What is the same for all: `source_sha256` of the program that asks, its `command`.
-        points: Each with `id`, `mode`, `scenario` (JSON), `trace`, `files`, `steps_rounds`.
+        task: What is the same for all: `source_sha256` of the program that asks, its `command`, and
+            `unfinished`, a folder of this machine where what takes long keeps how far it is, or
+            None.
+        points: Each with `id`, `mode`, `scenario` (JSON), `trace`, `files`, `steps_rounds`, and
+            `beside` (see `spec.Beside`).
 
     Returns:
         For each point its `id` and either its `files` or its `failure`, in a line and whole.
@@ -55,9 +67,10 @@ def play(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> list[dict[st
         _check(task, points)
         scenario = validate(json.loads(first["scenario"]), "campaign")
         trace = None if first["trace"] is None else Path(first["trace"])
+        made_with = environment()
         with open_source(scenario, trace) as source:
             for point in points:
-                answers.append(_played(task, point, source))
+                answers.append(_played(task, point, source, made_with))
     except Exception as error:
         answers += [_failed(point, error) for point in points[len(answers) :]]
     return answers
@@ -84,15 +97,20 @@ def _failed(point: dict[str, Any], error: Exception) -> dict[str, Any]:
     }
 
 
-def _played(task: dict[str, Any], point: dict[str, Any], source: ChannelSource) -> dict[str, Any]:
+def _played(
+    task: dict[str, Any], point: dict[str, Any], source: ChannelSource, made_with: dict[str, Any]
+) -> dict[str, Any]:
     scenario = validate(json.loads(point["scenario"]), "campaign")
     began, began_s = now(), time.monotonic()
     try:
-        files = MODES[point["mode"]](scenario, source, point["steps_rounds"])
+        if point["mode"] == "run":
+            files = _emulated(scenario, source)
+        else:
+            files = _predicted(scenario, source, point, task.get("unfinished"))
     except Exception as error:
         return _failed(point, error)
     about = json.loads(files.pop(MANIFEST, b"null")) or {
-        **environment(),
+        **made_with,
         "seed": scenario.seed,
         "started": began,
         "finished": now(),
@@ -115,21 +133,110 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
-def _predicted(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Files:
-    timeline = predict(scenario, source, profile_of(scenario), decide=decider(scenario))
-    tables = {"rounds": timeline.summary().assign(kind="predicted")}
+def _predicted(
+    scenario: Scenario, source: ChannelSource, point: dict[str, Any], unfinished: str | None
+) -> Files:
+    beside = Beside.model_validate(point["beside"])
+    if beside.train is not None:
+        folder = None if unfinished is None else Path(unfinished) / point["id"]
+        return _learned(scenario, source, beside.train, folder)
+    if is_known_beforehand(scenario):
+        tables = _at_once(scenario, source, point["steps_rounds"])
+    else:
+        tables = _one_by_one(scenario, source, point["steps_rounds"])
+    if beside.bound_rounds:
+        rounds = tables["rounds"]
+        rounds["bound"] = _bound(scenario, source, rounds.iloc[-beside.bound_rounds :])
+    return _files(tables)
+
+
+def _at_once(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Tables:
+    profile = profile_of(scenario)
+    try:
+        times = predict_at_once(scenario, source, profile)
+    except TraceExhausted:
+        return _one_by_one(scenario, source, steps_rounds)  # which says where it ends
+    rounds = pd.DataFrame(
+        {
+            "round": np.arange(scenario.rounds),
+            "paradigm": scenario.paradigm,
+            "split": scenario.workload.split,
+            "start_s": times.start_s,
+            "latency_s": times.latency_s,
+            "max_energy_j": times.energy_j.max(axis=1),
+            "objective": times.objective,
+            "kind": "predicted",
+        }
+    )
+    tables = {"rounds": rounds, "energy": _energy(times.energy_j)}
+    if steps_rounds:
+        first = predict(scenario, source, profile, rounds=min(steps_rounds, scenario.rounds))
+        tables["predicted"] = first.frame()
+    return tables
+
+
+def _one_by_one(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Tables:
+    decide = decider(scenario)
+    timed = None if decide is None else Timed(decide)
+    timeline = predict(scenario, source, profile_of(scenario), decide=timed)
+    rounds = timeline.summary().assign(kind="predicted")
+    if timed is not None:
+        rounds["decision_s"] = timed.seconds[: len(rounds)]
+    tables = {"rounds": rounds}
+    if timeline.rounds:
+        tables["energy"] = _energy(np.array([round_.energy_j for round_ in timeline.rounds]))
     if steps_rounds:
         tables["predicted"] = Timeline(timeline.rounds[:steps_rounds]).frame()
-    return {f"{name}.parquet": _parquet(table) for name, table in tables.items()}
+    return tables
 
 
-def _parquet(table: pd.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    table.to_parquet(buffer, index=False)
-    return buffer.getvalue()
+def _energy(energy_j: Array) -> pd.DataFrame:
+    """A row a UAV: its mean over the rounds [N, K]."""
+    mean_j = energy_j.mean(axis=0)
+    return pd.DataFrame({"client": np.arange(1, len(mean_j) + 1), "energy_j": mean_j})
 
 
-def _emulated(scenario: Scenario, source: ChannelSource, _: int) -> Files:
+def _bound(scenario: Scenario, source: ChannelSource, rounds: pd.DataFrame) -> "pd.Series[float]":
+    """Below what no allocation could have come in these rounds, by the rows' index."""
+    costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
+    start_s, objective = rounds["start_s"].to_numpy(), rounds["objective"].to_numpy()
+    slots = ceil(float((start_s + objective).max()) / scenario.slot_s) + 1
+    gain = Channel.of(source).trace(slots).gain
+    bound = lower_bound(costs, radio, gain, scenario.slot_s, start_s, objective)
+    return pd.Series(bound, rounds.index)
+
+
+def _learned(scenario: Scenario, source: ChannelSource, variant: str, folder: Path | None) -> Files:
+    """Rounds of an agent that learns, and the same number of what it has learned, on its own.
+
+    `rounds.parquet` has the training, in which actions are drawn; `deterministic.parquet` rounds
+    on the same channel, from its beginning, of the trained agent's likeliest split and mean shares.
+    """
+    from orchestrator.policies.agent import CHECKPOINT, agent_policy, train
+
+    with ExitStack() as stack:
+        if folder is None:
+            temporary = tempfile.TemporaryDirectory(prefix="testbed-point-")
+            folder = Path(stack.enter_context(temporary))
+        folder.mkdir(parents=True, exist_ok=True)
+        rounds = train(scenario, folder, variant=variant, rounds=scenario.rounds)
+        decided = evaluate(scenario, source, agent_policy(scenario, folder))
+        tables = {"rounds": rounds.assign(kind="predicted"), "deterministic": decided}
+        return _files(tables) | {CHECKPOINT: (folder / CHECKPOINT).read_bytes()}
+
+
+def _files(tables: Tables) -> Files:
+    files = {}
+    for name, table in tables.items():
+        buffer = io.BytesIO()
+        table.to_parquet(buffer, index=False)
+        files[f"{name}.parquet"] = buffer.getvalue()
+    return files
+
+
+def _emulated(scenario: Scenario, source: ChannelSource) -> Files:
+    from orchestrator.runs.run import run  # brings what emulates, which predictions do without
+
     with tempfile.TemporaryDirectory(prefix="testbed-point-") as temporary:
         folder = Path(temporary)
         run(scenario, source, folder, decide=decider(scenario))
@@ -138,9 +245,3 @@ def _emulated(scenario: Scenario, source: ChannelSource, _: int) -> Files:
             for path in sorted(folder.rglob("*"))
             if path.is_file() and path.name not in LEFT_ON_WORKER
         }
-
-
-MODES: dict[Mode, Callable[[Scenario, ChannelSource, int], Files]] = {
-    "predict": _predicted,
-    "run": _emulated,
-}

@@ -160,7 +160,8 @@ def reproduce(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each mean.")] = 500,
 ) -> None:
     """Reproduce the paper's table and figures, its numbers beside ours."""
-    from orchestrator.scenario.loading import PAPER, load
+    from orchestrator.campaign.spec import load_campaign
+    from orchestrator.scenario.loading import OWN
     from orchestrator.studies.paper_figures import run as reproduce_all
 
     if "fig8" in what:
@@ -172,7 +173,7 @@ def reproduce(
         summary = reproduce_all(
             what,
             output,
-            load(PAPER),
+            load_campaign(OWN / "campaigns" / "paper.yaml"),
             rounds=rounds,
             progress=lambda done, total: show("reproduce", done, total),
         )
@@ -181,13 +182,16 @@ def reproduce(
 
 
 def _reproduce_fig8(output: Path) -> None:
+    from orchestrator.campaign.spec import load_campaign
     from orchestrator.cli.tables import plain_table
-    from orchestrator.scenario.loading import PAPER, load
+    from orchestrator.scenario.loading import OWN
     from orchestrator.studies.figure_8 import run as play_all
 
     with shown("trainings and flights") as show:
         table = play_all(
-            output, load(PAPER), progress=lambda done, total: show("fig8", done, total)
+            output,
+            load_campaign(OWN / "campaigns" / "figure8.yaml"),
+            progress=lambda done, total: show("fig8", done, total),
         )
     out.print(plain_table(table))
     out.print(f"written to {output}")

@@ -1,7 +1,7 @@
 """Scenario files read: from YAML and ``key=value`` overrides to a `Scenario`, or to one line."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -230,6 +230,18 @@ def put(tree: dict[str, Any], key: str, value: Any, source: str) -> None:
             raise InputError(f"{source}: {part} is a value, not a section")
         node = child
     node[last] = value
+
+
+def varied(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
+    """The scenario with other values, by dotted key.
+
+    Raises:
+        InputError: A value is not one that the field may have.
+    """
+    tree = scenario.model_dump()
+    for key, value in changes.items():
+        put(tree, key, value, f"{scenario.name}: {key}")
+    return validate(tree, scenario.name)
 
 
 def _one_line(text: object) -> str:

@@ -1,44 +1,32 @@
 """Figure 8 and its table: who decides best, under the paper's scenario with I = 5.
 
-Beside the paper's agent and its variants stand what the paper lacks: the best static allocation,
-the planner, a bound that no allocation beats, and the front of latency and energy as λ varies.
-Every policy flies the same traces, seed by seed, so differences are paired. All rounds are kept,
-and a campaign that was killed goes on where it stood.
+Who decides stands in `campaigns/figure8.yaml`, with what the paper lacks: the best static
+allocation, the planner, a bound that no allocation beats, and the front of latency and energy as λ
+varies. Every policy flies the same traces, seed by seed, so differences are paired. All rounds are
+kept, and what was killed resumes where it stood. Here stands what is drawn and tabulated of them.
 """
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
 from orchestrator.analysis.statistics import half_width
-from orchestrator.policies.registry import evaluate, policy
-from orchestrator.prediction.engine import split_costs
-from orchestrator.prediction.plan import Array, radio_of
-from orchestrator.scenario.channel import ns3_source
-from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario
-from orchestrator.studies.sweep import varied
-from orchestrator.theory.lower_bound import lower_bound
-from testbed.core.errors import InputError
-from testbed.system.files import write_csv, write_figure, write_whole
+from orchestrator.campaign.cluster import HERE, Cluster, Progress, run_campaign
+from orchestrator.campaign.folder import CampaignFolder, distinct
+from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
+from testbed.core.errors import InputError, RunError
+from testbed.system.files import write_csv, write_figure
 
-SEEDS = (1, 2, 3, 4, 5)
-ROUNDS = 5000
 LAST = 1000
 """Means are over the last rounds, as the paper's."""
-ITERATIONS = 5
 SPAN = 21
 """Rounds of the figure's moving average, as the paper's."""
-WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""λ of the front."""
 
 
 @dataclass(frozen=True)
@@ -46,187 +34,177 @@ class Entry:
     """A line of the table."""
 
     title: str
-    policy: str
-    """One of `policies.POLICIES`, or a variant of the agent, which is trained."""
-    paradigm: str = "cpsfl"
     paper: float | None = None
     """The objective that the paper states."""
+    note: str = ""
+    """What has to be said beside the number."""
     style: tuple[str, str] = ("#777777", "-")
     """Colour and line."""
 
-    @property
-    def trained(self) -> bool:
-        """Whether it learns while it decides."""
-        return self.policy in {"drl", "drl-", "fixed-ra", "fixed-u"}
 
+OURS = "concentration {concentration:g} and logit_scale {logit_scale:g} are our choices"
+FIXED_RA = "the paper's fixed CCRA (fixed RA): equal shares, the agent chooses u"
 
 ENTRIES = {
-    "equal": Entry("Equal shares, u = 2", "equal", paper=122.3, style=("#777777", "-")),
-    "fixed-ra": Entry("DRL, fixed shares", "fixed-ra", style=("#777777", ":")),
-    "pipesfl": Entry("PipeSFL, DRL", "drl", "pipesfl", style=("#0072b2", "-")),
-    "drl-": Entry("DRL without trajectories", "drl-", paper=108.6, style=("#d55e00", ":")),
-    "fixed-u": Entry("DRL, u = 2", "fixed-u", style=("#d55e00", "--")),
-    "drl": Entry("DRL", "drl", paper=105.8, style=("#d55e00", "-")),
-    "static": Entry("Best static", "static", style=("#cc79a7", "-")),
-    "planner": Entry("Planner", "planner", style=("#009e73", "-")),
+    "equal": Entry(
+        "Equal shares, u = 2",
+        note="no scheme of the paper's; its 122.3 is of fixed RA, which comes to this once the "
+        "agent has settled on u = 2",
+        style=("#777777", "-"),
+    ),
+    "fixed-ra": Entry("DRL, fixed shares", 122.3, FIXED_RA, ("#777777", ":")),
+    "pipesfl": Entry("PipeSFL, DRL", None, OURS, ("#0072b2", "-")),
+    "drl-": Entry("DRL without trajectories", 108.6, OURS, ("#d55e00", ":")),
+    "fixed-u": Entry("DRL, u = 2", None, OURS, ("#d55e00", "--")),
+    "drl": Entry("DRL", 105.8, OURS, ("#d55e00", "-")),
+    "static": Entry("Best static", style=("#cc79a7", "-")),
+    "planner": Entry("Planner", style=("#009e73", "-")),
 }
-FRONT = ("equal", "drl", "planner")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One policy on one trace, for one λ."""
-
-    entry: str
-    scenario: Scenario
-
-    def file(self, out: Path) -> Path:
-        """Where its rounds are kept."""
-        weight = self.scenario.objective.energy_weight
-        return out / "rounds" / f"{self.entry}-lambda{weight:g}-seed{self.scenario.seed}.parquet"
+"""By value of the campaign's axis `policy`."""
 
 
 def run(
     out: Path,
-    paper: Scenario,
+    campaign: Campaign,
     *,
     entries: Sequence[str] = tuple(ENTRIES),
-    seeds: Sequence[int] = SEEDS,
-    rounds: int = ROUNDS,
-    weights: Sequence[float] = WEIGHTS,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    seeds: Sequence[int] | None = None,
+    rounds: int | None = None,
+    weights: Sequence[float] | None = None,
+    cluster: Cluster = HERE,
+    progress: Progress = lambda done, total: None,
 ) -> pd.DataFrame:
     """Play or train everything, and write table and figures.
 
     Writes `fig8.csv` (the table), `fig8_paired.csv`, `fig8_front.csv`, `fig8.png`, `fig8.pdf`,
-    `fig8_front.png`, `fig8_front.pdf`, `rounds/*.parquet` and `agents/`.
+    `fig8_front.png` and `fig8_front.pdf` into the campaign's directory.
 
     Args:
-        out: The folder to write to; what it holds of this campaign is not done again.
-        paper: The paper's scenario.
+        out: The campaign's directory; what it holds is not done again.
+        campaign: `campaigns/figure8.yaml`.
         entries: Which of `ENTRIES`.
-        seeds: Seeds of the channel and of the agents.
-        rounds: Rounds of each; the mean is over the last `LAST`.
-        weights: λ of the front, flown with the first seed; empty: no front.
-        workers: Processes; left out: one a core.
-        progress: Called with the number of cells done and their total.
+        seeds: Seeds of the channel and of the agents; None: the campaign's.
+        rounds: Rounds of each; None: the campaign's. The mean is over the last `LAST`.
+        weights: λ of the front, flown with the first seed; None: the campaign's; empty: no front.
+        cluster: Who computes.
+        progress: Called with the number of points done and their total.
 
     Returns:
         The table; see `table`.
 
     Raises:
-        InputError: No such entry, or `out` holds another campaign.
+        InputError: No such entry, or `out` holds something else.
+        RunError: A point failed, or all workers were lost.
     """
     for name in entries:
         if name not in ENTRIES:
             raise InputError(f"reproduce: {name!r} is not one of {', '.join(ENTRIES)}")
-    base = varied(paper, workload__local_iterations=ITERATIONS, workload__split=2, rounds=rounds)
-    _claim(out, base)
-    cells = [Cell(name, _flown(base, name, seed)) for name in entries for seed in seeds]
-    fronts = [
-        Cell(name, _flown(base, name, seeds[0], weight))
-        for name in FRONT
-        for weight in weights
-        if name in entries
-    ]
-    # The longest first, so that no core is left with a long one at the end.
-    every = {cell.file(out): cell for cell in [*cells, *fronts]}
-    open_cells = sorted(
-        (cell for file, cell in every.items() if not file.exists()),
-        key=lambda cell: cell.entry not in {"planner", "drl"},
-    )
-    if open_cells:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            futures = [pool.submit(play, cell, out) for cell in open_cells]
-            for done, future in enumerate(as_completed(futures), 1):
-                future.result()
-                if progress is not None:
-                    progress(done, len(futures))
-    made = table(out, base, entries, seeds)
+    asked = narrowed(_chosen(campaign, entries, weights), seeds=seeds, rounds=rounds)
+    folder = CampaignFolder(out)
+    done = run_campaign(asked, folder, cluster=cluster, progress=progress)
+    for id_, why in done.failed.items():
+        raise RunError(f"reproduce: point {id_}: {why}")
+    played = Played(folder, cells(asked))
+    made = table(played)
     write_csv(out / "fig8.csv", made)
-    write_csv(out / "fig8_paired.csv", paired(out, base, entries, seeds))
-    write_figure(out / "fig8", over_rounds(out, base, entries, seeds[0]))
-    if fronts:
-        front = _front(out, fronts)
+    write_csv(out / "fig8_paired.csv", paired(played))
+    write_figure(out / "fig8", over_rounds(played))
+    if played.front:
+        front = _front(played)
         write_csv(out / "fig8_front.csv", front)
         write_figure(out / "fig8_front", front_figure(front))
     return made
 
 
-def _claim(out: Path, base: Scenario) -> None:
-    """Make the folder ours, or see that it is."""
-    file, text = out / "campaign.json", base.model_dump_json(indent=1) + "\n"
-    try:
-        (out / "rounds").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"`out`: {out} cannot be made ({error.strerror})") from None
-    if not file.exists():
-        write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
-    elif Scenario.model_validate_json(file.read_bytes()) != base:
-        raise InputError(f"`out`: {out} holds a campaign of another scenario or length")
+def _chosen(
+    campaign: Campaign, entries: Sequence[str], weights: Sequence[float] | None
+) -> Campaign:
+    """The campaign with these values of its axes `policy` and `weight` alone."""
+    studies = {}
+    for name, study in campaign.studies.items():
+        points = study.axes["policy"].points or {}
+        kept: dict[Any, dict[str, Any]] = {e: points[e] for e in entries if e in points}
+        axes = study.axes | {"policy": study.axes["policy"].model_copy(update={"points": kept})}
+        if "weight" in axes and weights is not None:
+            axes["weight"] = axes["weight"].model_copy(update={"values": list(weights)})
+        if kept and all(axis.values != [] for axis in axes.values()):
+            # What is compared must be there; this is the figure's part of the campaign alone.
+            studies[name] = study.model_copy(update={"axes": axes, "compare": None})
+    return campaign.model_copy(update={"studies": studies})
 
 
-def _flown(base: Scenario, entry: str, seed: int, weight: float | None = None) -> Scenario:
-    values: dict[str, Any] = {"seed": seed, "paradigm": ENTRIES[entry].paradigm}
-    if weight is not None:
-        values["objective__energy_weight"] = weight
-    return varied(base, **values)
+class Played:
+    """The rounds that a campaign has come to, by entry and seed."""
 
+    def __init__(self, folder: CampaignFolder, placed: Sequence[Cell]):
+        self._paths = folder.finished(distinct(placed).values())
+        self._cells = {
+            (str(cell.axes["policy"]), cell.seed): cell for cell in placed if cell.study == "fig8"
+        }
+        self.entries = list(dict.fromkeys(entry for entry, _ in self._cells))
+        self.seeds = list(dict.fromkeys(seed for _, seed in self._cells))
+        self.front = [cell for cell in placed if cell.study == "front"]
 
-# --- playing -------------------------------------------------------------------------------------
+    def of(self, cell: Cell, name: str = "rounds") -> pd.DataFrame | None:
+        """A table of a cell's point; None if it has no such."""
+        file = self._paths[cell.point.id] / f"{name}.parquet"
+        return pd.read_parquet(file) if file.is_file() else None
 
+    def rounds(self, cell: Cell) -> pd.DataFrame:
+        """All its rounds."""
+        rounds = self.of(cell)
+        assert rounds is not None
+        return rounds
 
-def play(cell: Cell, out: Path) -> None:
-    """Play or train one cell and keep its rounds."""
-    entry, scenario = ENTRIES[cell.entry], cell.scenario
-    if entry.trained:
-        from orchestrator.policies.agent import train
+    def first(self, entry: str) -> pd.DataFrame:
+        """An entry's rounds with the first seed."""
+        return self.rounds(self._cells[entry, self.seeds[0]])
 
-        folder = out / "agents" / cell.file(out).stem
-        rows = train(scenario, folder, variant=entry.policy, rounds=scenario.rounds)
-    else:
-        decide = policy(scenario, entry.policy)
-        with ns3_source(scenario) as source:
-            rows = evaluate(scenario, source, decide)
-            if cell.entry == "planner":
-                rows["bound"] = _bound(scenario, source.trace(1).gain, rows.iloc[-LAST:])
-    write_whole(cell.file(out), partial(rows.to_parquet, index=False))
-
-
-def _bound(scenario: Scenario, gain: Array, rows: pd.DataFrame) -> "pd.Series[float]":
-    """Below what no allocation could have come in these rounds, by the rows' index."""
-    costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
-    start_s, objective = rows["start_s"].to_numpy(), rows["objective"].to_numpy()
-    bound = lower_bound(costs, radio, gain, scenario.slot_s, start_s, objective)
-    return pd.Series(bound, rows.index)
+    def last_means(self, entry: str, name: str = "rounds") -> pd.DataFrame | None:
+        """Means over the last rounds, one row a seed; None if the entry has no such table."""
+        tables = [self.of(self._cells[entry, seed], name) for seed in self.seeds]
+        means = [t.iloc[-LAST:].mean(numeric_only=True) for t in tables if t is not None]
+        return pd.DataFrame(means) if means else None
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-def last_means(out: Path, base: Scenario, entry: str, seeds: Sequence[int]) -> pd.DataFrame:
-    """Means over the last rounds, one row a seed."""
-    means = []
-    for seed in seeds:
-        rows = pd.read_parquet(Cell(entry, _flown(base, entry, seed)).file(out))
-        means.append(rows.iloc[-LAST:].mean(numeric_only=True))
-    return pd.DataFrame(means)
+def table(played: Played) -> pd.DataFrame:
+    """One row an entry: means over seeds, halves of their 95 % intervals, and the paper's.
 
-
-def table(out: Path, base: Scenario, entries: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
-    """One row an entry: means over seeds, halves of their 95 % intervals, and the paper's."""
+    Of an agent that learns there are two: what came of the actions that it drew while it learned,
+    which is what the paper states; and what it has learned, drawing nothing.
+    """
     rows = []
-    for name in entries:
-        means = last_means(out, base, name, seeds)
-        rows.append(_row(ENTRIES[name].title, means, len(seeds), paper=ENTRIES[name].paper))
+    for name in played.entries:
+        entry, means = ENTRIES[name], played.last_means(name)
+        assert means is not None
+        decided = played.last_means(name, "deterministic")
+        note = _with_settings(entry.note)
+        rows.append(_row(entry.title, means, paper=entry.paper, note=note))
+        if decided is not None:
+            rows.append(_row(f"{entry.title}, deterministic", decided, note="no exploration"))
         if "bound" in means:
             bound = pd.DataFrame({"objective": means["bound"]})
-            rows.append(_row("Lower bound of the planner's rounds", bound, len(seeds)))
-    return pd.DataFrame(rows)
+            rows.append(_row("Lower bound of the planner's rounds", bound))
+    made = pd.DataFrame(rows)
+    return made[[*made.columns.drop("note"), "note"]]
 
 
-def _row(title: str, means: pd.DataFrame, seeds: int, paper: float | None = None) -> dict[str, Any]:
+def _with_settings(note: str) -> str:
+    if "{" not in note:
+        return note
+    from dataclasses import asdict
+
+    from orchestrator.policies.agent import Settings  # torch takes seconds to import
+
+    return note.format(**asdict(Settings()))
+
+
+def _row(
+    title: str, means: pd.DataFrame, paper: float | None = None, note: str = ""
+) -> dict[str, Any]:
     row: dict[str, Any] = {"policy": title, "paper": paper}
     for column in ("objective", "latency_s", "max_energy_j"):
         if column in means:
@@ -236,21 +214,22 @@ def _row(title: str, means: pd.DataFrame, seeds: int, paper: float | None = None
             row[name] = half_width(means[column].to_numpy())
     if "decision_s" in means:
         row["decision_s"] = means["decision_s"].mean()
-    return row | {"seeds": seeds}
+    return row | {"seeds": len(means), "note": note}
 
 
-def paired(out: Path, base: Scenario, entries: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
+def paired(played: Played) -> pd.DataFrame:
     """What DRL gains over others on the same traces: difference, 95 % interval, paired t-test."""
     rows = []
-    if "drl" in entries:
-        drl = last_means(out, base, "drl", seeds)
-        for name in entries:
+    drl = played.last_means("drl") if "drl" in played.entries else None
+    if drl is not None:
+        for name in played.entries:
             if name == "drl":
                 continue
-            other = last_means(out, base, name, seeds)
+            other = played.last_means(name)
+            assert other is not None
             for column in ("objective", "latency_s", "max_energy_j"):
                 gain = (other[column] - drl[column]).to_numpy()
-                p_value = stats.ttest_1samp(gain, 0.0).pvalue if len(gain) > 1 else float("nan")
+                p_value = stats.ttest_1samp(gain, 0.0).pvalue if len(gain) > 1 else np.nan
                 rows.append(
                     {
                         "than": ENTRIES[name].title,
@@ -258,20 +237,20 @@ def paired(out: Path, base: Scenario, entries: Sequence[str], seeds: Sequence[in
                         "drl_lower_by": gain.mean(),
                         "ci95": half_width(gain),
                         "p_value": p_value,
-                        "seeds": len(seeds),
+                        "seeds": len(gain),
                     }
                 )
     return pd.DataFrame(rows)
 
 
-def _front(out: Path, cells: Sequence[Cell]) -> pd.DataFrame:
+def _front(played: Played) -> pd.DataFrame:
     rows = []
-    for cell in cells:
-        last = pd.read_parquet(cell.file(out)).iloc[-LAST:]
+    for cell in played.front:
+        last = played.rounds(cell).iloc[-LAST:]
         rows.append(
             {
-                "policy": cell.entry,
-                "energy_weight": cell.scenario.objective.energy_weight,
+                "policy": cell.axes["policy"],
+                "energy_weight": cell.point.scenario.objective.energy_weight,
                 "latency_s": last["latency_s"].mean(),
                 "max_energy_j": last["max_energy_j"].mean(),
                 "objective": last["objective"].mean(),
@@ -283,13 +262,13 @@ def _front(out: Path, cells: Sequence[Cell]) -> pd.DataFrame:
 # --- figures -------------------------------------------------------------------------------------
 
 
-def over_rounds(out: Path, base: Scenario, entries: Sequence[str], seed: int) -> Figure:
-    """Latency and largest energy of each round, moving averages, for one seed."""
+def over_rounds(played: Played) -> Figure:
+    """Latency and largest energy of each round, moving averages, for the first seed."""
     figure = Figure(figsize=(5.2, 5.6), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)
     labels = ("Latency of a round (s)", "Largest energy of a UAV (J)")
-    for name in entries:
-        rows = pd.read_parquet(Cell(name, _flown(base, name, seed)).file(out))
+    for name in played.entries:
+        rows = played.first(name)
         colour, line = ENTRIES[name].style
         for axes, column in zip(panels, ("latency_s", "max_energy_j"), strict=True):
             smooth = rows[column].rolling(SPAN, center=True).mean()
@@ -311,7 +290,7 @@ def front_figure(front: pd.DataFrame) -> Figure:
     for name, rows in front.groupby("policy", sort=False):
         entry = ENTRIES[str(name)]
         colour, line = entry.style
-        if not entry.trained and entry.policy == "equal":
+        if name == "equal":
             rows = rows.iloc[:1]  # λ changes nothing there
         axes.plot(
             rows["max_energy_j"], rows["latency_s"], line, color=colour, marker="o", markersize=4,

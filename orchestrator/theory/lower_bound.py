@@ -22,6 +22,9 @@ concave in the bandwidth, and its reciprocal convex), so the inner minima are fo
 the derivative, to far below the digits shown.
 """
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 
 from orchestrator.policies.shares import least_share, lifted
@@ -38,6 +41,11 @@ def lower_bound(
     costs: SplitCosts, radio: Radio, gain: Array, slot_s: float, start_s: Array, reached: Array
 ) -> Array:
     """What no allocation can undercut in each of N rounds, shape [N].
+
+    An allocation that undercuts `reached` has T + λ E < reached, so its round ends within `reached`
+    of its start, and, E being no less than its own bound, within what that leaves. Gains of that
+    whole time must be known: a client might do all its transfers in its very last slot. Where the
+    trace ends before, nothing is proven, and the bound is NaN.
 
     Args:
         costs: See `split_costs`.
@@ -58,103 +66,182 @@ def lower_bound(
 
 
 def _best_gain(gain: Array, slot_s: float, start_s: Array, longest_s: Array) -> Array:
-    """Each client's best gain while a round can last, shape [N, K]."""
+    """Each client's best gain while a round can last, shape [N, K]; NaN beyond the trace's end."""
     first = np.floor(start_s / slot_s + 1e-6).astype(int)
-    last = np.minimum(np.ceil((start_s + longest_s) / slot_s).astype(int), gain.shape[1])
-    return np.array([gain[:, a:b].max(axis=1) for a, b in zip(first, last, strict=True)])
+    last = np.ceil((start_s + longest_s) / slot_s)
+    unknown = np.full(len(gain), np.nan)
+    return np.array(
+        [
+            gain[:, a : int(b)].max(axis=1) if b <= gain.shape[1] else unknown
+            for a, b in zip(first, last, strict=True)
+        ]
+    )
 
 
 def _over_splits(
     costs: SplitCosts, radio: Radio, gain: Array, time_weight: float, energy_weight: float
 ) -> Array:
-    bounds = [_dual(costs, radio, gain, u, time_weight, energy_weight) for u in range(STAGES)]
+    """The bound of time_weight · T + energy_weight · E over all split points, shape [N]."""
+    bounds = [
+        _dual(_relaxed(costs, radio, gain, u), time_weight, energy_weight) for u in range(STAGES)
+    ]
     return np.asarray(np.min(bounds, axis=0))
 
 
-def _dual(
-    costs: SplitCosts,
-    radio: Radio,
-    gain: Array,
-    u: int,
-    time_weight: float,
-    energy_weight: float,
-) -> Array:
-    """The bound of time_weight · T + energy_weight · E for split point u + 1, shape [N]."""
-    clients, iterations = gain.shape[1], costs.iterations
-    least = least_share(clients)
+class _OnAir(NamedTuple):
+    """Times of transfers under shares β, each [N, K]."""
+
+    up_s: Array
+    """x, all uploads."""
+    all_s: Array
+    """X, all transfers that β decides."""
+    up_slope: Array
+    """-dx / d ln β."""
+    all_slope: Array
+    """-dX / d ln β."""
+
+
+@dataclass(frozen=True)
+class _Relaxed:
+    """A round of one split point with all waiting left out."""
+
+    radio: Radio
+    gain: Array
+    """Shape [N, K]."""
+    fixed_s: Array
+    """c, shape [N, K]."""
+    server_s: float
+    """s."""
+    compute_j: float
+    """e."""
+    up_bits: float
+    down_bits: float
+    """Of a round, where β decides how long they take; else 0."""
+    parallel_server: bool
+
+    def on_air(self, beta: Array) -> _OnAir:
+        """What shares β of the bands come to."""
+        radio, gain = self.radio, self.gain
+        up_hz = beta * radio.uplink_hz
+        up_s, up_slope = _transfer(self.up_bits, up_hz, radio.uplink_power_w, radio, gain)
+        if not self.down_bits:
+            return _OnAir(up_s, up_s, up_slope, up_slope)
+        down_hz = beta * radio.downlink_hz
+        down_s, slope = _transfer(self.down_bits, down_hz, radio.downlink_power_w, radio, gain)
+        return _OnAir(up_s, up_s + down_s, up_slope, up_slope + slope)
+
+    def pull(self, mu: Array, nu: Array, air: _OnAir) -> Array:
+        """How fast the weighted sum falls as ln β grows, shape [N, K]."""
+        return mu * air.all_slope + nu * self.radio.uplink_power_w * air.up_slope
+
+    def towards_minimum(self, mu: Array, nu: Array, beta: Array, air: _OnAir) -> Array:
+        """A step of the fixed point that the best shares are: β_k as client k's pull."""
+        return np.sqrt(beta * lifted(_normalised(self.pull(mu, nu, air))))
+
+
+def _relaxed(costs: SplitCosts, radio: Radio, gain: Array, u: int) -> _Relaxed:
+    """The relaxed round of split point u + 1."""
+    iterations = costs.iterations
     parallel_down = costs.paradigm.gradient_transmission == "parallel"
-    parallel_server = costs.paradigm.server_compute == "parallel"
-    power = radio.uplink_power_w
-
-    def rate(bandwidth_hz: Array | float, power_w: Array | float) -> Array:
-        snr = power_w * gain / (bandwidth_hz * radio.noise_w_per_hz)
-        return shannon_bps(bandwidth_hz, snr)
-
-    up_bits = 8.0 * (iterations * costs.smashed_bytes[u] + costs.adapter_bytes[u])
     down_bits = 8.0 * iterations * costs.gradient_bytes[u]
-    whole = rate(radio.downlink_hz, radio.downlink_power_w)
+    whole = _rate(radio.downlink_hz, radio.downlink_power_w, radio, gain)
     fixed_s = iterations * (costs.cf_s[u] + costs.cb_s[u]) + np.zeros_like(gain)
     fixed_s += (8.0 * costs.adapter_bytes[u] / whole).max(axis=1, keepdims=True)
     fixed_s += 0.0 if parallel_down else down_bits / whole
-    server_s = iterations * costs.server_s[u]
-    compute_j = costs.compute_power_w * iterations * (costs.cf_s[u] + costs.cb_s[u])
+    return _Relaxed(
+        radio=radio,
+        gain=gain,
+        fixed_s=fixed_s,
+        server_s=iterations * costs.server_s[u],
+        compute_j=costs.compute_power_w * iterations * (costs.cf_s[u] + costs.cb_s[u]),
+        up_bits=8.0 * (iterations * costs.smashed_bytes[u] + costs.adapter_bytes[u]),
+        down_bits=down_bits if parallel_down else 0.0,
+        parallel_server=costs.paradigm.server_compute == "parallel",
+    )
 
-    def times(beta: Array) -> tuple[Array, Array, Array, Array]:
-        """x, X, and minus their derivatives by ln β."""
-        up_hz = beta * radio.uplink_hz
-        up_s = up_bits / rate(up_hz, power)
-        up_slope = up_s * _bandwidth_elasticity(power * gain / (up_hz * radio.noise_w_per_hz))
-        if not parallel_down:
-            return up_s, up_s, up_slope, up_slope
-        hz, full_w = beta * radio.downlink_hz, radio.downlink_power_w
-        down_s = down_bits / rate(hz, full_w)
-        slope = down_s * _bandwidth_elasticity(full_w * gain / (hz * radio.noise_w_per_hz))
-        return up_s, up_s + down_s, up_slope, up_slope + slope
 
+def _dual(round_: _Relaxed, time_weight: float, energy_weight: float) -> Array:
+    """The bound of time_weight · T + energy_weight · E, shape [N]."""
+    mu, nu, beta = _weights(round_, time_weight, energy_weight)
+    bound = _least_on_air(round_, mu, nu, beta)
+    if not round_.parallel_server:
+        return np.asarray(bound + mu.sum(axis=1) * round_.server_s)
+    return np.asarray(bound + _least_at_server(round_, mu))
+
+
+def _weights(
+    round_: _Relaxed, time_weight: float, energy_weight: float
+) -> tuple[Array, Array, Array]:
+    """μ, ν and the shares β that go with them, each [N, K]: good ones, which need no proof.
+
+    Whoever is over the others gains weight; shares follow weights (a fixed point of the inner
+    minimum); the mean of the later turns is free of most of the swinging.
+    """
+    gain, power = round_.gain, round_.radio.uplink_power_w
+    clients = gain.shape[1]
     mu = np.full_like(gain, time_weight / clients)
     nu = np.full_like(gain, energy_weight / clients)
     alpha = beta = np.full_like(gain, 1 / clients)
     sums: list[Array] = [np.zeros_like(mu), np.zeros_like(nu)]
     for turn in range(TURNS):
-        # Whoever is over the others gains weight; shares follow weights (a fixed point of the
-        # inner minimum); the mean of the later turns is free of most of the swinging.
-        up_s, air_s, up_slope, air_slope = times(beta)
-        beta = np.sqrt(beta * lifted(_normalised(mu * air_slope + nu * power * up_slope)))
+        air = round_.on_air(beta)
+        beta = round_.towards_minimum(mu, nu, beta, air)
         alpha = lifted(_normalised(np.sqrt(mu + 1e-9)))
-        end_s = fixed_s + air_s + (server_s / alpha if parallel_server else server_s)
-        energy_j = power * up_s
+        server_s = round_.server_s / alpha if round_.parallel_server else round_.server_s
         step = 1.0 / (1 + 0.05 * turn)
-        mu = mu.sum(axis=1, keepdims=True) * _normalised(
-            mu * np.exp(step * (end_s - end_s.max(axis=1, keepdims=True)))
-        )
-        nu = nu.sum(axis=1, keepdims=True) * _normalised(
-            nu * np.exp(step * (energy_j - energy_j.max(axis=1, keepdims=True)))
-        )
+        mu = _shifted(mu, round_.fixed_s + air.all_s + server_s, step)
+        nu = _shifted(nu, power * air.up_s, step)
         if turn >= TURNS // 2:
             sums = [sums[0] + mu, sums[1] + nu]
-    mu = sums[0] / (TURNS - TURNS // 2)
-    nu = sums[1] / (TURNS - TURNS // 2)
+    later = TURNS - TURNS // 2
+    return sums[0] / later, sums[1] / later, beta
 
-    # The bound of these weights: exact inner minima, at prices near the best ones.
+
+def _shifted(weights: Array, values: Array, step: float) -> Array:
+    """Weights [N, K] of the same sum, more of it where values are large."""
+    grown = weights * np.exp(step * (values - values.max(axis=1, keepdims=True)))
+    return np.asarray(weights.sum(axis=1, keepdims=True) * _normalised(grown))
+
+
+def _least_on_air(round_: _Relaxed, mu: Array, nu: Array, beta: Array) -> Array:
+    """The bound's terms but the server's, shape [N]: least over β at a price near the best one."""
+    power = round_.radio.uplink_power_w
     for _ in range(20):
-        _, _, up_slope, air_slope = times(beta)
-        beta = np.sqrt(beta * lifted(_normalised(mu * air_slope + nu * power * up_slope)))
-    price = (mu * air_slope + nu * power * up_slope).sum(axis=1, keepdims=True)
-    low, high = np.full_like(beta, least), np.ones_like(beta)
+        air = round_.on_air(beta)
+        beta = round_.towards_minimum(mu, nu, beta, air)
+    price = round_.pull(mu, nu, air).sum(axis=1, keepdims=True)
+    low, high = np.full_like(beta, least_share(beta.shape[1])), np.ones_like(beta)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        _, _, up_slope, air_slope = times(middle)
-        falling = mu * air_slope + nu * power * up_slope > price * middle
+        falling = round_.pull(mu, nu, round_.on_air(middle)) > price * middle
         low, high = np.where(falling, middle, low), np.where(falling, high, middle)
-    up_s, air_s, _, _ = times(high)
-    bound = (mu * (fixed_s + air_s) + nu * (compute_j + power * up_s) + price * high).sum(axis=1)
-    bound -= price[:, 0]
-    if not parallel_server:
-        return np.asarray(bound + mu.sum(axis=1) * server_s)
+    air = round_.on_air(high)
+    time, energy = round_.fixed_s + air.all_s, round_.compute_j + power * air.up_s
+    bound = (mu * time + nu * energy + price * high).sum(axis=1)
+    return np.asarray(bound - price[:, 0])
+
+
+def _least_at_server(round_: _Relaxed, mu: Array) -> Array:
+    """The server's terms, shape [N]: least over α in closed form at the best price."""
+    server_s = round_.server_s
     price = server_s * (np.sqrt(mu).sum(axis=1, keepdims=True)) ** 2
-    alpha = np.clip(np.sqrt(mu * server_s / np.maximum(price, 1e-12)), least, 1.0)
-    served = (mu * server_s / alpha + price * alpha).sum(axis=1) - price[:, 0]
-    return np.asarray(bound + served)
+    best = np.sqrt(mu * server_s / np.maximum(price, 1e-12))
+    alpha = np.clip(best, least_share(mu.shape[1]), 1.0)
+    return np.asarray((mu * server_s / alpha + price * alpha).sum(axis=1) - price[:, 0])
+
+
+def _rate(bandwidth_hz: Array | float, power_w: Array | float, radio: Radio, gain: Array) -> Array:
+    """Shannon's, in bit/s."""
+    return shannon_bps(bandwidth_hz, power_w * gain / (bandwidth_hz * radio.noise_w_per_hz))
+
+
+def _transfer(
+    bits: float, bandwidth_hz: Array, power_w: Array | float, radio: Radio, gain: Array
+) -> tuple[Array, Array]:
+    """How long bits take, and minus its derivative by the bandwidth's logarithm."""
+    snr = power_w * gain / (bandwidth_hz * radio.noise_w_per_hz)
+    seconds = bits / shannon_bps(bandwidth_hz, snr)
+    return seconds, seconds * _bandwidth_elasticity(snr)
 
 
 def _bandwidth_elasticity(snr: Array) -> Array:

@@ -9,10 +9,8 @@ import pytest
 import yaml
 from small_campaign import ROOT, campaign_tree, write_campaign
 
-from orchestrator.campaign.spec import Axis, cells, load_campaign, to_yaml
-from orchestrator.scenario.loading import load
-from orchestrator.studies import paper_figures as reproduce
-from orchestrator.studies.sweep import varied
+from orchestrator.campaign.spec import Axis, Beside, cells, load_campaign, narrowed, to_yaml
+from orchestrator.reporting.legend import STYLES
 from testbed.core.errors import InputError
 
 
@@ -188,27 +186,82 @@ def test_cells_of_the_same_content_share_a_point() -> None:
 # --- the campaigns that come with it -------------------------------------------------------------
 
 
-def test_the_paper_campaign_is_what_reproduce_makes() -> None:
-    paper = load(ROOT / "scenarios" / "paper.yaml")
-    wanted = {
-        (study.name, x, name, seed): varied(
-            paper, paradigm=name, seed=seed, rounds=reproduce.ROUNDS, **values
-        )
-        for study in reproduce.STUDIES
-        for x, values in study.variants.items()
-        for name in reproduce.PARADIGMS
-        for seed in reproduce.SEEDS
+def test_the_paper_campaign_has_the_paper_s_settings() -> None:
+    """Table III, and figure 7's powers ring by ring, as the paper prints them."""
+    placed = cells(load_campaign(ROOT / "campaigns" / "paper.yaml"))
+    powers = {
+        (cell.study, cell.axes[axis]): cell.point.scenario.uavs.tx_power_w
+        for cell in placed
+        for axis in ("cluster", "K")
+        if axis in cell.axes
     }
-    campaign = load_campaign(ROOT / "campaigns" / "paper.yaml")
-    made = {
-        (cell.study, *cell.axes.values(), cell.seed): cell.point.scenario
-        for cell in cells(campaign)
-        if cell.point.mode == "predict"
-    }
-    assert made == wanted
-    emulated = [cell.point.scenario for cell in cells(campaign) if cell.point.mode == "run"]
+    table_3 = [
+        "0.2 0.2 0.2 0.2 0.4 0.4 0.4 0.4 0.8 0.8 0.8 0.8",
+        "0.4 0.4 0.4 0.4 0.8 0.8 0.2 0.2 0.4 0.4 0.4 0.4",
+        "0.4 0.4 0.4 0.4 0.8 0.8 0.8 0.8 1.6 0.2 0.2 0.2",
+        "0.8 0.8 0.8 0.4 0.8 0.8 0.2 0.2 0.4 0.2 0.2 0.2",
+        "0.8 0.8 0.8 0.4 0.8 0.8 0.4 0.4 0.8 0.1 0.1 0.1",
+    ]
+    for number, row in enumerate(table_3, 1):
+        assert powers["fig5", number] == [float(word) for word in row.split()]
+    for clients in (6, 9, 12, 15, 18):
+        rings = np.repeat([0.9, 0.3, 0.1], clients // 3)
+        assert powers["fig7", clients] == rings.tolist()
+    predicted = [cell for cell in placed if cell.point.mode == "predict"]
+    many = [cell for cell in predicted if cell.study != "fig3"]
+    assert {cell.point.scenario.rounds for cell in many} == {500}
+    assert {cell.seed for cell in many} == {1, 2, 3, 4, 5}
+    assert {cell.axes["paradigm"] for cell in many} == set(STYLES)
+    emulated = [cell.point.scenario for cell in placed if cell.point.mode == "run"]
     assert len(emulated) == 12
     assert {(s.rounds, s.workload.compute) for s in emulated} == {(1, "none")}
+
+
+def test_keys_beside_the_scenario_say_what_a_point_is(tmp_path: Path) -> None:
+    axes = {"who": {"points": {"drl": {"train": "drl"}, "equal": {"bound_rounds": 2}, "plain": {}}}}
+    path = with_study(tmp_path, axes=axes, compare=None, plot=[], trace=None)
+    drl, _, equal, _, plain, _ = cells(load_campaign(path))
+    assert drl.point.beside == Beside(train="drl")
+    assert equal.point.beside == Beside(bound_rounds=2)
+    assert plain.point.beside == Beside()
+    assert len({drl.point.id, equal.point.id, plain.point.id}) == 3
+    assert drl.point.scenario == plain.point.scenario
+
+
+def test_agents_are_those_that_can_be_trained() -> None:
+    from orchestrator.policies.agent import VARIANTS
+
+    for name in VARIANTS:
+        assert Beside.model_validate({"train": name}).train == name
+    with pytest.raises(ValueError, match="train"):
+        Beside.model_validate({"train": "sarsa"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"set": {"train": "sarsa"}, "trace": None}, "train: "),
+        ({"set": {"bound_rounds": -1}}, "bound_rounds: "),
+        ({"set": {"train": "drl"}}, "train: an agent learns on ns-3's channel"),
+        ({"set": {"bound_rounds": 1}, "mode": "run"}, "bound_rounds: is of predicted points"),
+        ({"set": {"train": "drl", "bound_rounds": 1}, "trace": None}, "bound_rounds: is of rounds"),
+    ],
+)
+def test_what_points_cannot_be_is_refused(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError, match=rf"studies.split.*: {says}"):
+        cells(load_campaign(with_study(tmp_path, **changes)))
+
+
+def test_a_campaign_is_narrowed_to_some_studies_seeds_and_rounds() -> None:
+    paper = load_campaign(ROOT / "campaigns" / "paper.yaml")
+    placed = cells(narrowed(paper, studies=["fig3", "fig6"], seeds=[7, 8], rounds=9))
+    assert {(c.study, c.seed, c.point.scenario.rounds, c.point.mode) for c in placed} == {
+        ("fig3", 7, 1, "predict"),
+        ("fig6", 7, 9, "predict"),
+        ("fig6", 8, 9, "predict"),
+    }
 
 
 def test_every_campaign_file_is_readable_yaml_with_a_word_at_its_head() -> None:

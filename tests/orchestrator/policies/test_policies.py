@@ -1,9 +1,8 @@
-"""Policies by name, their evaluation, and figure 8's campaign on a few rounds."""
+"""Policies by name, and their evaluation."""
 
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from ns3_scenarios.trace import Replay
@@ -11,7 +10,6 @@ from orchestrator.policies.registry import always, evaluate, policy
 from orchestrator.prediction.rounds import Situation, predict
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
-from orchestrator.studies import figure_8 as fig8
 from testbed.core.errors import InputError
 from workloads.costs.profile import PAPER
 
@@ -67,42 +65,3 @@ def test_unknown_policies_and_missing_agents_are_refused():
 def test_an_unchanging_policy_is_asked_every_round(trace):
     allocation = policy(SCENARIO, "fixed")(Situation(0, 0.0, [], [], trace))
     assert always(allocation)(Situation(5, 9.0, [], [], trace)) is allocation
-
-
-def test_figure_8_is_made_and_goes_on_where_it_stood(tmp_path, monkeypatch):
-    monkeypatch.setattr(fig8, "LAST", 12)
-    options = {"entries": ("equal", "drl-", "drl", "planner"), "seeds": (1, 2), "rounds": 24}
-    made = fig8.run(tmp_path, SCENARIO, **options, weights=(4.0,), workers=1)
-    assert made["policy"].tolist() == [
-        *(fig8.ENTRIES[name].title for name in options["entries"]),
-        "Lower bound of the planner's rounds",
-    ]
-    by_name = made.set_index("policy")["objective"]
-    assert by_name["Lower bound of the planner's rounds"] < by_name["Planner"]
-    assert by_name["Planner"] < by_name["Equal shares, u = 2"]
-    rows = pd.read_parquet(tmp_path / "rounds" / "equal-lambda4-seed2.parquet")
-    assert len(rows) == 24
-    means = [
-        pd.read_parquet(tmp_path / "rounds" / f"equal-lambda4-seed{seed}.parquet")["objective"][
-            12:
-        ].mean()
-        for seed in (1, 2)
-    ]
-    assert by_name["Equal shares, u = 2"] == pytest.approx(np.mean(means))
-    pairs = pd.read_csv(tmp_path / "fig8_paired.csv")
-    assert (pairs["seeds"] == 2).all()
-    for name in ("fig8.png", "fig8.pdf", "fig8_front.png", "fig8_front.pdf", "fig8_front.csv"):
-        assert (tmp_path / name).stat().st_size > 0
-    again: list[int] = []
-    second = fig8.run(
-        tmp_path, SCENARIO, **options, weights=(4.0,), progress=lambda *done: again.append(1)
-    )
-    pd.testing.assert_frame_equal(made, second)
-    assert not again  # nothing was left to do
-    with pytest.raises(InputError, match="another scenario"):
-        fig8.run(tmp_path, SCENARIO, **(options | {"rounds": 36}))
-
-
-def test_unknown_entries_are_refused(tmp_path):
-    with pytest.raises(InputError, match="reproduce: 'sarsa' is not one of equal"):
-        fig8.run(tmp_path, SCENARIO, entries=("sarsa",))

@@ -8,53 +8,50 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.statistics import half_width
+from orchestrator.campaign.cluster import Cluster
+from orchestrator.campaign.spec import cells, load_campaign, narrowed
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.channel import ns3_source
-from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies import paper_figures as reproduce
-from orchestrator.studies.paper_figures import PARADIGMS, STUDIES, Outcomes
-from orchestrator.studies.sweep import Cell, run_cells, varied
-from testbed.core.errors import InputError
+from orchestrator.studies.paper_figures import VERDICTS, Outcomes, trend_of
+from testbed.core.errors import InputError, RunError
 
-PAPER = load(Path(__file__).parents[3] / "scenarios" / "paper.yaml")
-BY_NAME = {study.name: study for study in STUDIES}
-
-
-def test_varied_sets_nested_keys_and_validates():
-    other = varied(PAPER, paradigm="pipesfl", workload__split=3, uavs__tx_power_w=[1, 2])
-    assert (other.scheme.name, other.workload.split, other.uavs.count) == ("pipesfl", 3, 2)
-    assert PAPER.scheme.name == "cpsfl"
-    with pytest.raises(InputError, match=r"workload\.split"):
-        varied(PAPER, workload__split=9)
+PAPER = load_campaign(Path(__file__).parents[3] / "campaigns" / "paper.yaml")
+ALONE = Cluster(workers=0)
 
 
-def test_cells_are_means_of_predicted_rounds():
-    cells = [
-        Cell("x", n, varied(PAPER, rounds=4, **values))
-        for n, values in enumerate(
-            [
-                {"paradigm": "pipesfl", "seed": 2},
-                {"paradigm": "cpsfl", "seed": 1, "workload__split": 3},
-                {"paradigm": "cpsfl", "seed": 2, "uavs__tx_power_w": [0.4, 0.2, 0.1]},
-            ]
-        )
-    ]
-    steps = []
-    rows = run_cells(cells, workers=2, progress=steps.append)
-    assert sum(steps) == 3
-    assert rows["x"].tolist() == [0, 1, 2]
-    for cell, row in zip(cells, rows.itertuples(), strict=True):
-        with ns3_source(cell.scenario) as source:
-            rounds = list(predict(cell.scenario, source, profile_of(cell.scenario)))
-        assert row.paradigm == cell.scenario.paradigm
-        assert row.latency_s == pytest.approx(np.mean([r.latency_s for r in rounds]), abs=1e-9)
-        assert row.objective == pytest.approx(np.mean([r.objective for r in rounds]), abs=1e-9)
-        assert row.max_energy_j == pytest.approx(np.mean([r.energy_j.max() for r in rounds]))
+def test_answers_are_means_of_predicted_rounds():
+    campaign = narrowed(PAPER, studies=["fig4", "fig7"], seeds=[2], rounds=4)
+    placed = cells(campaign)[::17]
+    assert len({len(cell.point.scenario.uavs.tx_power_w) for cell in placed}) > 2
+    done = []
+    answers = reproduce._answers(placed, 1, ALONE, lambda *now: done.append(now))
+    assert done[-1] == (len(placed), len(placed))
+    for cell in placed:
+        scenario, row = cell.point.scenario, answers[cell.point.id].row
+        with ns3_source(scenario) as source:
+            rounds = list(predict(scenario, source, profile_of(scenario)))
+        assert row["rounds"] == 4
+        assert row["latency_s"] == np.mean([r.latency_s for r in rounds])
+        assert row["objective"] == np.mean([r.objective for r in rounds])
+        assert row["max_energy_j"] == np.mean([r.energy_j.max() for r in rounds])
         uploads = [r.spans[np.isin(r.spans["step"], (2, 6))] for r in rounds]
         on_air_s = sum((u["end_s"] - u["start_s"]).sum() for u in uploads) / len(rounds)
-        powers = np.array(cell.scenario.uavs.tx_power_w)
-        assert (row.sending_j / powers).sum() == pytest.approx(on_air_s)
+        assert (row["sending_j"] / row["tx_power_w"]).sum() == pytest.approx(on_air_s)
+
+
+def test_a_point_that_fails_ends_the_reproduction(tmp_path):
+    broken = PAPER.model_copy(
+        update={"set": PAPER.set | {"allocation.policy": "agent", "allocation.agent": "gone.pt"}}
+    )
+    with pytest.raises(InputError, match=r"gone\.pt"):
+        reproduce.run(["fig3"], tmp_path, broken, cluster=ALONE)
+    (tmp_path / "broken.pt").write_bytes(b"no agent")
+    agent = {"allocation.policy": "agent", "allocation.agent": str(tmp_path / "broken.pt")}
+    broken = PAPER.model_copy(update={"set": PAPER.set | agent})
+    with pytest.raises(RunError, match=r"reproduce: .*broken\.pt: not a trained agent"):
+        reproduce.run(["fig3"], tmp_path / "out", broken, cluster=ALONE)
 
 
 def test_interval_is_students():
@@ -65,27 +62,28 @@ def test_interval_is_students():
 
 def outcomes(name, latency_s, objective=None):
     """A study whose latencies, and objectives, are made up: functions of paradigm and tick."""
-    study = BY_NAME[name]
+    study = PAPER.studies[name]
+    placed = cells(narrowed(PAPER, studies=[name], seeds=[1, 2]))
+    x = study.plot[0].x
     rows = [
         {
             "study": name,
-            "x": x,
-            "paradigm": paradigm,
-            "seed": seed,
+            "x": cell.axes[x],
+            "paradigm": cell.axes["paradigm"],
+            "seed": cell.seed,
             "rounds": 1,
-            "latency_s": latency_s(paradigm, x) * (1 + 0.001 * seed),
-            "objective": (objective or latency_s)(paradigm, x),
-            "sending_j": np.array(values.get("uavs__tx_power_w", [1.0])) * 2.0,
+            "latency_s": latency_s(cell.axes["paradigm"], cell.axes[x]) * (1 + 0.001 * cell.seed),
+            "objective": (objective or latency_s)(cell.axes["paradigm"], cell.axes[x]),
+            "sending_j": np.array(cell.point.scenario.uavs.tx_power_w) * 2.0,
+            "tx_power_w": np.array(cell.point.scenario.uavs.tx_power_w),
         }
-        for x, values in study.variants.items()
-        for paradigm in PARADIGMS
-        for seed in (1, 2)
+        for cell in placed
     ]
-    return Outcomes(study, pd.DataFrame(rows))
+    return Outcomes(name, study, pd.DataFrame(rows))
 
 
 def verdicts(o):
-    return {finding.statement: finding.agrees for finding in o.study.findings(o)}
+    return {finding.statement: finding.agrees for finding in VERDICTS[o.name](o)}
 
 
 def slower(paradigm):
@@ -128,6 +126,37 @@ def test_findings_disagree_with_anything_else():
     ]
 
 
+@pytest.mark.parametrize(
+    ("savings", "grows", "shrinks"),
+    [
+        ((10, 12, 15, 20, 21), True, False),
+        ((21, 20, 15, 12, 10), False, True),
+        ((29.1, 30.6, 33.0, 32.2, 32.1), True, False),  # up and then hardly down
+        ((30, 10, 5, 1, 30.01), False, False),  # the last above the first, and nothing else
+        ((10, 12, 14, 16, 5), False, False),
+        ((7, 7, 7, 7, 7), False, False),
+    ],
+)
+def test_a_trend_is_judged_by_all_its_points(savings, grows, shrinks):
+    """CPSFL's latency is 1; what it saves over PipeSFL is as given, at each cluster."""
+
+    def latency_s(paradigm, x):
+        return 1 / (1 - savings[x - 1] / 100) if paradigm == "pipesfl" else 1.0
+
+    o = outcomes("fig5", latency_s)
+    for sign, agrees in ((1, grows), (-1, shrinks)):
+        assert reproduce._savings(o, "pipesfl", "", sign, "").agrees == agrees
+
+
+def test_a_trend_that_seeds_disagree_on_is_none():
+    ticks = [1, 2, 3]
+    up, down = np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])
+    assert trend_of(ticks, np.stack([up, up], axis=1)) == (1.0, 0.0)
+    trend, ci95 = trend_of(ticks, np.stack([up, up, up, down], axis=1))
+    assert trend == 0.5
+    assert ci95 > 0.5
+
+
 def test_run_writes_figures_and_summary(tmp_path):
     done = []
     summary = reproduce.run(
@@ -138,7 +167,7 @@ def test_run_writes_figures_and_summary(tmp_path):
         rounds=3,
         progress=lambda now, total: done.append((now, total)),
     )
-    assert done[-1] == (70, 70)
+    assert done[-1] == (73, 73)
     written = sorted(path.name for path in (tmp_path / "out").iterdir())
     figures = [f"{name}.{kind}" for name in ("fig3", "fig5") for kind in ("csv", "pdf", "png")]
     assert written == sorted([*figures, "summary.json", "summary.md"])
