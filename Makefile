@@ -30,6 +30,7 @@ lint: setup-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/reuse lint --lines
 
 test: lint
 	$(BIN)/python tests/suite.py -m 'not full'

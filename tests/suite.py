@@ -32,7 +32,7 @@ def part(marks: str, words: list[str], counts: collections.Counter[str]) -> bool
 
 
 def outcomes(root: ET.Element) -> collections.Counter[str]:
-    """How many tests of a JUnit record passed, failed, were skipped, or broke outside themselves."""
+    """How many tests passed, failed, were skipped, or broke outside themselves."""
     counts: collections.Counter[str] = collections.Counter()
     names = {"failure": "failed", "error": "errors", "skipped": "skipped"}
     for case in root.iter("testcase"):

@@ -1,0 +1,36 @@
+"""What stands beside the code says the same as the code: version, checks, licences."""
+
+import shlex
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_citation_is_of_this_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == project["version"]
+    (paper,) = citation["references"]
+    assert paper["title"].startswith("Communication-Pipelined Split Federated Learning")
+    assert len(paper["authors"]) == 4
+
+
+def test_hooks_before_commits_are_what_lint_runs() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    hooked = {tuple(shlex.split(hook["entry"])[:2]) for hook in hooks}
+    recipe = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]
+    lines = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe.splitlines()[1:]]
+    assert hooked == {tuple(shlex.split(line)[:2]) for line in lines}
+
+
+def test_each_licence_that_a_file_names_has_its_text() -> None:
+    for source, licence in {
+        "ns3_scenarios/cpp/channel/channel.cc": "GPL-2.0-only",
+        "testbed/core/clock.py": "MIT",
+    }.items():
+        head = (ROOT / source).read_text().splitlines()[:3]
+        assert any(line.endswith(f"SPDX-License-Identifier: {licence}") for line in head)
+        assert (ROOT / "LICENSES" / f"{licence}.txt").stat().st_size > 900
