@@ -25,6 +25,7 @@ RUN UV_CACHE_DIR=/tmp/uv UV_COMPILE_BYTECODE=1 \
     && rm -rf /tmp/uv
 
 COPY pyproject.toml README.md ./
+COPY LICENSES LICENSES
 COPY testbed testbed
 COPY ns3_scenarios ns3_scenarios
 COPY workloads workloads
