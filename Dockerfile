@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+#
 # An image that runs the testbed's programs: nodes of the docker runtime, or the orchestrator.
 #
 #   docker build -t uav-sfl-testbed .

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+#
 # `make demo` sets everything up and runs the main job; `make test` sets everything up and tests it.
 PYTHON ?= python3
 BIN := .venv/bin

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a campaign costs, and that killing it at any moment changes nothing of what it finds.
 
     python benchmarks/campaign.py [--file FILE] [--rounds N] [--kills N] [--seed N] [--json FILE]

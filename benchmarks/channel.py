@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How fast the channel of the paper's ten UAVs comes out of ns-3, in slots per second.
 
     python benchmarks/channel.py [--slots N] [--repeats N] [--json FILE]

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How fast the engine predicts rounds, against a SimPy program of the same model.
 
     python benchmarks/engine.py [--rounds N] [--repeats N] [--json FILE]

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How close the emulated network is to the channel's rates: transfers, rounds, rate changes.
 
     python benchmarks/fidelity.py [PART...] [--json FILE] [--picture FILE.png]

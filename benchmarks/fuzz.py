@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Hostile input: mutated frames, scenarios, traces and run directories, and what becomes of them.
 
     python benchmarks/fuzz.py [--frames N] [--files N] [--folders N] [--seed S] [--json FILE]

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Uploads over Mininet's TCLink, its bandwidth changed slot by slot; for Mininet's own Python.
 
 Reads {"rates": K lists of bit/s, "slot_s", "bytes"} as JSON; prints [start_s, end_s] of each.

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """One TCP transfer, for the baselines: nothing but the standard library.
 
 one_transfer.py receive PORT BYTES          prints when the last byte came, monotonic ns

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Protocol overheads: accounts against captures, gRPC against our framing, the cost of a capture.
 
     python benchmarks/overhead.py [PART...] [--json FILE]

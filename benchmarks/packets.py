@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """ns-3's packets: how fast rounds are played, beside ns-3's own bulk transfer and the real time.
 
 python benchmarks/packets.py [--json FILE]

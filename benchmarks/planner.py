@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How long the planner takes to decide a round of the paper's ten UAVs, and how good it is.
 
     python benchmarks/planner.py [--rounds N] [--json FILE]

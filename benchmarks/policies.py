@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a policy gains on real links: emulated rounds of the paper's scenario, beside predicted.
 
     python benchmarks/policies.py [--rounds N] [--policies equal,static,planner] [--json FILE]

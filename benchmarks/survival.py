@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a run leaves and says when something goes wrong at a random moment; whether it stays flat.
 
     python benchmarks/survival.py faults [--runs 200] [--workers N] [--json FILE]

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A whole round with real computing: its wall time beside its steps alone, and its memory.
 
     python benchmarks/whole_round.py [SCENARIO] [--set KEY=VALUE]... [--repeats N] [--json FILE]

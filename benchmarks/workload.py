@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What the learning costs: steps, codec, loopback, memory, and many clients in one pass.
 
     python benchmarks/workload.py [PART]... [--model NAME] [--split U] [--repeats N] [--json FILE]

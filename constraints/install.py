@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Install a locked set of packages, and the testbed itself, into a virtual environment.
 
     python3 constraints/install.py {light,full,dev} [--into .venv] [--packages-only]

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Builds the ns-3 models in ``cpp/`` against the installed ``ns3`` wheel, once.
 
 Each folder of ``cpp/`` becomes a library. It lies in the user's cache, under a name that is a hash

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The channel of a scenario from ns-3, slot by slot: a `ChannelSource` that grows on demand."""
 
 from collections.abc import Sequence

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A process that ns-3 lives in, seen from its parent: lines go in, bytes come out.
 
 ns-3 ends the process that it lives in where something is wrong, and a process has one simulator.

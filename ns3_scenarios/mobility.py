@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Mobility models in Python: where the UAVs are, in place of ns-3's own Gauss–Markov model.
 
 A model is a function that takes an `Airspace` (and parameters of its own by keyword) and yields

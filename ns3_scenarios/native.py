@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The C interface of the ns-3 models (``cpp/channel/channel.cc``), for ctypes.
 
 ns-3 ends the process that it lives in where something is wrong, and a process has one simulator:

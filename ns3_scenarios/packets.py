@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Links that ns-3 plays packet by packet: TCP over point-to-point links of changing rate.
 
 Nothing here decides anything. Messages are handed in when they are to be sent, and time goes on

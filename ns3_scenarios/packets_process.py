@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The process in which ns-3 plays packets, started by `ns3_scenarios.packets.PacketNetwork`.
 
 On stdin: one line of JSON (see `ns3_scenarios.child`), then one for each step: ``{"rates":

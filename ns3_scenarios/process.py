@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The process that ns-3 lives in: ``python -m ns3_scenarios.process``, started by `Ns3Channel`.
 
 On stdin: one line of JSON (``{"library", "parent", "settings"}``), then one line for each chunk

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Channel traces: the gain of every UAV's channel in every slot, and where it came from."""
 
 import io

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Who decides, predicts, compares and repeats?
 
 What happens on a link or in a node stands in `testbed` and `workloads`.

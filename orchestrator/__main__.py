@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`python -m orchestrator` is `testbed`."""
 
 from orchestrator.cli.main import main

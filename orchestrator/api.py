@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What `import orchestrator as tb` offers, in functions; the commands of `testbed` call the same.
 
     import orchestrator as tb

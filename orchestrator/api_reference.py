@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The reference of what `import orchestrator` offers, written from its sources.
 
 ``python -m orchestrator.api_reference > docs/api.md``

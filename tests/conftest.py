@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Which tests bear company, and which need a Docker daemon.
 
 Files that keep the real clock or the kernel's links are marked `alone`: `suite.py` runs nothing

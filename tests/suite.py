@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Run the tests in two parts: those that bear company side by side, then the others one by one.
 
     python tests/suite.py [PYTEST ARGUMENTS…]

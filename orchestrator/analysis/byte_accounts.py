@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Accounts of protocol overheads: every byte that a link carried, by what it was for.
 
 Nodes keep books of the frames they send (payload, our framing, TLS records), and read from the

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Predicted against measured: the join of two timelines, and what each cause contributes."""
 
 from dataclasses import dataclass, replace

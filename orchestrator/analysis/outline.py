@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a scenario comes to, before it is run: its splits, its links now, its first round."""
 
 from dataclasses import dataclass

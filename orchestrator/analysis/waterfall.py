@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How much of a round is protocol: from payload over Shannon rate to what was measured."""
 
 from dataclasses import replace

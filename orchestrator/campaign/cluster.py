@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Points computed: in this process, in a pool of them, or by Dask workers, here or elsewhere.
 
 Predicted points go first and fill all cores; then come the emulated ones, each of which holds a

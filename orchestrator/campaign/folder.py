@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A campaign's directory: what is finished lies in it, whole; what is not is not seen.
 
 A point's folder is filled beside its place and renamed into it; its name is the point's identity.

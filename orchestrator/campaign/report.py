@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The report of a campaign: one HTML page that needs nothing but itself, and figures for a paper.
 
 What it says is reckoned from the tables in `results/`, see `orchestrator.campaign.summary`.

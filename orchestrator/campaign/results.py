@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The results of a campaign: a few Parquet tables, each row with the place it has in its study.
 
 Every table begins with the columns of `PLACE`, then has one column an axis of any study (empty

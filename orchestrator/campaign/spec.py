@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Campaign files: one base scenario, axes that vary it, and the points that come of it.
 
 A campaign is a set of *studies*. A study spans its *axes*, a grid of named values, with every seed

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What the points of a campaign come to: means over seeds, differences from a baseline.
 
 All of it is reckoned from the tables in `results/`. Means are over the points of one place in a

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A campaign's points computed again, here and now, and held against what was stored.
 
 What the engine predicted must come out the same to the last bit; on another kind of processor the

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a worker does: compute points, and answer with the files that they come to.
 
 Arguments and answers are plain values, JSON text and bytes, so that a worker needs nothing of the

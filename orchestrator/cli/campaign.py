@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`testbed campaign`: run, look at, report and verify campaigns."""
 
 from pathlib import Path

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What commands print: results on stdout; how far long work is on stderr.
 
 Progress is a bar on a terminal, a line now and then elsewhere. Rich is imported when something is

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`testbed run`, `report`, `perfetto`: rounds on real links, and pages about them."""
 
 import sys

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`testbed kernel`: the Linux kernel of virtual time, built once and looked at."""
 
 import json

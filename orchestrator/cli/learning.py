@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`testbed train`, `evaluate`, `compare`, `export`: agents that decide, and models that learn."""
 
 from pathlib import Path

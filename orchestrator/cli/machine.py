@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`testbed doctor`, `clean`: what this machine can do, and what was left on it."""
 
 import sys

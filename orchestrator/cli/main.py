@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The console script `testbed`: its commands, by what one does with them, and how it ends.
 
 Progress and tables of a run in progress go to stderr; results to stdout or the named files. Wrong

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`testbed init`, `show`, `trace`, `predict`: what rounds would take, without emulating them."""
 
 from pathlib import Path

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`testbed theory`, `cross-check`, `overhead`, `reproduce`: questions that need many rounds."""
 
 from pathlib import Path

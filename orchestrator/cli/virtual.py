@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The very same command again, in virtual time: what `emulation.clock: virtual` asks for.
 
     python -m orchestrator.cli.virtual ARGUMENTS

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The emulated network as what plays an environment's rounds: a policy tried on real links."""
 
 import contextlib

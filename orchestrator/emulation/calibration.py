@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A short calibration of every link before a run: does it carry what it is told to?
 
 Each link carries one transfer a direction at the lowest, the middle and the highest rate that the

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a run leaves after each round, so that one that was killed can go on.
 
 The folder of a run that is not complete holds `checkpoint/`: a `round-N.npz` for each whole round,

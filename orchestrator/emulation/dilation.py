@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`emulation.dilation: auto`: how much slower time must run for this machine to keep up.
 
 The machine's speeds are measured on short turns of the real work, alone and as many at once as its

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The learning as the orchestrator sees it: what nodes are told, and what they report."""
 
 import math

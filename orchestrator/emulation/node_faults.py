@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Faults of a round that is being emulated: who is ended, who is lost, what the dead have left."""
 
 import math

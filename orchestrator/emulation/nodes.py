@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The node programs of a run, as the orchestrator talks to them and watches over them."""
 
 import contextlib

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Who may watch a run from within: told of rounds as they begin, go on and end."""
 
 from typing import Protocol

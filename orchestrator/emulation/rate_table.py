@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The link rates of a round that is being emulated, slot by slot, as the injector is given them."""
 
 import math

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a run has predicted and measured so far, and what it was checked against."""
 
 from dataclasses import dataclass, field

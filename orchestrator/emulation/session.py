@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A scenario emulated: real links, real processes, measured times, beside their predictions.
 
 `open_session` makes a `Backend` of the emulated network; `emulate` lets the loop of

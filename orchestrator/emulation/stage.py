@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A scenario's rounds played on the nodes of a world: orders out, rates in, reports back."""
 
 import itertools

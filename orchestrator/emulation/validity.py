@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Whether a run may be believed: what was observed while it ran, held against limits.
 
 A run that is not valid keeps everything it measured; manifest, console and report say why it is

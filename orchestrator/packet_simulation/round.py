@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """One round on ns-3's packets: what the nodes do when a message is in or a step is over.
 
 Time is whole nanoseconds of emulated time, as ns-3 counts it.

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A scenario's rounds on ns-3's packets: a third opinion beside the engine and the kernel.
 
 The nodes of the emulation are replayed here as what they send and wait for: the same messages of

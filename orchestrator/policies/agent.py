@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The paper's agent: PPO over attention on the last round's trajectories. All of it in this file.
 
 Section IV of the paper gives architecture and sizes; what it leaves open is decided in `Settings`

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A Gymnasium environment: each step is a round, each action its allocation.
 
     import gymnasium, orchestrator.policies.environment

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The planner: before each round it tries allocations on a forecast of the channel.
 
 No training, no model but the engine. The forecast lets the UAVs fly on as they just flew. On it the

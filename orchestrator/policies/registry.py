@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Who decides a round's allocation: every policy is a function from a `Situation` to it."""
 
 from collections.abc import Callable

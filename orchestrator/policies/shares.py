@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Shares of a resource: no client gets less than a fifth of an equal share, and all sum to 1."""
 
 import numpy as np

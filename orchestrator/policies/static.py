@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The best static allocation: found once, offline, and kept for all rounds.
 
 What it is optimised on has nothing to do with what it is judged on: rounds that start at times

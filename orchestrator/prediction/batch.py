@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """All rounds of a scenario at once where nothing is decided on the way: compiled code alone."""
 
 import numpy as np

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The slot-level engine: when every step of a round starts and ends.
 
 A client's round is a loop past two *stations* of the server, computing and downlink:

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Faults of a run: what a scenario plans, and what that means for each round.
 
 The same `RoundFaults` go to the engine and, through `of_uav` and `of_bs`, to the emulated nodes, so

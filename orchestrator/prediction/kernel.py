@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The compiled core of the engine: rounds as plain loops over plain arrays.
 
 `orchestrator.prediction.engine` says what it computes; this file says how. Numba compiles what is

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a round is before the air has its say: durations of computing, bytes of transfers."""
 
 from collections.abc import Callable

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Shannon rates of every slot, for the links of the emulated network.
 
 What Python has of the air's physics; `orchestrator.prediction.kernel` states the same for compiled

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Rounds that follow each other: decided, played, kept, by one loop whoever plays them.
 
 A `Backend` plays: the engine in predicted time (`EngineBackend`), ns-3 packet by packet, the

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What the charts of a run's report draw, packed as plain JSON values.
 
 Times of steps are rounded to 10 ns, rates to a kbit/s, positions to a decimetre.

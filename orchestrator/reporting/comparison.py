@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Runs beside each other: learning curves over emulated time, one a run, and what choices cost.
 
 One HTML page from run directories, as `orchestrator.reporting.report` makes one of a single run.

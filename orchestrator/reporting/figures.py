@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The paper's figures, drawn: a comparison of paradigms over one quantity, and timelines."""
 
 from collections.abc import Mapping, Sequence

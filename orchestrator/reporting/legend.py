@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What pages and figures call things, and in which colours they draw them. Needs nothing."""
 
 STEP_TITLES = {

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The live view: a page on loopback that shows a run while it goes.
 
 It listens only where it was asked for, on a free port of 127.0.0.1; a random token in the address

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A page that needs nothing but itself: template, style, scripts and data in one file.
 
 Its content security policy forbids it to ask for anything else, and allows no script but its own.

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Timelines as a trace that https://ui.perfetto.dev and chrome://tracing open.
 
 The trace event format's JSON object form ("Trace Event Format", Google): metadata (phase M) names

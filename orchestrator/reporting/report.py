@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The report of a run: one HTML page that needs nothing but itself."""
 
 import shlex

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Figures of a run for a paper: one column wide, as PNG and as PDF with embedded fonts."""
 
 from collections.abc import Callable

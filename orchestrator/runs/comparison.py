@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Runs held against each other: what each has learned, and what choices cost."""
 
 from collections.abc import Sequence

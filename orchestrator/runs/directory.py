@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The folder of a run: filled aside, seen when it is whole, found again when the run was killed.
 
 A run with `--out DIR` fills `.DIR.part` beside it and renames it in the end. While it lives it

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A run directory read: its manifest, scenario, trace and tables.
 
 A file that is missing costs what it would have told, never the rest; one that is there must be

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`testbed run`: emulate, compare, and keep it all in a run directory."""
 
 import contextlib

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a run's tables say in short: means, differences, shares. Numbers alone, no words."""
 
 from dataclasses import dataclass

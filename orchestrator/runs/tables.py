@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The tables of a run directory, read from files that nobody has checked.
 
 A file's claims are held against its length, and against the memory that there is, before memory is

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Timelines out of the tables of a run directory, to the digit as they were written."""
 
 from collections.abc import Mapping

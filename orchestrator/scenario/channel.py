@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Channels for a scenario: from ns-3, or replayed from a file."""
 
 import json

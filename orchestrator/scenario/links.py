@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The links of a scenario, as the kernel or a simulation of it is told of them."""
 
 from orchestrator.scenario.schema import Scenario

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Scenario files read: from YAML and ``key=value`` overrides to a `Scenario`, or to one line."""
 
 import re

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What the splits of a scenario's workload cost."""
 
 from orchestrator.scenario.schema import Profile, Scenario

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The reference of every scenario key, written from the models that validate them.
 
 ``python -m orchestrator.scenario.reference > docs/scenario.md``

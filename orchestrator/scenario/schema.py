@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The keys of a scenario, their types, bounds and defaults; validated at the door.
 
 Every key carries its unit in its name; `orchestrator.scenario.loading` reads files of them.

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A cross-check: the same rounds by every execution that says how long they take, side by side.
 
 Closed forms, the slot-level engine (payload alone, and with frames), ns-3's packets, and the

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Figure 8 and its table: who decides best, under the paper's scenario with I = 5.
 
 Who decides stands in `campaigns/figure8.yaml`, with what the paper lacks: the best static

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`testbed overhead`: a scenario emulated and accounted for, once or for each value of a choice."""
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The paper's table and figures, made anew, and its stated numbers beside ours.
 
 Which points a figure is made of stands in `campaigns/paper.yaml`, a study a figure: the paper's

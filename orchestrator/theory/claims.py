@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The paper's claims about latency, held against the engine and against exhaustive search."""
 
 from collections.abc import Iterator

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The paper's closed forms and bounds of a round's latency, and searches for the best orders.
 
 Equations are numbered as the paper's LaTeX source numbers them. Assumption 1: the channel stays as

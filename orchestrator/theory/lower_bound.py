@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A bound below which no allocation can bring a round's objective, by Lagrangian relaxation.
 
 Relaxed away: all waiting (for the server, for the downlink, for other clients), and the channel's

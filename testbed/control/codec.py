@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Messages as JSON and bytes: a frozen dataclass goes out, and comes back checked.
 
 A message's kind is the name of its class; its fields hold numbers, text, `NodeId`, `Path`, tuples,

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """All that orchestrator, nodes and injector say to each other: a frozen dataclass each.
 
 A run, seen from a node::

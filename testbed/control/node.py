@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Orders to a node and its reports, over the control plane and never over the shaped links."""
 
 import socket

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Control messages between processes of one machine: a JSON object and raw bytes, over a socket.
 
 They never travel over an emulated link.

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Emulated time: what the round believes the clock says.
 
 Emulated time runs `dilation` times slower than the machine's monotonic clock and stands still

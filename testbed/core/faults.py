@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Faults, as nodes know them: when one ends, slows down, sends nonsense, or is given up.
 
 What is planned, and what a round does about it, is the orchestrator's business

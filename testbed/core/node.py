@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Who is who in the emulated network: the base station, and UAVs that count from 1."""
 
 import re

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Paradigms of split federated learning, as data.
 
 A paradigm says how the server's two resources, computing and downlink, serve the clients. The

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What other packages add: objects that they register as entry points, by group and name.
 
 A plugin is loaded when a scenario names it, never before, so that a broken one costs nobody

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Who is served next: the server's schedule as a state machine without clock or I/O.
 
 It is told what happened and answers what starts now. Everything that decides about order, queues

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A round at the base station as a protocol without I/O: who waits, who is served, who is lost.
 
 Theory of operation. A driver tells what happened, all of a moment, and then asks what begins now,

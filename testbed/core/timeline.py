@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Timelines: what happened when, in emulated seconds.
 
 The engine and the emulated network both yield a `Timeline`; comparing them is a join, and every

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Trees of keys and plain values, as scenarios and manifests are."""
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What this machine can do for the testbed, found by trying, and what to do about the rest."""
 
 import json

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What is an emulated link, and who sets its rate in every slot?
 
 Devices, queues, the injector, captures; not what programs send over them.

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Captures of links: what goes over them, frame by frame, as pcap files that tshark reads.
 
 A packet socket at the base station's ends sees both directions of every link: what it sends when

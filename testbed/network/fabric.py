@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The emulated network: one veth pair per UAV, between the base station's namespace and its own.
 
 Nothing appears on the host, and nothing but the nodes' own traffic travels on a link: neighbours

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How many bytes a message takes on an Ethernet link that carries it over TCP/IPv4, and gRPC."""
 
 from dataclasses import dataclass

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The injector: a process that sets all link rates at every slot boundary.
 
 It works on a table of rates by slot, prepared as netlink messages before the boundary, so that

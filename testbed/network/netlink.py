@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Route netlink: messages as bytes, and a socket that carries batches of them.
 
 A network namespace has one socket, opened inside it and kept: a socket stays in the namespace

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How one end of a link is shaped: the qdiscs, and the messages that change its rate in place.
 
 Each end carries, from the device inwards, a *gate* (TBF), a *shaper* (HTB with one class) and a

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Who starts the node programs, isolates them, and makes sure that none is left?
 
 Namespaces and containers; what nodes do once they run stands in `workloads.nodes`.

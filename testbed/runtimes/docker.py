@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Nodes as Docker containers without a network of their own; needs root and a Docker daemon.
 
 A container has no capabilities, a read-only root, and limits. Its links are plugged in from

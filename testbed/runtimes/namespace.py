@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Nodes as processes in namespaces of their own; needs neither root nor Docker.
 
 Theory of operation. `start` runs this module as a program, the *supervisor*. It leaves the shared

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Runs a module as a program that can do no more than compute.
 
     python -m testbed.system.confined MODULE [ARGUMENTS]

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a process in virtual time knows of the host, and how it tells of its progress.
 
 A guest's first process lays down what the host told it; see `testbed.virtual`.

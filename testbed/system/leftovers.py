@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What dead runs have left on this machine: found by their mark, and removed.
 
 The mark of a run is that of the process that makes it, and names boot, PID namespace, PID and

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The Linux calls that Python 3.11 lacks: namespaces, capabilities, process attributes."""
 
 import contextlib

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How do frames travel between the base station and the UAVs?
 
 The seam between programs and transports; who is served when is not decided here.

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a node's side of a link has sent, frame by frame, by its own books and by the kernel's."""
 
 import fcntl

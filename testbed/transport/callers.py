@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Who calls: strangers are turned away, one by one, and nobody else notices."""
 
 import queue

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The certificate authority of one run, and what it certifies. Keys never leave memory."""
 
 from datetime import UTC, datetime, timedelta

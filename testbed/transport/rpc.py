@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Frames as messages of a bidirectional gRPC stream, as most federated frameworks exchange them.
 
 The UAV is gRPC's client and opens the stream; the base station serves all streams from one port.

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Frames on byte streams, TCP's own or within TLS, over one connection a link or one a transfer."""
 
 import contextlib

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """TLS 1.3 over a TCP socket, with the record layer in our own hands.
 
 OpenSSL encrypts from memory to memory, so that record sizes are known, and the kernel's notes of

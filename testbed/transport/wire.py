@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The wire: what base station and UAVs say to each other over the shaped links.
 
 A frame is a fixed header, a few extra bytes (labels), and a payload of raw tensor bytes or

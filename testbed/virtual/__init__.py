@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How does the testbed run in virtual time, in a Linux kernel whose clock stands still?
 
 `kernel` builds User-Mode Linux once from the recipe in `recipe/`; `guest` runs a command inside

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A command run inside a kernel in virtual time, as if it ran here.
 
 Theory of operation. The kernel is an ordinary program of the caller. Its root file system is the

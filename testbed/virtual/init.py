@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The first process of a guest: makes its surroundings, runs one command, tells how it ended.
 
     python -I -S init.py LINE JOB

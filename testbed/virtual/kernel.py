@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """User-Mode Linux: built once from the recipe in `recipe/`, kept in the user's cache.
 
 A kernel's folder is named after its version and a digest of the recipe. It holds the program, its

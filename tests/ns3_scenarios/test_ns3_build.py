@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The library of ns-3 models: built once, whole or not at all."""
 
 import fcntl

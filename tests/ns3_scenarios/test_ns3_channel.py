@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`Ns3Channel`: the stream from ns-3's process, and that process's life and death."""
 
 import os

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The ns-3 models: path loss, LOS state, shadow fading, motion in the ring."""
 
 import numpy as np

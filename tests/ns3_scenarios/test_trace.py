@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Trace files: what is saved comes back; what is no trace is refused by name."""
 
 from pathlib import Path

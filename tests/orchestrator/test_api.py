@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The front door: what `import orchestrator as tb` offers, from wherever it is called."""
 
 import asyncio

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """compose.yaml: what the docs say of it, and that it comes up where Compose and a daemon are.
 
 No registry need answer for that: the services' image is then the docker runtime's empty one, with

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What loads what: emulation no report, nobody but pages Jinja, nobody but figures Matplotlib."""
 
 import re

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Every command in the documentation is run in a fresh checkout and prints what the page shows."""
 
 from pathlib import Path

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The documentation is true: keys are as the models say, links lead somewhere, blocks have names.
 
 `test_doc_commands.py` runs its commands.

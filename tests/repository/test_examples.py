@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The notebooks are stored as they were executed, and still come out so."""
 
 from pathlib import Path

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """No import runs upward: the rooms of the house and who may enter which."""
 
 import ast

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What is installed is pinned by version and hash, complete, and fetched as pip would fetch it."""
 
 import importlib.util

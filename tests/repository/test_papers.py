@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What stands beside the code says the same as the code: version, checks, licences."""
 
 import shlex

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """`make test` runs every test once, and its last line and status tell of both parts."""
 
 import importlib.util

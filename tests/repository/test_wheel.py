@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The package works where there is no checkout: built, installed elsewhere, run from nowhere."""
 
 import json

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A module that runs as a node: writes into its log what it was born with, and ends."""
 
 import json

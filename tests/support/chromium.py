@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A headless Chromium, driven through its own pipe: no driver, no socket, no network."""
 
 import base64

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A Dask scheduler and two workers, each in a network namespace of its own; one worker is lost.
 
     unshare --user --map-root-user --net --pid --mount-proc --fork --kill-child \\

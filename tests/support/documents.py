@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The code blocks of the documentation, and a fresh checkout in which their commands are run.
 
 What stands behind a block's opening fence says what it is:

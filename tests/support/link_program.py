@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A node program for tests of the links: does over TCP what the control plane tells it."""
 
 import os

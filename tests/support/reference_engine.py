@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The engine again, written plainly: no numba, no heaps, nothing shared with the real one.
 
 Everything is looked up where it is needed and searched for in plain lists. It follows the text of

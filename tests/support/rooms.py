@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The rooms of the house as the code has them: packages, their floors, and who imports whom.
 
 python tests/support/rooms.py     the picture of docs/architecture.md

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The kernel's shaper frame by frame, as an account: what tests hold real transfers against."""
 
 from collections.abc import Iterable, Sequence

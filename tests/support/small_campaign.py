@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A campaign of a few small points on a trace of its own: nothing of it needs ns-3 or torch."""
 
 from pathlib import Path

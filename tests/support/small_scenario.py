@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The scenario of most tests: three UAVs, a round of 0.9 s, no learning."""
 
 from typing import Any

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A world of a base station and K UAVs for tests, with orders to its nodes and expected times.
 
 As a program (``python tests/small_world.py RUNTIME FOLDER``) it makes one transfer, prints what

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Run directories for tests of the report: rounds of the engine, and a perturbed copy as measured.
 
 What is 'measured' here comes from the engine once more, with jittered computing, late slot edges

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """FLOPs and bytes of each split, counted on the model itself (meta device: no weights, no work)."""
 
 from dataclasses import fields, replace

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The costs of a model's splits: the paper's, or counted once and remembered."""
 
 import json

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What each split of a model costs: FLOPs to compute, bytes to exchange. No torch at import."""
 
 from dataclasses import dataclass

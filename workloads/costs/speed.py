@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How fast this machine does the real work: a program that times its steps when told to.
 
 Reads JSON lines from standard input and answers each with one on standard output: first the

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What is learned, and what of it travels: split model, data, adapters, encodings.
 
 No network and no clock: the same passes run in one process.

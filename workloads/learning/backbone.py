@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """One backbone: the frozen weights as a memory-mapped file that all processes share.
 
 The file is safetensors with timm's names. It is built once, by seed or from given weights, and kept

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Smashed data and their gradients as bytes, and back.
 
 float32 and bfloat16 are the numbers themselves. float16 is preceded by one power of two: gradients

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What clients train on: data sets, their partition among clients, and the batches drawn from them.
 
 Everything is a function of its seed: a batch depends on (seed, client, round, iteration) and on

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """How many bytes smashed data take on the wire; the codec encodes them. No torch here."""
 
 from typing import Literal

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What was trained, for others: a folder that `peft` loads over the same backbone."""
 
 import json

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Split federated learning without the network: what the UAV and the BS compute.
 
 A `ClientLearner` and a `ServerLearner` exchange plain tensors; who carries them, and when, is not

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A Swin whose linear layers carry LoRA, cut after any stage.
 
 The network is timm's, frozen; what trains is one vector (`Layout`): adapters stage by stage, then

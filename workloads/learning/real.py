@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Real learning behind the node programs: torch on one side, plain bytes on the other."""
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a learner is told: plain values that travel to node programs as JSON. No torch here."""
 
 from dataclasses import dataclass

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Tensors from files that somebody gives us: safetensors alone, and nothing that it only claims."""
 
 from pathlib import Path

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What a node program asks of whoever computes: real learning, or the same bytes without it.
 
 `workloads.learning.real` learns with torch; `ZeroClient` and `ZeroServer` here carry the sizes

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Faults in the node programs: what befalls a UAV in a round, and whom the base station gives up.
 
 Without faults both are there as well, and nothing comes of them.

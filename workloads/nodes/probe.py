@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Probes: transfers over the links before a run, which calibrate the emulated network.
 
 The orders come over the control plane; the frames go the way of a round's: the same programs,

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A node's program: learns from the control plane who it is, then is base station or UAV."""
 
 import sys

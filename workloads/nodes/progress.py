@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Tells the orchestrator how far the base station's round is, for who watches it live."""
 
 import threading

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A round of the emulated base station: threads that do what `testbed.core.server_round` says.
 
 A thread a client receives into place and posts what arrived; the main thread alone tells the

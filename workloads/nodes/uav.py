@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The UAV's program: client forward, smashed data up, gradient down, client backward."""
 
 import gc

@@ -1,3 +1,6 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
 /*
  * The channel of a scenario, slot by slot: a BS, K UAVs, and ns-3's simulator, behind a C
  * interface for ctypes. One channel per process, since ns-3 has one simulator per process.

@@ -1,3 +1,6 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
 #include "ring-gauss-markov-mobility-model.h"
 
 #include "ns3/abort.h"

@@ -1,3 +1,6 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
 #ifndef RING_GAUSS_MARKOV_MOBILITY_MODEL_H
 #define RING_GAUSS_MARKOV_MOBILITY_MODEL_H
 

@@ -1,3 +1,6 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
 #include "rma-av-propagation-loss-model.h"
 
 #include "ns3/abort.h"

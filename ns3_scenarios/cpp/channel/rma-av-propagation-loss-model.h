@@ -1,3 +1,6 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
 #ifndef RMA_AV_PROPAGATION_LOSS_MODEL_H
 #define RMA_AV_PROPAGATION_LOSS_MODEL_H
 

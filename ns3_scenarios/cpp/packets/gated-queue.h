@@ -1,3 +1,6 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
 #ifndef GATED_QUEUE_H
 #define GATED_QUEUE_H
 

@@ -1,3 +1,6 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
 #ifndef IDLE_RESTART_H
 #define IDLE_RESTART_H
 

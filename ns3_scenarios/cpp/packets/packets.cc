@@ -1,3 +1,6 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
 /*
  * K point-to-point links between a BS and UAVs, one TCP connection each, played packet by packet by
  * ns-3, behind a C interface for ctypes. Who sends what when is decided outside: messages are

@@ -1,3 +1,6 @@
+/* SPDX-FileCopyrightText: UAV-SFL testbed authors
+   SPDX-License-Identifier: MIT */
+
 /* The page of a campaign: a chart a study, over the axis one likes, and a filter of its points. */
 
 const campaign = JSON.parse(byId("data").textContent);

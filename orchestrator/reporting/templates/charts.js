@@ -1,3 +1,6 @@
+/* SPDX-FileCopyrightText: UAV-SFL testbed authors
+   SPDX-License-Identifier: MIT */
+
 "use strict";
 /* Drawing without a library: elements, scales, ticks, a tooltip, and canvases that share one time
    axis. Nothing in this file knows what a round or a UAV is. */

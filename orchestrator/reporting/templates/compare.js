@@ -1,3 +1,6 @@
+/* SPDX-FileCopyrightText: UAV-SFL testbed authors
+   SPDX-License-Identifier: MIT */
+
 /* The page of runs beside each other: loss and accuracy over emulated time, a line a run. */
 
 const curves = JSON.parse(byId("data").textContent).curves;

@@ -1,3 +1,6 @@
+/* SPDX-FileCopyrightText: UAV-SFL testbed authors
+   SPDX-License-Identifier: MIT */
+
 /* What frames every page: themes, copying, navigation. */
 
 /* Called when colours have changed. */

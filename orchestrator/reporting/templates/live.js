@@ -1,3 +1,6 @@
+/* SPDX-FileCopyrightText: UAV-SFL testbed authors
+   SPDX-License-Identifier: MIT */
+
 /* The live view: asks some times a second for what is new, and draws it. */
 
 const data = JSON.parse(byId("data").textContent);

@@ -1,3 +1,6 @@
+/* SPDX-FileCopyrightText: UAV-SFL testbed authors
+   SPDX-License-Identifier: MIT */
+
 /* The map: rings, base station, and the UAVs at a moment that a slider chooses. */
 
 /* The UAVs at a moment, on their rings; answers how to move it and how to refresh it. */

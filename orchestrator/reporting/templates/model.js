@@ -1,3 +1,6 @@
+/* SPDX-FileCopyrightText: UAV-SFL testbed authors
+   SPDX-License-Identifier: MIT */
+
 /* What a run report shows: the embedded data, what the controls have chosen, steps by client. */
 
 const data = JSON.parse(byId("data").textContent);

@@ -1,3 +1,6 @@
+/* SPDX-FileCopyrightText: UAV-SFL testbed authors
+   SPDX-License-Identifier: MIT */
+
 /* Figures that stand by themselves: error budget, injector's lateness, learning. */
 
 /* --- error budget ----------------------------------------------------------------------------- */

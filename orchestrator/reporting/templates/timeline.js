@@ -1,3 +1,6 @@
+/* SPDX-FileCopyrightText: UAV-SFL testbed authors
+   SPDX-License-Identifier: MIT */
+
 /* The timeline: predicted above measured steps of each UAV, and rates on the same time axis. */
 
 /* --- Gantt chart ------------------------------------------------------------------------------ */

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The error budget: what is put in comes out under its name, and nothing is left over."""
 
 from dataclasses import replace

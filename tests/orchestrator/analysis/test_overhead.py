@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Accounts of every byte, held against captures of the same links; choices of the transport."""
 
 import json

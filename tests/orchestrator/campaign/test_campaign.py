@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Campaign files: what they may say, what points come of them, and what a point's identity is."""
 
 from copy import deepcopy

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The data set of a campaign, its report in Chromium, and what verification finds."""
 
 import json

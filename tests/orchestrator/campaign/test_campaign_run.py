@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Campaigns run: spread, stored whole, resumed, kept from each other, and none twice."""
 
 import json

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A light set-up: what needs no torch works without it, and what needs it says what to install."""
 
 import json

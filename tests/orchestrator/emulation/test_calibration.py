@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The calibration before a run: what is sent when, and what is made of it."""
 
 import itertools

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Nothing waits for ever: whoever does not answer is named, and what is told to wait gives up."""
 
 import contextlib

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What is predicted of a machine that is slower than the modelled devices."""
 
 from dataclasses import replace

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The whole way: scenario, channel, links, nodes, timelines, error budget, run directory."""
 
 import json

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Emulated runs with faults: what happens is what the engine says, and the rest goes on."""
 
 import json

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """ns-3's packets: links that carry what their rates say, and rounds that go as the engine's do."""
 
 import subprocess

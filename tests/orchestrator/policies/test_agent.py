@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The agent: attention as the paper writes it, PPO that learns, training that survives a kill."""
 
 import math

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The Gymnasium environment: its contract, and that its rounds are the engine's."""
 
 from contextlib import contextmanager

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The planner, the best static allocation, and the bound that neither may undercut."""
 
 from pathlib import Path

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The engine against a second implementation, hand-solved rounds, and laws."""
 
 import math

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Rounds after rounds: traces that grow, policies that see the past only, traces too short."""
 
 from dataclasses import replace

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Faults: what a scenario plans, and the engine with them against a second implementation."""
 
 import math

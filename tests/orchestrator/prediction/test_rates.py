@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The physics of the air, as Python and as the compiled kernel state it: they say the same."""
 
 import itertools

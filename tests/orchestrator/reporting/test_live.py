@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The live view: a run is watched in Chromium; who lacks the token learns nothing; it ends."""
 
 import http.client

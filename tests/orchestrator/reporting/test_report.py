@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The report of a run: its numbers, what it does without some files, and that nothing leaks out."""
 
 import base64

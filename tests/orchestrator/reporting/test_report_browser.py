@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The report in a headless Chromium: nothing complains, every control does what it says."""
 
 import json

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Run directories that are broken: one line that names what, no memory, no waiting."""
 
 import io

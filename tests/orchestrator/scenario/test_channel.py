@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A channel grows and caches itself, and never more than its source has."""
 
 import numpy as np

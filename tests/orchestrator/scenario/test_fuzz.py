@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A small part of `benchmarks/fuzz.py`, and what fuzzing by chance would hardly find."""
 
 import io

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Files with hostile safetensors headers: one line that names them, no memory, no waiting."""
 
 import json

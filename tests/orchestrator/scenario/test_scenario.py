@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Scenarios are validated at the door, and refused with one line that names the field."""
 
 import re

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Closed forms, engine, ns-3's packets and the kernel, side by side."""
 
 import json

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The paper's figures made anew: what is averaged, what is claimed, what is written."""
 
 import json

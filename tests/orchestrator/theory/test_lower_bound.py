@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The bound that no allocation beats: what it needs to know of the channel."""
 
 from pathlib import Path

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Closed forms against the engine, theorems against exhaustive search, all on random networks."""
 
 import io

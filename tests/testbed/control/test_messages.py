@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Messages on the control plane: what is sent comes back as it was, or is refused in one line."""
 
 import dataclasses

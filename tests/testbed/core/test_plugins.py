@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """A package of one file adds a schedule, a policy and a mobility model; broken ones say why."""
 
 import json

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The emulated base station's schedule, played in virtual time, against the engine."""
 
 import heapq

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The protocol of a round at the base station, fed with events: what it answers, word for word."""
 
 import math

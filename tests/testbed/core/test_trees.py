@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Trees of keys and plain values."""
 
 from testbed.core.trees import differing, flat

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Words that somebody got wrong, and those that he may have meant."""
 
 from testbed.core.words import did_you_mean, not_one_of

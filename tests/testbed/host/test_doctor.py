@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The doctor: what it finds by trying, and what it says where something is missing."""
 
 import subprocess

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The links: rates slot by slot, outages, phases, counters, and nothing else on the wire."""
 
 import math

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What the daemon is asked for: containers as they are made, without a daemon."""
 
 import os

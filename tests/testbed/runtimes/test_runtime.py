@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The runtimes: isolation, reports of exits, and that nothing is left whatever ends a run."""
 
 import contextlib

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The Docker runtime: the same worlds in containers, and that none is left."""
 
 import gc

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """One cache folder for all that the testbed remembers."""
 
 from pathlib import Path

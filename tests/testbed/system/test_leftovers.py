@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What dead runs leave is found and removed, and nothing else is."""
 
 import fcntl

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Whole runs under bad conditions: a full disk, another run beside it, curious eyes."""
 
 import json

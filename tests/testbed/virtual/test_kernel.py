@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The kernel of virtual time: its recipe, what a build lacks, and how it is built and kept.
 
 The archives here are of a few lines that a make file turns into a program: what is tested is how

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Data sets, partitions and batches: functions of their seeds, and refusals with reasons."""
 
 import pickle

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """The programs of base station and UAV, talking over loopback without any shaping."""
 
 import itertools

@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """Strangers at the base station: whatever they do, those who are due come in."""
 
 import itertools

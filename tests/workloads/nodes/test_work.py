@@ -1,3 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
 """What nodes compute, through the bytes they exchange, and in the station's program."""
 
 import time
