@@ -165,7 +165,6 @@ def test_the_earlier_name_of_the_command_works_and_is_not_shown(
     assert "opinions" not in shown
 
 
-@pytest.mark.xfail(raises=AssertionError, strict=True, reason="needs a resolved scenario's type")
 def test_dilation_need_not_be_resolved_where_nothing_is_emulated(
     files: tuple[Path, Path], tmp_path: Path
 ) -> None:
