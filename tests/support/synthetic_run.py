@@ -5,7 +5,7 @@
 
 What is 'measured' here comes from the engine once more, with jittered computing, late slot edges
 and noise, one after another, so that the error budget adds up exactly as in a real run.
-``python tests/synthetic_run.py DIR --uavs 10`` leaves one with its report, to look at.
+``python tests/support/synthetic_run.py DIR --uavs 10`` leaves one with its report, to look at.
 """
 
 import argparse

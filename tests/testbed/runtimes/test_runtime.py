@@ -35,7 +35,7 @@ def python_for(user):
 
     Root's own may lie in root's home. Then the system's takes its place, with the same packages.
     """
-    paths = os.pathsep.join([str(SMALL_WORLD.parents[1]), *(p for p in sys.path if "site-" in p)])
+    paths = os.pathsep.join([str(SMALL_WORLD.parents[2]), *(p for p in sys.path if "site-" in p)])
     probe = "import sys, numpy, testbed; sys.exit(sys.version_info[:2] != (%d, %d))"
     for python, env in ((sys.executable, {}), ("/usr/bin/python3", {"PYTHONPATH": paths})):
         with contextlib.suppress(OSError):
