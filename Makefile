@@ -49,7 +49,7 @@ lock:
 	$(COMPILE) pyproject.toml --extra dev $(BINDINGS) -o constraints/dev.txt
 	$(COMPILE) pyproject.toml --extra full $(BINDINGS) -c constraints/dev.txt -o constraints/full.txt
 	$(COMPILE) pyproject.toml --extra report $(BINDINGS) -c constraints/dev.txt -o constraints/light.txt
-	echo setuptools | $(COMPILE) - -c constraints/dev.txt -o constraints/build.txt
+	printf 'setuptools\npoetry-core\n' | $(COMPILE) - -c constraints/dev.txt -o constraints/build.txt
 	echo uv | $(COMPILE) - -o constraints/uv.txt
 
 # A software bill of materials of what is installed, as CycloneDX.
