@@ -40,7 +40,7 @@ def enter(scenario: Scenario, unit: str, *, refused: Mapping[str, bool] | None =
         return
     for option, given in (refused or {}).items():
         if given:
-            raise InputError(f"{option}: cannot be had where emulation.clock is 'virtual'")
+            raise InputError(f"{option}: is unavailable where emulation.clock is 'virtual'")
     from testbed.virtual import guest, kernel
 
     found = kernel.find()

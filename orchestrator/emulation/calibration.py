@@ -9,7 +9,6 @@ downlinks that are shared, carry theirs at once; downlinks that take turns in a 
 too. It takes about two seconds of real time, whatever the dilation.
 """
 
-import time
 from collections import Counter
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ from orchestrator.prediction.plan import Array, transfer_bytes
 from orchestrator.prediction.rates import LinkRates
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.control.messages import Probe, Probed, ProbeLinks
-from testbed.core.clock import EmulatedClock
+from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.node import BS, uavs
 from testbed.network.framing import Framing
 from testbed.network.shaping import Shape
@@ -84,7 +83,7 @@ def calibrate(
     injector, spare = nodes.world.injector, ((0, 0), (0, SPARE_LEVELS))
     tables = (np.pad(bps / dilation, spare, "edge") for bps in (up_bps, down_bps))
     injector.rates(0, *tables, warn_slots=0)
-    clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), 0.0, dilation)
+    clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), 0.0, dilation)
     injector.epoch(clock, level_s)
     probes = tuple(transfer.probe for transfer in transfers)
     nodes.send(BS, ProbeLinks(probes, clock))

@@ -74,7 +74,7 @@ from testbed.control.messages import (
 from testbed.control.messages import (
     Progress as StepsProgress,
 )
-from testbed.core.clock import EmulatedClock
+from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.node import BS, NodeId, uav, uavs
 from testbed.core.progress import Progress
 from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
@@ -262,7 +262,7 @@ class Stage:
         open_sky, equal = np.full((count, 1), 1e-9), np.full(count, 1 / count)
         uplink = uplink_bps(radio_of(self.scenario), equal, open_sky)
         self.injector.rates(0, uplink, uplink)
-        self.injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1e6)
+        self.injector.epoch(EmulatedClock(next_tick(), 0.0, 1.0), 1e6)
         port = next(self.ports)
         self.nodes.send(BS, Accept(tuple(clients), ("0.0.0.0", port)))
         self.nodes.collect(Listening, [BS], self.startup_s)
@@ -295,7 +295,7 @@ class Stage:
         injector.phase(0)
         links = injector.report()
         before = Machine.now()
-        clock = EmulatedClock(time.monotonic_ns() + round(LEAD_S * 1e9), round_.start_s, dilation)
+        clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), round_.start_s, dilation)
         injector.epoch(clock, slot_s)
         for node in nodes:
             self.nodes.send(node, Begin(clock))

@@ -15,6 +15,21 @@ SPIN_NS = 100_000
 """How long before a deadline waiting turns from sleep into a busy loop: a sleeper wakes some 60 µs
 late, and that would go into every transfer's start."""
 
+TICK_NS = 10_000_000
+"""A whole number of ticks of the kernel's coarse timers, of 1, 4 or 10 ms."""
+
+
+def next_tick() -> int:
+    """Sleep until the monotonic clock is at a whole `TICK_NS`, and return that moment.
+
+    What begins there meets the kernel's timers in the same phase each time, however long what came
+    before has taken. In virtual time, runs then repeat between users and machines.
+    """
+    now = time.monotonic_ns()
+    due = (now // TICK_NS + 1) * TICK_NS
+    time.sleep((due - now) / 1e9)
+    return due
+
 
 @dataclass(frozen=True)
 class EmulatedClock:

@@ -48,8 +48,12 @@ PASSED_ON = ("HOME", "PYTHONPATH", "XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME")
 """Variables that the command has from its caller: where files are, and nothing else."""
 FIXED = {
     "LANG": "C.UTF-8",
+    # A user without an entry in the host's list has a name, too.
+    "USER": "testbed",
+    "LOGNAME": "testbed",
     "TMPDIR": "/dev/tmp",
     "PYTHONHASHSEED": "0",
+    "PYTHONFAULTHANDLER": "1",
     # OpenSSL mixes the processor's counter and its random numbers into what it draws.
     "OPENSSL_ia32cap": "~0x4000000000000010:~0x40000",
 }
@@ -103,7 +107,9 @@ def memory_bytes() -> int:
     """
     free = psutil.virtual_memory().available
     folder = memory_folder()
-    memory = int(MEMORY_SHARE * min(free, shutil.disk_usage(folder).free)) >> 28 << 28
+    most = int(MEMORY_SHARE * min(free, shutil.disk_usage(folder).free))
+    # A power of two, so that what the kernel sizes by its memory seldom differs.
+    memory = 1 << max(0, most.bit_length() - 1)
     if memory < LEAST_MEMORY:
         raise RunError(
             f"virtual time: a guest needs {LEAST_MEMORY >> 20} MiB of memory and in {folder}; "
