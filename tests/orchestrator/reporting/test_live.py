@@ -125,15 +125,16 @@ def test_the_page_gets_what_is_new(view) -> None:
         assert json.loads(get(f"{address}state?{odd}")[1])["from"] == 0
 
 
-def test_it_ends_with_the_run_and_tells_a_page_that_watches(monkeypatch, capfd) -> None:
+def test_it_ends_with_the_run_and_tells_a_page_that_watches(monkeypatch, caplog) -> None:
     monkeypatch.setattr(module, "LINGER_S", 0.3)
+    caplog.set_level("INFO")
     began = time.monotonic()
     with serve(SMALL):
         pass
     assert time.monotonic() - began < 5
-    capfd.readouterr()
+    caplog.clear()
     with serve(SMALL) as live:
-        address = re.search(r"http://\S+", capfd.readouterr().err)
+        address = re.search(r"http://\S+", caplog.text)
         assert address
         assert get(address[0])[0] == 200
     with pytest.raises(urllib.error.URLError):
