@@ -385,14 +385,7 @@ def train(
     }
     out.mkdir(parents=True, exist_ok=True)
     checkpoint = out / CHECKPOINT
-    saved = _read(checkpoint) if checkpoint.exists() else None
-    if saved is not None:
-        # Through the model: an agent stays the same when scenarios gain keys.
-        old = saved["identity"]
-        old["scenario"] = Scenario.model_validate_json(old["scenario"]).model_dump_json()
-        for key, value in identity.items():
-            if old[key] != value:
-                raise InputError(f"`out`: {out} holds an agent of another {key}")
+    saved = _saved(checkpoint, identity)
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)  # The networks are too small to share out.
@@ -401,37 +394,12 @@ def train(
         agent = Agent(scenario, kind, settings)
         environment = UavSflEnv(scenario, trajectories=kind.trajectories, backend=backend)
         stack.callback(environment.close)
-        history: list[list[float]] = []
-        if saved is None:
-            observation, _ = environment.reset()
-        else:
-            agent.load_state_dict(saved["networks"])
-            agent.optimizer.load_state_dict(saved["optimizer"])
-            torch.set_rng_state(saved["rng"])
-            history = saved["history"].tolist()
-            observation = environment.resume(scenario.seed, *_standing(saved))
+        history: list[list[float]] = [] if saved is None else saved["history"].tolist()
+        observation = _begun(agent, environment, saved)
         log = _logger(out, stack) if tensorboard else None
         updates = len(history) // settings.batch
         while len(history) < rounds:
-            observations, actions, rewards = [observation], [], []
-            for _ in range(settings.batch):
-                made = agent.act(observation, explore=True)
-                observation, reward, _, ended, info = environment.step(action_of(scenario, made))
-                if ended:
-                    raise InputError(f"trace: ends after {len(history)} rounds of training")
-                observations.append(observation)
-                actions.append(made)
-                rewards.append(settings.reward_scale * reward)
-                history.append(
-                    [
-                        info["round"],
-                        environment.allocation.split,
-                        info["latency_s"],
-                        info["max_energy_j"],
-                        info["objective"],
-                    ]
-                )
-            losses = agent.update(observations, actions, torch.tensor(rewards))
+            observation, losses = _batch(agent, environment, observation, history)
             updates += 1
             if log is not None:
                 recent = np.mean(history[-settings.batch :], axis=0)
@@ -445,6 +413,68 @@ def train(
     table = history_table(history)
     write_whole(out / HISTORY, lambda part: table.to_parquet(part, index=False))
     return table
+
+
+def _saved(checkpoint: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """What a training of the same agent has left; None if there was none.
+
+    Raises:
+        InputError: It is another agent's.
+    """
+    if not checkpoint.exists():
+        return None
+    saved = _read(checkpoint)
+    # Through the model: an agent stays the same when scenarios gain keys.
+    old = saved["identity"]
+    old["scenario"] = Scenario.model_validate_json(old["scenario"]).model_dump_json()
+    for key, value in identity.items():
+        if old[key] != value:
+            raise InputError(f"`out`: {checkpoint.parent} holds an agent of another {key}")
+    return saved
+
+
+def _begun(agent: Agent, environment: UavSflEnv, saved: dict[str, Any] | None) -> Observation:
+    """Begin a training, or put everything where it stood; what is observed then."""
+    if saved is None:
+        return environment.reset()[0]
+    agent.load_state_dict(saved["networks"])
+    agent.optimizer.load_state_dict(saved["optimizer"])
+    torch.set_rng_state(saved["rng"])
+    return environment.resume(environment.scenario.seed, *_standing(saved))
+
+
+def _batch(
+    agent: Agent, environment: UavSflEnv, observation: Observation, history: list[list[float]]
+) -> tuple[Observation, dict[str, float]]:
+    """Play a batch of rounds and learn from it; the last observation, and the losses.
+
+    Args:
+        agent: Acts and is updated.
+        environment: Where it acts.
+        observation: The last one.
+        history: Gets a row of `COLUMNS` a round.
+    """
+    settings = agent.settings
+    observations, actions, rewards = [observation], [], []
+    for _ in range(settings.batch):
+        made = agent.act(observation, explore=True)
+        action = action_of(environment.scenario, made)
+        observation, reward, _, ended, info = environment.step(action)
+        if ended:
+            raise InputError(f"trace: ends after {len(history)} rounds of training")
+        observations.append(observation)
+        actions.append(made)
+        rewards.append(settings.reward_scale * reward)
+        history.append(
+            [
+                info["round"],
+                environment.allocation.split,
+                info["latency_s"],
+                info["max_energy_j"],
+                info["objective"],
+            ]
+        )
+    return observation, agent.update(observations, actions, torch.tensor(rewards))
 
 
 COLUMNS = ("round", "split", "latency_s", "max_energy_j", "objective")
