@@ -117,7 +117,7 @@ def test_a_trace_too_short_is_refused_with_what_would_help(source, decide):
     message = str(refused.value)
     assert message.startswith("trace: its 700 slots of 0.1 s end in round ")
     assert "\n" not in message
-    rounds = int(message.split("--rounds ")[1].split()[0])
+    rounds = int(message.split("`rounds` ")[1].split()[0])
     assert abs(rounds - fitting) <= fitting / 4
     assert len(predict(SCENARIO, source, PAPER, rounds=rounds, decide=decide)) == rounds
     with pytest.raises(InputError):

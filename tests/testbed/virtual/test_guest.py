@@ -185,9 +185,10 @@ def test_a_guest_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
         return process
 
     monkeypatch.setattr(guest, "_start", stopped)
+    before = psutil.Process().children()
     with pytest.raises(RunError, match="has not computed for 6 s"):
         guest.run(KERNEL, [sys.executable, "-c", "import time; time.sleep(1e9)"])
-    assert not psutil.Process().children()
+    assert set(psutil.Process().children()) <= set(before)
 
 
 def test_what_a_guest_notes_is_not_taken_for_a_dead_runs(tmp_path: Path) -> None:
