@@ -31,6 +31,7 @@ ALONE = (
     "testbed/network",
     "testbed/runtimes",
     "testbed/system",
+    "testbed/virtual",
     "workloads/nodes",
 )
 """Files, and folders of files, whose tests are `alone`."""
