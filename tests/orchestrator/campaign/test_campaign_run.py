@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
-from small_campaign import campaign_tree, write_campaign
+from small_campaign import ROOT, campaign_tree, write_campaign
 
 from orchestrator.campaign import cluster as campaign_run
 from orchestrator.campaign.cluster import Cluster, Outcome, run_campaign
@@ -232,7 +232,9 @@ def test_a_campaign_whose_workers_or_scheduler_are_lost_ends(
             assert time.monotonic() < deadline
             time.sleep(0.1)
         cluster = Cluster(json.loads(address.read_text())["address"])
-        campaign = load_campaign(write_campaign(tmp_path, repeats=list(range(1, 101))))
+        # Points that take a while: the planner decides on each of their rounds.
+        slow = {"rounds": 3, "allocation.policy": "planner"}
+        campaign = load_campaign(write_campaign(tmp_path, repeats=list(range(1, 101)), set=slow))
         with pytest.raises(RunError, match=f"^campaign: {words}"):
             run_campaign(campaign, CampaignFolder(tmp_path / "out"), cluster=cluster, progress=kill)
     finally:
@@ -251,7 +253,7 @@ def test_a_worker_of_another_network_is_lost_midway(tmp_path: Path, small: Path)
     if subprocess.run([*enter, "true"], capture_output=True).returncode != 0:
         pytest.skip("this machine allows no user namespaces")
     file = write_campaign(tmp_path, repeats=list(range(1, 26)), set={"rounds": 30})
-    script = Path(__file__).with_name("dask_over_namespaces.py")
+    script = ROOT / "tests" / "support" / "dask_over_namespaces.py"
     done = subprocess.run(
         [*enter, sys.executable, script, file, tmp_path / "spread"],
         stdout=subprocess.PIPE,
