@@ -65,7 +65,8 @@ def main() -> int:
         part(f"not alone{only}", [*SIDE_BY_SIDE, *words], counts),
         part(f"alone{only}", words, counts),
     ]
-    print(summary(counts, time.monotonic() - began))
+    # What came before may have left its last line open, on either stream.
+    print(f"\n{summary(counts, time.monotonic() - began)}", flush=True)
     return 0 if all(fine) and counts["passed"] else 1
 
 

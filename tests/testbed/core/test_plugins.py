@@ -253,7 +253,10 @@ def test_uavs_fly_where_the_model_says_and_ns3_says_what_the_air_gives() -> None
         (["paradigm=gone"], "paradigm: plugin 'gone' (skyward:gone) cannot be loaded: AttributeE"),
         (["paradigm=mislabelled"], "is not a Paradigm of that name"),
         (["paradigm=misspelt"], "has server_compute 'paralel', which is not one of parallel, sequ"),
-        (["allocation.policy=best"], "allocation.policy: must be one of fixed, equal, static, pl"),
+        (
+            ["allocation.policy=best"],
+            "allocation.policy: 'best' is not one of fixed, equal, static, pl",
+        ),
         (
             ["allocation.policy=far-first", "allocation.parameters.split=9"],
             "allocation.parameters: split must be 1 to 4, not 9",
