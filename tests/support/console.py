@@ -22,6 +22,7 @@ def run_testbed(*words: str | Path, check: bool = True) -> subprocess.CompletedP
 
 MARK = f"TESTBED_TEST_{os.getpid()}"
 """In the environment of every process of these tests' runs, and of no other."""
+os.environ[MARK] = "1"
 
 
 def family() -> list[psutil.Process]:

@@ -4,14 +4,13 @@
 """A run that is killed on the way."""
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from console import TESTBED
+
 from orchestrator.emulation.checkpoint import Checkpoint
 from orchestrator.runs.directory import part_of
-
-TESTBED = [sys.executable, "-m", "orchestrator"]
 
 
 def killed(*words: str | Path, out: Path, rounds: int, after_s: float) -> None:

@@ -13,13 +13,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from console import MARK, TESTBED, family, run_testbed, wait_until_gone
+from console import TESTBED, family, run_testbed, wait_until_gone
 from small_scenario import TEXT
 
 from ns3_scenarios.trace import ChannelTrace
 from testbed.core.paradigm import BUILT_IN
-
-os.environ[MARK] = "1"
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from killed_run import TESTBED, killed
+from console import TESTBED
+from killed_run import killed
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.emulation.checkpoint import TYPES, Checkpoint, _packed, _unpacked
