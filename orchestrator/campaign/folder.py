@@ -69,7 +69,10 @@ class CampaignFolder:
             lock.write(str(os.getpid()))
             lock.flush()
             for part in self._points.glob(".*.part"):
-                shutil.rmtree(part, ignore_errors=True)
+                if part.is_symlink():
+                    part.unlink()
+                else:
+                    shutil.rmtree(part, ignore_errors=True)
             text = to_yaml(campaign)
             write_whole(self.path / CAMPAIGN, lambda part: part.write_text(text, "utf-8"))
             yield

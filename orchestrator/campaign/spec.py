@@ -12,6 +12,8 @@ decides its outcome, so that it can be found again wherever and whenever it was 
 import hashlib
 import itertools
 import json
+import logging
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -28,6 +30,8 @@ from orchestrator.scenario.loading import explain, own_or, put, read_tree, valid
 from orchestrator.scenario.schema import Finite, Scenario, Section
 from testbed.core.errors import InputError
 
+log = logging.getLogger(__name__)
+
 Label = bool | int | float | str
 """How a value of an axis is called in tables: itself, or its name."""
 Mode = Literal["predict", "run"]
@@ -37,6 +41,10 @@ Metric = Literal["latency_s", "max_energy_j", "objective"]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$", max_length=80)]
+MOST_CELLS = 200_000
+"""Of a campaign: each has a scenario that is checked and kept, in a quarter of a millisecond."""
+MANY_CELLS = 5_000
+"""So many are told of before they are checked."""
 
 RESERVED = {
     *("train", "bound_rounds", "energy_j"),
@@ -122,6 +130,11 @@ class Axis(Section):
         if self.key is not None and self.values is None:
             raise ValueError("key goes with values")
         return self
+
+    @property
+    def size(self) -> int:
+        """How many points it has."""
+        return self.draws or len(self.values or self.points or ())
 
     def steps(self, name: str, seed: int) -> Iterator[tuple[dict[str, Label], dict[str, Any]]]:
         """Its points in turn: columns, and the keys to set."""
@@ -242,8 +255,8 @@ class Study(Section):
 class Campaign(Section):
     """A campaign file."""
 
-    name: str = Field(pattern=r"^[\w.-]+$", max_length=80)
-    """Names the folder that it fills, under runs/."""
+    name: str = Field(pattern=r"^\w[\w.-]*$", max_length=80)
+    """Names the folder that it fills, under runs/; begins with a letter, digit or underscore."""
     title: str = ""
     """What the report calls it; left out: its name."""
     scenario: str | dict[str, Any]
@@ -371,9 +384,32 @@ def cells(campaign: Campaign) -> list[Cell]:
     """All cells of all studies, in the order of the file.
 
     Raises:
-        InputError: A scenario is not valid; the line names study and axes.
+        InputError: A scenario is not valid; the line names study and axes. Or there are more than
+            `MOST_CELLS`, which is told before any is made.
     """
+    total = 0
+    for name, study in campaign.studies.items():
+        count = _count(campaign, study)
+        total += count
+        if total > MOST_CELLS:
+            raise InputError(
+                f"{campaign.name}: studies.{name}: {count:,} cells make {total:,} of the campaign, "
+                f"which may have {MOST_CELLS:,}"
+            )
+    if total > MANY_CELLS:
+        log.info("%s: checks the scenarios of %s cells", campaign.name, f"{total:,}")
     return [cell for name in campaign.studies for cell in _cells(campaign, name)]
+
+
+def _count(campaign: Campaign, study: Study) -> int:
+    """How many cells a study makes; where a drawn value decides what is emulated, at most."""
+    seeds = study.repeats or campaign.repeats
+    mode = study.mode or campaign.mode
+    sizes = {name: axis.size for name, axis in study.axes.items()}
+    chosen = sizes | {n: len(labels) for n, labels in study.emulate.where.items() if n in sizes}
+    predicted = math.prod(sizes.values()) * len(_seeds(seeds))
+    emulated = math.prod(chosen.values()) * len(_seeds(study.emulate.repeats or seeds))
+    return predicted * (mode != "run") + emulated * (mode != "predict")
 
 
 def _cells(campaign: Campaign, name: str) -> Iterator[Cell]:

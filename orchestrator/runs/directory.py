@@ -5,7 +5,10 @@
 
 A run with `--out DIR` fills `.DIR.part` beside it and renames it in the end. While it lives it
 holds a lock on the file `lock` in there; the kernel lets go of it whatever ends the process. So a
-part that is not locked is what a killed run left: `--resume` resumes it.
+part that is not locked is what a killed run left: `--resume` resumes it. A part that holds a whole
+run, which could not be renamed, has its checkpoint still: `--resume` puts it into place.
+
+A symbolic link is never followed: what it points to is not ours to fill, to empty or to remove.
 """
 
 import contextlib
@@ -13,6 +16,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,6 +87,7 @@ def run_folder(
     if resume and overwrite:
         raise InputError("`resume`: does not go together with `overwrite`")
     part = part_of(out)
+    _check_own(out, part)
     if resume:
         _find(out, part, scenario)
     else:
@@ -96,6 +101,28 @@ def run_folder(
         finally:
             if _settle(out, part):
                 finish(out)
+
+
+def _check_own(out: Path, part: Path) -> None:
+    """Refuse links, and a part that no run of ours has made.
+
+    Raises:
+        InputError: Says what is in the way.
+    """
+    if out.is_symlink():
+        raise InputError(f"`out`: {out} is a symbolic link; name the directory itself")
+    try:
+        about = part.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"`out`: {out} cannot be used ({error.strerror})") from None
+    ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid()
+    if not ours or not ((part / LOCK).is_file() or not any(part.iterdir())):
+        raise InputError(
+            f"`out`: {part}, which the run would fill, is there already and no run of yours has "
+            "made it; remove it, or choose another name"
+        )
 
 
 def _find(out: Path, part: Path, scenario: Scenario) -> None:
@@ -146,7 +173,8 @@ def _locked(out: Path, part: Path) -> Iterator[None]:
     """
     try:
         part.mkdir(parents=True, exist_ok=True)
-        lock = (part / LOCK).open("wb")
+        follow_none = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.fdopen(os.open(part / LOCK, follow_none, 0o666), "rb+")
     except OSError as error:
         raise InputError(f"`out`: {out.parent} cannot be written ({error.strerror})") from None
     with lock:
@@ -162,7 +190,12 @@ def _locked(out: Path, part: Path) -> Iterator[None]:
 
 
 def _clear(out: Path, part: Path, overwrite: bool) -> None:
-    """Empty a part that was left, unless it holds rounds that nobody said may go."""
+    """Empty a part that was left, unless it holds a run, or rounds that nobody said may go."""
+    if (status := _json(part / MANIFEST).get("status")) is not None:
+        raise InputError(
+            f"`out`: {part} holds a run of {out} whose manifest says {status!r}, and which has not "
+            "been renamed; `resume` resumes it and puts it into place; or remove it"
+        )
     if (rounds := Checkpoint(part).rounds) and not overwrite:
         raise InputError(
             f"`out`: a run of {out} was killed after {rounds} rounds; "
@@ -170,7 +203,7 @@ def _clear(out: Path, part: Path, overwrite: bool) -> None:
         )
     for path in part.iterdir():
         if path.name != LOCK:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _settle(out: Path, part: Path) -> bool:
@@ -184,11 +217,19 @@ def _settle(out: Path, part: Path) -> bool:
         if not Checkpoint(part).rounds:
             shutil.rmtree(part)
         return False
-    if status == "complete":
-        shutil.rmtree(part / FOLDER, ignore_errors=True)
+    replaced = part / "replaced"
     if out.exists():
-        shutil.rmtree(out)
-    part.rename(out)
+        out.rename(replaced)
+    try:
+        part.rename(out)
+    except OSError:
+        if replaced.exists():
+            replaced.rename(out)
+        raise
+    # Not before the run is where it belongs: until then they are what it is resumed from.
+    if status == "complete":
+        shutil.rmtree(out / FOLDER, ignore_errors=True)
+    shutil.rmtree(out / replaced.name, ignore_errors=True)
     (out / LOCK).unlink()
     return True
 

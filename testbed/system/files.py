@@ -5,6 +5,7 @@
 
 import json
 import os
+import secrets
 import stat
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +24,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
     A failure leaves neither a half-written file nor a changed one.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # A name that nobody could have put a link under, in a folder that others may write.
+    part = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
     with noted(part):
         try:
             write(part)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from small_campaign import ROOT, campaign_tree, write_campaign
 
+from orchestrator.campaign import spec
 from orchestrator.campaign.spec import Axis, Beside, cells, load_campaign, narrowed, to_yaml
 from orchestrator.reporting.legend import STYLES
 from testbed.core.errors import InputError
@@ -271,3 +272,37 @@ def test_every_campaign_file_is_readable_yaml_with_a_word_at_its_head() -> None:
     for path in (ROOT / "campaigns").glob("*.yaml"):
         assert path.read_text(encoding="utf-8").startswith("# ")
         assert yaml.safe_load(path.read_text(encoding="utf-8"))["name"] == path.stem
+
+
+@pytest.mark.parametrize("name", ["..", ".", ".hidden", "-rf", "a/b"])
+def test_a_campaign_is_not_called_as_another_folder_is(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="name: "):
+        load_campaign(write_campaign(tmp_path, name=name))
+
+
+def test_what_would_take_hours_to_list_is_refused_before_it_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("a point was made")
+
+    monkeypatch.setattr(spec, "_point", never)
+    axes = {f"x{i}": {"key": "rounds", "values": list(range(1, 1001))} for i in range(3)}
+    path = with_study(tmp_path, axes=axes, compare=None, plot=[], trace=None, repeats=1)
+    line = r"studies\.split: 1,000,000,000 cells make 1,000,000,000 .* may have 200,000"
+    with pytest.raises(InputError, match=line):
+        cells(load_campaign(path))
+
+
+@pytest.mark.parametrize("mode", ["predict", "run", "both"])
+def test_cells_are_counted_as_they_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    emulate = {"where": {"u": [2]}, "repeats": [1, 5, 9]}
+    campaign = load_campaign(with_study(tmp_path, mode=mode, emulate=emulate))
+    made = len(cells(campaign))
+    monkeypatch.setattr(spec, "MOST_CELLS", made)
+    assert len(cells(campaign)) == made
+    monkeypatch.setattr(spec, "MOST_CELLS", made - 1)
+    with pytest.raises(InputError, match=f"{made} cells"):
+        cells(campaign)
