@@ -220,7 +220,7 @@ def setting(scenario: Scenario, rounds: int, slots: int = SLOTS) -> Setting:
     across_m = np.sqrt(rng.uniform(rings_m[:, 0] ** 2, rings_m[:, 1] ** 2))
     drift_m = np.cumsum(rng.normal(0, 0.2, (clients, slots)), axis=1)
     distance_m = np.hypot(np.maximum(across_m[:, None] + drift_m, 10), 10)
-    height_m, carrier_hz = scenario.uavs.height_m, scenario.radio.carrier_hz
+    height_m, carrier_hz = scenario.fleet.height_m, scenario.radio.carrier_hz
     gain = 10 ** (-los_path_loss_db(height_m, distance_m, carrier_hz) / 10)
     shares = (rng.dirichlet(np.full(clients, 20.0), rounds) for _ in range(3))
     return Setting(scenario, gain, np.full(rounds, scenario.workload.split), *shares)
@@ -276,7 +276,7 @@ def check_equal(scenario: Scenario, rounds: int) -> int:
 def grown(scenario: Scenario, clients: int) -> Scenario:
     """The scenario with more clients and as much more of all that they share."""
     times = clients / scenario.uavs.count
-    powers_w = np.resize(scenario.uavs.tx_power_w, clients).tolist()
+    powers_w = np.resize(scenario.fleet.tx_power_w, clients).tolist()
     return varied(
         scenario,
         {

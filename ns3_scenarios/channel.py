@@ -30,11 +30,12 @@ class ChannelSettings:
     seed: int
     """ns-3's run number: traces of different seeds are independent."""
     bs_position_m: tuple[float, float, float] = (0.0, 0.0, 30.0)
-    height_m: float = 20.0
-    speed_m_s: tuple[float, float] = (0.1, 4.0)
+    height_m: float | Sequence[float] = 20.0
+    """This and the speeds: for all UAVs, or one each."""
+    speed_m_s: tuple[float, float] | Sequence[tuple[float, float]] = (0.1, 4.0)
     """Lowest and highest speed; the speed is clipped to it."""
-    mean_speed_m_s: float = 2.0
-    speed_deviation_m_s: float = 1.0
+    mean_speed_m_s: float | Sequence[float] = 2.0
+    speed_deviation_m_s: float | Sequence[float] = 1.0
     heading_deviation_rad: float = 0.5
     """Standard deviation of the heading from the UAV's mean heading."""
     memory: float = 0.85

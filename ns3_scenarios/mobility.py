@@ -28,7 +28,8 @@ class Airspace:
     ring_m: Sequence[tuple[float, float]]
     """Inner and outer radius around the base station, one pair a UAV; a model may leave them."""
     bs_position_m: tuple[float, float, float]
-    height_m: float
+    height_m: float | Array
+    """Of all UAVs, or of each, shape [K]."""
     update_s: float
     """Time between two positions."""
     seed: int

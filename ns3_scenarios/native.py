@@ -22,11 +22,6 @@ class Settings(ctypes.Structure):
 
     _fields_ = (
         ("bs_position", ctypes.c_double * 3),
-        ("height", ctypes.c_double),
-        ("min_speed", ctypes.c_double),
-        ("max_speed", ctypes.c_double),
-        ("mean_speed", ctypes.c_double),
-        ("speed_deviation", ctypes.c_double),
         ("heading_deviation", ctypes.c_double),
         ("memory", ctypes.c_double),
         ("update_interval", ctypes.c_double),
@@ -36,6 +31,11 @@ class Settings(ctypes.Structure):
         ("uavs", ctypes.c_uint64),
         ("inner_radius", _Doubles),
         ("outer_radius", _Doubles),
+        ("height", _Doubles),
+        ("min_speed", _Doubles),
+        ("max_speed", _Doubles),
+        ("mean_speed", _Doubles),
+        ("speed_deviation", _Doubles),
         ("line_of_sight", ctypes.c_int32),
         ("shadow_fading", ctypes.c_int32),
         ("placed", ctypes.c_int32),

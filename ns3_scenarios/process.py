@@ -69,24 +69,32 @@ def _end_with(parent: int) -> None:
 
 
 def _settings(plain: dict[str, Any]) -> native.Settings:
-    low, high = plain["speed_m_s"]
     inner, outer = zip(*plain["ring_m"], strict=True)
+    uavs = len(inner)
+
+    def each(value: Any) -> Any:
+        """One a UAV, where there is one for all."""
+        return native.doubles(value if isinstance(value, list) else [value] * uavs)
+
+    speeds = plain["speed_m_s"]
+    pairs = speeds if isinstance(speeds[0], list) else [speeds] * uavs
+    low, high = zip(*pairs, strict=True)
     return native.Settings(
         bs_position=tuple(plain["bs_position_m"]),
-        height=plain["height_m"],
-        min_speed=low,
-        max_speed=high,
-        mean_speed=plain["mean_speed_m_s"],
-        speed_deviation=plain["speed_deviation_m_s"],
         heading_deviation=plain["heading_deviation_rad"],
         memory=plain["memory"],
         update_interval=plain["update_s"],
         frequency=plain["carrier_hz"],
         slot=plain["slot_s"],
         run=plain["seed"],
-        uavs=len(inner),
+        uavs=uavs,
         inner_radius=native.doubles(inner),
         outer_radius=native.doubles(outer),
+        height=each(plain["height_m"]),
+        min_speed=native.doubles(low),
+        max_speed=native.doubles(high),
+        mean_speed=each(plain["mean_speed_m_s"]),
+        speed_deviation=each(plain["speed_deviation_m_s"]),
         line_of_sight=native.LINE_OF_SIGHT[plain["line_of_sight"]],
         shadow_fading=plain["shadow_fading"],
         placed=plain["mobility"] is not None,

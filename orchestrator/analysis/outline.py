@@ -27,6 +27,8 @@ class Outline:
     links: pd.DataFrame
     """One row a UAV: its distance from the base station, its gain, and the rates of its links in
     the first slot, under the scenario's own shares."""
+    fleet: pd.DataFrame
+    """One row a UAV: its ring, height, transmit power, computing speed and power, mean speed."""
     steps: pd.DataFrame
     """One row a kind of step of the first round: how often, mean duration, and when it began and
     ended."""
@@ -79,4 +81,26 @@ def outline(scenario: Scenario, source: ChannelSource, decide: Decide | None = N
         begins_s=("start_s", "min"),
         ends_s=("end_s", "max"),
     )
-    return Outline(splits, links, steps.reset_index(), timeline[0].split, timeline[0].latency_s)
+    return Outline(
+        splits,
+        links,
+        _fleet(scenario),
+        steps.reset_index(),
+        timeline[0].split,
+        timeline[0].latency_s,
+    )
+
+
+def _fleet(scenario: Scenario) -> pd.DataFrame:
+    uavs, fleet = scenario.uavs, scenario.fleet
+    return pd.DataFrame(
+        {
+            "uav": range(1, uavs.count + 1),
+            "ring": [1 + uavs.rings_m.index(ring) for ring in uavs.ring_m],
+            "height_m": fleet.height_m,
+            "tx_power_w": fleet.tx_power_w,
+            "compute_gflops": fleet.compute_flops / 1e9,
+            "compute_power_w": fleet.compute_power_w,
+            "mean_speed_m_s": fleet.mean_speed_m_s,
+        }
+    )

@@ -94,7 +94,7 @@ def show(
     overrides: Overrides = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Print what a scenario comes to: splits, rates of the links now, steps of its first round."""
+    """Print what a scenario comes to: splits, UAVs, rates of the links now, first round."""
     from orchestrator.analysis.outline import outline
     from orchestrator.cli.tables import plain_table
     from orchestrator.policies.registry import decider
@@ -106,7 +106,12 @@ def show(
     check_writable("json", json_file)
     with open_source(parsed, trace_file) as source:
         found = outline(parsed, source, decider(parsed))
-    tables = {"splits": found.splits, "links": found.links, "steps": found.steps}
+    tables = {
+        "splits": found.splits,
+        "fleet": found.fleet,
+        "links": found.links,
+        "steps": found.steps,
+    }
     if json_file is not None:
         made = {name: table.to_dict(orient="records") for name, table in tables.items()}
         first = {"split": found.split, "latency_s": found.latency_s}

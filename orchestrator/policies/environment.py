@@ -240,7 +240,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
     def _begin(self, seed: int) -> None:
         self.close()
         self._started = True
-        scenario = self.scenario.model_copy(update={"seed": seed})
+        scenario = self.scenario.reseeded(seed)
         source = self._make_source(scenario)
         if hasattr(source, "close"):
             self._episode.callback(source.close)

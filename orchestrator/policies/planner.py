@@ -109,9 +109,10 @@ def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int
     radius = inner + np.minimum(beyond, 2 * (outer - inner) - beyond)
 
     def loss_db(distance_m: Array) -> Array:
-        return los_path_loss_db(scenario.uavs.height_m, distance_m, scenario.radio.carrier_hz)
+        return los_path_loss_db(height_m, distance_m, scenario.radio.carrier_hz)
 
-    now_db = loss_db(np.linalg.norm(offset, axis=1))[:, None]
+    height_m = scenario.fleet.height_m[:, None]
+    now_db = loss_db(np.linalg.norm(offset, axis=1)[:, None])
     return last[:, None] * 10 ** ((now_db - loss_db(np.hypot(radius, path[..., 2]))) / 10)
 
 
@@ -204,7 +205,7 @@ def balanced(
     parallel_server = costs.paradigm.server_compute == "parallel"
     gain = outlook.gain[:, : max(1, int(times.latency_s.max() / outlook.slot_s))].mean(axis=1)
 
-    compute_j = costs.compute_power_w * iterations * (costs.cf_s + costs.cb_s)[u]
+    compute_j = costs.compute_power_w * iterations * (costs.cf_s + costs.cb_s)[tried.split - 1]
     uplink_s = (times.energy_j - compute_j) / radio.uplink_power_w
     snr = radio.uplink_power_w * gain / (tried.beta * radio.uplink_hz * radio.noise_w_per_hz)
     elasticity = 1 - _power_elasticity(snr)

@@ -93,7 +93,8 @@ class BatchTimes:
 
 @dataclass(frozen=True)
 class SplitCosts:
-    """What rounds of one scenario cost before anything is decided; arrays have shape [u]."""
+    """What rounds of one scenario cost before anything is decided; arrays have shape [u], and
+    those of the clients' computing [u, K]."""
 
     paradigm: Paradigm
     iterations: int
@@ -105,7 +106,8 @@ class SplitCosts:
     gradient_bytes: npt.NDArray[np.int64]
     adapter_bytes: npt.NDArray[np.int64]
     backward_ratio: float
-    compute_power_w: float
+    compute_power_w: Array
+    """Shape [K]."""
     energy_weight: float
 
 
@@ -121,14 +123,14 @@ def split_costs(
     return SplitCosts(
         paradigm=scenario.scheme,
         iterations=scenario.workload.local_iterations,
-        cf_s=np.array([plan.cf_s[0, 0] for plan in plans]),
-        cb_s=np.array([plan.cb_s[0, 0] for plan in plans]),
+        cf_s=np.array([plan.cf_s[:, 0] for plan in plans]),
+        cb_s=np.array([plan.cb_s[:, 0] for plan in plans]),
         server_s=np.array([plan.s_s[0, 0] for plan in plans]),
         smashed_bytes=np.array([plan.ca_bytes[0, 0] for plan in plans]),
         gradient_bytes=np.array([plan.sg_bytes[0, 0] for plan in plans]),
         adapter_bytes=np.array([plan.cm_bytes[0] for plan in plans]),
         backward_ratio=scenario.workload.backward_ratio,
-        compute_power_w=scenario.uavs.compute_power_w,
+        compute_power_w=scenario.fleet.compute_power_w,
         energy_weight=scenario.objective.energy_weight,
     )
 
@@ -185,7 +187,8 @@ def simulate(
         raise TraceExhausted(air.gain.shape[1])
     spans, lost = _spans(plan, begin, end), []
     if faults is None or wrong is None:
-        fill_energy(work, float(plan.compute_power_w), bands.uplink_power_w, begin, end, energy)
+        compute_w = np.full(plan.clients, plan.compute_power_w, float)
+        fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy)
     else:
         lost = [
             faults.loss(client, float(lost_s))
@@ -397,7 +400,7 @@ def _many(
             float(costs.backward_ratio),
         ),
         costs.iterations,
-        float(costs.compute_power_w),
+        np.ascontiguousarray(costs.compute_power_w, float),
         _bands(radio),
         _air(gain, slot_s, None),
         float(start_s),

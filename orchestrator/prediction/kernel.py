@@ -77,7 +77,7 @@ class Work(NamedTuple):
 
 
 class Menu(NamedTuple):
-    """What the splits cost, shape [u]; see `SplitCosts`."""
+    """What the splits cost, shape [u], the clients' computing [u, K]; see `SplitCosts`."""
 
     cf_s: Array
     cb_s: Array
@@ -532,7 +532,7 @@ def play_round(
 
 @compiled
 def fill_energy(
-    work: Work, compute_w: float, uplink_w: Array, begin: Array, end: Array, energy: Array
+    work: Work, compute_w: Array, uplink_w: Array, begin: Array, end: Array, energy: Array
 ) -> None:
     """Fill energy [K], in J: eq. (11)."""
     clients, iterations = work.cf_s.shape
@@ -541,7 +541,7 @@ def fill_energy(
         for i in range(iterations):
             compute_s += work.cf_s[k, i] + work.cb_s[k, i]
             send_s += end[k, 5 * i + CA] - begin[k, 5 * i + CA]
-        energy[k] = compute_w * compute_s + uplink_w[k] * send_s
+        energy[k] = compute_w[k] * compute_s + uplink_w[k] * send_s
 
 
 @compiled
@@ -549,7 +549,7 @@ def play_rounds(
     rules: Rules,
     menu: Menu,
     iterations: int,
-    compute_w: float,
+    compute_w: Array,
     bands: Bands,
     air: Air,
     start_s: float,
@@ -582,10 +582,10 @@ def play_rounds(
     begin, end = np.empty(steps), np.empty(steps)
     for n in range(split.size):
         u = split[n] - 1
-        work.cf_s[:], work.cb_s[:] = menu.cf_s[u], menu.cb_s[u]
         work.sm_bytes[:], work.cm_bytes[:] = menu.adapter_bytes[u], menu.adapter_bytes[u]
         work.ca_bytes[:], work.sg_bytes[:] = menu.smashed_bytes[u], menu.gradient_bytes[u]
         for k in range(clients):
+            work.cf_s[k], work.cb_s[k] = menu.cf_s[u, k], menu.cb_s[u, k]
             work.s_s[k] = menu.server_s[u] / (alpha[n, k] if rules.parallel[COMPUTING] else 1.0)
         links = links_of(rules, bands, beta[n], rho[n])
         starts_s[n] = start_s

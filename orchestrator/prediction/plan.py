@@ -75,8 +75,8 @@ class RoundPlan:
     """Shape [K]."""
     backward_ratio: float
     """ς; stands in for the client's backward before the first iteration: τ_CB(0) = ς τ_CF(1)."""
-    compute_power_w: float
-    """ω f³ of a UAV."""
+    compute_power_w: Array | float
+    """ω f³ of each UAV, shape [K], or of all."""
     energy_weight: float
     """λ of the objective."""
 
@@ -98,7 +98,7 @@ def radio_of(scenario: Scenario) -> Radio:
         downlink_hz=scenario.radio.downlink_bandwidth_hz,
         noise_w_per_hz=1e-3 * 10 ** (scenario.radio.noise_dbm_per_mhz / 10) / 1e6,
         downlink_power_w=scenario.base_station.tx_power_w,
-        uplink_power_w=np.array(scenario.uavs.tx_power_w),
+        uplink_power_w=scenario.fleet.tx_power_w,
     )
 
 
@@ -201,24 +201,25 @@ def plan_round(
     clients, iterations = scenario.uavs.count, scenario.workload.local_iterations
     batch, ratio = scenario.workload.batch_size, scenario.workload.backward_ratio
     at = allocation.split - 1
-    forward_s = batch * profile.client_forward_flops[at] / scenario.uavs.compute_flops
+    forward_s = batch * profile.client_forward_flops[at] / scenario.fleet.compute_flops
     server_s = (
         batch * (1 + ratio) * profile.server_forward_flops[at] / scenario.base_station.compute_flops
     )
     share = allocation.alpha if scenario.scheme.server_compute == "parallel" else np.ones(clients)
     transfers = sizing(scenario, profile, allocation.split)
     shape = (clients, iterations)
+    cf_s = np.repeat(forward_s[:, None], iterations, axis=1)
     return RoundPlan(
         paradigm=scenario.scheme,
         allocation=allocation,
-        cf_s=np.full(shape, forward_s),
-        cb_s=np.full(shape, ratio * forward_s),
+        cf_s=cf_s,
+        cb_s=ratio * cf_s,
         s_s=np.repeat((server_s / share)[:, None], iterations, axis=1),
         sm_bytes=np.full(clients, transfers.adapters, dtype=np.int64),
         ca_bytes=np.full(shape, transfers.smashed, dtype=np.int64),
         sg_bytes=np.full(shape, transfers.gradient, dtype=np.int64),
         cm_bytes=np.full(clients, transfers.adapters, dtype=np.int64),
         backward_ratio=ratio,
-        compute_power_w=scenario.uavs.compute_power_w,
+        compute_power_w=scenario.fleet.compute_power_w,
         energy_weight=scenario.objective.energy_weight,
     )

@@ -100,7 +100,7 @@ def play_rounds(
     """
     if channel.uavs != scenario.uavs.count:
         raise InputError(
-            f"trace: gain has {channel.uavs} UAVs, but uavs.tx_power_w has {scenario.uavs.count}"
+            f"trace: gain has {channel.uavs} UAVs, but uavs.count is {scenario.uavs.count}"
         )
     count = scenario.rounds if rounds is None else rounds
     played, allocations = [r for r, _ in done], [allocation for _, allocation in done]

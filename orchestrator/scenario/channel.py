@@ -95,13 +95,14 @@ class Channel:
 def channel_settings(scenario: Scenario) -> ChannelSettings:
     """What decides the scenario's channel: scenarios of equal settings meet the same one."""
     model, parameters = scenario.mobility.model, scenario.mobility.parameters
+    fleet = scenario.fleet
     return ChannelSettings(
         bs_position_m=scenario.base_station.position_m,
-        height_m=scenario.uavs.height_m,
+        height_m=tuple(fleet.height_m.tolist()),
         ring_m=tuple(scenario.uavs.ring_m),
-        speed_m_s=scenario.mobility.speed_m_s,
-        mean_speed_m_s=scenario.mobility.mean_speed_m_s,
-        speed_deviation_m_s=scenario.mobility.speed_deviation_m_s,
+        speed_m_s=tuple((low, high) for low, high in fleet.speed_m_s.tolist()),
+        mean_speed_m_s=tuple(fleet.mean_speed_m_s.tolist()),
+        speed_deviation_m_s=tuple(fleet.speed_deviation_m_s.tolist()),
         heading_deviation_rad=scenario.mobility.heading_deviation_rad,
         memory=scenario.mobility.memory,
         update_s=scenario.mobility.update_s,
@@ -135,10 +136,11 @@ def _track(scenario: Scenario) -> Track | None:
     if name == GAUSS_MARKOV:
         return None
     model: Model = plugins.load(plugins.MOBILITY, name)
+    height_m = scenario.fleet.height_m
     space = Airspace(
         ring_m=tuple(scenario.uavs.ring_m),
         bs_position_m=scenario.base_station.position_m,
-        height_m=scenario.uavs.height_m,
+        height_m=float(height_m[0]) if (height_m == height_m[0]).all() else height_m,
         update_s=scenario.mobility.update_s,
         seed=scenario.seed,
     )
@@ -167,6 +169,6 @@ def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[Channel
     if trace.uavs != scenario.uavs.count:
         raise InputError(
             f"`trace`: {trace_file}: gain has {trace.uavs} rows, one a UAV; "
-            f"uavs.tx_power_w has {scenario.uavs.count}"
+            f"uavs.count is {scenario.uavs.count}"
         )
     yield Replay(trace)

@@ -9,18 +9,22 @@ Every key carries its unit in its name; `orchestrator.scenario.loading` reads fi
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     JsonValue,
+    SerializerFunctionWrapHandler,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
+from orchestrator.scenario.fleet import Array, Fleet, Spread, each, highest
 from testbed.core import plugins
 from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId
@@ -31,6 +35,7 @@ from testbed.core.words import not_one_of
 # Bounds lie far beyond what is built, and no product of values within them overflows.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Watts = Annotated[float, Field(ge=1e-6, le=1e6)]
+Power = Annotated[float, Field(ge=0, le=1e6)]
 Flops = Annotated[float, Field(ge=1e3, le=1e21)]
 Hertz = Annotated[float, Field(ge=1e3, le=1e11)]
 Metres = Annotated[float, Field(ge=-1e5, le=1e5)]
@@ -42,6 +47,7 @@ Work = Annotated[float, Field(ge=0, le=1e21)]
 Bytes = Annotated[int, Field(ge=1, le=10**12)]
 Limit = Annotated[float, Field(ge=0, le=1e12)]
 Share = Annotated[float, Field(ge=1e-6, le=1)]
+Height = Annotated[float, Field(gt=10, le=300)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
 STAGES = 4
@@ -59,6 +65,12 @@ def _shares(value: list[float]) -> list[float]:
 
 Shares = Literal["equal"] | Annotated[list[Share], AfterValidator(_shares)]
 """Fractions of a resource, one a client; `equal` is 1/K each."""
+
+
+def _one_a_uav(name: str, value: object, count: int) -> None:
+    """Refuse a list of values that is not one a UAV."""
+    if isinstance(value, list) and len(value) != count:
+        raise ValueError(f"{name}: must have one entry a UAV: {count}, not {len(value)}")
 
 
 @contextmanager
@@ -94,22 +106,31 @@ class BaseStation(Section):
 
 
 class Uavs(Section):
-    """The UAVs: K is the number of transmit powers."""
+    """The UAVs. A value of each may be one number for all, a list of K, or a distribution such as
+    `{uniform: [0.1, 1]}` that the seed draws them from: docs/fleets.md."""
 
-    tx_power_w: list[Watts] = Field(min_length=1, max_length=10_000)
-    """Transmit power of each UAV, p_k; their number is K."""
-    height_m: Annotated[float, Field(gt=10, le=300)] = 20.0
-    """RMa-AV holds for 10 m < h <= 300 m."""
+    _one_each: ClassVar = ("tx_power_w", "height_m", "compute_flops", "compute_power_w", "ring")
+
+    tx_power_w: Watts | Annotated[list[Watts], Field(min_length=1)] | Spread[Watts]
+    """Transmit power of each UAV, p_k."""
+    count: Annotated[int, Field(ge=1, le=10_000)] = None  # type: ignore[assignment]  # _counted
+    """How many there are, K; left out: as many as the lists here have."""
+    height_m: Height | list[Height] | Spread[Height] = 20.0
+    """Height of each above ground; RMa-AV holds for 10 m < h <= 300 m."""
     rings_m: list[tuple[Radius, Radius]] = Field(
         default=[(100.0, 550.0), (550.0, 820.0), (820.0, 1000.0)], min_length=1
     )
     """Inner and outer radius of each ring around the base station."""
     ring: list[Annotated[int, Field(ge=1)]] | None = None
     """The ring of each UAV, from 1; left out: spread evenly, the remainder in the last ring."""
-    compute_flops: Flops = 2.5e12
-    """Computing speed κ_k f_k, in FLOP/s."""
-    compute_power_w: Annotated[float, Field(ge=0, le=1e6)] = 16.0
-    """Power while computing, ω f³."""
+    compute_flops: Flops | list[Flops] | Spread[Flops] = 2.5e12
+    """Computing speed of each, κ_k f_k, in FLOP/s."""
+    compute_power_w: Power | list[Power] | Spread[Power] = 16.0
+    """Power of each while computing, ω f³."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = Field(
+        default=None, exclude_if=lambda seed: seed is None
+    )
+    """Of what is drawn at random here and in `mobility`; left out: the scenario's."""
     device: Device = "cpu"
     """Where the emulated UAVs really compute: `cpu`, `cuda` or `cuda:N`."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
@@ -125,21 +146,35 @@ class Uavs(Section):
                 raise ValueError(f"a ring must be 1 m wide or more, not {outer - inner:g} m")
         return rings
 
+    @model_validator(mode="before")
+    @classmethod
+    def _counted(cls, tree: Any) -> Any:
+        """K from the lists, where it is not given."""
+        if not isinstance(tree, dict) or tree.get("count") is not None:
+            return tree
+        lists = (tree.get(name) for name in cls._one_each)
+        counts = [len(value) for value in lists if isinstance(value, list)]
+        if counts:
+            return tree | {"count": max(1, counts[0])}
+        if "tx_power_w" in tree:
+            raise ValueError("count: is missing; how many UAVs have these values?")
+        return tree | {"count": 1}  # it is tx_power_w that is missing
+
     @model_validator(mode="after")
-    def _ring_known(self) -> "Uavs":
-        if self.ring is not None:
-            if len(self.ring) != len(self.tx_power_w):
-                raise ValueError(
-                    f"ring: must have one entry a UAV: {len(self.tx_power_w)}, not {len(self.ring)}"
-                )
-            if max(self.ring) > len(self.rings_m):
-                raise ValueError(f"ring: there are only {len(self.rings_m)} rings")
+    def _one_value_each(self) -> "Uavs":
+        for name in self._one_each:
+            _one_a_uav(name, getattr(self, name), self.count)
+        if self.ring is not None and max(self.ring) > len(self.rings_m):
+            raise ValueError(f"ring: there are only {len(self.rings_m)} rings")
         return self
 
-    @property
-    def count(self) -> int:
-        """K."""
-        return len(self.tx_power_w)
+    @model_serializer(mode="wrap")
+    def _count_where_needed(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `count` where lists have it: then another list is another K."""
+        tree: dict[str, Any] = plain(self)
+        if any(isinstance(getattr(self, name), list) for name in self._one_each):
+            tree.pop("count", None)
+        return tree
 
     @property
     def ring_m(self) -> list[tuple[float, float]]:
@@ -160,12 +195,12 @@ class Mobility(Section):
     """`gauss-markov`, or one that a package registers as `testbed.mobility`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = {}
     """Of a model from a package; those of `gauss-markov` follow."""
-    speed_m_s: tuple[Speed, Speed] = (0.1, 4.0)
-    """Lowest and highest speed; the speed is clipped to it."""
-    mean_speed_m_s: Speed = 2.0
-    """Speed to which the process returns."""
-    speed_deviation_m_s: Speed = 1.0
-    """Standard deviation of the speed before it is clipped."""
+    speed_m_s: tuple[Speed, Speed] | list[tuple[Speed, Speed]] = (0.1, 4.0)
+    """Lowest and highest speed, for all or a pair a UAV; the speed is clipped to it."""
+    mean_speed_m_s: Speed | list[Speed] | Spread[Speed] = 2.0
+    """Speed to which the process returns: for all, a list, or a distribution, as in `uavs`."""
+    speed_deviation_m_s: Speed | list[Speed] | Spread[Speed] = 1.0
+    """Standard deviation of the speed before it is clipped; likewise."""
     heading_deviation_rad: Annotated[float, Field(ge=0, le=100)] = 0.5
     """Standard deviation of the heading around its mean."""
     memory: Annotated[float, Field(ge=0, le=1)] = 0.85
@@ -191,13 +226,6 @@ class Mobility(Section):
         with _within("mobility"):
             function = plugins.load(plugins.MOBILITY, self.model)
             plugins.check_parameters(self.model, function, self.parameters, "mobility.parameters")
-        return self
-
-    @model_validator(mode="after")
-    def _speed_order(self) -> "Mobility":
-        low, high = self.speed_m_s
-        if not low <= self.mean_speed_m_s <= high:
-            raise ValueError(f"mean_speed_m_s: must lie in speed_m_s, {low:g} to {high:g}")
         return self
 
 
@@ -577,10 +605,24 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _nlos_has_a_model(self) -> "Scenario":
-        if self.radio.line_of_sight == "never" and self.uavs.height_m > 40:
+        highest_m = highest(self.uavs.height_m)
+        if self.radio.line_of_sight == "never" and highest_m > 40:
             raise ValueError(
                 f"radio.line_of_sight: 'never' holds for uavs.height_m up to 40, "
-                f"not {self.uavs.height_m:g}; TR 36.777 knows no NLOS above"
+                f"not {highest_m:g}; TR 36.777 knows no NLOS above"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _speeds_fit_the_fleet(self) -> "Scenario":
+        for name in ("speed_m_s", "mean_speed_m_s", "speed_deviation_m_s"):
+            _one_a_uav(f"mobility.{name}", getattr(self.mobility, name), self.uavs.count)
+        low, high = self.fleet.speed_m_s.T
+        mean = self.fleet.mean_speed_m_s
+        for k in np.flatnonzero(~((low <= mean) & (mean <= high))):
+            raise ValueError(
+                f"mobility.mean_speed_m_s: must lie in speed_m_s, {low[k]:g} to {high[k]:g}"
+                + (f"; UAV {k + 1} has {mean[k]:g}" if len(set(mean)) > 1 else "")
             )
         return self
 
@@ -615,7 +657,7 @@ class Scenario(Section):
                 if NodeId.parse(node).client > self.uavs.count:
                     raise ValueError(
                         f"faults.events.{index}.nodes: there is no {node}; "
-                        f"uavs.tx_power_w has {self.uavs.count}"
+                        f"uavs.count is {self.uavs.count}"
                     )
         if self.workload.compute_time == "measured" and self.faults.may_slow:
             raise ValueError(
@@ -645,6 +687,36 @@ class Scenario(Section):
     def scheme(self) -> Paradigm:
         """The paradigm as data."""
         return paradigm(self.paradigm)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """What each UAV is like; what is drawn at random follows from the seed."""
+        uavs, mobility = self.uavs, self.mobility
+
+        def values(key: str) -> Array:
+            section, name = key.split(".")
+            return each(getattr(getattr(self, section), name), uavs.count, self.fleet_seed, key)
+
+        speed_m_s = np.array(mobility.speed_m_s, float)
+        return Fleet(
+            tx_power_w=values("uavs.tx_power_w"),
+            compute_flops=values("uavs.compute_flops"),
+            compute_power_w=values("uavs.compute_power_w"),
+            height_m=values("uavs.height_m"),
+            speed_m_s=np.broadcast_to(speed_m_s, (uavs.count, 2)),
+            mean_speed_m_s=values("mobility.mean_speed_m_s"),
+            speed_deviation_m_s=values("mobility.speed_deviation_m_s"),
+        )
+
+    @property
+    def fleet_seed(self) -> int:
+        """What the fleet is drawn by."""
+        return self.seed if self.uavs.seed is None else self.uavs.seed
+
+    def reseeded(self, seed: int) -> "Scenario":
+        """The same fleet under another seed: other flights, other fading."""
+        uavs = self.uavs.model_copy(update={"seed": self.fleet_seed})
+        return self.model_copy(update={"seed": seed, "uavs": uavs})
 
     def resolved(self, dilation: float) -> "ResolvedScenario":
         """The scenario with this number for its dilation."""

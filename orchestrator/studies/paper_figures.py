@@ -212,7 +212,7 @@ class Answer:
             **{name: rounds[name].to_numpy().mean() for name in MEANS},
             "rounds": len(rounds),
             "sending_j": energy_j - computing_j,
-            "tx_power_w": np.array(scenario.uavs.tx_power_w),
+            "tx_power_w": scenario.fleet.tx_power_w,
         }
         """Means over its rounds, what uploads took of each client's energy [K], its power [K]."""
 

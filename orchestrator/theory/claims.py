@@ -326,6 +326,7 @@ def _only(
         replace(
             plan,
             allocation=replace(plan.allocation, **shares),
+            compute_power_w=part(np.full(plan.clients, plan.compute_power_w)),
             **{name: part(getattr(plan, name)) for name in names},
         ),
         replace(radio, uplink_power_w=radio.uplink_power_w[chosen]),
@@ -339,13 +340,13 @@ def _random_networks(scenario: Scenario, profile: SplitProfile) -> Iterator[Row]
     radio = radio_of(scenario)
     plan = _bare(_plan(scenario, profile, "cpsfl"))
     rings_m = np.array(scenario.uavs.ring_m)
-    height_m = scenario.uavs.height_m - scenario.base_station.position_m[2]
+    over_m = scenario.fleet.height_m - scenario.base_station.position_m[2]
     few, few_radio, chosen = _only(plan, radio, *SEARCHED)
     in_time, in_order, in_any = [], [], []
     for _ in range(NETWORKS):
         across_m = np.sqrt(rng.uniform(rings_m[:, 0] ** 2, rings_m[:, 1] ** 2))
-        distance_m = np.hypot(across_m, height_m)
-        loss_db = los_path_loss_db(scenario.uavs.height_m, distance_m, scenario.radio.carrier_hz)
+        distance_m = np.hypot(across_m, over_m)
+        loss_db = los_path_loss_db(scenario.fleet.height_m, distance_m, scenario.radio.carrier_hz)
         gain = 10 ** (-loss_db / 10)
         d = constant_durations(plan, radio, gain)
         greedy = order_latency_s(pipeline(d), larger_lag_first(lag_of(d)))

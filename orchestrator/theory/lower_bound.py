@@ -115,8 +115,8 @@ class _Relaxed:
     """c, shape [N, K]."""
     server_s: float
     """s."""
-    compute_j: float
-    """e."""
+    compute_j: Array
+    """e, shape [K]."""
     up_bits: float
     down_bits: float
     """Of a round, where β decides how long they take; else 0."""

@@ -59,7 +59,7 @@ def random_case(rng, scheme):
         sg_bytes=sizes(shape, 2_000_000),
         cm_bytes=sizes(clients, 200_000),
         backward_ratio=float(rng.uniform(0, 3)),
-        compute_power_w=float(rng.uniform(0, 20)),
+        compute_power_w=rng.uniform(0, 20, clients),
         energy_weight=float(rng.uniform(0, 5)),
     )
     radio = Radio(

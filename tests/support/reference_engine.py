@@ -303,8 +303,9 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
             end - start for (c, _, s), (start, end, _) in steps.items() if c == k and s in kinds
         )
 
+    computing_w = np.full(clients, plan.compute_power_w)
     energy = [
-        plan.compute_power_w * total(k, "CF", "CB") + radio.uplink_power_w[k] * total(k, "CA", "CM")
+        computing_w[k] * total(k, "CF", "CB") + radio.uplink_power_w[k] * total(k, "CA", "CM")
         for k in range(clients)
     ]
     given_up = [at_s for k, at_s in lost.items() if not faults["absent"][k]]

@@ -30,11 +30,6 @@ using namespace ns3;
 extern "C" struct Settings
 {
     double bsPosition[3];      // m
-    double height;             // of the UAVs, m
-    double minSpeed;           // m/s
-    double maxSpeed;           // m/s
-    double meanSpeed;          // m/s
-    double speedDeviation;     // m/s
     double headingDeviation;   // rad
     double memory;             // Gauss–Markov
     double updateInterval;     // s
@@ -44,6 +39,11 @@ extern "C" struct Settings
     uint64_t uavs;             // K
     const double* innerRadius; // K, m
     const double* outerRadius; // K, m
+    const double* height;      // K, m
+    const double* minSpeed;    // K, m/s
+    const double* maxSpeed;    // K, m/s
+    const double* meanSpeed;   // K, m/s
+    const double* speedDeviation; // K, m/s
     int32_t lineOfSight;       // RmaAvPropagationLossModel::LineOfSight
     int32_t shadowFading;      // 0 or 1
     int32_t placed;            // 1: positions come from outside, slot by slot
@@ -109,27 +109,22 @@ class Channel
         ObjectFactory factory("ns3::RingGaussMarkovMobilityModel",
                               "Center",
                               VectorValue(m_baseStation->GetPosition()),
-                              "Height",
-                              DoubleValue(settings.height),
-                              "MinSpeed",
-                              DoubleValue(settings.minSpeed),
-                              "MaxSpeed",
-                              DoubleValue(settings.maxSpeed),
-                              "MeanSpeed",
-                              DoubleValue(settings.meanSpeed),
-                              "SpeedDeviation",
-                              DoubleValue(settings.speedDeviation),
                               "HeadingDeviation",
                               DoubleValue(settings.headingDeviation),
                               "Memory",
                               DoubleValue(settings.memory),
                               "UpdateInterval",
                               TimeValue(RoundedTime(settings.updateInterval)));
-        const double start[3] = {0, 0, settings.height};
         for (uint64_t k = 0; k < settings.uavs; ++k)
         {
             factory.Set("InnerRadius", DoubleValue(settings.innerRadius[k]));
             factory.Set("OuterRadius", DoubleValue(settings.outerRadius[k]));
+            factory.Set("Height", DoubleValue(settings.height[k]));
+            factory.Set("MinSpeed", DoubleValue(settings.minSpeed[k]));
+            factory.Set("MaxSpeed", DoubleValue(settings.maxSpeed[k]));
+            factory.Set("MeanSpeed", DoubleValue(settings.meanSpeed[k]));
+            factory.Set("SpeedDeviation", DoubleValue(settings.speedDeviation[k]));
+            const double start[3] = {0, 0, settings.height[k]};
             auto uav = m_placed ? MakeFixed(start) : factory.Create<MobilityModel>();
             const auto stream = static_cast<int64_t>(k) * STREAMS_PER_UAV;
             const int64_t used = uav->AssignStreams(stream);

@@ -131,5 +131,5 @@ def test_a_trace_too_short_for_one_round():
 
 def test_a_trace_of_other_uavs_is_refused():
     gain = np.ones((4, 10))
-    with pytest.raises(InputError, match=r"gain has 4 UAVs, but uavs\.tx_power_w has 3"):
+    with pytest.raises(InputError, match=r"gain has 4 UAVs, but uavs\.count is 3"):
         predict(SCENARIO, Replay(ChannelTrace(gain, 0.1)), PAPER)
