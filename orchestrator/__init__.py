@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from orchestrator.api import run as run
     from orchestrator.policies.environment import UavSflEnv as UavSflEnv
     from orchestrator.prediction.plan import Allocation as Allocation
+    from orchestrator.prediction.plan import Radio as Radio
+    from orchestrator.prediction.plan import RoundPlan as RoundPlan
     from orchestrator.prediction.rounds import Situation as Situation
     from orchestrator.runs.reader import Run as Run
     from orchestrator.scenario.schema import Scenario as Scenario
+    from orchestrator.theory.models import Interval as Interval
     from testbed.core.errors import InputError as InputError
     from testbed.core.errors import RunError as RunError
     from testbed.core.paradigm import Paradigm as Paradigm
@@ -32,8 +35,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "Allocation": "orchestrator.prediction.plan",
     "InputError": "testbed.core.errors",
+    "Interval": "orchestrator.theory.models",
     "Paradigm": "testbed.core.paradigm",
+    "Radio": "orchestrator.prediction.plan",
     "Round": "testbed.core.timeline",
+    "RoundPlan": "orchestrator.prediction.plan",
     "Run": "orchestrator.runs.reader",
     "RunError": "testbed.core.errors",
     "Scenario": "orchestrator.scenario.schema",
@@ -51,8 +57,11 @@ _HOMES = {
 __all__ = [
     "Allocation",
     "InputError",
+    "Interval",
     "Paradigm",
+    "Radio",
     "Round",
+    "RoundPlan",
     "Run",
     "RunError",
     "Scenario",

@@ -44,6 +44,7 @@ SHOWN = {
     "Functions": ("load", "predict", "run", "read_run", "compare"),
     "Results": ("Timeline", "Round", "Run"),
     "Decisions": ("Situation", "Allocation", "Paradigm"),
+    "Analytical models": ("RoundPlan", "Radio", "Interval"),
     "Others": ("Scenario", "UavSflEnv", "InputError", "RunError"),
 }
 """The public names in the order of the page."""

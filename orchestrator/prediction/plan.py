@@ -41,7 +41,9 @@ class Radio:
     """What turns a channel gain into a rate; bandwidths in Hz, powers in W."""
 
     uplink_hz: float
+    """W_U."""
     downlink_hz: float
+    """W_D."""
     noise_w_per_hz: float
     """N0."""
     downlink_power_w: float
@@ -61,18 +63,20 @@ class RoundPlan:
     paradigm: Paradigm
     allocation: Allocation
     cf_s: Array
+    """Client forward of one batch."""
     cb_s: Array
+    """Client backward of one batch."""
     s_s: Array
     """Server forward and backward of one batch: by the client's share, or with all of the server
     under sequential computing."""
     sm_bytes: npt.NDArray[np.int64]
-    """Shape [K]."""
+    """The adapters that the base station broadcasts, shape [K]."""
     ca_bytes: npt.NDArray[np.int64]
-    """Shape [K, I]."""
+    """Smashed data, shape [K, I]."""
     sg_bytes: npt.NDArray[np.int64]
-    """Shape [K, I]."""
+    """Gradients, shape [K, I]."""
     cm_bytes: npt.NDArray[np.int64]
-    """Shape [K]."""
+    """The adapters that each client sends back, shape [K]."""
     backward_ratio: float
     """ς; stands in for the client's backward before the first iteration: τ_CB(0) = ς τ_CF(1)."""
     compute_power_w: Array | float

@@ -224,7 +224,7 @@ class Mobility(Section):
             if not own and getattr(self, name) != field.default:
                 raise ValueError(f"{name}: belongs to {GAUSS_MARKOV!r}, not to {self.model!r}")
         with _within("mobility"):
-            function = plugins.load(plugins.MOBILITY, self.model)
+            function = plugins.load_function(plugins.MOBILITY, self.model)
             plugins.check_parameters(self.model, function, self.parameters, "mobility.parameters")
         return self
 
@@ -371,7 +371,7 @@ class AllocationSection(Section):
         if self.policy not in known:
             raise ValueError(f"policy: {not_one_of(self.policy, [*POLICIES, *known])}")
         with _within("allocation"):
-            function = plugins.load(plugins.POLICIES, self.policy)
+            function = plugins.load_function(plugins.POLICIES, self.policy)
             plugins.check_parameters(
                 self.policy, function, self.parameters, "allocation.parameters"
             )
@@ -595,6 +595,10 @@ class Scenario(Section):
     objective: Objective = Objective()
     faults: Faults = Faults()
     emulation: Emulation = Emulation()
+    analytical_models: dict[str, dict[str, JsonValue]] = Field(
+        default={}, exclude_if=lambda models: not models
+    )
+    """By name of a package's analytical model (docs/plugins.md): its parameters."""
 
     @field_validator("paradigm")
     @classmethod
@@ -602,6 +606,20 @@ class Scenario(Section):
         with _within("paradigm"):
             paradigm(name)
         return name
+
+    @model_validator(mode="after")
+    def _analytical_models_known(self) -> "Scenario":
+        known = plugins.registered(plugins.ANALYTICAL_MODELS)
+        for name, parameters in self.analytical_models.items():
+            if name not in known:
+                raise ValueError(
+                    f"analytical_models: {not_one_of(name, known)}; only packages' have parameters"
+                )
+            field = f"analytical_models.{name}"
+            with _within(""):
+                function = plugins.load_function(plugins.ANALYTICAL_MODELS, name)
+                plugins.check_parameters(name, function, parameters, field, of_testbed=4)
+        return self
 
     @model_validator(mode="after")
     def _nlos_has_a_model(self) -> "Scenario":

@@ -8,6 +8,7 @@ kernel's links. The engine knows slots and queues but no packets; ns-3 adds TCP,
 receipts and delay; the kernel adds a real TCP, timers and programs that get to run.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +31,12 @@ from orchestrator.prediction.plan import (
 from orchestrator.prediction.rounds import predict
 from orchestrator.reporting.perfetto import trace
 from orchestrator.runs.run import run
+from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
+from orchestrator.theory import models
+from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline
 from testbed.system.files import write_figure, write_json
@@ -143,35 +147,56 @@ def cross_check(
 
 
 def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
-    """What the paper's equations say of the first round under the scenario's own shares.
+    """What analytical models say of the first round under the scenario's own shares.
 
-    None where somebody else decides the shares, or a UAV has no channel in the first slot.
+    Of the paper's equations, those that speak of its paradigm; of installed models, all, an
+    interval in two lines. None where somebody else decides the shares.
+
+    Raises:
+        InputError: A model that the scenario names cannot be loaded, or lacks a parameter.
+        RunError: A model failed.
     """
-    gain = source.trace(1).gain[:, 0]
-    if scenario.allocation.policy not in ("fixed", "equal") or not gain.all():
+    if scenario.allocation.policy not in ("fixed", "equal"):
         return []
-    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
-    d = theory.constant_durations(plan, radio_of(scenario), gain)
-    adapters_s = float(d.sm_s.max() + d.cm_s.max())
-    named = {
-        "sfl-pp": [("τ_PP, eq. (21)", theory.sfl_pp_s)],
-        "pipesfl": [("τ3 of PipeSFL w/o AT, eq. (23)", theory.pipesfl_without_at_s)],
-        "pipesfl-no-at": [("τ3, eq. (23)", theory.pipesfl_without_at_s)],
-        "cpsfl": [
-            ("lower bound, eq. (18)", theory.cpsfl_lower_bound_s),
-            ("τ2 of CPSFL w/o AT, eq. (16)", theory.without_at_s),
-        ],
-        "cpsfl-no-at": [("τ2, eq. (16)", theory.without_at_s)],
-    }
+    plan, radio = (
+        plan_round(scenario, profile_of(scenario), fixed_allocation(scenario)),
+        radio_of(scenario),
+    )
+    channel = Channel.of(source).now
     forms = []
-    for what, form in named.get(scenario.paradigm, []):
-        seconds = form(d)
-        forms.append(ClosedForm(what, seconds, seconds + adapters_s))
-    scheme = scenario.scheme
-    if (scheme.server_compute, scheme.gradient_transmission) == ("parallel", "sequential"):
-        seconds = theory.upper_bound_s(d)
-        forms.append(ClosedForm("upper bound, eq. (13)", seconds, seconds))
+    for name in models.names():
+        asked = _asked(name, scenario)
+        if asked is None or asked.metric != "latency_s" or name == models.CPSFL_BOUNDS:
+            continue
+        equation = models.EQUATIONS.get(name)
+        without = equation is not None and not equation.has_adapters
+        said = asked(plan, radio, channel.gain, channel.slot_s)
+        alone = (
+            asked(theory.without_adapters(plan), radio, channel.gain, channel.slot_s)
+            if without
+            else said
+        )
+        if said is None or alone is None:
+            continue
+        for end, relation in (("low_s", "at least "), ("high_s", "at most ")):
+            with_adapters_s, seconds = getattr(said, end), getattr(alone, end)
+            if not 0 < with_adapters_s < math.inf:
+                continue
+            named = "" if equation or not said.is_interval else relation
+            forms.append(ClosedForm(named + asked.title, seconds, with_adapters_s))
+            if not said.is_interval:
+                break
     return forms
+
+
+def _asked(name: str, scenario: Scenario) -> models.AnalyticalModel | None:
+    """The model; None where it is broken, and the scenario does not ask for it."""
+    try:
+        return models.model(name, scenario)
+    except InputError:
+        if name in scenario.analytical_models:
+            raise
+        return None
 
 
 def write(check: CrossCheck, scenario: Scenario, folder: Path) -> None:

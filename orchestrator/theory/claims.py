@@ -35,6 +35,7 @@ from orchestrator.theory.closed_forms import (
     cpsfl_lower_bound_s,
     durations_of,
     iteration_latency_s,
+    iteration_of,
     lag_of,
     larger_lag_first,
     order_latency_s,
@@ -43,6 +44,7 @@ from orchestrator.theory.closed_forms import (
     pipesfl_without_at_s,
     sfl_pp_s,
     upper_bound_s,
+    without_adapters,
     without_at_hat_s,
     without_at_s,
 )
@@ -165,11 +167,6 @@ def _plan(scenario: Scenario, profile: SplitProfile, name: str) -> RoundPlan:
     return plan_round(other, profile, fixed_allocation(other))
 
 
-def _bare(plan: RoundPlan) -> RoundPlan:
-    """Assumption 2, and no broadcast."""
-    return replace(plan, sm_bytes=0 * plan.sm_bytes, cm_bytes=0 * plan.cm_bytes)
-
-
 def _constant_round(plan: RoundPlan, radio: Radio, gain: Array) -> RoundTimes:
     """The engine under assumption 1: one slot that lasts for ever."""
     return simulate(plan, radio, gain[:, None], 1e9)
@@ -189,7 +186,7 @@ def _upper_bounds(scenario: Scenario, channel: Channel, profile: SplitProfile) -
 def _closed_forms(scenario: Scenario, profile: SplitProfile, gain: Array) -> Iterator[Row]:
     radio = radio_of(scenario)
     names = ("sfl-ps", "cpsfl-no-at", "cpsfl", "sfl-pp", "pipesfl-no-at", "pipesfl")
-    plans = {name: _bare(_plan(scenario, profile, name)) for name in names}
+    plans = {name: without_adapters(_plan(scenario, profile, name)) for name in names}
     times = {name: _constant_round(plan, radio, gain) for name, plan in plans.items()}
     engine_s = {name: found.latency_s for name, found in times.items()}
     ps, pipe, pp = (
@@ -198,15 +195,13 @@ def _closed_forms(scenario: Scenario, profile: SplitProfile, gain: Array) -> Ite
     if ps.iterations > 1:
         computed = times["cpsfl-no-at"].spans
         computed = computed["end_s"][computed["step"] == S].reshape(-1, ps.iterations).max(axis=0)
-        lag = lag_of(ps)
-        t_iter = iteration_latency_s(ps.sg_s[:, 0], lag, larger_lag_first(lag))
         yield Row(
             "T_iter: from all computed to all computed",
             "(15)",
             "1",
             computed[1] - computed[0],
             "=",
-            t_iter,
+            iteration_of(ps),
         )
     yield Row(
         "CPSFL w/o AT = tau_2", "(16)", "1, 2", engine_s["cpsfl-no-at"], "=", without_at_s(ps)
@@ -279,7 +274,7 @@ def _closed_forms(scenario: Scenario, profile: SplitProfile, gain: Array) -> Ite
 
 def _theorems(scenario: Scenario, profile: SplitProfile, gain: Array) -> Iterator[Row]:
     radio = radio_of(scenario)
-    plan = _bare(_plan(scenario, profile, "cpsfl"))
+    plan = without_adapters(_plan(scenario, profile, "cpsfl"))
     some, some_radio, chosen = _only(plan, radio, MOST_ORDERED)
     d = constant_durations(some, some_radio, gain[chosen])
     lag, sg = lag_of(d), d.sg_s[:, 0]
@@ -338,7 +333,7 @@ def _random_networks(scenario: Scenario, profile: SplitProfile) -> Iterator[Row]
     """The scenario with its UAVs thrown anew into their rings, area-uniform, in line of sight."""
     rng = np.random.default_rng(scenario.seed)
     radio = radio_of(scenario)
-    plan = _bare(_plan(scenario, profile, "cpsfl"))
+    plan = without_adapters(_plan(scenario, profile, "cpsfl"))
     rings_m = np.array(scenario.uavs.ring_m)
     over_m = scenario.fleet.height_m - scenario.base_station.position_m[2]
     few, few_radio, chosen = _only(plan, radio, *SEARCHED)

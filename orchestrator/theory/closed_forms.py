@@ -23,7 +23,7 @@ Four of the paper's claims say more than holds; `orchestrator.theory.claims` sho
   it bounds CPSFL on no side.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
@@ -60,6 +60,11 @@ class Durations:
     def lag_s(self) -> Array:
         """l_k, eq. (12), shape [K, I - 1]: of iterations 2 to I."""
         return self.cb_s[:, :-1] + (self.cf_s + self.ca_s + self.s_s)[:, 1:]
+
+
+def without_adapters(plan: RoundPlan) -> RoundPlan:
+    """Assumption 2, and no broadcast."""
+    return replace(plan, sm_bytes=0 * plan.sm_bytes, cm_bytes=0 * plan.cm_bytes)
 
 
 def constant_durations(plan: RoundPlan, radio: Radio, gain: Array) -> Durations:
@@ -120,6 +125,12 @@ def lag_of(d: Durations) -> Array:
     return (d.cb_s + d.cf_s + d.ca_s + d.s_s)[:, 0]
 
 
+def iteration_of(d: Durations) -> float:
+    """T_iter, eq. (15), larger lag first, under assumption 1."""
+    lag = lag_of(d)
+    return iteration_latency_s(d.sg_s[:, 0], lag, larger_lag_first(lag))
+
+
 def without_at_s(d: Durations) -> float:
     """τ2, eq. (16): CPSFL w/o AT, under assumptions 1 and 2."""
     lag, sg = lag_of(d), d.sg_s[:, 0]
@@ -133,8 +144,7 @@ def without_at_s(d: Durations) -> float:
 
 def without_at_hat_s(d: Durations) -> float:
     """The hatted τ2, after eq. (16): I times T_iter; τ2 is never below it."""
-    lag = lag_of(d)
-    return d.iterations * iteration_latency_s(d.sg_s[:, 0], lag, larger_lag_first(lag))
+    return d.iterations * iteration_of(d)
 
 
 def cpsfl_lower_bound_s(d: Durations) -> float:

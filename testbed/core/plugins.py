@@ -16,7 +16,13 @@ from typing import Any
 from testbed.core.errors import InputError
 
 PARADIGMS, POLICIES, MOBILITY = "testbed.paradigms", "testbed.policies", "testbed.mobility"
-FIELDS = {PARADIGMS: "paradigm", POLICIES: "allocation.policy", MOBILITY: "mobility.model"}
+ANALYTICAL_MODELS = "testbed.analytical_models"
+FIELDS = {
+    PARADIGMS: "paradigm",
+    POLICIES: "allocation.policy",
+    MOBILITY: "mobility.model",
+    ANALYTICAL_MODELS: "analytical_models",
+}
 """The key of a scenario that names a plugin of each group."""
 
 MOVED = {
@@ -52,6 +58,18 @@ def load(group: str, name: str) -> Any:
         raise unfit(group, name, f"cannot be loaded: {reason(error)}") from error
 
 
+def load_function(group: str, name: str) -> Callable[..., Any]:
+    """As `load`, of a group of functions.
+
+    Raises:
+        InputError: It cannot be loaded, or is none.
+    """
+    function = load(group, name)
+    if not callable(function):
+        raise unfit(group, name, f"is no function: {function!r}")
+    return function  # type: ignore[no-any-return]
+
+
 def unfit(group: str, name: str, why: str) -> InputError:
     """The refusal of a plugin: one line with the scenario's key, its name, and where it is."""
     return InputError(f"{FIELDS[group]}: plugin {name!r} ({registered(group)[name].value}) {why}")
@@ -73,20 +91,26 @@ def reason(error: Exception) -> str:
 
 
 def check_parameters(
-    name: str, function: Callable[..., Any], parameters: Mapping[str, Any], field: str
+    name: str,
+    function: Callable[..., Any],
+    parameters: Mapping[str, Any],
+    field: str,
+    *,
+    of_testbed: int = 1,
 ) -> None:
     """Refuse parameters that a plugin's function does not take, or the lack of some that it needs.
 
     Args:
         name: The plugin's.
-        function: Takes one argument of the testbed, then parameters by keyword.
+        function: Takes arguments of the testbed, then parameters by keyword.
         parameters: As the scenario gives them.
         field: The scenario's key that holds them.
+        of_testbed: How many arguments the testbed gives.
 
     Raises:
         InputError: Names the parameter.
     """
-    _, *taken = inspect.signature(function).parameters.values()
+    taken = list(inspect.signature(function).parameters.values())[of_testbed:]
     known = {each.name: each for each in taken if each.kind is not each.VAR_KEYWORD}
     for given in parameters:
         if given not in known and len(known) == len(taken):

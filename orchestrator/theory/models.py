@@ -1,0 +1,249 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Analytical models by name: the paper's equations, and those that other packages register.
+
+A model is a function of a round's plan, the radio, the gains [K, S] from the round's start on, and
+the length of a slot; and of parameters of its own, by keyword. It answers with the round's latency
+in s, with an interval that holds it, with seconds by step that add up to it, or with None where it
+says nothing of such a round.
+
+An equation of the paper says something else of each paradigm: τ2 is the latency of CPSFL w/o AT
+and, as the paper has it, an upper bound of CPSFL's. `EQUATIONS` has what each claims of which.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal, NamedTuple
+
+from orchestrator.prediction.plan import Array, Radio, RoundPlan
+from orchestrator.scenario.schema import Scenario
+from orchestrator.theory import closed_forms as theory
+from orchestrator.theory.closed_forms import Durations
+from testbed.core import plugins
+from testbed.core.errors import InputError, RunError
+from testbed.core.paradigm import Paradigm
+from testbed.core.timeline import STEPS
+from testbed.core.words import not_one_of
+
+FIELD = "analytical_models"
+
+
+class Interval(NamedTuple):
+    """Bounds of a latency in s, both included; 0 and infinity where there is none."""
+
+    low_s: float
+    high_s: float
+
+
+class Said(NamedTuple):
+    """What a model says of a round."""
+
+    low_s: float
+    high_s: float
+    """As `low_s`, where it is no interval."""
+    by_step_s: dict[str, float]
+    """Empty where it was not asked by step."""
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether it bounds and does not state."""
+        return self.low_s != self.high_s
+
+    def error(self, value_s: float) -> float:
+        """Model over value, less 1; 0 within an interval, else by its nearer end."""
+        if self.low_s <= value_s <= self.high_s:
+            return 0.0
+        return (self.low_s if value_s < self.low_s else self.high_s) / value_s - 1
+
+
+Answer = float | Interval | tuple[float, float] | Mapping[str, float] | None
+Function = Callable[..., Answer]
+Relation = Literal["=", "<=", ">="]
+
+
+@dataclass(frozen=True)
+class Equation:
+    """One of the paper's closed forms, and what the paper has it be to which paradigms."""
+
+    name: str
+    title: str
+    form: Callable[[Durations], float]
+    relation: Callable[[Paradigm], Relation | None]
+    """What a round is to the form: as long (`=`), at most (`<=`) or at least (`>=`); None where the
+    form does not speak of the paradigm."""
+    has_adapters: bool = False
+    """Whether SM and CM are in it; they go on top where they are not."""
+    metric: str = "latency_s"
+    """What it is of."""
+
+    def __call__(self, plan: RoundPlan, radio: Radio, gain: Array, slot_s: float) -> Answer:
+        """What it says of a round whose channel stays as it is in slot 0 (assumption 1)."""
+        relation = self.relation(plan.paradigm)
+        if relation is None or not gain[:, 0].all():
+            return None
+        d = theory.constant_durations(plan, radio, gain[:, 0])
+        if self.metric == "iteration_s" and d.iterations == 1:
+            return None
+        seconds = self.form(d)
+        if self.has_adapters:
+            return _claimed(relation, seconds, 0.0, 0.0)
+        broadcast_s = float(d.sm_s.max())
+        return _claimed(
+            relation, seconds, broadcast_s + float(d.cm_s.min()), broadcast_s + float(d.cm_s.max())
+        )
+
+
+def _claimed(relation: Relation, seconds: float, least_s: float, most_s: float) -> Answer:
+    if relation == "=":
+        return seconds + most_s
+    if relation == "<=":
+        return Interval(0.0, seconds + most_s)
+    return Interval(seconds + least_s, math.inf)
+
+
+def _of(**relations: Relation) -> Callable[[Paradigm], Relation | None]:
+    """By the paradigm's name, with `_` for `-`."""
+    return lambda paradigm: relations.get(paradigm.name.replace("-", "_"))
+
+
+def _of_vanilla(paradigm: Paradigm) -> Relation | None:
+    sharing = (paradigm.server_compute, paradigm.gradient_transmission)
+    return "<=" if sharing == ("parallel", "sequential") else None
+
+
+EQUATIONS = {
+    equation.name: equation
+    for equation in (
+        Equation(
+            "cpsfl-lower", "lower bound, eq. (18)", theory.cpsfl_lower_bound_s, _of(cpsfl=">=")
+        ),
+        Equation(
+            "tau2",
+            "τ2, eq. (16)",
+            theory.without_at_s,
+            _of(cpsfl_no_at="=", cpsfl="<=", sfl_ps=">="),
+        ),
+        Equation(
+            "tau2-hat",
+            "hatted τ2, a lower bound of τ2",
+            theory.without_at_hat_s,
+            _of(cpsfl_no_at=">=", cpsfl="<="),
+        ),
+        Equation("upper-bound", "upper bound, eq. (13)", theory.upper_bound_s, _of_vanilla, True),
+        Equation(
+            "t-iter",
+            "T_iter, eq. (15)",
+            theory.iteration_of,
+            _of(cpsfl_no_at="=", cpsfl="<=", sfl_ps=">="),
+            True,
+            "iteration_s",
+        ),
+        Equation("tau-pp", "τ_PP, eq. (21)", theory.sfl_pp_s, _of(sfl_pp="=")),
+        Equation(
+            "tau3",
+            "τ3, eq. (23)",
+            theory.pipesfl_without_at_s,
+            _of(pipesfl_no_at="=", pipesfl="<="),
+        ),
+        Equation(
+            "tau3-hat",
+            "hatted τ3, a lower bound of τ3",
+            theory.pipesfl_without_at_hat_s,
+            _of(pipesfl_no_at=">="),
+        ),
+    )
+}
+"""The paper's equations by name; numbered as its source numbers them."""
+
+
+def cpsfl_bounds(plan: RoundPlan, radio: Radio, gain: Array, slot_s: float) -> Answer:
+    """CPSFL between eq. (18) and, by (17), τ2."""
+    low = EQUATIONS["cpsfl-lower"](plan, radio, gain, slot_s)
+    high = EQUATIONS["tau2"](plan, radio, gain, slot_s)
+    if not isinstance(low, Interval) or not isinstance(high, Interval):
+        return None
+    return Interval(low.low_s, max(low.low_s, high.high_s))
+
+
+CPSFL_BOUNDS = "cpsfl-bounds"
+
+
+def names() -> list[str]:
+    """All known models: the paper's, then those that other packages register."""
+    registered = plugins.registered(plugins.ANALYTICAL_MODELS)
+    return list(dict.fromkeys([*EQUATIONS, CPSFL_BOUNDS, *registered]))
+
+
+@dataclass(frozen=True)
+class AnalyticalModel:
+    """A model that can be asked, with its parameters."""
+
+    name: str
+    title: str
+    metric: str
+    """What of a round it speaks of."""
+    function: Function
+    parameters: Mapping[str, Any]
+
+    def __call__(self, plan: RoundPlan, radio: Radio, gain: Array, slot_s: float) -> Said | None:
+        """What it says of a round.
+
+        Args:
+            plan: Durations and bytes.
+            radio: What turns a gain into a rate.
+            gain: Shape [K, S], from the round's start on.
+            slot_s: Length of a slot.
+
+        Raises:
+            RunError: It failed, or what it answers is none of what a model may answer.
+        """
+        try:
+            answer = self.function(plan, radio, gain, slot_s, **self.parameters)
+        except Exception as error:
+            raise RunError(f"{FIELD} {self.name!r}: {plugins.reason(error)}") from error
+        return _said(self.name, answer)
+
+
+def model(name: str, scenario: Scenario) -> AnalyticalModel:
+    """The model of that name, with the parameters that the scenario gives it.
+
+    Raises:
+        InputError: No model has that name, it cannot be loaded, or its parameters do not fit.
+    """
+    if name in EQUATIONS:
+        equation = EQUATIONS[name]
+        return AnalyticalModel(name, equation.title, equation.metric, equation, {})
+    if name == CPSFL_BOUNDS:
+        return AnalyticalModel(name, "CPSFL's bounds, (17), (18)", "latency_s", cpsfl_bounds, {})
+    if name not in plugins.registered(plugins.ANALYTICAL_MODELS):
+        raise InputError(f"model: {not_one_of(name, names())}")
+    function = plugins.load_function(plugins.ANALYTICAL_MODELS, name)
+    parameters = scenario.analytical_models.get(name, {})
+    plugins.check_parameters(name, function, parameters, f"{FIELD}.{name}", of_testbed=4)
+    return AnalyticalModel(name, name, "latency_s", function, parameters)
+
+
+def _said(name: str, answer: object) -> Said | None:
+    match answer:
+        case None:
+            return None
+        case Real():
+            said = Said(float(answer), float(answer), {})
+        case tuple() if len(answer) == 2 and all(isinstance(end, Real) for end in answer):
+            said = Said(float(answer[0]), float(answer[1]), {})
+        case Mapping() if answer and all(isinstance(v, Real) for v in answer.values()):
+            if unknown := [step for step in answer if step not in STEPS]:
+                raise RunError(f"{FIELD} {name!r}: {not_one_of(str(unknown[0]), list(STEPS))}")
+            by_step = {step: float(seconds) for step, seconds in answer.items()}
+            said = Said(sum(by_step.values()), sum(by_step.values()), by_step)
+        case _:
+            raise RunError(
+                f"{FIELD} {name!r}: must answer with seconds, an interval of two, seconds by step "
+                f"or None, not {answer!r}"
+            )
+    if not 0 <= said.low_s <= said.high_s or math.isinf(said.low_s):
+        raise RunError(f"{FIELD} {name!r}: {answer!r} is no time, nor an interval of times")
+    return said
