@@ -3,48 +3,72 @@
 
 """Which tests bear company, and which need a Docker daemon.
 
-Files that keep the real clock or the kernel's links are marked `alone`: `suite.py` runs nothing
-beside them. Tests marked `docker` need root and a Docker daemon, and in CI both must be there.
+Tests that judge by the real clock are marked `alone`: `suite.py` runs nothing beside them. Those
+that only use links and nodes are not: a run that is late beside others is as good an example.
+Tests marked `docker` need root and a Docker daemon, and in CI both must be there.
 """
 
 import functools
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 HERE = Path(__file__).parent
 ALONE = (
-    "orchestrator/campaign/test_campaign_run.py",
-    "orchestrator/cli/test_cli.py",
-    "orchestrator/emulation",
-    "orchestrator/reporting/test_live.py",
-    "orchestrator/reporting/test_report_browser.py",
-    "orchestrator/runs",
-    "orchestrator/studies/test_cross_check.py",
-    "orchestrator/test_api.py",
-    "repository/test_compose.py",
-    "repository/test_doc_commands.py",
-    "testbed/core/test_plugins.py",
-    "testbed/host",
+    "orchestrator/emulation/test_faults_emulated.py",
+    "orchestrator/emulation/test_validity.py",
+    "orchestrator/emulation/test_virtual_time.py",
     "testbed/network",
-    "testbed/runtimes",
-    "testbed/system",
     "testbed/virtual",
-    "workloads/nodes",
 )
-"""Files, and folders of files, whose tests are `alone`."""
+"""Files, and folders of files, whose tests are `alone`; others mark them one by one."""
+LONG = (
+    "repository/test_doc_commands.py",
+    "repository/test_wheel.py",
+    "orchestrator/emulation/test_resume.py",
+    "orchestrator/cli/test_extras.py",
+)
+"""Files of the longest tests: these come first, and side by side, so that nobody waits for them."""
+
+
+class ByFile(LoadScopeScheduling):
+    """A file's tests share its fixtures: they stay with one worker; the longest go to any."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return nodeid if file.removeprefix(f"{HERE.name}/") in LONG else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Called by xdist where tests run side by side."""
+    return ByFile(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only tests that run alone are wanted, do not import files that have none."""
+    if collection_path.suffix != ".py" or not config.option.markexpr.startswith("alone"):
+        return None
+    if any(collection_path.is_relative_to(HERE / name) for name in ALONE):
+        return None
+    return not re.search(r"mark\.(alone|docker)\b", collection_path.read_text("utf-8")) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the file they stand in."""
+    """Mark tests by the file they stand in, and put the longest first."""
     alone = tuple(HERE / name for name in ALONE)
+    long = [HERE / name for name in LONG]
     for item in items:
         if any(item.path.is_relative_to(place) for place in alone) or item.get_closest_marker(
             "docker"
         ):
             item.add_marker(pytest.mark.alone)
+    items.sort(key=lambda item: long.index(item.path) if item.path in long else len(long))
 
 
 @functools.cache

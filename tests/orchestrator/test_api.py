@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace
@@ -79,10 +80,7 @@ def test_overrides_are_lines_or_a_mapping() -> None:
 
 
 def test_a_prediction_is_what_the_command_writes(tmp_path: Path) -> None:
-    words = ["predict", str(QUICK), "--rounds", "2", "--json", "p.json"]
-    subprocess.run(
-        [sys.executable, "-m", "orchestrator", *words], cwd=tmp_path, check=True, timeout=120
-    )
+    warm.run("predict", QUICK, "--rounds", 2, "--json", "p.json", cwd=tmp_path)
     written = json.loads((tmp_path / "p.json").read_text())["rounds"]
     timeline = tb.predict(QUICK, rounds=2)
     assert timeline.to_json() == written
@@ -181,7 +179,6 @@ def test_a_timeline_shows_itself_briefly() -> None:
 # --- run -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.alone
 def test_a_run_and_its_directory_are_the_same(tmp_path: Path) -> None:
     scenario = tb.load(QUICK, FAST)
     run = tb.run(scenario, out=tmp_path / "first", rounds=2)
@@ -198,7 +195,6 @@ def test_a_run_and_its_directory_are_the_same(tmp_path: Path) -> None:
         tb.run(scenario, out=tmp_path / "first")
 
 
-@pytest.mark.alone
 def test_a_run_may_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -206,7 +202,6 @@ def test_a_run_may_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.glob("testbed*")) == []
 
 
-@pytest.mark.alone
 def test_a_coroutine_may_call_it() -> None:
     async def here() -> tuple[Timeline, Timeline]:
         return tb.predict(QUICK, rounds=1), tb.run(tb.load(QUICK, FAST)).measured
@@ -215,7 +210,6 @@ def test_a_coroutine_may_call_it() -> None:
     assert len(predicted) == len(measured) == 1
 
 
-@pytest.mark.alone
 def test_another_thread_may_call_it() -> None:
     found: list[Timeline] = []
 

@@ -48,7 +48,6 @@ def test_predictions_come_out_as_they_are_stored(tmp_path: Path) -> None:
     assert [said(cell) for cell in cells(fresh)] == [said(cell) for cell in cells(stored)]
 
 
-@pytest.mark.alone
 def test_a_run_goes_through(tmp_path: Path) -> None:
     fresh = executed(EXAMPLES / "run_read_plot.ipynb", tmp_path)
     assert said(cells(fresh)[-1]) == ["True"]

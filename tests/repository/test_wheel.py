@@ -111,7 +111,6 @@ def test_it_says_what_it_is(python: Path, tmp_path: Path) -> None:
     assert told["source_sha256"] == source_sha256()
 
 
-@pytest.mark.alone
 def test_it_runs(python: Path, tmp_path: Path) -> None:
     call(python, "-m", "orchestrator", "run", "quickstart", *FAST, "--out", "r", cwd=tmp_path)
     assert json.loads((tmp_path / "r" / "manifest.json").read_text())["status"] == "complete"

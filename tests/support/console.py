@@ -1,21 +1,28 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The console script as a process."""
+"""The console script as a process.
+
+`TESTBED` really starts one; see `warm` for when that is needed.
+"""
 
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
+from typing import Any
 
 import psutil
+import warm
 
 TESTBED = [sys.executable, "-m", "orchestrator"]
 
 
-def run_testbed(*words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*TESTBED, *map(str, words)], capture_output=True, text=True, timeout=240)
+def run_testbed(
+    *words: object, check: bool = True, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, see `warm.run`."""
+    done = warm.run(*words, **options)
     assert not check or done.returncode == 0, done.stderr
     return done
 

@@ -3,11 +3,10 @@
 
 """A run that is killed on the way."""
 
-import subprocess
 import time
 from pathlib import Path
 
-from console import TESTBED
+import warm
 
 from orchestrator.emulation.checkpoint import Checkpoint
 from orchestrator.runs.directory import part_of
@@ -15,9 +14,7 @@ from orchestrator.runs.directory import part_of
 
 def killed(*words: str | Path, out: Path, rounds: int, after_s: float) -> None:
     """Start a run, and kill it so long after it has done so many rounds."""
-    process = subprocess.Popen(
-        [*TESTBED, *map(str, words), "--out", str(out)], stderr=subprocess.DEVNULL
-    )
+    process = warm.start(*words, "--out", out)
     part, deadline = part_of(out), time.monotonic() + 200
     while Checkpoint(part).rounds < rounds:
         assert process.poll() is None

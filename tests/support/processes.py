@@ -49,6 +49,6 @@ def gone(processes):
 
 def check_result(process):
     result = json.loads(process.stdout.readline())
-    assert -0.001 < result["late_s"] < 0.1
+    assert -0.001 < result["late_s"] < 1  # others compute beside it
     assert result["facts"]["capabilities"] == 0
     return result["facts"]

@@ -12,9 +12,11 @@ import sys
 import time
 from pathlib import Path
 
+import distributed
 import pandas as pd
 import psutil
 import pytest
+import warm
 from small_campaign import ROOT, campaign_tree, write_campaign
 
 from orchestrator.campaign import cluster as campaign_run
@@ -24,9 +26,10 @@ from orchestrator.campaign.spec import cells, load_campaign
 from testbed.core.errors import InputError, RunError
 
 
-def run(file: Path, folder: Path, **options: object) -> Outcome:
+def run(file: Path, folder: Path, workers: int = 0) -> Outcome:
+    """In this process, where it does not matter who computes: workers take seconds to come up."""
     return run_campaign(
-        load_campaign(file), CampaignFolder(folder), cluster=Cluster(workers=2), **options
+        load_campaign(file), CampaignFolder(folder), cluster=Cluster(workers=workers)
     )
 
 
@@ -43,7 +46,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished campaign; small.yaml is beside it."""
     base = tmp_path_factory.mktemp("small")
-    outcome = run(write_campaign(base), base / "done")
+    outcome = run(write_campaign(base), base / "done", workers=2)
     assert outcome == Outcome(points=8, made=8, failed={}, invalid=0)
     return base / "done"
 
@@ -122,11 +125,7 @@ def test_what_failed_is_remembered_and_tried_again(tmp_path: Path) -> None:
 def test_one_orchestration_at_a_time(tmp_path: Path, small: Path) -> None:
     folder = CampaignFolder(small)
     with folder.held(folder.campaign()):
-        done = subprocess.run(
-            [sys.executable, "-m", "orchestrator", "campaign", "run", small],
-            capture_output=True,
-            text=True,
-        )
+        done = warm.run("campaign", "run", small)
     assert done.returncode == 2
     assert f"process {os.getpid()} works on" in done.stderr
 
@@ -233,6 +232,8 @@ def test_a_campaign_whose_workers_or_scheduler_are_lost_ends(
             assert time.monotonic() < deadline
             time.sleep(0.1)
         cluster = Cluster(json.loads(address.read_text())["address"])
+        with distributed.Client(cluster.scheduler) as client:
+            client.wait_for_workers(1, timeout=60)
         # Points that take a while: the planner decides on each of their rounds.
         slow = {"rounds": 3, "allocation.policy": "planner"}
         campaign = load_campaign(write_campaign(tmp_path, repeats=list(range(1, 101)), set=slow))

@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from console import run_testbed
 
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.schema import Scenario
@@ -19,14 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAPER = ROOT / "scenarios" / "paper.yaml"
 
 
-def call(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        **options,
-    )
+call = partial(run_testbed, check=False, timeout=120)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +34,7 @@ def call(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
         (["predict"], "SCENARIO"),
         (["prophesy"], "prophesy"),
         (["predict", PAPER, "--trace", "none.npz"], "--trace: none.npz: no such file"),
-        (["predict", PAPER, "--set", "workload.model=swin_giant"], "workload.model"),
+        (["predict", PAPER, "--set", "workload.model=swin_giant"], "swin_giant"),
         (["trace", PAPER, "--slots", "0", "--out", "t.npz"], "--slots"),
         (["trace", PAPER, "--slots", "9", "--out", "no/t.npz"], "--out"),
         (["predict", PAPER, "--json", "no/p.json"], "--json"),
@@ -56,7 +51,7 @@ def call(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
 def test_wrong_input_exits_2_with_one_line_and_writes_nothing(
     tmp_path: Path, words: list[object], says: str
 ) -> None:
-    done = call(*words, cwd=tmp_path)
+    done = call(*words, cwd=tmp_path, learns="swin_giant" in says)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert says in done.stderr
@@ -171,7 +166,7 @@ def test_the_log_says_more_when_asked(tmp_path: Path) -> None:
     for number, (flags, level) in enumerate([([], ""), (["-v"], ""), ([], "debug")]):
         own = os.environ | {"XDG_CACHE_HOME": str(tmp_path / str(number))}
         own |= {"TESTBED_LOG": level} if level else {}
-        done = call(*flags, *words, env=own)
+        done = call(*flags, *words, env=own, learns=True)
         assert done.returncode == 0, done.stderr
         said.append([line for line in done.stderr.splitlines() if "counting" in line])
     assert [len(lines) for lines in said] == [0, 1, 1]

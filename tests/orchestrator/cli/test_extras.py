@@ -44,7 +44,6 @@ def test_predict_and_theory_need_no_torch(tmp_path: Path) -> None:
     assert without(LEARNING, "theory", QUICKSTART).returncode == 0
 
 
-@pytest.mark.alone
 def test_a_run_that_computes_nothing_its_report_and_a_campaign_need_no_torch(
     tmp_path: Path,
 ) -> None:

@@ -4,16 +4,15 @@
 """The whole way: scenario, channel, links, nodes, timelines, error budget, run directory."""
 
 import json
-import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from console import TESTBED, family, run_testbed, wait_until_gone
+import warm
+from console import family, run_testbed, wait_until_gone
 from small_scenario import TEXT
 
 from ns3_scenarios.trace import ChannelTrace
@@ -27,6 +26,7 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("paradigm", BUILT_IN, ids=lambda p: p.name)
 def test_every_paradigm_emulates_as_predicted(small: Path, tmp_path: Path, paradigm) -> None:
     result = tmp_path / "run.json"
@@ -42,6 +42,7 @@ def test_every_paradigm_emulates_as_predicted(small: Path, tmp_path: Path, parad
     wait_until_gone()
 
 
+@pytest.mark.alone
 def test_run_directory_json_and_budget(small: Path, tmp_path: Path) -> None:
     out, result = tmp_path / "runs" / "one", tmp_path / "run.json"
     done = run_testbed("run", small, "--rounds", "2", "--out", out, "--json", result)
@@ -90,6 +91,7 @@ def test_run_directory_json_and_budget(small: Path, tmp_path: Path) -> None:
     assert "--out" in again.stderr
 
 
+@pytest.mark.alone
 def test_a_replayed_trace_decides_the_rates(small: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     gain = np.full((3, 400), 1e-9)
@@ -103,6 +105,7 @@ def test_a_replayed_trace_decides_the_rates(small: Path, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.alone
 def test_transfers_wait_for_an_outage_to_end(small: Path, tmp_path: Path) -> None:
     path, slot_s = tmp_path / "t.npz", 0.05
     gain = np.full((3, 800), 1e-9)
@@ -148,10 +151,9 @@ def test_real_computing_leaves_adapters_that_learned(tmp_path: Path) -> None:
 @pytest.mark.parametrize("which", ["interrupt", "terminate", "kill", "node"])
 def test_nothing_is_left_whatever_ends_a_run(small: Path, tmp_path: Path, which: str) -> None:
     out = tmp_path / "run"
-    words = ["run", small, "--out", out, "--set", "emulation.dilation=20"]
-    process = subprocess.Popen(
-        [*TESTBED, *map(str, words)], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    words = ("run", small, "--out", out, "--set", "emulation.dilation=20")
+    with (tmp_path / "stderr").open("w") as errors:
+        process = warm.start(*words, stderr=errors)
     deadline = time.monotonic() + 60
     while len(nodes := [p for p in family() if "workloads.nodes.program" in p.cmdline()]) < 4:
         assert time.monotonic() < deadline
@@ -161,9 +163,10 @@ def test_nothing_is_left_whatever_ends_a_run(small: Path, tmp_path: Path, which:
         nodes[0].kill()
     else:
         numbers = {"interrupt": signal.SIGINT, "terminate": signal.SIGTERM, "kill": signal.SIGKILL}
-        os.kill(process.pid, numbers[which])
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == {"interrupt": 130, "terminate": 143, "kill": -9, "node": 1}[which]
+        process.send_signal(numbers[which])
+    status = process.wait(60)
+    said = (tmp_path / "stderr").read_text()
+    assert status == {"interrupt": 130, "terminate": 143, "kill": -9, "node": 1}[which]
     if which == "node":
         assert "SIGKILL" in said
     assert "Traceback" not in said

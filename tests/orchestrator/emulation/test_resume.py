@@ -8,7 +8,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from console import TESTBED
+import warm
 from killed_run import killed
 
 from ns3_scenarios.trace import ChannelTrace, Replay
@@ -51,10 +50,6 @@ def scenario(folder: Path, compute: str, rounds: int = 3, dilation: float = 1.0)
     return path
 
 
-def run_testbed(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TESTBED, *map(str, words)], capture_output=True, text=True, timeout=280)
-
-
 def assert_whole(out: Path, rounds: int) -> None:
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["status"] == "complete"
@@ -74,16 +69,16 @@ def assert_whole(out: Path, rounds: int) -> None:
 def test_a_killed_run_ends_with_the_same_adapters(tmp_path: Path) -> None:
     small = scenario(tmp_path, "real")
     whole, out = tmp_path / "whole", tmp_path / "killed"
-    done = run_testbed("run", small, "--out", whole)
+    done = warm.run("run", small, "--out", whole)
     assert done.returncode == 0, done.stderr
     killed("run", small, out=out, rounds=1, after_s=0.05)
     assert abandoned(tmp_path) == [part_of(out)]
 
-    other = run_testbed("run", small, "--out", out, "--resume", "--set", "workload.split=3")
+    other = warm.run("run", small, "--out", out, "--resume", "--set", "workload.split=3")
     assert other.returncode == 2
     assert "workload.split was 2 when the run began, and is 3 now" in other.stderr
 
-    done = run_testbed("run", small, "--out", out, "--resume")
+    done = warm.run("run", small, "--out", out, "--resume")
     assert done.returncode == 0, done.stderr
     assert_whole(out, 3)
     name = "adapters.safetensors"
@@ -107,10 +102,10 @@ def test_kills_at_random_moments(tmp_path: Path, seed: int) -> None:
     random_ = random.Random(seed)
     small = scenario(tmp_path, "real", rounds=5)
     whole, out = tmp_path / "whole", tmp_path / "killed"
-    assert run_testbed("run", small, "--out", whole).returncode == 0
+    assert warm.run("run", small, "--out", whole).returncode == 0
     for rounds in sorted(random_.sample(range(1, 5), 2)):
         killed("run", small, "--resume", out=out, rounds=rounds, after_s=random_.uniform(0, 0.3))
-    done = run_testbed("run", small, "--out", out, "--resume")
+    done = warm.run("run", small, "--out", out, "--resume")
     assert done.returncode == 0, done.stderr
     assert_whole(out, 5)
     assert (out / "adapters.safetensors").read_bytes() == (
@@ -121,7 +116,7 @@ def test_kills_at_random_moments(tmp_path: Path, seed: int) -> None:
 def test_what_a_killed_run_left_is_neither_lost_nor_taken_for_a_live_one(tmp_path: Path) -> None:
     small = scenario(tmp_path, "none", rounds=4, dilation=100)
     out = tmp_path / "run"
-    process = subprocess.Popen([*TESTBED, "run", str(small), "--out", str(out)])
+    process = warm.start("run", small, "--out", out)
     deadline = time.monotonic() + 100
     while Checkpoint(part_of(out)).rounds < 1:
         assert process.poll() is None
@@ -129,20 +124,20 @@ def test_what_a_killed_run_left_is_neither_lost_nor_taken_for_a_live_one(tmp_pat
         time.sleep(0.01)
     assert is_locked(part_of(out))
     for word in ("--resume", "--overwrite"):
-        second = run_testbed("run", small, "--out", out, word)
+        second = warm.run("run", small, "--out", out, word)
         assert second.returncode == 2
         assert "is being written by another run" in second.stderr
     process.kill()
     process.wait()
     assert not is_locked(part_of(out))
-    refused = run_testbed("run", small, "--out", out)
+    refused = warm.run("run", small, "--out", out)
     assert refused.returncode == 2
     rounds = Checkpoint(part_of(out)).rounds
     assert f"was killed after {rounds} rounds; --resume resumes it" in refused.stderr
     words = ("run", small, "--out", out, "--overwrite", "--set", "rounds=1")
-    assert run_testbed(*words, "--set", "emulation.dilation=1").returncode == 0
+    assert warm.run(*words, "--set", "emulation.dilation=1").returncode == 0
     assert_whole(out, 1)
-    again = run_testbed("run", small, "--out", out, "--resume")
+    again = warm.run("run", small, "--out", out, "--resume")
     assert again.returncode == 2
     assert "holds no run that failed or was killed" in again.stderr
 
@@ -150,7 +145,7 @@ def test_what_a_killed_run_left_is_neither_lost_nor_taken_for_a_live_one(tmp_pat
 def test_a_failed_run_keeps_its_rounds_and_goes_on(tmp_path: Path) -> None:
     small = scenario(tmp_path, "none", rounds=20, dilation=10)
     out = tmp_path / "run"
-    process = subprocess.Popen([*TESTBED, "run", str(small), "--out", str(out)])
+    process = warm.start("run", small, "--out", out)
     while Checkpoint(part_of(out)).rounds < 1:
         assert process.poll() is None
         time.sleep(0.01)
@@ -164,11 +159,11 @@ def test_a_failed_run_keeps_its_rounds_and_goes_on(tmp_path: Path) -> None:
 
     gain = np.full((2, 4000), 1e-10)
     np.savez(tmp_path / "t.npz", gain=gain, slot_s=0.1)
-    other = run_testbed("run", small, "--out", out, "--resume", "--trace", tmp_path / "t.npz")
+    other = warm.run("run", small, "--out", out, "--resume", "--trace", tmp_path / "t.npz")
     assert other.returncode == 2
     assert "--trace: not the channel with which the run began" in other.stderr
     assert out.is_dir(), "a refusal leaves everything where it was"
-    done = run_testbed("run", small, "--out", out, "--resume")
+    done = warm.run("run", small, "--out", out, "--resume")
     assert done.returncode == 0, done.stderr
     assert_whole(out, 20)
 

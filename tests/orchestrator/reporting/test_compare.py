@@ -4,14 +4,14 @@
 """Runs side by side, and what they leave for others."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import safetensors.torch
 import torch
+import warm
 from synthetic_run import make_run
 from timm.models.swin_transformer import SwinTransformer
 
@@ -145,8 +145,8 @@ def test_a_run_exports_to_what_peft_loads(tmp_path: Path) -> None:
     tree["seed"] = model.seed
     tree["workload"] |= {"model": model.model, "classes": 6, "lora_rank": 4, "lora_alpha": 8.0}
     (run / "scenario.json").write_text(json.dumps(tree))
-    words = [sys.executable, "-m", "orchestrator", "export", str(run), "--out"]
-    nothing = subprocess.run([*words, tmp_path / "p"], capture_output=True, text=True, timeout=120)
+    export = partial(warm.run, "export", run, "--out", tmp_path / "p", learns=True)
+    nothing = export()
     assert nothing.returncode == 2
     assert "nothing was trained" in nothing.stderr
 
@@ -157,7 +157,7 @@ def test_a_run_exports_to_what_peft_loads(tmp_path: Path) -> None:
     safetensors.torch.save_file(
         {name: tensor.contiguous() for name, tensor in state.items()}, run / "adapters.safetensors"
     )
-    done = subprocess.run([*words, tmp_path / "p"], capture_output=True, text=True, timeout=120)
+    done = export()
     assert done.returncode == 0, done.stderr
     net = SwinTransformer(**OWN_MODELS[model.model], num_classes=model.classes).eval()
     frozen = done.stdout.split("names:")[1].replace("\n", "").strip()
@@ -170,6 +170,6 @@ def test_a_run_exports_to_what_peft_loads(tmp_path: Path) -> None:
         assert (adapted(images) - logits).abs().max() < 1e-5
         with adapted.disable_adapter():
             assert (adapted(images) - logits).abs().max() > 1e-3
-    again = subprocess.run([*words, tmp_path / "p"], capture_output=True, text=True, timeout=120)
+    again = export()
     assert again.returncode == 2
     assert "not an empty folder" in again.stderr

@@ -7,7 +7,6 @@ import io
 import os
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -20,6 +19,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import warm
 from synthetic_run import make_run
 
 from orchestrator.runs.reader import read_run
@@ -242,8 +242,7 @@ def test_commands_refuse_in_one_line_and_write_nothing(
 ) -> None:
     set_value(run_dir / "measured.parquet", "start_s", float("nan"))
     before = sorted(tmp_path.rglob("*"))
-    command = [sys.executable, "-m", "orchestrator", words[0], str(run_dir), *words[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = warm.run(words[0], run_dir, *words[1:], cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"testbed: {run_dir / 'measured.parquet'}: start_s: must be")

@@ -140,6 +140,7 @@ def test_command_without_a_kernel(files: tuple[Path, Path], tmp_path: Path) -> N
     assert json.loads((out / "trace.json").read_text())["traceEvents"]
 
 
+@pytest.mark.alone
 def test_command_with_the_kernel(files: tuple[Path, Path], tmp_path: Path) -> None:
     scenario, trace = files
     result = tmp_path / "said.json"
