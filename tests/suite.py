@@ -19,17 +19,28 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 # One more than there are cores: many tests wait for a while. More than some take too much memory.
-WORKERS = min(len(os.sched_getaffinity(0)), 7) + 1
+FITTING = min(len(os.sched_getaffinity(0)), 7) + 1
+WORKERS = int(os.environ.get("TEST_WORKERS", FITTING))
 # By files, in the order of `conftest.py`.
 SIDE_BY_SIDE = ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
 NO_TESTS_COLLECTED = 5
 
 
-def part(marks: str, words: list[str], counts: collections.Counter[str]) -> bool:
+def part(what: str, marks: str, words: list[str], counts: collections.Counter[str]) -> bool:
     """Run the tests that these marks select, add up their outcomes; whether all went well."""
+    print(f"\n{f' {what} '.center(100, '=')}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", "-m", marks, f"--junitxml={record}", *words]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-m",
+            marks,
+            f"--junitxml={record}",
+            *words,
+        ]
         status = subprocess.run(command, check=False).returncode
         if record.exists():
             counts.update(outcomes(ET.parse(record).getroot()))
@@ -64,8 +75,13 @@ def main() -> int:
         del words[at : at + 2]
     counts: collections.Counter[str] = collections.Counter()
     fine = [
-        part(f"not alone{only}", [*SIDE_BY_SIDE, *words], counts),
-        part(f"alone{only}", words, counts),
+        part(
+            f"1 of 2: tests that bear company, {WORKERS} side by side",
+            f"not alone{only}",
+            [*SIDE_BY_SIDE, *words],
+            counts,
+        ),
+        part("2 of 2: tests that judge by the clock, one by one", f"alone{only}", words, counts),
     ]
     # What came before may have left its last line open, on either stream.
     print(f"\n{summary(counts, time.monotonic() - began)}", flush=True)

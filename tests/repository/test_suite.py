@@ -4,6 +4,7 @@
 """`make test` runs every test once, and its last line and status tell of both parts."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,11 @@ def run(folder: Path, beside: str, alone: str) -> subprocess.CompletedProcess[st
         "@pytest.mark.skip\ndef test_left_out(): pass\n"
     )
     return subprocess.run(
-        [sys.executable, str(SUITE), "-m", "not full"], cwd=folder, capture_output=True, text=True
+        [sys.executable, str(SUITE), "-m", "not full"],
+        cwd=folder,
+        env=os.environ | {"TEST_WORKERS": "1"},
+        capture_output=True,
+        text=True,
     )
 
 
