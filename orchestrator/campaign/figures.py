@@ -4,10 +4,10 @@
 """A campaign's plots for a paper."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -21,7 +21,6 @@ from orchestrator.campaign.summary import (
     of_study,
 )
 from orchestrator.reporting import figures
-from testbed.system.files import write_figure
 
 MOST_FIGURES = 24
 """Of one plot, which draws one for each value of the axes that it does not show."""
@@ -31,22 +30,22 @@ def draw(out: Path, campaign: Campaign, points: pd.DataFrame) -> dict[str, list[
     """Draw every plot of every study, as PNG and PDF; answers the stems by study."""
     out.mkdir(exist_ok=True)
     drawn: dict[str, list[str]] = {}
-    with mpl.rc_context(figures.STYLE):
-        for name, study in campaign.studies.items():
-            own = of_study(name, points)
-            for plot in study.plot:
-                for stem, figure in _figures(name, study, plot, own):
-                    write_figure(out / stem, figure)
-                    drawn.setdefault(name, []).append(stem)
-        if measured := against_predictions(points):
-            write_figure(out / "measured", figures.errors(pd.DataFrame(measured)))
+    for name, study in campaign.studies.items():
+        own = of_study(name, points)
+        for plot in study.plot:
+            for stem, draw_part in _figures(name, study, plot, own):
+                figures.write_figure(out / stem, draw_part)
+                drawn.setdefault(name, []).append(stem)
+    if measured := against_predictions(points):
+        table = pd.DataFrame(measured)
+        figures.write_figure(out / "measured", lambda: figures.errors(table))
     return drawn
 
 
 def _figures(
     name: str, study: Study, plot: Plot, own: pd.DataFrame
-) -> Iterator[tuple[str, Figure]]:
-    """One figure for each combination of the axes that the plot does not show."""
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """What draws a figure for each combination of the axes that the plot does not show."""
     shown = [column for column in (plot.x, plot.lines) if column is not None]
     others = [column for column in axis_columns(study) if column not in shown]
     # Emulated cells are fewer and have fewer rounds: they are drawn where nothing is predicted.
@@ -62,7 +61,8 @@ def _figures(
         stem = "-".join([name, plot.y.rpartition("_")[0] or plot.y, *map(_file_name, combination)])
         yield (
             stem,
-            figures.lines(
+            partial(
+                figures.lines,
                 part.rename(columns={plot.y: "y", f"{plot.y}_ci95": "y_ci95"}),
                 x=plot.x,
                 lines=plot.lines,

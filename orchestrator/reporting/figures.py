@@ -3,20 +3,28 @@
 
 """The paper's figures, drawn: a comparison of paradigms over one quantity, and timelines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from orchestrator.reporting.legend import STEP_COLOURS, STYLES, line_style
 from testbed.core.paradigm import paradigm, title_of
 from testbed.core.timeline import STEPS, Round, Timeline
+from testbed.system.files import write_whole
 
 WIDTH_IN = 3.5
 """A column of a two-column paper."""
+WIDE_IN = 7.16
+"""Both columns."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "STIXGeneral",
@@ -39,21 +47,72 @@ STYLE: dict[Any, Any] = {
 """A paper's fonts and lines."""
 
 
-def comparison(table: pd.DataFrame, x_label: str) -> Figure:
-    """Average per-round latency over x, a line a paradigm.
+def write_figure(stem: Path, draw: Callable[[], Figure | None]) -> list[Path]:
+    """Draw in the one style of all figures, as PNG and as PDF; answer the files.
+
+    Neither says when or by what it was made, so that equal figures are equal files.
 
     Args:
-        table: Columns x, paradigm, latency_s, latency_ci95_s (half the interval's width).
-        x_label: The quantity on the x axis.
+        stem: The files' path without its suffix.
+        draw: Draws; None: there is nothing to draw, and nothing is written.
     """
+    with mpl.rc_context(STYLE):
+        figure = draw()
+        if figure is None:
+            return []
+        written = []
+        for kind, unsaid in (("png", "Software"), ("pdf", "CreationDate")):
+            path = stem.with_name(f"{stem.name}.{kind}")
+            save = partial(figure.savefig, format=kind, metadata={unsaid: None})
+            write_whole(path, save)
+            written.append(path)
+        return written
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A latency that somebody else states."""
+
+    x: float
+    latency_s: float
+    text: str
+
+
+def comparison(
+    table: pd.DataFrame, x_label: str, reference: str, stated: Stated | None = None
+) -> Figure:
+    """Average per-round latency over x, a line a paradigm; below, against the reference's.
+
+    Args:
+        table: Columns x, paradigm, latency_s, latency_ci95_s (half the interval's width),
+            over_reference (a fraction), over_reference_ci95.
+        x_label: The quantity on the x axis.
+        reference: The paradigm that others are held against.
+        stated: Drawn beside ours.
+    """
+    figure = Figure(figsize=(WIDTH_IN, 4.6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     known = table[table["paradigm"].isin(list(STYLES))]
-    return lines(
-        known.rename(columns={"latency_s": "y", "latency_ci95_s": "y_ci95"}),
-        x="x",
-        lines="paradigm",
-        x_label=x_label,
-        y_label="Average per-round latency (s)",
+    latency = known.rename(columns={"latency_s": "y", "latency_ci95_s": "y_ci95"})
+    _draw_lines(above, latency, x="x", lines="paradigm")
+    above.set(ylabel="Average per-round latency (s)")
+    above.set_ylim(bottom=0)
+    if stated is not None:
+        above.plot(stated.x, stated.latency_s, "_", color="black", markersize=14, label=stated.text)
+    figure.legend(
+        *above.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False
     )
+    ratio = known.assign(y=100 * known["over_reference"], y_ci95=100 * known["over_reference_ci95"])
+    _draw_lines(below, ratio, x="x", lines="paradigm", apart=0.06)
+    below.set(xlabel=x_label, ylabel=f"Against {title_of(reference)} (%)")
+    return figure
+
+
+def ordered(values: Iterable[str]) -> list[str]:
+    """Paradigms as legends list them, then any others."""
+    there = list(values)
+    first = [name for name in STYLES if name in there]
+    return first + [name for name in there if name not in first]
 
 
 def lines(table: pd.DataFrame, *, x: str, lines: str | None, x_label: str, y_label: str) -> Figure:
@@ -66,39 +125,46 @@ def lines(table: pd.DataFrame, *, x: str, lines: str | None, x_label: str, y_lab
         x_label: The quantity on the x axis.
         y_label: The quantity on the y axis.
     """
-    scale = mpl.rcParams["font.size"] / 10
     figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
     axes = figure.add_subplot()
+    _draw_lines(axes, table, x=x, lines=lines)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.set_ylim(bottom=0)
+    if lines:
+        axes.legend(ncols=2, frameon=False)
+    return figure
+
+
+def _draw_lines(
+    axes: Axes, table: pd.DataFrame, *, x: str, lines: str | None, apart: float = 0.0
+) -> None:
+    """Draw what `lines` says, the points of a place set `apart` by that part of a place's width."""
     places = table[x].drop_duplicates().tolist()
     numeric = all(isinstance(place, (int, float)) for place in places)
     values = table[lines].drop_duplicates().tolist() if lines else [""]
-    ordered = [v for v in STYLES if v in values] if lines == "paradigm" else []
-    ordered += [value for value in values if value not in ordered]
-    for number, value in enumerate(ordered):
+    drawn = ordered(values) if lines == "paradigm" else values
+    width = min(np.diff(sorted(places)), default=1.0) if numeric else 1.0
+    for number, value in enumerate(drawn):
         rows = table[table[lines] == value] if lines else table
         colour, line, marker = line_style(lines, str(value), number)
+        at = rows[x] if numeric else pd.Series([places.index(place) for place in rows[x]])
         axes.errorbar(
-            rows[x] if numeric else [places.index(place) for place in rows[x]],
+            at + apart * width * (number - (len(drawn) - 1) / 2),
             rows["y"],
             yerr=rows["y_ci95"],
             label=title_of(str(value)) if lines == "paradigm" else str(value),
             color=colour,
             linestyle=line,
             marker=marker,
-            markersize=4 * scale,
+            markersize=3.2,
             markerfacecolor="white",
-            capsize=2 * scale,
+            capsize=1.6,
         )
-    axes.set(xlabel=x_label, ylabel=y_label)
     if not numeric:
         axes.set_xticks(range(len(places)), [str(place) for place in places])
     elif len(places) <= 10:
         axes.set_xticks(sorted(places))
-    axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    if lines:
-        axes.legend(ncols=2, frameon=False)
-    return figure
 
 
 def errors(table: pd.DataFrame) -> Figure:
@@ -136,7 +202,7 @@ def timelines(timeline: Timeline) -> Figure:
 
 def gantts(rounds: Sequence[tuple[str, Round]]) -> Figure:
     """Rounds above each other under those titles, a row a client, a colour a step."""
-    figure = Figure(figsize=(7, 2.2 * len(rounds)), layout="constrained")
+    figure = Figure(figsize=(WIDE_IN, 2.2 * len(rounds)), layout="constrained")
     longest_s = max(round_.latency_s for _, round_ in rounds)
     panels = figure.subplots(len(rounds), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (title, round_) in zip(panels, rounds, strict=True):
@@ -154,21 +220,21 @@ def gantts(rounds: Sequence[tuple[str, Round]]) -> Figure:
         axes.set_yticks(range(1, int(round_.spans["client"].max()) + 1))
         axes.tick_params(axis="y", labelsize=6)
         axes.invert_yaxis()
-        axes.set_title(title, fontsize=9)
+        axes.set_title(title)
     panels[-1].set_xlabel("Time (s)")
     panels[-1].set_xlim(0, 1.02 * longest_s)
     figure.legend(
         handles=[Patch(color=STEP_COLOURS[name], label=name) for name in STEPS],
         loc="outside lower center",
         ncols=len(STEPS),
-        fontsize=7,
+        frameon=False,
     )
     return figure
 
 
 def over_delay(lines: Mapping[str, pd.DataFrame]) -> Figure:
     """Latency over the one-way delay of the links, a line each; columns delay_ms and mean_s."""
-    figure = Figure(figsize=(5.2, 3.8), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
     axes = figure.add_subplot()
     for name, table in lines.items():
         colour, line, marker = STYLES.get(name, ("#6b7280", "-", "o"))
@@ -185,5 +251,5 @@ def over_delay(lines: Mapping[str, pd.DataFrame]) -> Figure:
     axes.set_xlabel("One-way delay of a link (ms)")
     axes.set_ylabel("Round latency (s)")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
+    axes.legend(frameon=False)
     return figure

@@ -4,22 +4,21 @@
 """Figures of a run for a paper: one column wide, as PNG and as PDF with embedded fonts."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from orchestrator.reporting.figures import STYLE, WIDTH_IN
+from orchestrator.reporting.figures import WIDTH_IN, write_figure
 from orchestrator.reporting.formatting import milliseconds
 from orchestrator.reporting.legend import STEP_COLOURS
 from orchestrator.runs.reader import Run, read_run
 from testbed.core.errors import InputError
-from testbed.system.files import write_whole
 
 MOST_UAVS = 12
 """Rows of the Gantt chart; the first ones of more."""
@@ -47,20 +46,8 @@ def figures(run_dir: Path, out_dir: Path, round_: int | None = None) -> list[Pat
     out_dir.mkdir(parents=True, exist_ok=True)
     written = []
     for name, draw in FIGURES.items():
-        with mpl.rc_context(STYLE):
-            if (figure := draw(run, round_)) is None:
-                continue
-            for suffix in ("png", "pdf"):
-                path = out_dir / f"{name}.{suffix}"
-                _save(figure, path)
-                written.append(path)
+        written += write_figure(out_dir / name, partial(draw, run, round_))
     return written
-
-
-def _save(figure: Figure, path: Path) -> None:
-    kind = path.suffix[1:]
-    undated: dict[str, Any] = {"CreationDate": None} if kind == "pdf" else {"Software": None}
-    write_whole(path, lambda part: figure.savefig(part, format=kind, metadata=undated))
 
 
 def _canvas(height_in: float, **grid: Any) -> tuple[Figure, Any]:

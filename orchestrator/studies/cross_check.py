@@ -39,7 +39,7 @@ from orchestrator.theory import models
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline
-from testbed.system.files import write_figure, write_json
+from testbed.system.files import write_json
 
 PAYLOAD, WIRE, PACKETS, KERNEL = "engine, payload", "engine, frames", "ns-3 packets", "kernel"
 TRANSFERS = ("SM", "CA", "SG", "CM")
@@ -209,10 +209,10 @@ def write(check: CrossCheck, scenario: Scenario, folder: Path) -> None:
         (f"{name}: {timeline.rounds[0].latency_s:.3f} s", timeline.rounds[0])
         for name, timeline in check.timelines.items()
     ]
-    write_figure(folder / "opinions", figures.gantts(first))
+    figures.write_figure(folder / "opinions", lambda: figures.gantts(first))
     if len(check.by_delay) > 1:
         lines = {scenario.paradigm: over_delay(check)}
-        write_figure(folder / "delay", figures.over_delay(lines))
+        figures.write_figure(folder / "delay", lambda: figures.over_delay(lines))
     frames = {name: timeline.frame() for name, timeline in check.timelines.items()}
     write_json(folder / "trace.json", trace(frames))
 

@@ -9,8 +9,9 @@ varies. Every policy flies the same traces, seed by seed, so differences are pai
 kept, and what was killed resumes where it stood. Here stands what is drawn and tabulated of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,17 @@ from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.cluster import HERE, Cluster, Progress, run_campaign
 from orchestrator.campaign.folder import CampaignFolder, distinct
 from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
+from orchestrator.reporting.figures import WIDTH_IN, write_figure
+from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
-from testbed.system.files import write_csv, write_figure
+from testbed.system.files import write_csv
 
 LAST = 1000
 """Means are over the last rounds, as the paper's."""
 SPAN = 21
 """Rounds of the figure's moving average, as the paper's."""
+TOLERANCE = 0.02
+"""Of the objectives that the paper states: agents are trained anew, with what the paper lacks."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,8 @@ def run(
     """Play or train everything, and write table and figures.
 
     Writes `fig8.csv` (the table), `fig8_paired.csv`, `fig8_front.csv`, `fig8.png`, `fig8.pdf`,
-    `fig8_front.png` and `fig8_front.pdf` into the campaign's directory.
+    `fig8_front.png`, `fig8_front.pdf`, and, as other reproductions do, `report.html`,
+    `summary.json` and `summary.md` into the campaign's directory.
 
     Args:
         out: The campaign's directory; what it holds is not done again.
@@ -111,12 +117,48 @@ def run(
     made = table(played)
     write_csv(out / "fig8.csv", made)
     write_csv(out / "fig8_paired.csv", paired(played))
-    write_figure(out / "fig8", over_rounds(played))
+    write_figure(out / "fig8", partial(over_rounds, played))
+    sections = [
+        Section(
+            "fig8",
+            f"Figure 8: who decides best, mean of the last {LAST} rounds",
+            list(_findings(played)),
+            made,
+            ["fig8"],
+            f"Moving averages over {SPAN} rounds of the first seed; thin black lines: what the "
+            "paper states.",
+        )
+    ]
     if played.front:
         front = _front(played)
         write_csv(out / "fig8_front.csv", front)
-        write_figure(out / "fig8_front", front_figure(front))
+        write_figure(out / "fig8_front", partial(front_figure, front))
+        title = "Beyond the paper: latency against energy as λ varies"
+        sections.append(Section("fig8_front", title, [], front, ["fig8_front"]))
+    rounds_ = len(played.first(played.entries[0]))
+    settings = f"{rounds_:,} rounds of each of {len(played.seeds)} channels"
+    Reproduction(sections, settings).write(out)
     return made
+
+
+def _findings(played: "Played") -> Iterator[Finding]:
+    """The objectives that the paper states, beside ours."""
+    for name in played.entries:
+        entry, means = ENTRIES[name], played.last_means(name)
+        if entry.paper is None or means is None:
+            continue
+        values = means["objective"].to_numpy()
+        deviation = float(values.mean()) / entry.paper - 1
+        yield Finding(
+            "fig8",
+            f"objective of {entry.title}",
+            f"{entry.paper:g}",
+            f"{values.mean():.2f} ± {half_width(values):.2f}",
+            f"within {100 * TOLERANCE:g} % of it",
+            abs(deviation) <= TOLERANCE,
+            deviation,
+            _with_settings(entry.note),
+        )
 
 
 def _chosen(
@@ -266,29 +308,37 @@ def _front(played: Played) -> pd.DataFrame:
 
 
 def over_rounds(played: Played) -> Figure:
-    """Latency and largest energy of each round, moving averages, for the first seed."""
-    figure = Figure(figsize=(5.2, 5.6), layout="constrained")
-    panels = figure.subplots(2, 1, sharex=True)
-    labels = ("Latency of a round (s)", "Largest energy of a UAV (J)")
+    """Latency, largest energy and objective of each round, moving averages, for the first seed."""
+    figure = Figure(figsize=(WIDTH_IN, 6.2), layout="constrained")
+    panels = figure.subplots(3, 1, sharex=True)
+    labels = ("Latency of a round (s)", "Largest energy of a UAV (J)", "Objective")
     for name in played.entries:
         rows = played.first(name)
         colour, line = ENTRIES[name].style
-        for axes, column in zip(panels, ("latency_s", "max_energy_j"), strict=True):
+        for axes, column in zip(panels, ("latency_s", "max_energy_j", "objective"), strict=True):
             smooth = rows[column].rolling(SPAN, center=True).mean()
             axes.plot(
                 rows["round"], smooth, line, color=colour, linewidth=0.8, label=ENTRIES[name].title
             )
+        if stated := ENTRIES[name].paper:
+            panels[-1].axhline(stated, color="black", linewidth=0.5)
+            panels[-1].annotate(
+                f"paper: {stated:g}", (1, stated), (-2, 2), ("axes fraction", "data"),
+                "offset points", ha="right", fontsize="small",
+            )  # fmt: skip
     for axes, label in zip(panels, labels, strict=True):
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
-    panels[0].legend(fontsize=6, ncols=2)
-    panels[1].set_xlabel("Round")
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False
+    )
+    panels[-1].set_xlabel("Round")
     return figure
 
 
 def front_figure(front: pd.DataFrame) -> Figure:
     """Latency against largest energy, a point for each λ."""
-    figure = Figure(figsize=(5.2, 3.8), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
     axes = figure.add_subplot()
     for name, rows in front.groupby("policy", sort=False):
         entry = ENTRIES[str(name)]
@@ -306,11 +356,11 @@ def front_figure(front: pd.DataFrame) -> Figure:
                     (row["max_energy_j"], row["latency_s"]),
                     (4, 3),
                     textcoords="offset points",
-                    fontsize=6,
+                    fontsize="small",
                     color=colour,
                 )
     axes.set_xlabel("Largest energy of a UAV (J)")
     axes.set_ylabel("Latency of a round (s)")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
+    axes.legend(frameon=False)
     return figure

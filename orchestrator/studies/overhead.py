@@ -6,6 +6,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,12 +24,13 @@ from orchestrator.emulation.record import Emulation
 from orchestrator.emulation.session import emulate
 from orchestrator.emulation.validity import validity
 from orchestrator.policies.registry import decider
+from orchestrator.reporting.figures import WIDE_IN, write_figure
 from orchestrator.runs.run import check_kernel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress
-from testbed.system.files import write_csv, write_figure
+from testbed.system.files import write_csv
 
 COLOURS = {
     "payload_bytes": "#999999",
@@ -247,7 +249,7 @@ def sweep_table(key: str, outcomes: Sequence[Outcome]) -> Table:
 
 def waterfall_figure(outcome: Outcome) -> Figure:
     """The waterfall: the whole round above, and what comes on top of the prediction below."""
-    figure = Figure(figsize=(7, 4.8), layout="constrained")
+    figure = Figure(figsize=(WIDE_IN, 4.8), layout="constrained")
     whole, above = figure.subplots(2, 1, height_ratios=(1, 3))
     begins = np.concatenate([[0.0], np.cumsum(list(outcome.parts_s.values()))])
     predicted_s = begins[2]
@@ -275,13 +277,13 @@ def waterfall_figure(outcome: Outcome) -> Figure:
         ("emulation", _RED, seconds[8:]),
     ):
         whole.barh(0, 0, color=colour, label=f"{text} {sum(some):.3f} s")
-    whole.legend(fontsize=7, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
+    whole.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
     whole.set_yticks([])
-    whole.set_xlabel("latency of a round (s)", fontsize=8)
+    whole.set_xlabel("latency of a round (s)")
     whole.set_xlim(0, max(begins) * 1.02)
     above.invert_yaxis()
     above.margins(x=0.15)
-    above.set_xlabel("on top of payload over the channel's rates, and computing (ms)", fontsize=8)
+    above.set_xlabel("on top of payload over the channel's rates, and computing (ms)")
     above.grid(axis="x", alpha=0.3)
     for axes in (whole, above):
         axes.tick_params(labelsize=8)
@@ -290,7 +292,7 @@ def waterfall_figure(outcome: Outcome) -> Figure:
 
 def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
     """Overhead bytes by kind on the left, latencies on the right, over the values of a choice."""
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    figure = Figure(figsize=(WIDE_IN, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     places = np.arange(len(outcomes))
     payload = np.array([outcome.bytes_of("payload_bytes") for outcome in outcomes])
@@ -303,7 +305,7 @@ def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
             label = name.removesuffix("_bytes")
             left.bar(places, share, 0.6, below, label=label, color=COLOURS[name])
             below += share
-    left.set_ylabel("bytes beside the payload (% of it)", fontsize=8)
+    left.set_ylabel("bytes beside the payload (% of it)")
     for name, label, marker, colour in (
         ("predicted_s", "payload alone", "s", _GREY),
         ("predicted_wire_s", "predicted", "o", _BLUE),
@@ -311,12 +313,12 @@ def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
     ):
         latencies = [getattr(outcome, name) for outcome in outcomes]
         right.plot(places, latencies, marker, label=label, color=colour, markersize=5)
-    right.set_ylabel("latency of a round (s)", fontsize=8)
+    right.set_ylabel("latency of a round (s)")
     right.margins(x=0.15, y=0.1)
     for axes in (left, right):
-        axes.legend(fontsize=7, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
+        axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
         axes.set_xticks(places, [outcome.value for outcome in outcomes])
-        axes.set_xlabel(key, fontsize=8)
+        axes.set_xlabel(key)
         axes.tick_params(labelsize=8)
         axes.grid(axis="y", alpha=0.3)
         axes.set_axisbelow(True)
@@ -344,9 +346,9 @@ def write(folder: Path, key: str, outcomes: Sequence[Outcome]) -> list[Path]:
     for outcome in outcomes:
         # A point would begin the name's suffix.
         name = "-".join(["waterfall", outcome.value.replace(".", "_")]).rstrip("-")
-        write_figure(folder / name, waterfall_figure(outcome))
+        write_figure(folder / name, partial(waterfall_figure, outcome))
         made.append(folder / f"{name}.png")
     if key:
-        write_figure(folder / "sweep", sweep_figure(key, outcomes))
+        write_figure(folder / "sweep", partial(sweep_figure, key, outcomes))
         made.append(folder / "sweep.png")
     return made

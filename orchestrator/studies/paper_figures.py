@@ -12,14 +12,11 @@ what is drawn of them, and what the paper says of it.
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from rich.table import Table
 from scipy import stats
 
 from orchestrator.analysis.statistics import half_width
@@ -32,61 +29,18 @@ from orchestrator.prediction.plan import Array, fixed_allocation, plan_round
 from orchestrator.reporting import figures
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import STAGES, Scenario
+from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
 from testbed.core.paradigm import paradigm
 from testbed.core.timeline import SPAN, STEPS, Round, Timeline
-from testbed.system.files import write_csv, write_figure, write_json, write_whole
+from testbed.system.files import write_csv
 from workloads.costs.lookup import counted
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK
 
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that the paper states, and what came out here."""
-
-    where: str
-    statement: str
-    paper: str
-    ours: str
-    agrees: bool
-    deviation: float | None = None
-    """Ours over the paper's, less 1, where both are numbers."""
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """All findings of a reproduction."""
-
-    findings: list[Finding]
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """One object a finding."""
-        return [asdict(finding) for finding in self.findings]
-
-    def markdown(self) -> str:
-        """The findings as a markdown table."""
-        lines = [
-            "| where | what | paper | here | deviation | agrees | note |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        lines += [f"| {' | '.join(self._cells(finding))} |" for finding in self.findings]
-        return "\n".join(lines) + "\n"
-
-    def __rich__(self) -> Table:
-        table = Table(box=None, pad_edge=False)
-        for name in ("where", "what", "paper", "here", "deviation", "agrees", "note"):
-            table.add_column(name)
-        for finding in self.findings:
-            table.add_row(*self._cells(finding))
-        return table
-
-    @staticmethod
-    def _cells(finding: Finding) -> list[str]:
-        deviation = "" if finding.deviation is None else f"{100 * finding.deviation:+.2f} %"
-        agrees = "yes" if finding.agrees else "NO"
-        parts = (finding.where, finding.statement, finding.paper, finding.ours)
-        return [*parts, deviation, agrees, finding.note]
+REFERENCE = "sfl-pp"
+"""What the lower panels draw latencies against."""
+SAME = 0.01
+"""Curves that differ by less, relative to the reference, are said to lie on each other."""
 
 
 class Outcomes:
@@ -122,7 +76,10 @@ class Outcomes:
         return np.asarray(self.savings(than)[self.ticks.index(x)])
 
     def table(self) -> pd.DataFrame:
-        """One row a tick and paradigm: means over seeds and half the width of their interval."""
+        """One row a tick and paradigm: means over seeds and half the width of their interval.
+
+        `over_reference`: how far its latency is above SFL-PP's, as a fraction, paired by seed.
+        """
         table = []
         for name in self.paradigms:
             for x in self.ticks:
@@ -132,6 +89,8 @@ class Outcomes:
                     stem, _, unit = column.rpartition("_")
                     ci95 = f"{stem}_ci95_{unit}" if stem else f"{column}_ci95"
                     row |= {column: values.mean(), ci95: half_width(values)}
+                over = self.seeds(name, x) / self.seeds(REFERENCE, x) - 1
+                row |= {"over_reference": over.mean(), "over_reference_ci95": half_width(over)}
                 table.append(
                     row | {"seeds": len(values), "rounds": int(self.rows["rounds"].iloc[0])}
                 )
@@ -147,10 +106,11 @@ def run(
     rounds: int | None = None,
     cluster: Cluster = POOL,
     progress: Progress = lambda done, total: None,
-) -> Summary:
+) -> Reproduction:
     """Make tables and figures, and hold the paper's stated numbers beside ours.
 
-    Writes for each name a CSV, and for figures a PNG and a PDF; `summary.json` and `summary.md`.
+    Writes for each name a CSV, and for figures a PNG and a PDF; `report.html`, `summary.json` and
+    `summary.md`.
 
     Args:
         names: Any of `NAMES`, or `all`.
@@ -170,31 +130,34 @@ def run(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"`out`: {out} cannot be made ({error.strerror})") from None
-    findings: list[Finding] = []
+    sections: list[Section] = []
     if "table2" in wanted:
-        findings += _table2(out)
+        sections.append(_table2(out))
     campaign = narrowed(paper, studies=wanted, seeds=seeds, rounds=rounds)
     timelines = cells(narrowed(campaign, studies=["fig3"]))
     no_steps = campaign.model_copy(update={"steps_rounds": 0})
     placed = cells(narrowed(no_steps, studies=list(VERDICTS)))
     answers = _answers([*timelines, *placed], campaign.seed, cluster, progress)
     if "fig3" in wanted:
-        findings += _timelines(out, [answers[cell.point.id].first_round() for cell in timelines])
+        rounds_ = [answers[cell.point.id].first_round() for cell in timelines]
+        sections.append(_timelines(out, rounds_))
     rows = pd.DataFrame(
         answers[cell.point.id].row | _place(campaign.studies[cell.study], cell) for cell in placed
     )
     for name, verdicts in VERDICTS.items():
         if name in wanted:
-            outcomes = Outcomes(name, campaign.studies[name], rows)
-            table = outcomes.table()
-            write_csv(out / f"{name}.csv", table)
-            with mpl.rc_context(figures.STYLE):
-                write_figure(out / name, figures.comparison(table, outcomes.x_label))
-            findings += verdicts(outcomes)
-    summary = Summary(findings)
-    write_json(out / "summary.json", summary.to_json())
-    write_whole(out / "summary.md", lambda path: path.write_text(summary.markdown(), "utf-8"))
-    return summary
+            study = campaign.studies[name]
+            sections.append(_comparison(out, study, Outcomes(name, study, rows), verdicts))
+    made = Reproduction(sections, _settings(rows))
+    made.write(out)
+    return made
+
+
+def _settings(rows: pd.DataFrame) -> str:
+    """What means are over."""
+    if rows.empty:
+        return "one round of one channel"
+    return f"{rows['rounds'].iloc[0]:,} rounds of each of {rows['seed'].nunique()} channels"
 
 
 # --- what is asked of points ---------------------------------------------------------------------
@@ -273,7 +236,7 @@ def _wanted(names: Sequence[str]) -> Sequence[str]:
 # --- table II and figure 3 -----------------------------------------------------------------------
 
 
-def _table2(out: Path) -> Iterator[Finding]:
+def _table2(out: Path) -> Section:
     """Counted on the model itself, beside what the paper prints."""
     profile = counted(PAPER_MODEL, PAPER_CLASSES, PAPER_RANK)
     columns = {
@@ -293,31 +256,79 @@ def _table2(out: Path) -> Iterator[Finding]:
         off = np.abs(np.array(rounded) - table[f"{name}_paper"]).max()
         worst = max(worst, (name, float(off)), key=lambda pair: pair[1])
     write_csv(out / "table2.csv", table)
-    yield Finding(
+    finding = Finding(
         "table2",
         "FLOPs, adapters and smashed data of all four splits",
         "16 figures",
         "equal to the printed digits" if worst[1] < 1e-9 else f"{worst[0]} differs by {worst[1]:g}",
+        "each is equal, rounded to the digits that are printed",
         worst[1] < 1e-9,
         note="counted with fvcore on timm's Swin-L; 1 KB is 1024 B",
     )
+    return Section("table2", "Table II: what each split costs", [finding], table)
 
 
-def _timelines(out: Path, rounds: Sequence[Round]) -> Iterator[Finding]:
+def _timelines(out: Path, rounds: Sequence[Round]) -> Section:
     """One round of two iterations under SFL-PP, PipeSFL and CPSFL, from the same start."""
     timeline = Timeline(rounds)
-    write_csv(out / "fig3.csv", timeline.frame().drop(columns="round"))
-    write_figure(out / "fig3", figures.timelines(timeline))
+    table = timeline.frame().drop(columns="round")
+    write_csv(out / "fig3.csv", table)
+    figures.write_figure(out / "fig3", lambda: figures.timelines(timeline))
     latencies = [round_.latency_s for round_ in rounds]
-    yield Finding(
+    finding = Finding(
         "fig3",
         "order of one round's latencies",
         "SFL-PP, PipeSFL, CPSFL, falling; the first two close",
         ", ".join(
             f"{paradigm(round_.paradigm).title} {round_.latency_s:.2f} s" for round_ in rounds
         ),
+        "none is longer than the one before, and CPSFL shorter than PipeSFL",
         bool(latencies[0] >= latencies[1] > latencies[2]),
     )
+    return Section(
+        "fig3",
+        "Figure 3: one round of two iterations, step by step",
+        [finding],
+        table,
+        ["fig3"],
+        "A row a client, a colour a step; the black line is the round's end.",
+    )
+
+
+def _comparison(
+    out: Path, study: Study, o: Outcomes, verdicts: Callable[[Outcomes], Iterator[Finding]]
+) -> Section:
+    """A figure of paradigms over one quantity."""
+    table = o.table()
+    write_csv(out / f"{o.name}.csv", table)
+    stated = STATED[o.name](o) if o.name in STATED else None
+    figures.write_figure(
+        out / o.name, lambda: figures.comparison(table, o.x_label, REFERENCE, stated)
+    )
+    return Section(
+        o.name,
+        f"Figure {o.name[-1]}: {study.title}",
+        list(verdicts(o)),
+        table,
+        [o.name],
+        f"Above: latency. Below: the same against {paradigm(REFERENCE).title}, seed by seed, with "
+        f"points set side by side. {_on_each_other(table)}",
+    )
+
+
+def _on_each_other(table: pd.DataFrame) -> str:
+    """Which curves cannot be told apart in the upper panel."""
+    curves = table.pivot(index="x", columns="paradigm", values="over_reference")
+    groups: list[list[str]] = []
+    for name in figures.ordered(curves.columns):
+        for group in groups:
+            if (curves[name] - curves[group[0]]).abs().max() < SAME:
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    lists = [", ".join(paradigm(name).title for name in g) for g in groups if len(g) > 1]
+    return f"Within {100 * SAME:g} % of each other everywhere: {'; '.join(lists)}." if lists else ""
 
 
 # --- figures 4 to 7 ------------------------------------------------------------------------------
@@ -344,6 +355,7 @@ def _lowest(o: Outcomes) -> Finding:
         f"not below {'; '.join(exceptions)}"
         if exceptions
         else f"everywhere, by {100 * least:.1f} % at least",
+        "its mean is below every other's at every tick",
         not exceptions,
     )
 
@@ -357,22 +369,24 @@ def _monotone(o: Outcomes, statement: str, sign: int) -> Finding:
         if sign * (o.mean(name, b) - o.mean(name, a)) <= 0
     ]
     ours = f"not {'; '.join(exceptions)}" if exceptions else "for every one, at every step"
-    return Finding(o.name, statement, "for every paradigm", ours, not exceptions)
+    rule = f"each mean {'rises' if sign > 0 else 'falls'} from tick to tick"
+    return Finding(o.name, statement, "for every paradigm", ours, rule, not exceptions)
 
 
 def _savings(o: Outcomes, than: str, statement: str, sign: int, paper: str) -> Finding:
     """Whether CPSFL's saving over another grows (1) or shrinks (-1) over all ticks."""
     savings = o.savings(than)
     trend, ci95 = trend_of(o.ticks, savings)
-    rule = f"grows from +{LEAST_TREND:g}" if sign > 0 else f"shrinks from -{LEAST_TREND:g}"
+    rule = f"at least +{LEAST_TREND:g}" if sign > 0 else f"at most -{LEAST_TREND:g}"
     change = savings[-1] - savings[0]
     return Finding(
         o.name,
         statement,
         paper,
         ", ".join(f"{100 * saving.mean():.1f}" for saving in savings) + " %",
+        f"its rank correlation with the ticks is {rule}, and further from 0 than its interval",
         sign * trend >= LEAST_TREND and sign * trend > ci95,
-        note=f"rank correlation {trend:+.2f} ± {ci95:.2f} ({rule}, beyond its interval); "
+        note=f"rank correlation {trend:+.2f} ± {ci95:.2f}; "
         f"last less first: {100 * change.mean():+.1f} ± {100 * half_width(change):.1f} points",
     )
 
@@ -402,6 +416,7 @@ def _fig4(o: Outcomes) -> Iterator[Finding]:
         "CPSFL's latency below PipeSFL's at u = 2",
         "more than 30 %",
         _percent(saving),
+        "the mean is above 30 %",
         float(saving.mean()) > 0.30,
     )
     yield _monotone(o, "latency falls as u grows", -1)
@@ -414,6 +429,7 @@ def _fig4(o: Outcomes) -> Iterator[Finding]:
         "CPSFL's best fixed split by the objective",
         "u = 2",
         f"u = {best:g}",
+        "the mean objective is lowest at u = 2",
         best == 2,
         note=f"here with equal shares and I = 3: {', '.join(f'{v:.1f}' for v in objectives)}",
     )
@@ -427,6 +443,7 @@ def _fig5(o: Outcomes) -> Iterator[Finding]:
         "uploads of cluster 1, longest over shortest",
         "nearly identical",
         f"{even:.2f}",
+        "below 1.15",
         even < 1.15,
     )
     last_two = float(uploads[5][-2:].mean() / uploads[5][:-2].mean())
@@ -435,6 +452,7 @@ def _fig5(o: Outcomes) -> Iterator[Finding]:
         "uploads of cluster 5, last two UAVs over the others",
         "nearly 1.5",
         f"{last_two:.2f}",
+        "between 1.35 and 1.65 (1.5 within 10 %)",
         1.35 < last_two < 1.65,
         last_two / 1.5 - 1,
     )
@@ -460,6 +478,7 @@ def _fig6(o: Outcomes) -> Iterator[Finding]:
         "latency grows with I",
         "about linearly",
         f"lines explain {100 * worst:.3f} % of it at least",
+        "more than 99 % (R² of each paradigm's means)",
         worst > 0.99,
     )
     yield _lowest(o)
@@ -470,6 +489,7 @@ def _fig6(o: Outcomes) -> Iterator[Finding]:
         "objective of CPSFL with equal shares, I = 5, u = 2",
         "122.3",
         f"{values.mean():.2f} ± {half_width(values):.2f}",
+        "within 0.5 of it",
         abs(float(values.mean()) - 122.3) < 0.5,
         float(values.mean() / 122.3 - 1),
         note="stated with figure 8, of fixed RA, where the agent chooses u",
@@ -489,4 +509,8 @@ VERDICTS: dict[str, Callable[[Outcomes], Iterator[Finding]]] = {
     "fig7": _fig7,
 }
 """By study of the campaign: what the paper says of it, and whether it came out so."""
+STATED: dict[str, Callable[[Outcomes], figures.Stated]] = {
+    "fig4": lambda o: figures.Stated(2, 0.7 * o.mean("pipesfl", 2), "Paper: CPSFL below this"),
+}
+"""What the paper states of a figure's latencies as a number."""
 NAMES = ("table2", "fig3", *VERDICTS)

@@ -67,13 +67,6 @@ def write_csv(path: Path, table: "pd.DataFrame") -> None:
     write_whole(path, partial(table.to_csv, index=False))
 
 
-def write_figure(stem: Path, figure: Any) -> None:
-    """As PNG, and as PDF without a date, so that equal figures are equal files."""
-    write_whole(stem.with_suffix(".png"), partial(figure.savefig, format="png", dpi=200))
-    metadata = {"CreationDate": None}
-    write_whole(stem.with_suffix(".pdf"), partial(figure.savefig, format="pdf", metadata=metadata))
-
-
 def check_writable(argument: str, path: Path | None) -> None:
     """Refuse an output file whose folder is not there, before any work is done.
 

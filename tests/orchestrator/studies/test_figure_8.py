@@ -3,6 +3,7 @@
 
 """Figure 8's campaign on a few rounds."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,10 @@ def test_figure_8_is_made_and_resumes_where_it_stood(tmp_path, monkeypatch):
     assert (pairs["seeds"] == 2).all()
     for name in ("fig8.png", "fig8.pdf", "fig8_front.png", "fig8_front.pdf", "fig8_front.csv"):
         assert (tmp_path / name).stat().st_size > 0
+    (finding,) = json.loads((tmp_path / "summary.json").read_text())
+    assert finding["paper"] == "105.8"
+    assert finding["deviation"] == pytest.approx(by_name["DRL"] / 105.8 - 1)
+    assert finding["agrees"] is (abs(finding["deviation"]) <= 0.02)
     again = []
     second = fig8.run(
         tmp_path,

@@ -3,12 +3,16 @@
 
 """The paper's figures made anew: what is averaged, what is claimed, what is written."""
 
+import base64
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import escape
+from rich.console import Console
 
 from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.cluster import Cluster
@@ -18,6 +22,7 @@ from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies import paper_figures as reproduce
 from orchestrator.studies.paper_figures import VERDICTS, Outcomes, trend_of
+from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
 
 PAPER = load_campaign(Path(__file__).parents[3] / "campaigns" / "paper.yaml")
@@ -77,6 +82,7 @@ def outcomes(name, latency_s, objective=None):
             "rounds": 1,
             "latency_s": latency_s(cell.axes["paradigm"], cell.axes[x]) * (1 + 0.001 * cell.seed),
             "objective": (objective or latency_s)(cell.axes["paradigm"], cell.axes[x]),
+            "max_energy_j": 1.0,
             "sending_j": np.array(cell.point.scenario.uavs.tx_power_w) * 2.0,
             "tx_power_w": np.array(cell.point.scenario.uavs.tx_power_w),
         }
@@ -173,7 +179,11 @@ def test_run_writes_figures_and_summary(tmp_path):
     assert done[-1] == (73, 73)
     written = sorted(path.name for path in (tmp_path / "out").iterdir())
     figures = [f"{name}.{kind}" for name in ("fig3", "fig5") for kind in ("csv", "pdf", "png")]
-    assert written == sorted([*figures, "summary.json", "summary.md"])
+    assert written == sorted([*figures, "report.html", "summary.json", "summary.md"])
+    page = (tmp_path / "out" / "report.html").read_text()
+    for stem in ("fig3", "fig5"):
+        picture = (tmp_path / "out" / f"{stem}.png").read_bytes()
+        assert base64.b64encode(picture).decode() in page
     assert (tmp_path / "out" / "fig5.pdf").read_bytes().startswith(b"%PDF")
     table = pd.read_csv(tmp_path / "out" / "fig5.csv")
     assert len(table) == 5 * 7
@@ -185,6 +195,34 @@ def test_run_writes_figures_and_summary(tmp_path):
     findings = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert len(findings) == len(summary.findings) == 6
     assert len((tmp_path / "out" / "summary.md").read_text().splitlines()) == 2 + 6
+    for finding in summary.findings:
+        assert escape(finding.criterion) in page
+        assert finding.criterion
+
+
+def test_findings_fit_a_log_file():
+    """Eighty columns, and nothing cut."""
+    long = Finding(
+        "fig4", "a statement", "paper's " * 20, "ours", "it is " * 20, False, 0.01, "why"
+    )
+    file = io.StringIO()
+    Console(file=file, width=80).print(
+        Reproduction([Section("fig4", "", [long], pd.DataFrame())], "2")
+    )
+    lines = file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    words = " ".join(file.getvalue().split())
+    for part in (long.paper, long.criterion, "ours (+1.00 %)", "0 of 1 findings agree"):
+        assert part.strip() in words
+
+
+def test_curves_that_lie_on_each_other_are_named():
+    def latency_s(paradigm, x):
+        apart = {"sfl-pp": 1.0, "pipesfl": 1.005, "pipesfl-no-ps": 1.005 if x > 6 else 1.02}
+        return apart.get(paradigm, 2.0 + sum(map(ord, paradigm)) % 97) * x
+
+    said = reproduce._on_each_other(outcomes("fig7", latency_s).table())
+    assert said == "Within 1 % of each other everywhere: PipeSFL, SFL-PP."
 
 
 def test_unknown_name_writes_nothing(tmp_path):
