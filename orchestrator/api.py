@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from orchestrator.emulation.record import Emulation
     from orchestrator.prediction.rounds import Decide
     from orchestrator.runs.reader import Run
+    from orchestrator.sessions.session import Session
+    from orchestrator.sessions.up import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -202,6 +204,66 @@ def emulate(
             keep=keep,
             progress=progress,
             observer=observer,
+        )
+
+
+def play_session(
+    scenario: Scenario | str | Path,
+    trace: Trace | None,
+    out: Path,
+    *,
+    commands: Mapping[str, str | Sequence[str]],
+    seconds: float | None = None,
+    until: Sequence[str] = (),
+    capture: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+    began: "Callable[[Session], AbstractContextManager[Any]]",
+) -> "Outcome":
+    """Play a session with these commands in its nodes: the work of `testbed up`.
+
+    Args:
+        scenario: A scenario, or what `load` takes.
+        trace: The channel to replay; left out: ns-3 makes the scenario's own.
+        out: The folder to make.
+        commands: By node, as `nodes_named` takes it: a text for a shell, or a program and its
+            arguments. A UAV's own goes before that of all.
+        seconds: Emulated seconds that it lasts at most.
+        until: Nodes whose commands end it; none: all that have one.
+        capture: Whether to capture every link.
+        overwrite: Whether `out` may hold an earlier session.
+        progress: Told how far it is.
+        began: Given the session once commands run; its context is left when the session ends.
+
+    Raises:
+        InputError: Something does not fit; the line names it.
+        RunError: The session failed.
+    """
+    from orchestrator.sessions.programs import argv_of, nodes_named
+    from orchestrator.sessions.session import Settings
+    from orchestrator.sessions.up import check_playable, play
+
+    resolved = _resolved(scenario, None, None)
+    check_playable(resolved)
+    named = {}
+    for name in sorted(commands, key=lambda name: "*" not in name):
+        for node in nodes_named(name, resolved, "`node`"):
+            named[node] = argv_of(commands[name], f"`node` {name}")
+    awaited = [node for name in until for node in nodes_named(name, resolved, "`until`")]
+    if idle := [node for node in awaited if node not in named]:
+        raise InputError(f"`until`: {idle[0]} has no command that could end")
+    with _channel(resolved, trace) as source:
+        return play(
+            resolved,
+            source,
+            out,
+            dict(sorted(named.items())),
+            Settings(capture=capture),
+            seconds=seconds,
+            until=awaited,
+            overwrite=overwrite,
+            progress=progress,
+            began=began,
         )
 
 

@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from ns3_scenarios.errors import ChannelError
-from orchestrator.cli import emulate, learning, machine, predict, study
+from orchestrator.cli import emulate, learning, machine, predict, programs, study
 from orchestrator.cli.campaign import app as campaign_app
 from orchestrator.cli.console import log_to_stderr
 from orchestrator.cli.grouped import Grouped
@@ -28,6 +28,7 @@ from testbed.core.errors import InputError, RunError
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (predict.init, predict.show, predict.trace, predict.predict),
     "Emulate": (emulate.run, emulate.report, emulate.perfetto),
+    "Programs": (programs.up,),
     "Study": (study.theory, study.cross_check, study.overhead, study.reproduce),
     "Learn": (learning.train, learning.evaluate, learning.compare, learning.export),
     "Machine": (machine.doctor, machine.clean),
@@ -36,7 +37,10 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 
 FLAGS = {
     name: f"--{name}"
-    for name in ("json", "out", "overwrite", "resume", "rounds", "scheduler", "sweep", "trace")
+    for name in (
+        *("json", "node", "out", "overwrite", "resume", "rounds", "scheduler", "sweep", "trace"),
+        "until",
+    )
 } | {"overrides": "--set"}
 """What arguments that errors name are called on the command line."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -51,6 +55,12 @@ app = typer.Typer(
 for heading, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=heading)(command)
+app.command(
+    "exec",
+    rich_help_panel="Programs",
+    # What follows the node is the command's.
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)(programs.exec_)
 app.command("opinions", hidden=True)(study.cross_check)  # what it was called
 app.add_typer(campaign_app, name="campaign", rich_help_panel="Study")
 app.add_typer(kernel_app, name="kernel", rich_help_panel="Machine")

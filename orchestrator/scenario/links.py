@@ -7,12 +7,13 @@ from orchestrator.scenario.schema import Scenario
 from testbed.network.shaping import Shape
 
 
-def shape_of(scenario: Scenario, dilation: float = 1.0) -> Shape:
+def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False) -> Shape:
     """How the scenario's links treat frames, with their delay in real seconds.
 
     Args:
         scenario: What its links are like.
         dilation: Real seconds for an emulated one.
+        network: See `Shape.network`.
     """
     return Shape(
         mtu=scenario.emulation.mtu,
@@ -20,4 +21,5 @@ def shape_of(scenario: Scenario, dilation: float = 1.0) -> Shape:
         congestion_control=scenario.emulation.congestion_control,
         initial_window=scenario.emulation.initial_window,
         delay_s=scenario.emulation.one_way_delay_s * dilation,
+        network=network,
     )

@@ -390,6 +390,16 @@ class AskCounters:
     """Say what you did, and what the links carried; answered by `Counters`."""
 
 
+@dataclass(frozen=True)
+class Watch:
+    """Count at every slot boundary from now on, for `AskSamples`."""
+
+
+@dataclass(frozen=True)
+class AskSamples:
+    """Say what was counted since this was asked last; answered by `Samples`."""
+
+
 # From the injector.
 
 
@@ -462,6 +472,15 @@ class Counters:
     """Int64 [n, 4]: slot, when it was due, when it was set (monotonic ns), changes."""
 
 
+@dataclass(frozen=True)
+class Samples:
+    """See `testbed.network.injector.Samples`."""
+
+    exhausted: int
+    table: bytes
+    """Int64 [n, 5 + 6K]."""
+
+
 NodeOrder = (
     SetUpBaseStation
     | SetUpUav
@@ -494,9 +513,29 @@ NodeReport = (
     | Evaluated
     | Failed
 )
-InjectorOrder = SetRates | Epoch | Phase | Pause | StartCapture | EndCapture | AskCounters | Stop
+InjectorOrder = (
+    SetRates
+    | Epoch
+    | Phase
+    | Pause
+    | StartCapture
+    | EndCapture
+    | AskCounters
+    | Watch
+    | AskSamples
+    | Stop
+)
 InjectorReport = (
-    Wired | EpochBegun | PhaseSet | Low | Exhausted | Capturing | Captured | Counters | Failed
+    Wired
+    | EpochBegun
+    | PhaseSet
+    | Low
+    | Exhausted
+    | Capturing
+    | Captured
+    | Counters
+    | Samples
+    | Failed
 )
 TO_NODE: Kinds[NodeOrder] = Kinds(NodeOrder)
 FROM_NODE: Kinds[NodeReport] = Kinds(NodeReport)

@@ -10,7 +10,7 @@ is asked of the processes that are being measured.
 
 A packet of several frames, as the kernel handles it, is written as the frames that it stands for:
 each with its own lengths and sequence number. Their checksums are those of the packet, which
-virtual devices leave to nobody.
+virtual devices leave to nobody. Packets of other protocols than TCP over IPv4 are written as one.
 """
 
 import contextlib
@@ -205,7 +205,7 @@ class _Writer:
         """One packet, as the frames that it stands for."""
         kind, segment = gso
         headers = header_bytes(data)
-        if not kind or size - headers <= segment:
+        if not kind or not headers or size - headers <= segment:
             kept = data[:headers] if self._headers_only and headers else data
             self.file.write(RECORD.pack(sec, nsec, len(kept), size))
             self.file.write(kept)

@@ -4,7 +4,8 @@
 """The emulated network: one veth pair per UAV, between the base station's namespace and its own.
 
 Nothing appears on the host, and nothing but the nodes' own traffic travels on a link: neighbours
-are entered by hand, so there is no ARP, and IPv6 gives its devices no addresses.
+are entered by hand, so there is no ARP, and IPv6 gives its devices no addresses: where nodes see
+one network, their loopback has them.
 """
 
 import socket
@@ -25,6 +26,9 @@ BS_DEVICE_BASE = 10_000
 """Link k's device has this index plus k in the base station's namespace."""
 UAV_DEVICE = 10_000
 """The index of the device in a UAV's namespace."""
+BS_ADDRESS, BS_ADDRESS_V6 = "10.255.0.1", "fd55::ffff:1"
+"""The base station's for all UAVs, where nodes see one network."""
+_ALL_LINKS, _ALL_LINKS_V6 = ("10.0.0.0", 10), ("fd55::", 64)
 
 _LO = 1
 _UP = 1
@@ -38,6 +42,9 @@ _LEAST_IPV6_MTU = 1280
 """A device with less has no IPv6 to begin with."""
 _NOWHERE = "192.0.2.1"
 """An address that nobody has (RFC 5737)."""
+_NO_DUPLICATE_DETECTION = 0x02
+_DESTINATION, _DEVICE, _GATEWAY, _METRICS, _SOURCE = 1, 4, 5, 8, 7
+"""Attributes of a route."""
 _INITIAL_WINDOW, _CONGESTION_CONTROL = 11, 16
 """Metrics of a route."""
 _ADDRESS, _IFNAME, _MTU, _LINKINFO, _STATS64 = 1, 3, 4, 18, 23
@@ -50,6 +57,11 @@ def link_addresses(link: int) -> tuple[str, str]:
         raise ValueError(f"link {link}: must be 1 to {MOST_LINKS}")
     network = f"10.{link >> 8}.{link & 255}"
     return f"{network}.1", f"{network}.2"
+
+
+def link_address_v6(link: int) -> str:
+    """IPv6 address of the UAV on a link, where nodes see one network."""
+    return f"fd55::{link:x}"
 
 
 @dataclass(frozen=True)
@@ -102,13 +114,21 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
     for link, end in enumerate(bs.ends, 1):
         here, there = link_addresses(link)
         ours += _configure(end, here, there, _mac(link, at_uav=True), shape)
+        if shape.network and _has_ipv6(shape):
+            ours += _route_v6(end, link_address_v6(link), _mac(link, at_uav=True), shape)
+    if shape.network:
+        ours += _own_addresses(BS_ADDRESS, BS_ADDRESS_V6, shape)
     _transact(bs.netlink, ours, shape)
+    if shape.relay:
+        _forward(shape)
     sites = []
     for link, uav in enumerate(uavs, 1):
         linux.enter(uav)
         site = Site(Netlink(), [End(UAV_DEVICE, shape)])
         there, here = link_addresses(link)
         setup = _configure(site.ends[0], here, there, _mac(link, at_uav=False), shape)
+        if shape.network:
+            setup += _join(site.ends[0], link, shape)
         _transact(site.netlink, [_up(_LO), *setup], shape)
         sites.append(site)
     linux.enter(base_station)
@@ -195,15 +215,101 @@ def _pair(link: int, uav: int, shape: Shape) -> bytes:
     return message(netlink.NEWLINK, netlink.CREATE | netlink.EXCLUSIVE, body)
 
 
-def _configure(end: End, here: str, there: str, neighbour: bytes, shape: Shape) -> list[bytes]:
-    index = end.index
+def _metrics(shape: Shape) -> bytes:
+    """Of a route. It names the congestion control: node programs hold no capabilities, and may not
+    choose one themselves where the kernel restricts it."""
     metrics = [attribute(_CONGESTION_CONTROL, text(shape.congestion_control))]
     if shape.initial_window is not None:
         metrics.append(attribute(_INITIAL_WINDOW, u32(shape.initial_window)))
+    return nested(_METRICS, *metrics)
+
+
+def _has_ipv6(shape: Shape) -> bool:
+    return Path("/proc/sys/net/ipv6").exists() and shape.mtu >= _LEAST_IPV6_MTU
+
+
+def _forward(shape: Shape) -> None:
+    """Let the base station, whose namespace this is, pass on what is not for itself."""
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    if _has_ipv6(shape):
+        Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1")
+
+
+def _own_addresses(v4: str | None, v6: str, shape: Shape) -> list[bytes]:
+    """Addresses on a node's loopback. There, nobody tells the neighbours of them."""
+    new = netlink.CREATE | netlink.EXCLUSIVE
+    messages = []
+    if v4 is not None:
+        address = attribute(1, socket.inet_aton(v4)) + attribute(2, socket.inet_aton(v4))
+        messages.append(
+            message(netlink.NEWADDR, new, _IFADDR.pack(socket.AF_INET, 32, 0, 0, _LO) + address)
+        )
+    if _has_ipv6(shape):
+        address = attribute(1, socket.inet_pton(socket.AF_INET6, v6))
+        about = _IFADDR.pack(socket.AF_INET6, 128, _NO_DUPLICATE_DETECTION, 0, _LO)
+        messages.append(message(netlink.NEWADDR, new, about + address))
+    return messages
+
+
+def _join(end: End, link: int, shape: Shape) -> list[bytes]:
+    """What a UAV needs to see one network: the base station's address, and a way to the others."""
+    new = netlink.CREATE | netlink.EXCLUSIVE
+    over = attribute(_DEVICE, u32(end.index))
+    gateway = attribute(_GATEWAY, socket.inet_aton(link_addresses(link)[0]))
+    messages = _own_addresses(None, link_address_v6(link), shape)
+    for network, bits in [(BS_ADDRESS, 32), *([_ALL_LINKS] if shape.relay else [])]:
+        about = _ROUTE.pack(socket.AF_INET, bits, 0, 0, _MAIN, _STATIC, _UNIVERSE, _UNICAST, 0)
+        to = attribute(_DESTINATION, socket.inet_aton(network))
+        messages.append(
+            message(netlink.NEWROUTE, new, about + to + over + gateway + _metrics(shape))
+        )
+    if _has_ipv6(shape):
+        bs, own = (
+            socket.inet_pton(socket.AF_INET6, address)
+            for address in (BS_ADDRESS_V6, link_address_v6(link))
+        )
+        messages += _route_v6(end, BS_ADDRESS_V6, _mac(link, at_uav=False), shape, own)
+        if shape.relay:
+            network, bits = _ALL_LINKS_V6
+            to = attribute(_DESTINATION, socket.inet_pton(socket.AF_INET6, network))
+            about = _ROUTE.pack(socket.AF_INET6, bits, 0, 0, _MAIN, _STATIC, _UNIVERSE, 1, 0)
+            via = attribute(_GATEWAY, bs) + attribute(_SOURCE, own) + over
+            messages.append(message(netlink.NEWROUTE, new, about + to + via + _metrics(shape)))
+    return messages
+
+
+def _route_v6(
+    end: End, there: str, neighbour: bytes, shape: Shape, source: bytes | None = None
+) -> list[bytes]:
+    """The way to the other end of a link, and who is there."""
+    address = socket.inet_pton(socket.AF_INET6, there)
+    about = _ROUTE.pack(socket.AF_INET6, 128, 0, 0, _MAIN, _STATIC, _UNIVERSE, _UNICAST, 0)
+    return [
+        message(
+            netlink.NEWNEIGH,
+            netlink.CREATE | netlink.REPLACE,
+            _NEIGHBOUR.pack(socket.AF_INET6, end.index, _PERMANENT, 0, 0)
+            + attribute(1, address)
+            + attribute(2, neighbour),
+        ),
+        message(
+            netlink.NEWROUTE,
+            netlink.CREATE | netlink.EXCLUSIVE,
+            about
+            + attribute(_DESTINATION, address)
+            + attribute(_DEVICE, u32(end.index))
+            + (b"" if source is None else attribute(_SOURCE, source))
+            + _metrics(shape),
+        ),
+    ]
+
+
+def _configure(end: End, here: str, there: str, neighbour: bytes, shape: Shape) -> list[bytes]:
+    index = end.index
     # One frame a packet: TCP would else hand over 64 KiB at a time, and the shaper delays them as
     # one.
     messages = [_packet_frames(index, 1)]
-    if Path("/proc/sys/net/ipv6").exists() and shape.mtu >= _LEAST_IPV6_MTU:
+    if _has_ipv6(shape):
         no_addresses = nested(_AF_SPEC, nested(socket.AF_INET6, attribute(8, b"\1")))
         messages.append(_link(index, no_addresses))
     address = socket.inet_aton(here)
@@ -224,15 +330,13 @@ def _configure(end: End, here: str, there: str, neighbour: bytes, shape: Shape) 
             + attribute(1, socket.inet_aton(there))
             + attribute(2, neighbour),
         ),
-        # The route names the congestion control: node programs hold no capabilities, and may not
-        # choose one themselves where the kernel restricts it.
         message(
             netlink.NEWROUTE,
             netlink.CREATE | netlink.EXCLUSIVE,
             _ROUTE.pack(socket.AF_INET, 32, 0, 0, _MAIN, _STATIC, _ON_LINK, _UNICAST, 0)
             + attribute(1, socket.inet_aton(there))
             + attribute(4, u32(index))
-            + nested(8, *metrics),
+            + _metrics(shape),
         ),
     ]
     return messages

@@ -28,6 +28,7 @@ from testbed.control.messages import (
     FROM_INJECTOR,
     TO_INJECTOR,
     AskCounters,
+    AskSamples,
     Captured,
     Capturing,
     Counters,
@@ -46,7 +47,11 @@ from testbed.control.messages import (
     SetRates,
     StartCapture,
     Stop,
+    Watch,
     Wired,
+)
+from testbed.control.messages import (
+    Samples as SamplesReport,
 )
 from testbed.control.stream import ControlSocket, NoAnswer
 from testbed.core.clock import EmulatedClock
@@ -76,6 +81,11 @@ SPIN_NS = 150_000
 Kind = TypeVar("Kind")
 _WHILE_SLOTS = 50
 """Over so many slots is the rate averaged that decides on the size of packets."""
+_LIMIT_EVERY_SLOTS = 10
+"""How often that is decided anew while links are watched."""
+_SAMPLE = 5
+"""Values of a sample before those of the links: slot, when it was due, when its rates were set, how
+many changes that took, when its counters had been read."""
 
 
 @dataclass
@@ -153,6 +163,8 @@ class _Service:
         self._below_floor = 0
         self._exhausted = 0
         self._record = array.array("q")
+        self._watched = False
+        self._samples = array.array("q")
         linux.precise_timers()
 
     def run(self) -> None:
@@ -198,6 +210,11 @@ class _Service:
                 self._capture = None
             case AskCounters():
                 self._tell_counters()
+            case Watch():
+                self._watched = True
+            case AskSamples():
+                self._tell(SamplesReport(self._exhausted, self._samples.tobytes()))
+                self._samples = array.array("q")
 
     def _tell(self, report: InjectorReport) -> None:
         self._control.send(*encode(report))
@@ -233,7 +250,10 @@ class _Service:
     def _at_boundary(self, deadline: int, prepared: "_Prepared") -> None:
         self._slot += 1
         done = prepared.send()
-        self._record.extend((self._slot, deadline, done, prepared.changes))
+        if self._watched:
+            self._sample(deadline, done, prepared.changes)
+        else:
+            self._record.extend((self._slot, deadline, done, prepared.changes))
         self._below_floor += prepared.below_floor
         self._table.forget_before(self._slot)
         if prepared.missing:
@@ -243,6 +263,18 @@ class _Service:
         elif not self._told_low and self._table.end - self._slot <= self._warn_slots:
             self._told_low = True
             self._tell(Low(self._table.end))
+
+    def _sample(self, deadline: int, done: int, changes: int) -> None:
+        """Note what the links have carried up to this slot."""
+        bs = self._fabric.base_station
+        downlinks = queue_counts(bs.netlink)
+        values: list[int] = []
+        for end, uav in zip(bs.ends, self._fabric.uavs, strict=True):
+            for count in (queue_counts(uav.netlink)[uav.ends[0].index], downlinks[end.index]):
+                values += (count.sent_bytes, count.backlog_bytes, count.dropped_frames)
+        self._samples.extend((self._slot, deadline, done, changes, time.monotonic_ns(), *values))
+        if self._slot % _LIMIT_EVERY_SLOTS == 0:
+            self._limit_packets()
 
     def _take_rates(self, rates: SetRates) -> None:
         self._table.add(rates.first, rates.variants, rates.table)
@@ -391,6 +423,28 @@ class Report:
         return (self.done_ns - self.boundary_ns).clip(min=0) * 1e-9
 
 
+@dataclass(frozen=True)
+class Samples:
+    """What was counted at slot boundaries, just after a slot's rates had been set."""
+
+    slot: "npt.NDArray[np.int64]"
+    """Shape [n]."""
+    boundary_ns: "npt.NDArray[np.int64]"
+    """Shape [n]: when each slot began."""
+    done_ns: "npt.NDArray[np.int64]"
+    """Shape [n]: when its rates had been set."""
+    counted_ns: "npt.NDArray[np.int64]"
+    """Shape [n]: when its counters had been read."""
+    sent_bytes: "npt.NDArray[np.int64]"
+    """Shape [n, K, 2]: what uplink and downlink had carried until then, as it was charged."""
+    queued_bytes: "npt.NDArray[np.int64]"
+    """Shape [n, K, 2]: what they had waiting."""
+    dropped_frames: "npt.NDArray[np.int64]"
+    """Shape [n, K, 2]: what they had dropped until then."""
+    exhausted: int
+    """Slots without rates until now."""
+
+
 class Injector:
     """The orchestrator's handle of the fabric process; may be used from several threads."""
 
@@ -398,7 +452,7 @@ class Injector:
         self._control = ControlSocket(control)
         self._reports: list[InjectorReport] = []
         self._lock = threading.Lock()
-        self._variants = 0
+        self._variants = self._clients = 0
 
     def await_wired(self, timeout_s: float = 60) -> None:
         """Wait until all links are made.
@@ -431,7 +485,7 @@ class Injector:
         import numpy as np
 
         table = np.stack([uplink_bps, *downlink_bps]).astype(np.float64)
-        self._variants = len(downlink_bps)
+        self._variants, self._clients = len(downlink_bps), len(uplink_bps)
         blob = np.ascontiguousarray(table.transpose(2, 0, 1)).tobytes()
         with self._lock:
             self._send(SetRates(first_slot, len(downlink_bps), warn_slots, blob))
@@ -529,6 +583,38 @@ class Injector:
             scheduling=counters.scheduling,
             below_floor=counters.below_floor,
             exhausted=counters.exhausted,
+        )
+
+    def watch(self) -> None:
+        """Count what links carry at every slot boundary from now on, for `samples`.
+
+        Packet sizes follow the rates from then on, too; else they do so at an epoch or phase.
+        """
+        with self._lock:
+            self._send(Watch())
+
+    def samples(self) -> Samples:
+        """What was counted since the last time; costs the injector next to nothing."""
+        import numpy as np
+
+        with self._lock:
+            self._send(AskSamples())
+            given = self._await(SamplesReport)
+        width = _SAMPLE + 6 * self._clients
+        values = np.frombuffer(given.table, np.int64)
+        rows = values.reshape(len(values) // width, width)
+        links = rows[:, _SAMPLE:].reshape(-1, self._clients, 2, 3)
+        slot, boundary_ns, done_ns, _, counted_ns = rows[:, :_SAMPLE].T
+        sent_bytes, queued_bytes, dropped_frames = np.moveaxis(links, 3, 0)
+        return Samples(
+            slot,
+            boundary_ns,
+            done_ns,
+            counted_ns,
+            sent_bytes,
+            queued_bytes,
+            dropped_frames,
+            given.exhausted,
         )
 
     def _send(self, order: InjectorOrder) -> None:

@@ -54,7 +54,7 @@ _RATE = struct.Struct("=BBHhHI")
 
 @dataclass(frozen=True)
 class Shape:
-    """How every link of a run treats its frames."""
+    """How every link of a run treats its frames, and who reaches whom."""
 
     mtu: int = 1500
     queue_frames: int = 100
@@ -75,6 +75,12 @@ class Shape:
     """How much a packet may hold, as emulated time at the link's rate. The kernel handles packets
     of one or more frames, and TCP acknowledges packets: longer ones take less computing and fewer
     bytes of the other direction, shorter ones follow the rate closer."""
+
+    network: bool = False
+    """Whether nodes see one network, as other people's programs expect it: one address of the base
+    station for all, and IPv6. Else each link is a network of its own."""
+    relay: bool = False
+    """Whether UAVs reach each other through the base station; takes `network`."""
 
     @property
     def credit_s(self) -> float:

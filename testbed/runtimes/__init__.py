@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from testbed.control.codec import Kinds
 from testbed.control.stream import ControlSocket
@@ -50,16 +50,46 @@ class Module:
 
 
 @dataclass(frozen=True)
+class Room:
+    """What programs find in a node that they are started in one by one: see `World.spawn`.
+
+    Beside the node's network: an empty /tmp and /dev/shm of its own in memory, its own name, names
+    of the other nodes, and no name server.
+    """
+
+    hosts: str
+    """The text of /etc/hosts."""
+    writable: Sequence[Path] = ()
+    """Files and folders that its programs may write, beside /tmp and /dev."""
+
+
+@dataclass(frozen=True)
 class NodeSpec:
-    """A program to run as a node."""
+    """A program to run as a node, or a node to run programs in."""
 
     node: NodeId
-    program: Module | Sequence[str]
-    """A module, or a command and its arguments."""
+    program: Module | Sequence[str] | Room
+    """A module, or a command and its arguments; or what is there before any program."""
     log: Path
-    """Takes its standard output and standard error."""
+    """Takes its standard output and standard error; unused in a room."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """On top of what the runtime passes on."""
+    """On top of what the runtime passes on; unused in a room."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program to start in a room."""
+
+    node: NodeId
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    """All of it."""
+    folder: Path
+    """Where it starts; its home, where that is not there."""
+    shown: Sequence[Path] = ()
+    """What it is to see of the /tmp that the node's own hides."""
+    terminal: bool = False
+    """Whether its standard input is a terminal that is to be its own."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +109,35 @@ class Exit:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """A program of a room has ended."""
+
+    number: int
+    """As `World.spawn` gave it."""
+    status: int
+    """As in `Exit`."""
+
+
+@dataclass(frozen=True)
 class WorldLost:
     """A runtime's own processes have failed; says why."""
 
     reason: str
 
 
-WorldNews = Exit | WorldLost
+WorldNews = Exit | Ended | WorldLost
 WORLD_NEWS: Kinds[WorldNews] = Kinds(WorldNews)
 """What a world tells while it lives."""
+
+
+class Rooms(Protocol):
+    """How a runtime starts programs in its nodes later on."""
+
+    def spawn(self, command: Command, files: tuple[int, int, int]) -> int:
+        """See `World.spawn`."""
+
+    def signal(self, number: int, signal_: int) -> None:
+        """See `World.signal`."""
 
 
 class World:
@@ -100,6 +150,7 @@ class World:
         news: ControlSocket,
         kill: Callable[[NodeId], object],
         cleanup: ExitStack,
+        rooms: Rooms | None = None,
     ) -> None:
         self.injector = injector
         """Sets the links' rates."""
@@ -108,6 +159,29 @@ class World:
         self._listeners = dict(listeners)
         self._news = news
         self._cleanup = cleanup
+        self._rooms = rooms
+
+    def spawn(self, command: Command, files: tuple[int, int, int]) -> int:
+        """Start a program in a room; may be called by several threads.
+
+        Args:
+            command: The program.
+            files: Open files that become its standard input, output and error; they stay ours.
+
+        Returns:
+            Its number; `news` tells when it has ended.
+
+        Raises:
+            InputError: Command and environment are too long to be passed on.
+            RunError: The runtime's own processes are gone.
+        """
+        assert self._rooms is not None, "this runtime has no rooms"
+        return self._rooms.spawn(command, files)
+
+    def signal(self, number: int, signal_: int) -> None:
+        """Send a signal to a program of a room, and to all that it has started in its session."""
+        assert self._rooms is not None, "this runtime has no rooms"
+        self._rooms.signal(number, signal_)
 
     def connect(self, timeout_s: float = 120) -> dict[NodeId, socket.socket]:
         """Wait until every node has called `connect_control`; a stream to each.
@@ -138,6 +212,14 @@ class World:
 
     def exits(self) -> list[Exit]:
         """The nodes that ended since the last call.
+
+        Raises:
+            RunError: The world itself is gone.
+        """
+        return [news for news in self.news() if isinstance(news, Exit)]
+
+    def news(self) -> list[Exit | Ended]:
+        """The nodes, and programs of rooms, that ended since the last call.
 
         Raises:
             RunError: The world itself is gone.

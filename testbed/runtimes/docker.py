@@ -42,7 +42,7 @@ from testbed.core.errors import RunError
 from testbed.core.node import NodeId
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
-from testbed.runtimes import Exit, Module, NodeSpec, World, WorldLost, listen_control
+from testbed.runtimes import Exit, Module, NodeSpec, Room, World, WorldLost, listen_control
 from testbed.system import leftovers, linux
 from testbed.system.leftovers import Leftover, running
 
@@ -166,6 +166,7 @@ class _Containers:
         if self._user:
             os.chown(spec.log, self._user, self._user)
         argv = spec.program
+        assert not isinstance(argv, Room), "containers run their own program"
         if isinstance(argv, Module):
             argv = argv.argv(self._python)
         # A log file that is mounted outlives the container, whatever ends it.

@@ -4,7 +4,7 @@
 """Nodes as processes in namespaces of their own; needs neither root nor Docker.
 
 Theory of operation. `start` runs this module as a program, the *supervisor*. It leaves the shared
-user, PID, mount and network namespaces and forks the *world*, which is PID 1 of the new PID
+user, PID, mount, UTS and network namespaces and forks the *world*, which is PID 1 of the new PID
 namespace: when it dies, by whatever cause, the kernel kills every process of that namespace, and
 with the last process of a network namespace go its links. The world dies with the supervisor, and
 the supervisor with the orchestrator. Nothing has a name on the host, so nothing can be left there.
@@ -14,9 +14,15 @@ Nodes that import the same modules are forked by one *fork server*: a process th
 forks the nodes, and ends, which leaves its children to the world. A node enters its namespace,
 gives up all capabilities and all writing of files, and runs its module, or executes its command.
 What was imported is thus loaded once and lies in memory once.
+
+A node may also be a *room*: no program, but a mount and a UTS namespace beside the network's, in
+which the world starts programs when it is told to. These orders come as datagrams over a socket of
+their own, each with the program's standard files.
 """
 
 import contextlib
+import errno
+import fcntl
 import gc
 import json
 import os
@@ -26,8 +32,10 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
+import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -36,17 +44,34 @@ from typing import NoReturn, TypeVar
 
 from testbed.control.codec import Kinds, encode
 from testbed.control.stream import ControlSocket
-from testbed.core.errors import RunError
+from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.network.injector import Injector, serve
 from testbed.network.shaping import Shape
-from testbed.runtimes import Exit, Module, NodeSpec, World, WorldLost, listen_control
+from testbed.runtimes import (
+    Command,
+    Ended,
+    Exit,
+    Module,
+    NodeSpec,
+    Room,
+    World,
+    WorldLost,
+    listen_control,
+)
 from testbed.system import leftovers, linux
 
 Order = TypeVar("Order")
 START_TIMEOUT_S = 60
 END_TIMEOUT_S = 10
 """The kernel takes some milliseconds to clear a network namespace away."""
+NO_NAME_SERVER = "# This network has no name server; nodes are known by /etc/hosts.\n"
+OWN_FOLDERS = ("/tmp", "/dev/shm")
+"""Of each room."""
+MOST_SPAWN_BYTES = 1 << 20
+"""Of an order to start a program: more than a socket takes."""
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""Exit statuses of shells."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +100,23 @@ class _Kill:
     node: NodeId
 
 
+@dataclass(frozen=True)
+class _Spawn:
+    """To the world, with three open files: start a program."""
+
+    number: int
+    command: Command
+
+
+@dataclass(frozen=True)
+class _Signal:
+    """To the world: send a signal to a program, and to its session."""
+
+    number: int
+    signal: int
+
+
+_SPAWNS: Kinds[_Spawn | _Signal] = Kinds(_Spawn | _Signal)
 _MADE: Kinds[_Made | WorldLost] = Kinds(_Made | WorldLost)
 _ORDERS: Kinds[_MakeWorld | _PassListeners | _Kill] = Kinds(_MakeWorld | _PassListeners | _Kill)
 
@@ -99,8 +141,9 @@ def start(
     linux.raise_open_files()
     news_ours, news_theirs = socket.socketpair()
     injector_ours, injector_theirs = socket.socketpair()
-    with news_theirs, injector_theirs:
-        ends = [news_theirs.fileno(), injector_theirs.fileno()]
+    spawn_ours, spawn_theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with news_theirs, injector_theirs, spawn_theirs:
+        ends = [end.fileno() for end in (news_theirs, injector_theirs, spawn_theirs)]
         supervisor = subprocess.Popen(
             [sys.executable, "-m", __name__, *map(str, ends)],
             pass_fds=ends,
@@ -114,6 +157,7 @@ def start(
     with ExitStack() as cleanup:
         cleanup.callback(_end, supervisor)
         cleanup.callback(injector_ours.close)
+        cleanup.callback(spawn_ours.close)
         cleanup.callback(news.close)  # Happens first: the sign for the world to end.
         news.send(*encode(_MakeWorld(tuple(nodes), shape, tuple(writable))))
         answer = news.receive(START_TIMEOUT_S)
@@ -133,7 +177,36 @@ def start(
         def kill(node: NodeId) -> None:
             news.send(*encode(_Kill(node)))
 
-        return World(injector, listeners, news, kill, cleanup.pop_all())
+        return World(injector, listeners, news, kill, cleanup.pop_all(), _Rooms(spawn_ours))
+
+
+class _Rooms:
+    """The orchestrator's end of what starts programs."""
+
+    def __init__(self, orders: socket.socket) -> None:
+        self._orders = orders
+        self._orders.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_SPAWN_BYTES)
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def spawn(self, command: Command, files: tuple[int, int, int]) -> int:
+        with self._lock:
+            self._last += 1
+            self._send(_Spawn(self._last, command), files)
+            return self._last
+
+    def signal(self, number: int, signal_: int) -> None:
+        with self._lock:
+            self._send(_Signal(number, signal_), ())
+
+    def _send(self, order: _Spawn | _Signal, files: Sequence[int]) -> None:
+        data = json.dumps(encode(order)[0]).encode()
+        try:
+            socket.send_fds(self._orders, [data], list(files))
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise InputError("command: with its environment, it is too long") from None
+            raise RunError("the runtime's own processes are gone") from None
 
 
 def _end(supervisor: subprocess.Popen[bytes]) -> None:
@@ -148,10 +221,10 @@ def _end(supervisor: subprocess.Popen[bytes]) -> None:
 # What follows runs in the supervisor and in the world.
 
 
-def _keep(control_fd: int, injector_fd: int) -> int:
+def _keep(control_fd: int, injector_fd: int, spawn_fd: int) -> int:
     """The supervisor: make the world, and live as long as it and the orchestrator both do."""
     orchestrator = os.pidfd_open(os.getppid())
-    for descriptor in (control_fd, injector_fd):
+    for descriptor in (control_fd, injector_fd, spawn_fd):
         os.set_inheritable(descriptor, False)
     control = ControlSocket(socket.socket(fileno=control_fd))
     # For the fabric; everyone else steps back. Inside, nobody could ask for it any more.
@@ -163,10 +236,12 @@ def _keep(control_fd: int, injector_fd: int) -> int:
         return 1
     world = os.fork()
     if world == 0:
-        _run_and_exit(lambda: _World(control, socket.socket(fileno=injector_fd)).run())
+        others = [socket.socket(fileno=descriptor) for descriptor in (injector_fd, spawn_fd)]
+        _run_and_exit(lambda: _World(control, *others).run())
     linux.ordinary_scheduling()
     control.close()
     os.close(injector_fd)
+    os.close(spawn_fd)
     ended = os.pidfd_open(world)
     poll = select.poll()
     poll.register(orchestrator, select.POLLIN)
@@ -179,7 +254,7 @@ def _keep(control_fd: int, injector_fd: int) -> int:
 def _leave_host() -> None:
     """Leave the user namespace, and with the rights that this gives, the others."""
     user, group = os.geteuid(), os.getegid()
-    others = linux.CLONE_NEWPID | linux.CLONE_NEWNS | linux.CLONE_NEWNET
+    others = linux.CLONE_NEWPID | linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWUTS
     try:
         linux.unshare(linux.CLONE_NEWUSER | others)
     except OSError:
@@ -217,9 +292,15 @@ def _run_and_exit(body: Callable[[], object]) -> NoReturn:
 class _World:
     """PID 1: makes namespaces, fabric and fork servers, then tells who ends."""
 
-    def __init__(self, control: ControlSocket, injector_control: socket.socket) -> None:
+    def __init__(
+        self, control: ControlSocket, injector_control: socket.socket, spawns: socket.socket
+    ) -> None:
         self._control = control
         self._injector_control = injector_control
+        self._spawns = spawns
+        self._rooms: dict[NodeId, _OpenRoom] = {}
+        self._programs: dict[int, int] = {}
+        """Those of rooms: their numbers by PID."""
         self._processes: dict[int, NodeId | None] = {}
         """Of nodes, and the fabric's: None."""
         self._fork_servers: dict[int, NodeId] = {}
@@ -245,11 +326,13 @@ class _World:
 
     def _watch(self, wake: int) -> None:
         while True:
-            sources = [self._control.fileno(), self._births, wake]
+            sources = [self._control.fileno(), self._spawns.fileno(), self._births, wake]
             ready, _, _ = select.select(sources, [], [])
             self._note_births()
             if self._control.fileno() in ready:
                 self._kill(self._next_order(_Kill).node)
+            if self._spawns.fileno() in ready:
+                self._serve_rooms()
             if wake in ready:
                 os.read(wake, 4096)
                 self._reap()
@@ -263,9 +346,11 @@ class _World:
         linux.raise_open_files()
         order = self._next_order(_MakeWorld)
         namespaces, listeners = [], []
-        for _ in order.nodes:
+        for spec in order.nodes:
             namespaces.append(linux.new_network_namespace())
             listeners.append(listen_control())
+            if isinstance(spec.program, Room):
+                self._rooms[spec.node] = _OpenRoom.make(spec.node, spec.program, namespaces[-1])
         self._control.send(*encode(_Made()))
         self._next_order(_PassListeners)
         self._control.send_descriptors([listener.fileno() for listener in listeners])
@@ -277,12 +362,15 @@ class _World:
         linux.ordinary_scheduling()
         groups: dict[str, list[_Node]] = {}
         for spec, namespace in zip(order.nodes, namespaces, strict=True):
+            if spec.node in self._rooms:
+                continue
             born = _Node(spec, namespace, order.writable)
             groups.setdefault(json.dumps([born.preload, spec.env]), []).append(born)
         for group in groups.values():
             fork_server = self._fork(lambda g=group: self._be_fork_server(g))  # type: ignore[misc]
             self._fork_servers[fork_server] = group[0].spec.node
-        for namespace in namespaces:
+        kept = {room.network for room in self._rooms.values()}
+        for namespace in set(namespaces) - kept:
             os.close(namespace)
 
     def _next_order(self, kind: type[Order]) -> Order:
@@ -302,6 +390,7 @@ class _World:
 
     def _be_fabric(self, namespaces: Sequence[int], shape: Shape) -> None:
         self._control.close()
+        self._spawns.close()
         linux.name_process("testbed", "fabric")
         serve(self._injector_control, namespaces[0], namespaces[1:], shape)
 
@@ -322,6 +411,23 @@ class _World:
                 _run_and_exit(lambda: node.live({n.namespace for n in nodes}))  # noqa: B023
             os.write(self._birth, f"{pid} {node.spec.node}\n".encode())
 
+    def _serve_rooms(self) -> None:
+        """Obey an order about a program."""
+        data, files, _, _ = socket.recv_fds(self._spawns, MOST_SPAWN_BYTES, 3)
+        if not data:
+            raise RunError("the orchestrator is gone")
+        match order := _SPAWNS.decode(json.loads(data), b""):
+            case _Spawn():
+                room = self._rooms[order.command.node]
+                pid = self._fork(lambda: room.live(order.command, files))
+                self._programs[pid] = order.number
+            case _Signal():
+                for pid, number in self._programs.items():
+                    if number == order.number:
+                        _signal(pid, order.signal)
+        for descriptor in files:
+            os.close(descriptor)
+
     def _kill(self, node: NodeId) -> None:
         for pid, known in self._processes.items():
             if known == node:
@@ -335,7 +441,9 @@ class _World:
                 self._note_births()
                 # Orphans of nodes are ours, too, and none of the orchestrator's business.
                 fork_server = self._fork_servers.pop(pid, None)
-                if pid in self._processes:
+                if pid in self._programs:
+                    self._control.send(*encode(Ended(self._programs.pop(pid), code)))
+                elif pid in self._processes:
                     self._control.send(*encode(Exit(self._processes.pop(pid), code)))
                 elif fork_server and code:
                     self._control.send(*encode(Exit(fork_server, code)))
@@ -371,12 +479,81 @@ class _Node:
             os.close(namespace)
         linux.confine(*self.writable)
         program = self.spec.program
+        assert not isinstance(program, Room)
         if not isinstance(program, Module):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.execvp(program[0], list(program))
         linux.name_process(program.name, str(self.spec.node))
         del sys.argv[1:]
         runpy.run_module(program.name, run_name="__main__", alter_sys=True)
+
+
+def _signal(pid: int, number: int) -> None:
+    """Send a signal to a session, or to its leader-to-be as long as it leads none."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        os.kill(pid, number)
+
+
+@dataclass(frozen=True)
+class _OpenRoom:
+    """A room that is there: its namespaces, as open files."""
+
+    room: Room
+    behind: Mapping[Path, int]
+    """What its own folders hide."""
+    network: int
+    mounts: int
+    host: int
+
+    @classmethod
+    def make(cls, node: NodeId, room: Room, network: int) -> "_OpenRoom":
+        """Make a room, and come back."""
+        kinds = ("mnt", "uts")
+        own = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
+        linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
+        linux.name_host(str(node))
+        files = {"/etc/hosts": room.hosts, "/etc/resolv.conf": NO_NAME_SERVER}
+        folders = [Path(folder) for folder in OWN_FOLDERS if Path(folder).is_dir()]
+        behind = {folder: os.open(folder, os.O_PATH | os.O_CLOEXEC) for folder in folders}
+        linux.own_places(folders, files)
+        made = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
+        for namespace in own:
+            linux.enter(namespace)
+            os.close(namespace)
+        return cls(room, behind, network, *made)
+
+    def _show(self, paths: Sequence[Path], *, writable: bool) -> None:
+        """Lay open what the room's own folders hide of these; parents come first."""
+        for folder, behind in self.behind.items():
+            for path in paths:
+                if path.is_relative_to(folder):
+                    linux.lay_open(path, folder, behind, writable=writable)
+
+    def live(self, command: Command, files: Sequence[int]) -> None:
+        """Be a program in the room."""
+        os.setsid()
+        for standard, descriptor in enumerate(files):
+            os.dup2(descriptor, standard)
+        if command.terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        for namespace in (self.network, self.host, self.mounts):
+            linux.enter(namespace)
+        self._show(sorted(command.shown), writable=False)
+        self._show(self.room.writable, writable=True)
+        try:
+            os.chdir(command.folder)
+        except OSError:
+            os.chdir(command.env["HOME"])
+        linux.confine("/tmp", *self.room.writable)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        try:
+            os.execvpe(command.argv[0], list(command.argv), dict(command.env))
+        except OSError as error:
+            print(f"testbed: {command.argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
+            os._exit(NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE)
 
 
 def _keep_open(wanted: set[int]) -> None:
@@ -389,4 +566,4 @@ def _keep_open(wanted: set[int]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(_keep(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(_keep(*map(int, sys.argv[1:])))

@@ -7,15 +7,19 @@ import contextlib
 import ctypes
 import os
 import resource
+import socket
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
+_MS_BIND = 0x1000
 _MS_REC = 0x4000
 _MS_PRIVATE = 1 << 18
 _PR_SET_PDEATHSIG = 1
@@ -30,9 +34,14 @@ CAP_NET_ADMIN = 12
 CAP_NET_RAW = 13
 _SYS_LANDLOCK = 444
 """Making a set of rules; adding one and being bound by the set are the next numbers, everywhere."""
+_SYS_MOUNT_SETATTR = 442
+_AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 _LANDLOCK_WRITE_FILE = 1 << 1
 _LANDLOCK_WRITING = _LANDLOCK_WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 """Writing into files, removing and making them: all of it that Landlock's first version knows."""
+_LANDLOCK_MOVE, _LANDLOCK_TRUNCATE = 1 << 13, 1 << 14
+"""Of the second version, which without it forbids it, and of the third, which allows it."""
+_LANDLOCK_ASK_VERSION = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -120,6 +129,74 @@ def hide(folder: str) -> None:
     _checked(f"mount {folder}", _libc.mount(b"none", folder.encode(), b"tmpfs", flags, None))
 
 
+def own_places(folders: Iterable[Path], files: dict[str, str]) -> None:
+    """Hide folders behind empty ones in memory, and files behind texts, in an own mount namespace.
+
+    Args:
+        folders: Where the empty ones go; /tmp is one of them.
+        files: Texts by the file that they hide; a file that is not there is left out.
+    """
+    _checked("mount /", _libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
+    for folder in folders:
+        _checked(
+            f"mount {folder}",
+            _libc.mount(b"none", bytes(folder), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=1777"),
+        )
+    for name, text in files.items():
+        if Path(name).is_file():
+            source = Path("/tmp/.text")  # The mount needs the file, not its name.
+            source.write_text(text)
+            _bind(str(source), name)
+            source.unlink()
+
+
+def lay_open(path: Path, folder: Path, behind: int, *, writable: bool) -> None:
+    """Show a file or folder again, where it was, that is hidden behind an empty folder.
+
+    Args:
+        path: What to show; may be missing, and then stays so.
+        folder: What hides it.
+        behind: What `folder` was, opened in this mount namespace before.
+        writable: Whether it may be written there.
+    """
+    try:
+        place = os.open(path.relative_to(folder), os.O_PATH | os.O_CLOEXEC, dir_fd=behind)
+    except FileNotFoundError:
+        return
+    try:
+        there = path.exists() and os.path.samestat(path.stat(), os.fstat(place))
+        if there and (os.access(path, os.W_OK) or not writable):
+            return
+        source = f"/proc/self/fd/{place}"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir() if Path(source).is_dir() else path.touch()
+        _bind(source, str(path))
+        if not writable:
+            _forbid_writing_below(path)
+    finally:
+        os.close(place)
+
+
+def _forbid_writing_below(path: Path) -> None:
+    """Make a mount, and those in it, read-only."""
+    attributes = struct.pack("4Q", _MOUNT_ATTR_RDONLY, 0, 0, 0)
+    result = _libc.syscall(
+        _SYS_MOUNT_SETATTR, _AT_FDCWD, bytes(path), _AT_RECURSIVE, attributes, len(attributes)
+    )
+    _checked(f"mount {path}", result)
+
+
+def _bind(source: str, target: str) -> None:
+    flags = _MS_BIND | _MS_REC
+    _checked(f"mount {target}", _libc.mount(source.encode(), target.encode(), None, flags, None))
+
+
+def name_host(name: str) -> None:
+    """Let this be the machine's name, in a UTS namespace of one's own."""
+    socket.sethostname(name)
+
+
 def forbid_writing(*writable: str | Path) -> None:
     """Let this process, and whatever it executes, open no file for writing and make none.
 
@@ -128,15 +205,19 @@ def forbid_writing(*writable: str | Path) -> None:
     Raises:
         OSError: The kernel has no Landlock.
     """
-    attributes = struct.pack("Q", _LANDLOCK_WRITING)
+    version = _landlock_version()
+    if version < 0:
+        _checked("landlock", -1)
+    file_writing = _LANDLOCK_WRITE_FILE | _LANDLOCK_TRUNCATE * (version >= 3)
+    writing = _LANDLOCK_WRITING | file_writing | _LANDLOCK_MOVE * (version >= 2)
+    attributes = struct.pack("Q", writing)
     rules = _libc.syscall(_SYS_LANDLOCK, attributes, len(attributes), 0)
     if rules < 0:
         _checked("landlock", -1)
     try:
         for path in ("/dev", *writable):
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            folder = Path(path).is_dir()
-            allowed = _LANDLOCK_WRITING if folder else _LANDLOCK_WRITE_FILE
+            allowed = writing if Path(path).is_dir() else file_writing
             rule = struct.pack("=Qi", allowed, place)
             _checked("landlock", _libc.syscall(_SYS_LANDLOCK + 1, rules, 1, rule, 0))
             os.close(place)
@@ -149,10 +230,18 @@ def confine(*writable: str | Path) -> None:
     """Give up all capabilities, and all opening of files for writing where the kernel has Landlock.
 
     See `drop_privileges` and `forbid_writing`.
+
+    Raises:
+        OSError: Something of `writable` is not there.
     """
     drop_privileges()
-    with contextlib.suppress(OSError):
+    if _landlock_version() > 0:
         forbid_writing(*writable)
+
+
+def _landlock_version() -> int:
+    """Which Landlock the kernel has; -1 where it has none."""
+    return int(_libc.syscall(_SYS_LANDLOCK, None, 0, _LANDLOCK_ASK_VERSION))
 
 
 def timeval(duration_s: float) -> bytes:

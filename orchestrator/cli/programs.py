@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""`testbed up`, `exec`: anybody's programs on the emulated network."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli.console import out, shown
+from orchestrator.cli.options import Overrides, ScenarioFile, TraceFile
+from testbed.core.errors import InputError
+
+if TYPE_CHECKING:
+    from orchestrator.sessions.session import Session
+
+
+def up(
+    scenario: ScenarioFile,
+    output: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder that keeps the session.")
+    ],
+    trace_file: TraceFile = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.001, metavar="S", help="End after so many seconds."),
+    ] = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--node",
+            metavar="NAME='COMMAND'",
+            help="Run a command in bs, uav1, …; uav* is every UAV. May be given many times.",
+        ),
+    ] = None,
+    until: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--until",
+            metavar="NAME",
+            help="End when the commands of these nodes have ended; left out: all that were given.",
+        ),
+    ] = None,
+    capture: Annotated[
+        bool, typer.Option("--capture", help="Capture every link into DIR/pcap, for tshark.")
+    ] = False,
+    overrides: Overrides = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier session in DIR.")
+    ] = False,
+) -> None:
+    """Bring the network up, play the channel on its links, run commands in its nodes.
+
+    Without commands it stays until Ctrl-C.
+    """
+    from orchestrator import api
+    from orchestrator.cli.tables import validity_lines
+
+    stop = _Stop()
+    with shown("s") as show:
+        done = api.play_session(
+            api.load(scenario, overrides or []),
+            trace_file,
+            output,
+            commands=_commands(node or []),
+            seconds=seconds,
+            until=until or [],
+            capture=capture,
+            overwrite=overwrite,
+            progress=show,
+            began=stop.stops,
+        )
+    for program in done.programs:
+        log = output / "logs" / f"{program.node}.log"
+        told = f" ({log})" if program.returncode and log.stat().st_size else ""
+        out.print(f"{program}{told}", markup=False, highlight=False, soft_wrap=True)
+    for line in validity_lines(done.checks):
+        out.print(line)
+    out.print(f"session: {output}", markup=False, soft_wrap=True)
+    if not done.succeeded:
+        raise typer.Exit(128 + stop.signal if done.ended == "interrupted" else 1)
+
+
+def _commands(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, command = text.partition("=")
+        if not equals:
+            raise InputError(f"--node {text}: must be NAME='COMMAND'")
+        if name in found:
+            raise InputError(f"--node {name}: is given twice; a shell may run both: 'A & B; wait'")
+        found[name] = command
+    return found
+
+
+class _Stop:
+    """Lets Ctrl-C and SIGTERM end a session in order; a second one ends this process."""
+
+    signal = 0
+
+    @contextmanager
+    def stops(self, session: "Session") -> Iterator[None]:
+        """While the context lasts."""
+
+        def stop(number: int, _: Any) -> None:
+            self.signal = number
+            for known, handler in before.items():
+                signal.signal(known, handler)
+            session.interrupt()
+
+        before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+        print("testbed: the network is up; Ctrl-C ends the session", file=sys.stderr, flush=True)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def exec_(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a session.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="bs, uav1, …")],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="Left out: a shell.")
+    ] = None,
+) -> None:
+    """Run a command in a node of a running session, from another shell."""
+    from orchestrator.sessions.terminal import lent
+    from orchestrator.sessions.visits import visit
+
+    argv = command or []
+    if argv[:1] == ["--"]:
+        argv = argv[1:]
+    home = not argv
+    argv = argv or [os.environ.get("SHELL") or "/bin/sh"]
+    env = {name: os.environ[name] for name in ("TERM", "LANG") if name in os.environ}
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        with lent() as terminal:
+            files = (terminal, terminal, terminal)
+            status = visit(folder, node, argv, files, env=env, terminal=True, home=home)
+    else:
+        status = visit(folder, node, argv, (0, 1, 2), env=env, terminal=False, home=home)
+    raise typer.Exit(status if status >= 0 else 128 - status)

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The rates of a session's links: from the channel to the injector, for as long as it lasts."""
+
+from typing import Literal
+
+import numpy as np
+
+from orchestrator.prediction.plan import Array, fixed_allocation, radio_of
+from orchestrator.prediction.rates import dedicated_bps, uplink_bps
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.schema import ResolvedScenario
+from testbed.network.injector import Injector
+from testbed.network.shaping import Shape
+
+AHEAD_S = 30.0
+"""Emulated seconds of rates that the injector has at least; it is given twice as many."""
+
+
+class Feed:
+    """Gives the injector rates ahead of time, and knows what they were."""
+
+    def __init__(
+        self,
+        scenario: ResolvedScenario,
+        channel: Channel,
+        shape: Shape,
+        at_trace_end: Literal["end", "repeat"],
+    ):
+        self.slot_s = channel.slot_s
+        self._channel = channel
+        self._radio, self._shares = radio_of(scenario), fixed_allocation(scenario)
+        self._dilation = scenario.dilation
+        self._floor_bps = shape.lowest_rate(self.slot_s * self._dilation) * self._dilation
+        self._repeats = at_trace_end == "repeat"
+        self._given = 0
+        self.slots: int | None = None
+        """How many there are, once the end of a trace has come in sight that is not repeated."""
+
+    def lead_in(self, injector: Injector, slots: int) -> None:
+        """Give the first rates, after so many slots before slot 0 in which all links are closed."""
+        self._extend(injector, 0, slots)
+
+    def follow(self, injector: Injector, time_s: float) -> None:
+        """See that there are rates for a while from that moment on."""
+        if self.slots is None and self._given < (time_s + AHEAD_S) / self.slot_s:
+            self._extend(injector, self._given, 0)
+
+    def _extend(self, injector: Injector, first: int, closed: int) -> None:
+        end = first + max(1, round(2 * AHEAD_S / self.slot_s))
+        there = self._channel.trace(end).slots
+        if there < end and not self._repeats:
+            self.slots = end = there
+        up, down = self.rates(first, end)
+        # Where the trace ends, the links close.
+        padding = ((0, 0), (closed, self.slots is not None))
+        tables = (np.pad(bps / self._dilation, padding) for bps in (up, down))
+        injector.rates(first - closed, *tables, warn_slots=0)
+        self._given = end
+
+    def rates(self, first: int, end: int) -> tuple[Array, Array]:
+        """What uplinks and downlinks carry in those slots, in emulated bit/s, each [K, n].
+
+        0 where the link is out: see `Shape.lowest_rate`.
+        """
+        trace = self._channel.trace(end)
+        gain = trace.gain[:, np.arange(first, end) % trace.slots]
+        up = uplink_bps(self._radio, self._shares.beta, gain)
+        down = dedicated_bps(self._radio, self._shares.beta, self._shares.rho, gain)
+        return np.where(up < self._floor_bps, 0, up), np.where(down < self._floor_bps, 0, down)

@@ -1,0 +1,224 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Programs in nodes: what they find there, and a handle of one that runs."""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import orchestrator
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError, RunError
+from testbed.core.node import BS, NodeId, uavs
+from testbed.core.words import not_one_of
+from testbed.network.fabric import (
+    BS_ADDRESS,
+    BS_ADDRESS_V6,
+    link_address_v6,
+    link_addresses,
+)
+from testbed.runtimes import Command, World
+
+ALL_UAVS = "uav*"
+LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
+"""Variables of this user's session that lead out of a node begin so; so do those of proxies end."""
+SHELL_SIGNS = set("|&;<>()$`\\\"'*?[]#~=%{}!\n")
+
+
+def nodes_named(name: str, scenario: Scenario, source: str) -> list[NodeId]:
+    """The nodes that a name stands for: one, or all UAVs.
+
+    Raises:
+        InputError: Nobody is called so; the line begins with `source`.
+    """
+    if name == ALL_UAVS:
+        return list(uavs(scenario.uavs.count))
+    known = {str(node): node for node in (BS, *uavs(scenario.uavs.count))}
+    if name not in known:
+        raise InputError(f"{source}: {not_one_of(name, [*known, ALL_UAVS])}")
+    return [known[name]]
+
+
+def argv_of(command: str | Sequence[str], source: str) -> list[str]:
+    """The program and its arguments: a text goes to a shell.
+
+    Raises:
+        InputError: There is no such program, or nothing at all.
+    """
+    words = [command] if isinstance(command, str) else list(command)
+    if not words or not words[0].strip():
+        raise InputError(f"{source}: is empty; which program?")
+    if not isinstance(command, str):
+        _check_program(words[0], source)
+        return words
+    # The first word of what a shell is to do, where nothing but a program can stand there.
+    first = command.split()[0]
+    if not set(first) & SHELL_SIGNS:
+        _check_program(first, source, shell=True)
+    return ["sh", "-c", command]
+
+
+def _check_program(name: str, source: str, shell: bool = False) -> None:
+    if shutil.which(name) is None:
+        if shell:
+            known = subprocess.run(["sh", "-c", 'command -v "$1"', "sh", name], capture_output=True)
+            if known.returncode == 0:
+                return
+        raise InputError(f"{source}: there is no program {name!r} here")
+
+
+def hosts_of(scenario: Scenario) -> str:
+    """The text of /etc/hosts in every node. IPv6 has names of its own: `ip6-bs`, `ip6-uav1`, …"""
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost", f"{BS_ADDRESS} {BS}"]
+    v6 = [f"{BS_ADDRESS_V6} ip6-{BS}"]
+    for node in uavs(scenario.uavs.count):
+        lines.append(f"{link_addresses(node.client)[1]} {node}")
+        v6.append(f"{link_address_v6(node.client)} ip6-{node}")
+    return "\n".join([*lines, *v6, ""])
+
+
+def environment_of(node: NodeId, home: Path, epoch_ns: int) -> dict[str, str]:
+    """What a node's programs find in their environment: this user's, but for what leads out."""
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(LEFT_OUT) and not name.lower().endswith("_proxy")
+    }
+    return own | {
+        "HOME": str(home),
+        "TMPDIR": "/tmp",
+        "TESTBED_NODE": str(node),
+        "TESTBED_BS": BS_ADDRESS,
+        "TESTBED_EPOCH_NS": str(epoch_ns),
+    }
+
+
+def shown_to(argv: Sequence[str], env: Mapping[str, str], folder: Path) -> list[Path]:
+    """Where a program and what it is told of may lie, should that be in /tmp."""
+    found = [folder, Path(sys.prefix), Path(sys.base_prefix)]
+    found.append(Path(orchestrator.__path__[0]).parent)
+    found += [Path(place) for place in env.get("PATH", "").split(os.pathsep)]
+    words = [word for text in argv for word in _words(text)]
+    for path in (Path(word) for word in words if word.startswith("/")):
+        # What lies beside a file is likely to be its own.
+        whole = path if path.is_dir() or path.parent == Path("/tmp") else path.parent
+        found.append(whole)
+    return [path for path in dict.fromkeys(found) if path.is_absolute() and path != Path("/tmp")]
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return [part for word in shlex.split(text) for part in word.split("=")]
+    except ValueError:
+        return text.split()
+
+
+class Program:
+    """A program in a node, as `subprocess.Popen` has one."""
+
+    def __init__(self, node: NodeId, argv: Sequence[str], given: bool):
+        self.node = node
+        self.args = list(argv)
+        self.given = given
+        """Whether it was given when the session began, which depends on how it ends."""
+        self.number = 0
+        self.returncode: int | None = None
+        """Its exit status; the negative signal number where a signal ended it."""
+        self.started_ns = time.monotonic_ns()
+        self.ended_ns: int | None = None
+        self.stdin: IO[Any] | None = None
+        self.stdout: IO[Any] | None = None
+        self.stderr: IO[Any] | None = None
+        self.stopped = False
+        """Whether the session's end ended it."""
+        self._done = threading.Event()
+        self._world: World | None = None
+
+    def start(self, world: World, command: Command, files: tuple[int, int, int]) -> None:
+        """Start it; see `World.spawn`."""
+        self._world = world
+        self.number = world.spawn(command, files)
+
+    def over(self, status: int | None) -> None:
+        """Take note that it has ended; None: with the world, before it could say how."""
+        self.returncode = status
+        self.ended_ns = time.monotonic_ns()
+        self._done.set()
+
+    def poll(self) -> int | None:
+        """Its exit status, or None as long as it runs."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended.
+
+        Returns:
+            Its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: It runs on after `timeout` real seconds.
+            RunError: The session failed meanwhile.
+        """
+        if not self._done.wait(timeout):
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        if self.returncode is None:
+            raise RunError(f"the session failed while {self.node} ran {self.args[0]}")
+        return self.returncode
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
+        """Send `input`, read what it writes to pipes until it has ended; as `Popen.communicate`."""
+        found: dict[str, Any] = {}
+
+        def read(name: str, stream: IO[Any]) -> None:
+            with stream:
+                found[name] = stream.read()
+
+        streams = {"out": self.stdout, "err": self.stderr}
+        readers = [
+            threading.Thread(target=read, args=(name, stream), daemon=True)
+            for name, stream in streams.items()
+            if stream is not None
+        ]
+        for reader in readers:
+            reader.start()
+        if self.stdin is not None:
+            with self.stdin:
+                if input:
+                    self.stdin.write(input)
+        self.wait(timeout)
+        for reader in readers:
+            reader.join(timeout)
+        return found.get("out"), found.get("err")
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to it and to what it has started; nothing, once it has ended."""
+        if self.returncode is None and self._world is not None:
+            self._world.signal(self.number, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def __str__(self) -> str:
+        if self.ended_ns is None or self.returncode is None:
+            return f"{self.node}: running"
+        lasted = f"after {(self.ended_ns - self.started_ns) / 1e9:.1f} s"
+        if self.stopped:
+            return f"{self.node}: still running {lasted}, stopped"
+        if self.returncode < 0:
+            return f"{self.node}: ended by {signal.Signals(-self.returncode).name} {lasted}"
+        return f"{self.node}: ended with status {self.returncode} {lasted}"

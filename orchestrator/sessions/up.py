@@ -1,0 +1,228 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A session from its folder's beginning to its manifest: what `testbed up` does."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.emulation.record import Check
+from orchestrator.emulation.validity import to_json
+from orchestrator.runs.directory import MANIFEST, SCENARIO
+from orchestrator.runs.manifest import manifest, now
+from orchestrator.runs.run import check_kernel
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.schema import Scenario
+from orchestrator.sessions.programs import Program
+from orchestrator.sessions.session import End, Session, Settings, opened
+from orchestrator.sessions.visits import runs_in
+from testbed.core.errors import InputError
+from testbed.core.node import NodeId
+from testbed.core.progress import Progress, silent
+from testbed.system.files import write_json
+
+
+@dataclass
+class Outcome:
+    """What came of a session."""
+
+    ended: End
+    programs: list[Program]
+    """Those that were given, in the order of their nodes."""
+    counting: list[Program]
+    """Those of them that its success depends on."""
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether all that count ended with status 0 by themselves."""
+        return all(p.returncode == 0 and not p.stopped for p in self.counting)
+
+
+def check_playable(scenario: Scenario) -> None:
+    """Refuse what a session cannot do.
+
+    Raises:
+        InputError: Names the field.
+    """
+    check_kernel(scenario)
+    if scenario.emulation.runtime != "namespace":
+        raise InputError("emulation.runtime: sessions run in 'namespace'")
+    if scenario.allocation.policy not in ("fixed", "equal"):
+        raise InputError(
+            f"allocation.policy: {scenario.allocation.policy!r} decides for rounds, and a session "
+            "has none; must be 'fixed' or 'equal'"
+        )
+    if scenario.faults.events or scenario.faults.random:
+        raise InputError("faults: belong to rounds, and a session has none")
+
+
+@contextmanager
+def held(
+    scenario: Scenario,
+    source: ChannelSource,
+    out: Path,
+    settings: Settings,
+    *,
+    overwrite: bool = False,
+) -> Iterator[tuple[Session, dict[str, Any]]]:
+    """A session in a folder of its own, and its manifest, written when the context ends.
+
+    Raises:
+        InputError: The scenario cannot be played, or the folder is taken.
+        RunError: The session failed; what it left is in the folder.
+    """
+    check_playable(scenario)
+    dilation = scenario.emulation.dilation
+    resolved = scenario.resolved(1.0 if dilation == "auto" else dilation)
+    about = manifest(resolved, "whatever the nodes' programs bring") | {"kind": "session"}
+    channel = Channel.of(source)
+    _claim(out, overwrite)
+    session = None
+    try:
+        with opened(resolved, channel, out, settings) as session:
+            write_json(out / SCENARIO, resolved.model_dump(mode="json"))
+            write_json(out / MANIFEST, about | {"status": "running"})
+            yield session, about
+        about["status"] = "complete"
+        checks = validity(session)
+        about["valid"] = all(check.ok for check in checks)
+        about["validity"] = to_json(checks)
+    except BaseException as error:
+        about["failure"] = str(error) or type(error).__name__
+        raise
+    finally:
+        if session is None:
+            shutil.rmtree(out)
+        else:
+            _finish(out, session, channel, about)
+
+
+def play(
+    scenario: Scenario,
+    source: ChannelSource,
+    out: Path,
+    commands: Mapping[NodeId, Sequence[str]],
+    settings: Settings,
+    *,
+    seconds: float | None = None,
+    until: Sequence[NodeId] = (),
+    overwrite: bool = False,
+    progress: Progress = silent,
+    began: Callable[[Session], Any] = nullcontext,
+) -> Outcome:
+    """Play a session with these commands in its nodes.
+
+    Args:
+        scenario: What the network is like.
+        source: Its channel.
+        out: The folder to make.
+        commands: Programs and their arguments, by node.
+        settings: How it is played.
+        seconds: Emulated seconds that it lasts at most.
+        until: Nodes whose commands end it, and decide on its success; none: all that have one.
+        overwrite: Whether `out` may hold an earlier session.
+        progress: Told how far it is.
+        began: Given the session once commands run; what it answers is a context for as long as the
+            session plays.
+
+    Raises:
+        InputError: Something does not fit; names it.
+        RunError: The session failed.
+    """
+    with held(scenario, source, out, settings, overwrite=overwrite) as (session, about):
+        programs = [session.start(node, argv, given=True) for node, argv in commands.items()]
+        counting = [p for p in programs if not until or p.node in until]
+        with began(session):
+            ended = session.play(seconds, counting, progress)
+        about["ended"] = ended
+        session.close(seconds if ended == "time" else None)
+    checks = [Check(**check) for check in about["validity"]]
+    return Outcome(ended, programs, counting, checks)
+
+
+def validity(session: Session) -> list[Check]:
+    """Whether the session may be believed: what was observed, held against the scenario's limits.
+
+    What programs do is their own business: whether links carried what they should have is judged by
+    the slots in which they had something waiting all the time.
+    """
+    limits = session.scenario.emulation.limits.model_dump()
+    recorder, machine = session.recorder, session.machine
+    found = [("exhausted_slots", float(recorder.exhausted))]
+    if len(recorder.lateness_s):
+        found.append(("injector_lateness_s", float(np.quantile(recorder.lateness_s, 0.99))))
+    if len(recorder.busy_errors):
+        found.append(("transfer_error", float(np.quantile(np.abs(recorder.busy_errors), 0.95))))
+    found.append(("cpu_steal", machine.stolen_ticks / max(1, machine.cpu_ticks)))
+    drift_ppm = abs(machine.monotonic_ns / max(1, machine.raw_ns) - 1) * 1e6
+    found.append(("clock_drift_ppm", drift_ppm))
+    busy = f"{len(recorder.busy_errors)} slots with bytes waiting throughout"
+    return [
+        Check(name, limits[name], value, value <= limits[name], busy * (name == "transfer_error"))
+        for name, value in found
+    ]
+
+
+def _claim(out: Path, overwrite: bool) -> None:
+    """Make the folder, in place of an earlier session's where that may go.
+
+    Raises:
+        InputError: It is taken, or cannot be made.
+    """
+    if runs_in(out):
+        raise InputError(f"`out`: a session is running in {out}")
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        earlier = (out / MANIFEST).is_file()
+        if not (earlier and overwrite):
+            remedy = "or pass `overwrite`" if earlier else "it holds no session"
+            raise InputError(f"`out`: {out} exists already; choose another name, {remedy}")
+        shutil.rmtree(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"`out`: {out} cannot be made ({error.strerror})") from None
+
+
+def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]) -> None:
+    """Write what a session leaves beside its tables."""
+    totals = session.recorder.totals
+    about["finished"] = now()
+    about["slots"] = totals.slots
+    about["links"] = [
+        {
+            "client": client + 1,
+            "direction": direction,
+            "offered_bytes": float(totals.offered_bytes[client, way]),
+            "carried_bytes": int(totals.carried_bytes[client, way]),
+            "dropped_frames": int(totals.dropped_frames[client, way]),
+        }
+        for client in range(session.scenario.uavs.count)
+        for way, direction in enumerate(("up", "down"))
+    ]
+    epoch_ns = session.epoch_ns
+    about["programs"] = [
+        {
+            "node": str(program.node),
+            "argv": program.args,
+            "given": program.given,
+            "start_s": (program.started_ns - epoch_ns) / 1e9 / session.scenario.dilation,
+            "end_s": ((program.ended_ns or epoch_ns) - epoch_ns) / 1e9 / session.scenario.dilation,
+            "status": program.returncode,
+            "stopped": program.stopped,
+        }
+        for program in session.programs
+    ]
+    about["captured"] = None if session.captured is None else vars(session.captured)
+    channel.now.save(out / "trace.npz")
+    for home in (out / "nodes").iterdir():
+        with suppress(OSError):  # It holds something.
+            home.rmdir()
+    write_json(out / MANIFEST, about)

@@ -1,0 +1,200 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Programs started in a running session from another shell, over a unix socket in its folder.
+
+Who comes in sends one datagram, with the standard files of what is to be started, and is told
+whether it was, and how it ended. Whoever leaves before ends what was started. The socket is its
+owner's alone.
+"""
+
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.sessions.programs import Program, nodes_named
+from testbed.core.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from orchestrator.sessions.session import Session
+
+SOCKET = "session.sock"
+MOST_BYTES = 1 << 20
+_CREDENTIALS = struct.Struct("3i")
+
+
+@contextmanager
+def _address(folder: Path) -> Iterator[str]:
+    """The socket's address, however long the folder's name is: a unix address has 107 bytes."""
+    place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{place}/{SOCKET}"
+    finally:
+        os.close(place)
+
+
+class Visits:
+    """The session's end; served by one thread."""
+
+    def __init__(self, folder: Path, session: "Session"):
+        self._path = folder / SOCKET
+        self._session = session
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with _address(folder) as address:
+            self._listener.bind(address)
+        self._path.chmod(0o600)
+        self._listener.listen()
+        self._visitors: dict[socket.socket, Program | None] = {}
+        self._close = threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody is let in any more."""
+        return self._close.is_set()
+
+    def close(self) -> None:
+        """Let nobody in any more; what visitors have started is the session's to end."""
+        self._close.set()
+        self._path.unlink(missing_ok=True)
+
+    def dismiss(self) -> None:
+        """Close what is open, from the thread that has served it."""
+        for opened in self.files:
+            opened.close()
+
+    @property
+    def files(self) -> list[socket.socket]:
+        """What to look at."""
+        return [self._listener, *self._visitors]
+
+    def serve(self, ready: Sequence[Any]) -> None:
+        """Let visitors in, and hear those that are."""
+        if self._listener in ready:
+            visitor, _ = self._listener.accept()
+            self._visitors[visitor] = None
+        for visitor in [v for v in self._visitors if v in ready]:
+            self._hear(visitor)
+
+    def _hear(self, visitor: socket.socket) -> None:
+        program = self._visitors[visitor]
+        data, files, _, _ = socket.recv_fds(visitor, MOST_BYTES, 3)
+        try:
+            if data and program is None and len(files) == 3:
+                self._visitors[visitor] = self._start(visitor, json.loads(data), files)
+                return
+        except (InputError, RunError) as error:
+            _tell(visitor, {"error": str(error)})
+        finally:
+            for descriptor in files:
+                os.close(descriptor)
+        if program is not None:
+            program.kill()
+        del self._visitors[visitor]
+        visitor.close()
+
+    def _start(
+        self, visitor: socket.socket, wish: Mapping[str, Any], files: Sequence[int]
+    ) -> Program:
+        raw = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(raw)[1] != os.geteuid():
+            raise InputError("`out`: the session is another user's")
+        scenario = self._session.scenario
+        (node, *others) = nodes_named(wish["node"], scenario, "NODE")
+        if others:
+            raise InputError("NODE: must be one node")
+        return self._session.start(
+            node,
+            wish["argv"],
+            (files[0], files[1], files[2]),
+            env=wish["env"],
+            folder=Path(wish["folder"]) if wish["folder"] else self._session.home(node),
+            terminal=wish["terminal"],
+        )
+
+    def ended(self, program: Program) -> None:
+        """Tell whoever has started it."""
+        for visitor, started in list(self._visitors.items()):
+            if started is program:
+                _tell(visitor, {"status": program.returncode})
+                del self._visitors[visitor]
+                visitor.close()
+
+
+def _tell(visitor: socket.socket, what: Mapping[str, Any]) -> None:
+    with suppress(OSError):
+        visitor.send(json.dumps(what).encode())
+
+
+# What follows runs in the other shell.
+
+
+def visit(
+    folder: Path,
+    node: str,
+    argv: Sequence[str],
+    files: tuple[int, int, int],
+    *,
+    env: Mapping[str, str],
+    terminal: bool,
+    home: bool,
+) -> int:
+    """Run a program in a node of a running session.
+
+    Args:
+        folder: The session's.
+        node: Which.
+        argv: The program and its arguments.
+        files: Its standard files.
+        env: On top of what the node's programs find in their environment.
+        terminal: Whether the first of these is a terminal that is to be its own.
+        home: Whether it starts in the node's home instead of this process's working directory.
+
+    Returns:
+        Its exit status.
+
+    Raises:
+        InputError: No session runs there, or it has no such node.
+        RunError: The session ended before the program did.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as session:
+        try:
+            with _address(folder) as address:
+                session.connect(address)
+        except OSError:
+            raise InputError(f"{folder}: no session runs there") from None
+        wish = {
+            "node": node,
+            "argv": list(argv),
+            "env": dict(env),
+            "folder": "" if home else str(Path.cwd()),
+            "terminal": terminal,
+        }
+        try:
+            socket.send_fds(session, [json.dumps(wish).encode()], list(files))
+        except OSError:
+            raise InputError("`command`: is too long") from None
+        answer = session.recv(MOST_BYTES)
+    if not answer:
+        raise RunError("the session ended")
+    told = json.loads(answer)
+    if "error" in told:
+        raise InputError(told["error"])
+    if told["status"] is None:
+        raise RunError("the session failed")
+    return int(told["status"])
+
+
+def runs_in(folder: Path) -> bool:
+    """Whether a session lives in a folder."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe, _address(folder) as at:
+            probe.connect(at)
+    except OSError:
+        return False
+    return True

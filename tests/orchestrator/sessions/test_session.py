@@ -1,0 +1,218 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Sessions on real links: what programs meet there, how they end, and that nothing is left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import nullcontext
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from processes import family, gone, until
+from small_scenario import TREE
+
+from orchestrator import api
+from testbed.core.errors import InputError
+
+TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
+SEND = """
+import socket, time
+while True:
+    try: s = socket.create_connection(({to!r}, 5000)); break
+    except ConnectionRefusedError: time.sleep(0.05)
+s.sendall(bytes({size})); s.shutdown(1); s.recv(1)
+"""
+RECEIVE = (
+    "import socket, sys;"
+    "s = socket.create_server(({at!r}, 5000), family={family});"
+    "c, who = s.accept();"
+    "print(sum(iter(lambda: len(c.recv(1 << 16)), 0)), who[0])"
+)
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def play(out, commands, **options):
+    options = {"began": lambda _: nullcontext(), "seconds": 20.0} | options
+    return api.play_session(api.validate(TREE, "small"), TRACE, out, commands=commands, **options)
+
+
+@pytest.mark.alone
+def test_a_transfer_takes_what_the_rates_allow_and_is_in_the_table(tmp_path) -> None:
+    out, size = tmp_path / "out", 400_000
+    done = play(
+        out,
+        {
+            "bs": python(RECEIVE.format(at="", family="socket.AF_INET")),
+            "uav2": python(SEND.format(to="bs", size=size)),
+        },
+        capture=True,
+    )
+    assert (done.ended, done.succeeded) == ("commands", True)
+    assert (out / "logs/bs.log").read_text() == f"{size} 10.0.2.2\n"
+    table = pd.read_parquet(out / "session.parquet")
+    carried = table.groupby(["client", "direction"]).carried_bytes.sum()
+    assert size < carried[2, "up"] < 1.06 * size
+    assert 0 < carried[2, "down"] < 0.1 * size
+    assert carried[1].sum() == carried[3].sum() == 0
+    uplink = table[(table.client == 2) & (table.direction == "up")].set_index("slot")
+    # A slot may end a frame before or after its time, and a timer be late by a burst.
+    assert (uplink.carried_bytes <= uplink.offered_bytes + 0.006 * uplink.rate_bps / 8 + 3028).all()
+    about = json.loads((out / "manifest.json").read_text())
+    assert (about["kind"], about["status"], about["ended"]) == ("session", "complete", "commands")
+    assert [program["status"] for program in about["programs"]] == [0, 0]
+    assert (out / "pcap/uav2.pcap").stat().st_size > size
+    assert about["captured"]["missed_packets"] == 0
+    assert not (out / "session.sock").exists()
+
+
+def test_what_a_node_is_like(tmp_path) -> None:
+    out = tmp_path / "out"
+    look = (
+        "import os, socket, sys;"
+        "print(socket.gethostname(), socket.gethostbyname('bs'), os.environ['TESTBED_NODE']);"
+        "print(os.environ['TESTBED_BS'], os.environ['HOME']);"
+        "open('/tmp/mine', 'x').write(socket.gethostname());"
+        "os.mkdir('/tmp/d'); os.rename('/tmp/mine', '/tmp/d/mine');"
+        "open(os.path.expanduser('~/kept'), 'w').write('kept');"
+        "print(open('/etc/resolv.conf').read().count('nameserver'));\n"
+        "for path in (sys.argv[1], '/etc/hosts'):\n"
+        "  for write in (lambda: open(path, 'a'), lambda: os.truncate(path, 0)):\n"
+        "    try: write()\n"
+        "    except OSError as error: print(error.strerror)\n"
+    )
+    (theirs := tmp_path / "theirs").write_text("precious")
+    argv = [*python(look), str(theirs)]
+    done = play(out, {"uav1": argv, "uav3": argv})
+    assert done.succeeded, (out / "logs/uav1.log").read_text()
+    for node in ("uav1", "uav3"):
+        lines = (out / f"logs/{node}.log").read_text().splitlines()
+        assert lines[0] == f"{node} 10.255.0.1 {node}"
+        assert lines[1] == f"10.255.0.1 {out}/nodes/{node}"
+        assert lines[2] == "0"
+        refused = {"Permission denied", "Read-only file system"}
+        assert len(lines[3:]) == 4
+        assert set(lines[3:]) <= refused
+        assert (out / f"nodes/{node}/kept").read_text() == "kept"
+    assert theirs.read_text() == "precious"
+    assert not os.path.lexists("/tmp/d/mine")
+    assert not (out / "nodes/bs").exists()
+
+
+def test_ipv6_reaches_the_base_station(tmp_path) -> None:
+    done = play(
+        tmp_path / "out",
+        {
+            "bs": python(RECEIVE.format(at="::", family="socket.AF_INET6")),
+            "uav1": python(SEND.format(to="ip6-bs", size=9000)),
+        },
+        capture=True,
+    )
+    assert done.succeeded
+    assert (tmp_path / "out/logs/bs.log").read_text() == "9000 fd55::1\n"
+
+
+def test_status_says_how_commands_ended_and_time_ends_those_that_go_on(tmp_path) -> None:
+    done = play(
+        tmp_path / "out",
+        {"uav*": "exit 0", "uav2": "exit 3", "bs": "trap '' TERM; sleep 60 & wait; sleep 60"},
+        until=["uav*"],
+    )
+    assert (done.ended, done.succeeded) == ("commands", False)
+    assert [program.returncode for program in done.programs] == [-signal.SIGKILL, 0, 3, 0]
+    assert [str(p).split(" after")[0] for p in done.programs][:3] == [
+        "bs: still running",
+        "uav1: ended with status 0",
+        "uav2: ended with status 3",
+    ]
+    done = play(tmp_path / "other", {"uav1": "sleep 60"}, seconds=0.3)
+    assert (done.ended, done.succeeded) == ("time", False)
+    table = pd.read_parquet(tmp_path / "other/session.parquet")
+    assert sorted(set(table.slot)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"commands": {"uav7": "true"}}, "`node`: 'uav7' is not one of"),
+        ({"commands": {"bs": "nonsense"}}, "`node` bs: there is no program 'nonsense'"),
+        ({"commands": {"bs": "true"}, "until": ["uav1"]}, "`until`: uav1 has no command"),
+    ],
+)
+def test_wrong_input_writes_nothing(tmp_path, options, message) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        play(tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine").touch()
+    with pytest.raises(InputError, match=r"^`out`: .* exists already"):
+        play(tmp_path / "out", {"bs": "true"})
+
+
+class Up:
+    """`testbed up` in a process of its own, without commands."""
+
+    def __init__(self, folder, *words: str) -> None:
+        self.out = folder / "out"
+        (folder / "s.yaml").write_text(yaml.safe_dump(TREE))
+        np.savez(folder / "t.npz", **TRACE)
+        self.testbed = [sys.executable, "-m", "orchestrator"]
+        words = (str(folder / "s.yaml"), "--trace", str(folder / "t.npz"), *words)
+        self.process = subprocess.Popen(
+            [*self.testbed, "up", *words, "--out", str(self.out)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        until(lambda: (self.out / "session.sock").exists() or self.process.poll() is not None)
+
+    def exec(self, *words: str, **options) -> "subprocess.Popen[str]":
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True} | options
+        return subprocess.Popen([*self.testbed, "exec", str(self.out), *words], **options)
+
+
+def test_others_come_in_and_ctrl_c_ends_it_all(tmp_path) -> None:
+    up = Up(tmp_path)
+    inside = up.exec("uav2", "--", "sh", "-c", "hostname; cat; exit 7", cwd="/")
+    shell, wrong = up.exec("bs"), up.exec("uav9", "true", stderr=subprocess.PIPE)
+    assert inside.communicate("typed\n", 20) == ("uav2\ntyped\n", None)
+    assert inside.returncode == 7
+    assert shell.communicate("pwd; hostname\n", 20)[0] == f"{up.out}/nodes/bs\nbs\n"
+    assert wrong.communicate(timeout=20)[1].startswith("testbed: NODE: 'uav9' is not one of bs")
+    assert wrong.returncode == 2
+    left, stays = (up.exec("uav1", "--", "sh", "-c", "echo in; exec sleep 99") for _ in "ab")
+    for visitor in (left, stays):
+        assert visitor.stdout.readline() == "in\n"
+    processes = family(up.process)
+    (sleeper, *others) = [p for p in processes if p.cmdline()[:1] == ["sleep"]]
+    assert len(others) == 1
+    left.kill()
+    until(lambda: not (sleeper.is_running() and others[0].is_running()))
+    up.process.send_signal(signal.SIGINT)
+    said, _ = up.process.communicate(timeout=20)
+    assert (up.process.returncode, said.splitlines()[-1]) == (0, f"session: {up.out}")
+    assert stays.wait(20) == 128 + signal.SIGTERM
+    until(lambda: gone(processes))
+    late = up.exec("bs", "true", stderr=subprocess.PIPE)
+    assert late.communicate(timeout=20)[1] == f"testbed: {up.out}: no session runs there\n"
+    assert late.returncode == 2
+
+
+def test_nothing_is_left_when_the_session_is_killed(tmp_path) -> None:
+    up = Up(tmp_path, "--node", "uav*=sleep 99")
+    visitor = up.exec("bs", "--", "sh", "-c", "echo in; exec sleep 99", stderr=subprocess.PIPE)
+    assert visitor.stdout.readline() == "in\n"
+    processes = family(up.process)
+    assert sum(p.cmdline() == ["sleep", "99"] for p in processes) == 4
+    up.process.kill()
+    assert "the session ended" in visitor.communicate(timeout=20)[1]
+    until(lambda: gone(processes))
+    late = up.exec("bs", "true", stderr=subprocess.PIPE)
+    assert "no session runs there" in late.communicate(timeout=20)[1]
