@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.api import predict as predict
     from orchestrator.api import read_run as read_run
     from orchestrator.api import run as run
+    from orchestrator.network import Network as Network
     from orchestrator.policies.environment import UavSflEnv as UavSflEnv
     from orchestrator.prediction.plan import Allocation as Allocation
     from orchestrator.prediction.plan import Radio as Radio
@@ -36,6 +37,7 @@ _HOMES = {
     "Allocation": "orchestrator.prediction.plan",
     "InputError": "testbed.core.errors",
     "Interval": "orchestrator.theory.models",
+    "Network": "orchestrator.network",
     "Paradigm": "testbed.core.paradigm",
     "Radio": "orchestrator.prediction.plan",
     "Round": "testbed.core.timeline",
@@ -58,6 +60,7 @@ __all__ = [
     "Allocation",
     "InputError",
     "Interval",
+    "Network",
     "Paradigm",
     "Radio",
     "Round",

@@ -226,8 +226,8 @@ def play_session(
         scenario: A scenario, or what `load` takes.
         trace: The channel to replay; left out: ns-3 makes the scenario's own.
         out: The folder to make.
-        commands: By node, as `nodes_named` takes it: a text for a shell, or a program and its
-            arguments. A UAV's own goes before that of all.
+        commands: By node, or `uav*`, in place of the scenario's: a text for a shell, or a program
+            and its arguments.
         seconds: Emulated seconds that it lasts at most.
         until: Nodes whose commands end it; none: all that have one.
         capture: Whether to capture every link.
@@ -239,16 +239,13 @@ def play_session(
         InputError: Something does not fit; the line names it.
         RunError: The session failed.
     """
-    from orchestrator.sessions.programs import argv_of, nodes_named
+    from orchestrator.sessions.programs import commands_of, nodes_named
     from orchestrator.sessions.session import Settings
     from orchestrator.sessions.up import check_playable, play
 
     resolved = _resolved(scenario, None, None)
     check_playable(resolved)
-    named = {}
-    for name in sorted(commands, key=lambda name: "*" not in name):
-        for node in nodes_named(name, resolved, "`node`"):
-            named[node] = argv_of(commands[name], f"`node` {name}")
+    named = commands_of(resolved, commands)
     awaited = [node for name in until for node in nodes_named(name, resolved, "`until`")]
     if idle := [node for node in awaited if node not in named]:
         raise InputError(f"`until`: {idle[0]} has no command that could end")
@@ -257,7 +254,7 @@ def play_session(
             resolved,
             source,
             out,
-            dict(sorted(named.items())),
+            named,
             Settings(capture=capture),
             seconds=seconds,
             until=awaited,

@@ -43,6 +43,7 @@ function that takes what is being done, how much of it is done, and how much the
 SHOWN = {
     "Functions": ("load", "predict", "run", "read_run", "compare"),
     "Results": ("Timeline", "Round", "Run"),
+    "Programs of one's own": ("Network",),
     "Decisions": ("Situation", "Allocation", "Paradigm"),
     "Analytical models": ("RoundPlan", "Radio", "Interval"),
     "Others": ("Scenario", "UavSflEnv", "InputError", "RunError"),

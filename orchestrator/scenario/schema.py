@@ -6,6 +6,7 @@
 Every key carries its unit in its name; `orchestrator.scenario.loading` reads files of them.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -53,6 +55,8 @@ Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 STAGES = 4
 """A Swin has four stages; the split point u puts the first u on the client."""
 
+ALL_UAVS = "uav*"
+"""In place of a node's name: every UAV."""
 GAUSS_MARKOV = "gauss-markov"
 POLICIES = ("fixed", "equal", "static", "planner", "agent")
 
@@ -573,6 +577,30 @@ class Faults(Section):
         return "slow-node" in [*drawn, *(event.kind for event in self.events)]
 
 
+def _text(value: object) -> object:
+    """YAML has numbers where an environment has texts."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class NodePrograms(Section):
+    """What a node runs in a session of `testbed up`, and what it may; docs/programs.md."""
+
+    command: str | Annotated[list[str], Field(min_length=1)] | None = None
+    """A text for a shell, or a program and its arguments."""
+    image: Annotated[str, Field(min_length=1)] | None = None
+    """Container image that holds the program, where the runtime has containers."""
+    cpus: Annotated[float, Field(ge=0.01, le=1024)] | None = None
+    """Most processors that its programs may use, where the runtime can limit them."""
+    memory_bytes: Annotated[int, Field(ge=1 << 22, le=1 << 50)] | None = None
+    """Most memory that they may use, where the runtime can limit it."""
+    env: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], Annotated[str, BeforeValidator(_text)]
+    ] = {}
+    """Variables of their environment, beside what all nodes have."""
+    writable: list[str] = []
+    """Files and folders within the working directory that they may write, beside their home."""
+
+
 class Scenario(Section):
     """One experiment: who flies where, what is trained, how the server serves."""
 
@@ -599,6 +627,8 @@ class Scenario(Section):
         default={}, exclude_if=lambda models: not models
     )
     """By name of a package's analytical model (docs/plugins.md): its parameters."""
+    nodes: dict[str, NodePrograms] = Field(default={}, exclude_if=lambda nodes: not nodes)
+    """By node, `bs`, `uav1`, … or `uav*` for every UAV: what sessions of `testbed up` run there."""
 
     @field_validator("paradigm")
     @classmethod
@@ -685,6 +715,17 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
+    def _nodes_are_there(self) -> "Scenario":
+        for name in self.nodes:
+            known = re.fullmatch(NODE, name) and NodeId.parse(name).client <= self.uavs.count
+            if not known and name != ALL_UAVS:
+                raise ValueError(
+                    f"nodes.{name}: there is no such node; they are bs, uav1 to "
+                    f"uav{self.uavs.count}, and {ALL_UAVS} for every UAV"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _virtual_time_stands_still(self) -> "Scenario":
         if self.emulation.clock == "real":
             return self
@@ -700,6 +741,15 @@ class Scenario(Section):
                     f"not {node.device!r}"
                 )
         return self
+
+    def programs_of(self, node: NodeId) -> NodePrograms:
+        """What a node runs: a UAV's own keys go before those of all."""
+        of_all = self.nodes.get(ALL_UAVS) if not node.is_bs else None
+        layers = [layer for layer in (of_all, self.nodes.get(str(node))) if layer is not None]
+        given = [
+            {name: getattr(layer, name) for name in layer.model_fields_set} for layer in layers
+        ]
+        return NodePrograms.model_construct(**{k: v for keys in given for k, v in keys.items()})
 
     @cached_property
     def scheme(self) -> Paradigm:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import orchestrator
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import ALL_UAVS, Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS, NodeId, uavs
 from testbed.core.words import not_one_of
@@ -28,7 +28,6 @@ from testbed.network.fabric import (
 )
 from testbed.runtimes import Command, World
 
-ALL_UAVS = "uav*"
 LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
 """Variables of this user's session that lead out of a node begin so; so do those of proxies end."""
 SHELL_SIGNS = set("|&;<>()$`\\\"'*?[]#~=%{}!\n")
@@ -46,6 +45,62 @@ def nodes_named(name: str, scenario: Scenario, source: str) -> list[NodeId]:
     if name not in known:
         raise InputError(f"{source}: {not_one_of(name, [*known, ALL_UAVS])}")
     return [known[name]]
+
+
+def check_nodes(scenario: Scenario) -> None:
+    """Refuse what `nodes` of a scenario asks for and this runtime has not.
+
+    Raises:
+        InputError: Names the field.
+    """
+    for name, programs in scenario.nodes.items():
+        for key in ("image", "cpus", "memory_bytes"):
+            if getattr(programs, key) is not None:
+                raise InputError(
+                    f"nodes.{name}.{key}: the namespace runtime has nothing of the kind"
+                )
+        writable_of(programs.writable, f"nodes.{name}.writable")
+
+
+def writable_of(paths: Sequence[str], source: str) -> list[Path]:
+    """What a node may write beside its home, as absolute paths.
+
+    Raises:
+        InputError: It is not there, or outside of the working directory.
+    """
+    found = []
+    for given in paths:
+        path = Path(given).resolve()
+        if not path.is_relative_to(Path.cwd()):
+            raise InputError(
+                f"{source}: {given} lies outside of the working directory {Path.cwd()}"
+            )
+        if not path.exists():
+            raise InputError(f"{source}: {given} does not exist")
+        found.append(path)
+    return found
+
+
+def commands_of(
+    scenario: Scenario, given: Mapping[str, str | Sequence[str]]
+) -> dict[NodeId, list[str]]:
+    """Programs and their arguments, by node.
+
+    Args:
+        scenario: Whose `nodes` have commands.
+        given: Commands that take their place, by name; a UAV's own goes before that of all.
+
+    Raises:
+        InputError: There is no such node, or no such program.
+    """
+    found = {}
+    for node in (BS, *uavs(scenario.uavs.count)):
+        if (command := scenario.programs_of(node).command) is not None:
+            found[node] = argv_of(command, f"nodes.{node}.command")
+    for name in sorted(given, key=lambda name: name != ALL_UAVS):
+        for node in nodes_named(name, scenario, "`node`"):
+            found[node] = argv_of(given[name], f"`node` {name}")
+    return dict(sorted(found.items()))
 
 
 def argv_of(command: str | Sequence[str], source: str) -> list[str]:

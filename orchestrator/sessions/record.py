@@ -49,7 +49,9 @@ class Totals:
 class Recorder:
     """Turns samples into the table; whole slots alone count, from slot 0 on."""
 
-    def __init__(self, feed: Feed, clients: int, frame_bytes: int, path: Path):
+    def __init__(
+        self, feed: Feed, clients: int, frame_bytes: int, path: Path, *, keep: bool = False
+    ):
         self._feed = feed
         self._frame_bytes = frame_bytes
         self._writer = pq.ParquetWriter(path, SCHEMA)
@@ -63,8 +65,8 @@ class Recorder:
         """Of each slot and direction that had bytes waiting at its start and at its end, and was to
         carry `LEAST_FRAMES` or more: what it carried of that, less 1."""
         self.exhausted = 0
-        self.latest: pd.DataFrame | None = None
-        """The rows that came last."""
+        self.kept: list[pd.DataFrame] | None = [] if keep else None
+        """All rows until now, where these are kept."""
 
     def take(self, samples: Samples, end: int | None) -> None:
         """Note what was counted since the last time, in slots before `end`."""
@@ -104,7 +106,7 @@ class Recorder:
         many = offered >= LEAST_FRAMES * self._frame_bytes
         busy = (queued[:-1] > 0) & (queued[1:] > 0) & many
         self.busy_errors.extend((carried[busy] / offered[busy] - 1).tolist())
-        self.latest = pd.DataFrame(
+        rows = pd.DataFrame(
             {
                 "slot": np.repeat(np.arange(first, first + slots), 2 * clients),
                 "client": np.tile(np.repeat(np.arange(1, clients + 1), 2), slots),
@@ -115,7 +117,9 @@ class Recorder:
                 "queued_bytes": queued[1:].ravel(),
             }
         )
-        self._waiting.append(self.latest)
+        self._waiting.append(rows)
+        if self.kept is not None:
+            self.kept.append(rows)
         if sum(map(len, self._waiting)) >= ROWS_AT_ONCE:
             self._write()
 

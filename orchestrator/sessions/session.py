@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +32,7 @@ from orchestrator.sessions.programs import (
     environment_of,
     hosts_of,
     shown_to,
+    writable_of,
 )
 from orchestrator.sessions.record import Recorder
 from orchestrator.sessions.visits import Visits
@@ -70,10 +71,8 @@ class Settings:
 
     at_trace_end: Literal["end", "repeat"] = "end"
     capture: bool = False
-    writable: Mapping[NodeId, Sequence[Path]] = field(default_factory=dict)
-    """What a node's programs may write beside their home and /tmp."""
-    env: Mapping[NodeId, Mapping[str, str]] = field(default_factory=dict)
-    """What they find in their environment beside what all have."""
+    keep_rows: bool = False
+    """Whether to keep in memory what goes into `session.parquet`."""
 
 
 class Session:
@@ -103,6 +102,7 @@ class Session:
         self._feed = feed
         self._running: dict[int, Program] = {}
         self._news = threading.Condition()
+        self._counting = threading.Lock()
         self._failure: RunError | None = None
         self._interrupted = False
         self._closing = False
@@ -132,6 +132,11 @@ class Session:
     def nodes(self) -> list[NodeId]:
         """All nodes, the base station first."""
         return [BS, *uavs(self.scenario.uavs.count)]
+
+    @property
+    def over(self) -> bool:
+        """Whether it is being closed, or has been."""
+        return self._closing
 
     def home(self, node: NodeId) -> Path:
         """The folder that is a node's home."""
@@ -164,7 +169,7 @@ class Session:
             RunError: The session has failed, or is over.
         """
         own = environment_of(node, self.home(node), self.epoch_ns)
-        own |= dict(self.settings.env.get(node, {})) | dict(env or {})
+        own |= dict(self.scenario.programs_of(node).env) | dict(env or {})
         where = folder or Path.cwd()
         shown = tuple(shown_to(argv, own, where))
         command = Command(node, tuple(argv), own, where, shown, terminal)
@@ -257,7 +262,7 @@ class Session:
                 self.captured = injector.end_capture()
             self._finish_thread()
             self.check()
-            self.recorder.take(injector.samples(), self._end_slot)
+            self.count()
             self.report = injector.report()
             self.machine = Machine.now().since(self._before, 0.0)
         finally:
@@ -266,6 +271,11 @@ class Session:
             self.recorder.close()
             for program in self._running.values():
                 program.over(None)
+
+    def count(self) -> None:
+        """Take what was counted until now into the table."""
+        with self._counting:
+            self.recorder.take(self._world.injector.samples(), self._end_slot)
 
     def _stop_programs(self) -> None:
         """Ask all to end, and then make them."""
@@ -294,7 +304,7 @@ class Session:
                 self._feed.follow(self._world.injector, self.clock.now())
                 if time.monotonic() - counted_s >= COUNT_EVERY_S:
                     counted_s = time.monotonic()
-                    self.recorder.take(self._world.injector.samples(), self._end_slot)
+                    self.count()
         except (RunError, OSError) as error:
             with self._news:
                 self._failure = RunError(str(error))
@@ -338,7 +348,8 @@ def opened(
     for node in nodes:
         home = folder / "nodes" / str(node)
         home.mkdir(parents=True)
-        room = Room(hosts, (home, *settings.writable.get(node, ())))
+        writable = writable_of(scenario.programs_of(node).writable, f"nodes.{node}.writable")
+        room = Room(hosts, (home, *writable))
         specs.append(NodeSpec(node, room, folder / "logs" / f"{node}.log"))
     feed = Feed(scenario, channel, shape, settings.at_trace_end)
     with ExitStack() as cleanup:
@@ -348,7 +359,11 @@ def opened(
             files = [folder / "pcap" / f"{node}.pcap" for node in nodes[1:]]
             world.injector.capture(files, headers_only=False)
         recorder = Recorder(
-            feed, scenario.uavs.count, shape.frame_bytes, folder / "session.parquet"
+            feed,
+            scenario.uavs.count,
+            shape.frame_bytes,
+            folder / "session.parquet",
+            keep=settings.keep_rows,
         )
         cleanup.callback(recorder.close)
         session = Session(scenario, folder, settings, world, feed, recorder)

@@ -20,7 +20,7 @@ from orchestrator.runs.manifest import manifest, now
 from orchestrator.runs.run import check_kernel
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
-from orchestrator.sessions.programs import Program
+from orchestrator.sessions.programs import Program, check_nodes
 from orchestrator.sessions.session import End, Session, Settings, opened
 from orchestrator.sessions.visits import runs_in
 from testbed.core.errors import InputError
@@ -60,6 +60,7 @@ def check_playable(scenario: Scenario) -> None:
             f"allocation.policy: {scenario.allocation.policy!r} decides for rounds, and a session "
             "has none; must be 'fixed' or 'equal'"
         )
+    check_nodes(scenario)
     if scenario.faults.events or scenario.faults.random:
         raise InputError("faults: belong to rounds, and a session has none")
 

@@ -140,9 +140,12 @@ class Checkout:
 
     def __init__(self, folder: Path):
         self.folder = folder / "testbed"
-        skip = shutil.ignore_patterns(
-            ".git", ".venv", "__pycache__", "runs", "results", "build", "shared", ".*_cache"
-        )
+        anywhere = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache")
+        made = {"runs", "results", "build", "shared"}
+
+        def skip(folder: str, names: list[str]) -> set[str]:
+            return anywhere(folder, names) | (made if Path(folder) == ROOT else set())
+
         shutil.copytree(ROOT, self.folder, ignore=skip)
         environment = self.folder / ".venv"
         subprocess.run(

@@ -1,0 +1,261 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""`tb.Network`: the emulated network for programs that are started from Python."""
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import IO, Any, Literal
+
+import pandas as pd
+
+from orchestrator import api
+from orchestrator.scenario.schema import Scenario
+from orchestrator.sessions.programs import Program, argv_of, commands_of, nodes_named
+from orchestrator.sessions.record import SCHEMA
+from orchestrator.sessions.session import Session, Settings
+from orchestrator.sessions.up import held
+from testbed.core.errors import InputError, RunError
+from testbed.core.node import NodeId
+from testbed.network.fabric import BS_ADDRESS, link_addresses
+
+KEYS = ["slot", "client", "direction"]
+File = int | IO[Any] | None
+"""As `subprocess.Popen` takes it: None, `PIPE`, `DEVNULL`, a file or its descriptor."""
+
+
+class Network:
+    """The emulated network of a scenario, whose links follow the channel while the context lasts.
+
+        with tb.Network("quickstart") as net:
+            server = net["bs"].popen(["python3", "-m", "http.server", "8000"])
+            net.run(10)
+        print(net.carried.groupby(["client", "direction"]).sum())
+
+    The commands of the scenario's `nodes` run from the beginning, and stand in `programs`. What
+    still runs at the end of the context is ended.
+
+    Args:
+        scenario: A scenario, or what `load` takes.
+        trace: The channel to replay; left out: ns-3 makes the scenario's own.
+        out: The folder to keep, as `testbed up` does; left out: a temporary one.
+        capture: Whether to capture every link into `out`.
+        overwrite: Whether `out` may hold an earlier session.
+
+    Raises:
+        InputError: On entering: something does not fit; the line names it.
+        RunError: On entering: this machine has no such network.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | str | Path,
+        trace: api.Trace | None = None,
+        *,
+        out: str | Path | None = None,
+        capture: bool = False,
+        overwrite: bool = False,
+    ):
+        self.scenario = api._resolved(scenario, None, None)
+        self.programs: dict[str, Program] = {}
+        """Of the scenario's commands, by node."""
+        self._trace = trace
+        self._out = None if out is None else Path(out)
+        if capture and out is None:
+            raise InputError("`capture`: needs `out`, where captures are kept")
+        self._settings = Settings(capture=capture, keep_rows=True)
+        self._overwrite = overwrite
+        self._session: Session | None = None
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> "Network":
+        commands = commands_of(self.scenario, {})
+        with ExitStack() as cleanup:
+            folder = self._out
+            if folder is None:
+                folder = Path(cleanup.enter_context(TemporaryDirectory(prefix="testbed-"))) / "out"
+            source = cleanup.enter_context(api._channel(self.scenario, self._trace))
+            self._session, _ = cleanup.enter_context(
+                held(self.scenario, source, folder, self._settings, overwrite=self._overwrite)
+            )
+            for node, argv in commands.items():
+                self.programs[str(node)] = self._session.start(node, argv, given=True)
+            self._cleanup = cleanup.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._cleanup.__exit__(kind, error, trace)
+
+    def __getitem__(self, name: str) -> "Node":
+        """A node: `bs`, `uav1`, …
+
+        Raises:
+            InputError: There is none of that name.
+        """
+        (node, *others) = nodes_named(name, self.scenario, "`node`")
+        if others:
+            raise InputError(f"`node`: {name} is more than one node")
+        return Node(node, self._open())
+
+    def run(self, seconds: float) -> Literal["time", "trace"]:
+        """Let so many emulated seconds pass; the first begins with slot 0.
+
+        Returns:
+            `time`; or `trace`, where the channel's trace ended before.
+
+        Raises:
+            RunError: The network failed, or is no more.
+        """
+        session = self._open()
+        ended = session.play(max(0.0, session.clock.now()) + seconds)
+        assert ended in ("time", "trace")
+        return "trace" if ended == "trace" else "time"
+
+    @property
+    def epoch_ns(self) -> int:
+        """When slot 0 began, on `CLOCK_MONOTONIC`."""
+        return self._begun().epoch_ns
+
+    @property
+    def rates(self) -> pd.DataFrame:
+        """What links were set to, a row a slot, client and direction (`up`, `down`): `rate_bps`.
+
+        Until now, in whole slots; all of it, once the context has been left.
+        """
+        return self._rows()[[*KEYS, "rate_bps"]]
+
+    @property
+    def carried(self) -> pd.DataFrame:
+        """What links carried, in the same rows: `offered_bytes`, `carried_bytes`, `queued_bytes`.
+
+        Offered is what the slot's rate allows; queued is what waited at the slot's end.
+        """
+        return self._rows()[[*KEYS, "offered_bytes", "carried_bytes", "queued_bytes"]]
+
+    def _rows(self) -> pd.DataFrame:
+        session = self._begun()
+        if not session.over:
+            session.count()
+        rows = session.recorder.kept or [SCHEMA.empty_table().to_pandas()]
+        return pd.concat(rows, ignore_index=True)
+
+    def _begun(self) -> Session:
+        if self._session is None:
+            raise RunError(
+                "the network is not up: use it as a context, `with tb.Network(…) as net`"
+            )
+        return self._session
+
+    def _open(self) -> Session:
+        if (session := self._begun()).over:
+            raise RunError("the network is no more: its context has been left")
+        return session
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a `Network`."""
+
+    id: NodeId
+    _session: Session
+
+    @property
+    def home(self) -> Path:
+        """The folder that is its programs' home."""
+        return self._session.home(self.id)
+
+    @property
+    def address(self) -> str:
+        """Its IPv4 address: the one at which all UAVs reach the base station, or a UAV's own."""
+        return BS_ADDRESS if self.id.is_bs else link_addresses(self.id.client)[1]
+
+    def popen(
+        self,
+        args: str | Sequence[str],
+        *,
+        stdin: File = None,
+        stdout: File = None,
+        stderr: File = None,
+        text: bool = False,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Program:
+        """Start a program in the node, as `subprocess.Popen` starts one.
+
+        Args:
+            args: The program and its arguments, or a text for a shell.
+            stdin: What it reads; left out: nothing.
+            stdout: Where its output goes; left out: the node's log.
+            stderr: The same for its errors; `STDOUT` is where the output goes.
+            text: Whether pipes carry text.
+            cwd: Where it starts; left out: this process's working directory.
+            env: On top of what the node's programs find in their environment.
+
+        Raises:
+            InputError: There is no such program.
+            RunError: The network failed, or is no more.
+        """
+        argv = argv_of(args, "`args`")
+        pipes: dict[str, IO[Any]] = {}
+        with ExitStack() as opened, self._log() as log:
+
+            def theirs(name: str, given: File, other: Callable[[], int]) -> int:
+                if given is None:
+                    return other()
+                if given == subprocess.PIPE:
+                    read, write = os.pipe()
+                    ours, end = (write, read) if name == "stdin" else (read, write)
+                    mode = ("w" if name == "stdin" else "r") + "b" * (not text)
+                    opened.callback(os.close, end)
+                    pipes[name] = open(ours, mode)  # noqa: PTH123, SIM115
+                    return end
+                if given == subprocess.DEVNULL:
+                    return opened.enter_context(Path(os.devnull).open("r+b")).fileno()
+                return given if isinstance(given, int) else given.fileno()
+
+            nothing = opened.enter_context(Path(os.devnull).open("rb"))
+            read_from = theirs("stdin", stdin, nothing.fileno)
+            out = theirs("stdout", stdout, log.fileno)
+            same = stderr == subprocess.STDOUT
+            errors = out if same else theirs("stderr", stderr, log.fileno)
+            program = self._session.start(
+                self.id,
+                argv,
+                (read_from, out, errors),
+                env=env,
+                folder=None if cwd is None else Path(cwd).resolve(),
+            )
+        for name, stream in pipes.items():
+            setattr(program, name, stream)
+        return program
+
+    def run(
+        self, args: str | Sequence[str], *, timeout: float | None = None, text: bool = True
+    ) -> "subprocess.CompletedProcess[Any]":
+        """Run a program to its end, as `subprocess.run` does, and catch what it writes.
+
+        Raises:
+            subprocess.TimeoutExpired: It has been killed after `timeout` real seconds.
+        """
+        kinds: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": text}
+        program = self.popen(args, **kinds)
+        try:
+            out, errors = program.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            raise
+        return subprocess.CompletedProcess(program.args, program.returncode or 0, out, errors)
+
+    def _log(self) -> IO[bytes]:
+        return (self._session.folder / "logs" / f"{self.id}.log").open("ab")

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""`tb.Network`, and `nodes` of a scenario."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from small_scenario import TREE
+
+import orchestrator as tb
+from orchestrator.scenario.loading import validate
+from testbed.core.node import BS, uav
+
+TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
+FLOOD = (
+    "import socket\n"
+    "s = socket.socket(type=socket.SOCK_DGRAM)\n"
+    "while True: s.sendto(bytes(1000), ('bs', 9))\n"
+)
+
+
+def scenario(**nodes):
+    return validate(TREE | {"nodes": nodes}, "small")
+
+
+def test_programs_come_and_go_and_the_tables_say_what_was_carried() -> None:
+    threads = threading.active_count()
+    with tb.Network(scenario(), TRACE) as net:
+        flood = net["uav2"].popen([sys.executable, "-c", FLOOD])
+        echo = net["uav1"].popen(
+            "cat; hostname >&2; exit 3",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert echo.communicate("typed\n", 20) == ("typed\nuav1\n", None)
+        assert (echo.returncode, flood.poll()) == (3, None)
+        assert net.run(1.0) == "time"
+        assert len(net.rates) >= 10 * 3 * 2
+        flood.terminate()
+        assert flood.wait(10) == -15
+        done = net["bs"].run(["sh", "-c", "echo $A $TESTBED_NODE $PWD"])
+        assert (done.returncode, done.stdout.split()[0]) == (0, "bs")
+        with pytest.raises(subprocess.TimeoutExpired):
+            net["bs"].run(["sleep", "60"], timeout=0.1)
+        with pytest.raises(tb.InputError, match=r"^`args`: there is no program 'nonsense'"):
+            net["bs"].popen(["nonsense"])
+        with pytest.raises(tb.InputError, match=r"^`node`: 'uav4' is not one of"):
+            net["uav4"]
+        home = net["bs"].home
+    assert not home.exists()
+    rates, carried = net.rates, net.carried
+    assert list(rates) == ["slot", "client", "direction", "rate_bps"]
+    assert list(carried)[3:] == ["offered_bytes", "carried_bytes", "queued_bytes"]
+    total = carried.groupby(["client", "direction"]).carried_bytes.sum()
+    assert total[2, "up"] > 10 * total[1, "up"]
+    assert total[2, "up"] > 0.3 * carried[carried.client == 2].offered_bytes.iloc[0] * 10
+    assert threading.active_count() == threads
+    with pytest.raises(tb.RunError, match="no more"):
+        net.run(1)
+
+
+def test_what_the_scenario_gives_its_nodes(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    given = scenario(
+        **{
+            "uav*": {"command": ["sh", "-c", "echo $N >data/$TESTBED_NODE"], "env": {"N": 1}},
+            "uav2": {"env": {"N": "two"}, "writable": ["data"]},
+            "uav3": {"writable": ["data"]},
+        }
+    )
+    with tb.Network(given, TRACE, out="out") as net:
+        statuses = {name: program.wait(20) for name, program in net.programs.items()}
+    assert statuses == {"uav1": 2, "uav2": 0, "uav3": 0}
+    assert {p.name: p.read_text() for p in (tmp_path / "data").iterdir()} == {
+        "uav2": "two\n",
+        "uav3": "1\n",
+    }
+    assert (tmp_path / "out/session.parquet").exists()
+
+
+def test_a_uavs_own_keys_go_before_those_of_all() -> None:
+    given = scenario(
+        **{"uav*": {"command": "a", "env": {"N": 1.5}}, "uav2": {"command": ["b"]}, "bs": {}}
+    )
+    assert given.programs_of(uav(1)).command == "a"
+    assert given.programs_of(uav(2)).command == ["b"]
+    assert given.programs_of(uav(2)).env == {"N": "1.5"}
+    assert given.programs_of(BS).command is None
+    assert "nodes" not in scenario().model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ({"uav4": {}}, "small: nodes.uav4: there is no such node"),
+        ({"uav1": {"command": []}}, "small: nodes.uav1.command: list should have at least 1"),
+        ({"uav1": {"comand": "a"}}, "small: nodes.uav1.comand: no such key; did you mean"),
+        ({"uav1": {"command": "nonsense"}}, "nodes.uav1.command: there is no program 'nonsense'"),
+        ({"bs": {"image": "mine:1"}}, "nodes.bs.image: the namespace runtime has nothing"),
+        ({"bs": {"writable": ["/etc"]}}, "nodes.bs.writable: /etc lies outside of the working"),
+        ({"bs": {"writable": ["gone"]}}, "nodes.bs.writable: gone does not exist"),
+    ],
+)
+def test_wrong_nodes_are_named(tmp_path, monkeypatch, nodes, message) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(tb.InputError) as error, tb.Network(scenario(**nodes), TRACE, out="out"):
+        pass
+    assert str(error.value).startswith(message)
+    assert not (tmp_path / "out").exists()
