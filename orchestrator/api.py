@@ -215,6 +215,7 @@ def play_session(
     commands: Mapping[str, str | Sequence[str]],
     seconds: float | None = None,
     until: Sequence[str] = (),
+    downlink: Literal["dedicated", "shared"] = "dedicated",
     capture: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -230,6 +231,7 @@ def play_session(
             and its arguments.
         seconds: Emulated seconds that it lasts at most.
         until: Nodes whose commands end it; none: all that have one.
+        downlink: Whether downlinks have shares of their own, or share the cell's airtime.
         capture: Whether to capture every link.
         overwrite: Whether `out` may hold an earlier session.
         progress: Told how far it is.
@@ -255,7 +257,7 @@ def play_session(
             source,
             out,
             named,
-            Settings(capture=capture),
+            Settings(downlink, capture=capture),
             seconds=seconds,
             until=awaited,
             overwrite=overwrite,

@@ -45,6 +45,8 @@ class Network:
         scenario: A scenario, or what `load` takes.
         trace: The channel to replay; left out: ns-3 makes the scenario's own.
         out: The folder to keep, as `testbed up` does; left out: a temporary one.
+        downlink: `dedicated`: each downlink has its share of W_D and P_S; `shared`: whoever sends
+            has all of them, in the airtime that the others leave.
         capture: Whether to capture every link into `out`.
         overwrite: Whether `out` may hold an earlier session.
 
@@ -59,6 +61,7 @@ class Network:
         trace: api.Trace | None = None,
         *,
         out: str | Path | None = None,
+        downlink: Literal["dedicated", "shared"] = "dedicated",
         capture: bool = False,
         overwrite: bool = False,
     ):
@@ -69,7 +72,7 @@ class Network:
         self._out = None if out is None else Path(out)
         if capture and out is None:
             raise InputError("`capture`: needs `out`, where captures are kept")
-        self._settings = Settings(capture=capture, keep_rows=True)
+        self._settings = Settings(downlink, capture=capture, keep_rows=True)
         self._overwrite = overwrite
         self._session: Session | None = None
         self._cleanup = ExitStack()

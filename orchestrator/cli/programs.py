@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,13 @@ from testbed.core.errors import InputError
 
 if TYPE_CHECKING:
     from orchestrator.sessions.session import Session
+
+
+class Downlink(StrEnum):
+    """How downlinks share the cell."""
+
+    dedicated = "dedicated"
+    shared = "shared"
 
 
 def up(
@@ -47,6 +55,13 @@ def up(
             help="End when the commands of these nodes have ended; left out: all that were given.",
         ),
     ] = None,
+    downlink: Annotated[
+        Downlink,
+        typer.Option(
+            "--downlink",
+            help="dedicated: shares of band and power; shared: whoever sends has all of the cell.",
+        ),
+    ] = Downlink.dedicated,
     capture: Annotated[
         bool, typer.Option("--capture", help="Capture every link into DIR/pcap, for tshark.")
     ] = False,
@@ -71,6 +86,7 @@ def up(
             commands=_commands(node or []),
             seconds=seconds,
             until=until or [],
+            downlink=downlink.value,
             capture=capture,
             overwrite=overwrite,
             progress=show,

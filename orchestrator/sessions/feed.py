@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from orchestrator.prediction.plan import Array, fixed_allocation, radio_of
-from orchestrator.prediction.rates import dedicated_bps, uplink_bps
+from orchestrator.prediction.rates import broadcast_bps, dedicated_bps, uplink_bps
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.network.injector import Injector
@@ -33,6 +33,7 @@ class Feed:
         self._radio, self._shares = radio_of(scenario), fixed_allocation(scenario)
         self._dilation = scenario.dilation
         self._floor_bps = shape.lowest_rate(self.slot_s * self._dilation) * self._dilation
+        self.shared = shape.shared_downlink
         self._repeats = at_trace_end == "repeat"
         self._given = 0
         self.slots: int | None = None
@@ -62,10 +63,14 @@ class Feed:
     def rates(self, first: int, end: int) -> tuple[Array, Array]:
         """What uplinks and downlinks carry in those slots, in emulated bit/s, each [K, n].
 
-        0 where the link is out: see `Shape.lowest_rate`.
+        Of downlinks that share the cell, what each would carry alone. 0 where the link is out: see
+        `Shape.lowest_rate`.
         """
         trace = self._channel.trace(end)
         gain = trace.gain[:, np.arange(first, end) % trace.slots]
         up = uplink_bps(self._radio, self._shares.beta, gain)
-        down = dedicated_bps(self._radio, self._shares.beta, self._shares.rho, gain)
+        if self.shared:
+            down = broadcast_bps(self._radio, gain)
+        else:
+            down = dedicated_bps(self._radio, self._shares.beta, self._shares.rho, gain)
         return np.where(up < self._floor_bps, 0, up), np.where(down < self._floor_bps, 0, down)

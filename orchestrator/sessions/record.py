@@ -105,6 +105,12 @@ class Recorder:
         self.totals.slots += slots
         many = offered >= LEAST_FRAMES * self._frame_bytes
         busy = (queued[:-1] > 0) & (queued[1:] > 0) & many
+        if self._feed.shared:
+            # One cell for all downlinks: together they are to fill its time.
+            used = np.divide(carried, offered, out=np.zeros(offered.shape), where=offered > 0)
+            together = busy[:, :, 1].any(axis=1)
+            self.busy_errors.extend((used[:, :, 1].sum(axis=1)[together] - 1).tolist())
+            busy[:, :, 1] = False
         self.busy_errors.extend((carried[busy] / offered[busy] - 1).tolist())
         rows = pd.DataFrame(
             {

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -69,6 +69,8 @@ End = Literal["commands", "time", "trace", "interrupted"]
 class Settings:
     """How a session is played."""
 
+    downlink: Downlink = "dedicated"
+    """Whether downlinks have shares of W_D and P_S of their own, or share the cell's airtime."""
     at_trace_end: Literal["end", "repeat"] = "end"
     capture: bool = False
     keep_rows: bool = False
@@ -340,7 +342,10 @@ def opened(
         RunError: This machine does not allow it, or it failed.
     """
     folder = folder.resolve()
-    shape = shape_of(scenario, scenario.dilation, network=True)
+    shape = replace(
+        shape_of(scenario, scenario.dilation, network=True),
+        shared_downlink=settings.downlink == "shared",
+    )
     nodes = [BS, *uavs(scenario.uavs.count)]
     (folder / "logs").mkdir()
     hosts = hosts_of(scenario)

@@ -83,7 +83,8 @@ def held(
     check_playable(scenario)
     dilation = scenario.emulation.dilation
     resolved = scenario.resolved(1.0 if dilation == "auto" else dilation)
-    about = manifest(resolved, "whatever the nodes' programs bring") | {"kind": "session"}
+    about = manifest(resolved, "whatever the nodes' programs bring")
+    about |= {"kind": "session", "downlink": settings.downlink}
     channel = Channel.of(source)
     _claim(out, overwrite)
     session = None

@@ -56,6 +56,7 @@ from testbed.control.messages import (
 from testbed.control.stream import ControlSocket, NoAnswer
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
+from testbed.network.airtime import EVERY_NS, Airtime
 from testbed.network.capture import END_S, Capture
 from testbed.network.fabric import (
     BS_DEVICE_BASE,
@@ -163,6 +164,8 @@ class _Service:
         self._below_floor = 0
         self._exhausted = 0
         self._record = array.array("q")
+        self._airtime = Airtime(len(fabric.uavs)) if shape.shared_downlink else None
+        self._looked_ns = time.monotonic_ns()
         self._watched = False
         self._samples = array.array("q")
         linux.precise_timers()
@@ -177,7 +180,12 @@ class _Service:
             if self._running:
                 deadline = self._clock.monotonic_ns((self._slot + 1) * self._slot_s)
                 prepared = prepared or self._prepare(self._slot + 1)
-                if not self._message_before(deadline):
+                if self._look_is_due(deadline):
+                    if not self._message_before(self._looked_ns + EVERY_NS):
+                        self._share_airtime()
+                        prepared = None
+                        continue
+                elif not self._message_before(deadline):
                     self._at_boundary(deadline, prepared)
                     prepared = None
                     continue
@@ -242,10 +250,45 @@ class _Service:
             return prepared
         floor_bps = self._shape.lowest_rate(self._slot_s * self._clock.dilation)
         uplink, downlink = rates
-        prepared.add(self._fabric.base_station, downlink, floor_bps)
+        if self._airtime is not None:
+            downlink = self._airtime_rates(downlink)
+        down_floor_bps = floor_bps if self._airtime is None else 0.0
+        prepared.add(self._fabric.base_station, downlink, down_floor_bps)
         for site, rate in zip(self._fabric.uavs, uplink, strict=True):
             prepared.add(site, (rate,), floor_bps)
         return prepared
+
+    def _look_is_due(self, boundary: int) -> bool:
+        """Whether airtime is to be divided before the next slot, and there is time for it."""
+        return self._airtime is not None and self._looked_ns + 2 * EVERY_NS < boundary
+
+    def _share_airtime(self) -> None:
+        """Divide the cell's airtime by what the downlinks have sent and have waiting."""
+        row = self._table.row(self._slot, self._phase)
+        if self._airtime is None or row is None:
+            return
+        bs, now_ns = self._fabric.base_station, time.monotonic_ns()
+        counts = queue_counts(bs.netlink)
+        of_ends = [counts[end.index] for end in bs.ends]
+        self._airtime.look(
+            [count.sent_bytes for count in of_ends],
+            [count.backlog_bytes for count in of_ends],
+            row[1],
+            (now_ns - self._looked_ns) * 1e-9,
+        )
+        self._looked_ns = now_ns
+        prepared = _Prepared()
+        prepared.add(bs, self._airtime_rates(row[1]), 0.0)
+        prepared.send()
+
+    def _airtime_rates(self, alone_bps: Sequence[float]) -> list[float]:
+        """What downlinks have of the rates that they would have alone."""
+        assert self._airtime is not None
+        floor_bps = self._shape.lowest_rate(self._slot_s * self._clock.dilation)
+        return [
+            rate * share if rate >= floor_bps else 0.0
+            for rate, share in zip(alone_bps, self._airtime.shares, strict=True)
+        ]
 
     def _at_boundary(self, deadline: int, prepared: "_Prepared") -> None:
         self._slot += 1

@@ -81,6 +81,9 @@ class Shape:
     station for all, and IPv6. Else each link is a network of its own."""
     relay: bool = False
     """Whether UAVs reach each other through the base station; takes `network`."""
+    shared_downlink: bool = False
+    """Whether a downlink's rate is what it would have alone, and its airtime is shared with the
+    others': see `testbed.network.airtime`."""
 
     @property
     def credit_s(self) -> float:
