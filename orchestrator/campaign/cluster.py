@@ -11,7 +11,6 @@ each when it comes back; a study takes what it needs of it.
 import contextlib
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -29,7 +28,7 @@ from ns3_scenarios.channel import ChannelSettings
 from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign.spec import Campaign, Point, cells
 from orchestrator.campaign.worker import play
-from orchestrator.runs.manifest import now, source_sha256
+from orchestrator.runs.manifest import command, now, source_sha256
 from orchestrator.scenario.channel import channel_settings
 from testbed.core.errors import InputError, RunError
 
@@ -161,7 +160,7 @@ def computed(
     """
     task = {
         "source_sha256": source_sha256(),
-        "command": " ".join(["testbed", *sys.argv[1:]]),
+        "command": command(),
         "unfinished": None if unfinished is None or cluster.scheduler else str(unfinished),
     }
     rng = np.random.default_rng(seed)

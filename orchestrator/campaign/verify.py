@@ -11,7 +11,7 @@ tolerance. Whatever differs is named, and so is every difference of the two envi
 import contextlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ import pandas as pd
 
 from orchestrator.campaign.cluster import HERE, Cluster, computed
 from orchestrator.campaign.folder import CampaignFolder, manifest_of, stored_point
-from orchestrator.campaign.spec import Cell, cells
+from orchestrator.campaign.spec import Cell, Point, cells
 from orchestrator.campaign.worker import Files
 from orchestrator.runs.directory import MANIFEST
 from orchestrator.runs.manifest import environment
@@ -32,6 +32,8 @@ EXACT = 1e-12
 """Relative difference up to which predictions count as equal."""
 TOLERANCE = 0.05
 """Of measured latencies, relative."""
+SAID_S = 5e-5
+"""Parts of a deviation that are smaller go without saying."""
 
 Verdict = Literal["equal", "rounding", "within", "differs", "failed"]
 SAYS: dict[Verdict, str] = {
@@ -143,23 +145,45 @@ def verify(
     if sample is not None and sample < len(chosen):
         rng = np.random.default_rng(campaign.seed)
         chosen = sorted(rng.choice(chosen, sample, replace=False).tolist())
-    replays: list[Replay] = []
+    stored = [(by_id[id_], finished[id_]) for id_ in by_id if id_ in set(chosen)]
+    points = [stored_point(path) for _, path in stored]
+    return replay(stored, points, campaign.seed, tolerance, cluster, progress)
+
+
+def replay(
+    stored: Sequence[tuple[Cell, Path]],
+    points: Sequence[Point],
+    seed: int,
+    tolerance: float = TOLERANCE,
+    cluster: Cluster = HERE,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Verification:
+    """Compute points again and hold each against its folder.
+
+    Args:
+        stored: A cell that each fills, and its folder.
+        points: In the same order, as they are computed today.
+        seed: Of the order of execution.
+        tolerance: Relative, of each measured round's latency.
+        cluster: Who computes.
+        progress: Told how far it is.
+    """
+    places = {point.id: place for point, place in zip(points, stored, strict=True)}
+    replays: dict[str, Replay] = {}
     environments: dict[str, tuple[str, str]] = {}
-    points = [stored_point(finished[id_]) for id_ in chosen]
-    with contextlib.closing(computed(points, campaign.seed, cluster)) as answers:
+    with contextlib.closing(computed(points, seed, cluster)) as answers:
         for answer in answers:
             id_ = answer["id"]
+            cell, path = places[id_]
             if "failure" in answer:
-                replays.append(Replay(by_id[id_], "failed", answer["failure"]["failure"]))
+                replays[id_] = Replay(cell, "failed", answer["failure"]["failure"])
             else:
-                verdict, detail = compare(finished[id_], answer["files"], tolerance)
-                replays.append(Replay(by_id[id_], verdict, detail))
+                verdict, detail = compare(path, answer["files"], tolerance)
+                replays[id_] = Replay(cell, verdict, detail)
                 now = json.loads(answer["files"][MANIFEST])
-                environments |= environment_differences(manifest_of(finished[id_]), now)
-            progress(len(replays), len(points))
-    order = {id_: at for at, id_ in enumerate(by_id)}
-    replays.sort(key=lambda replay: order[replay.cell.point.id])
-    return Verification(replays, dict(sorted(environments.items())))
+                environments |= environment_differences(manifest_of(path), now)
+            progress(len(replays), len(places))
+    return Verification([replays[id_] for id_ in places], dict(sorted(environments.items())))
 
 
 def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[Verdict, str]:
@@ -175,14 +199,14 @@ def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[V
         if then.shape != now.shape or list(then) != list(now):
             return "differs", f"{name}: {then.shape} there, {now.shape} here (rows, columns)"
         if name == "rounds" and "measured" in set(then["kind"]):
-            verdict, measured = _measured(then, now, tolerance)
+            verdict, measured = _measured(then, now, tolerance, _budgets(stored, files))
             if verdict == "differs":
                 return verdict, measured
             then, now = (t[t["kind"] != "measured"] for t in (then, now))
-        for column, apart in _apart(then, now):
-            worst = max(worst, float(apart.max(initial=0.0)))
+        for column, distance in apart(then, now):
+            worst = max(worst, float(distance.max(initial=0.0)))
             if worst > EXACT:
-                row = int(apart.argmax())
+                row = int(distance.argmax())
                 at = int(then["round"].iloc[row])
                 values = f"{then[column].iloc[row]} there, {now[column].iloc[row]} here"
                 return "differs", f"{name}, round {at}: {column} {values}"
@@ -191,7 +215,7 @@ def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[V
     return ("equal", "") if worst == 0 else ("rounding", f"largest difference {worst:.1e}")
 
 
-def _apart(then: pd.DataFrame, now: pd.DataFrame) -> Iterator[tuple[str, Any]]:
+def apart(then: pd.DataFrame, now: pd.DataFrame) -> Iterator[tuple[str, Any]]:
     """For each column, how far its rows are apart: relative for numbers, else 0 or infinite."""
     for column in then.columns:
         a, b = then[column].to_numpy(), now[column].to_numpy()
@@ -204,16 +228,46 @@ def _apart(then: pd.DataFrame, now: pd.DataFrame) -> Iterator[tuple[str, Any]]:
             yield column, np.where(a == b, 0.0, np.inf)
 
 
-def _measured(then: pd.DataFrame, now: pd.DataFrame, tolerance: float) -> tuple[Verdict, str]:
+def _measured(
+    then: pd.DataFrame, now: pd.DataFrame, tolerance: float, budgets: Sequence[pd.DataFrame]
+) -> tuple[Verdict, str]:
     columns = ["round", "latency_s"]
     there, here = (t.loc[t["kind"] == "measured", columns].to_numpy(float) for t in (then, now))
-    apart = here[:, 1] / there[:, 1] - 1
-    worst = int(np.abs(apart).argmax())
+    off = here[:, 1] / there[:, 1] - 1
+    worst = int(np.abs(off).argmax())
+    parts_s: dict[str, float] = {}
+    if budgets:
+        parts_s = budget_differences(budgets[0], budgets[1], int(there[worst, 0]))
     text = (
         f"measured, round {there[worst, 0]:.0f}: {there[worst, 1]:.4f} s there, "
-        f"{here[worst, 1]:.4f} s here ({apart[worst]:+.2%})"
+        f"{here[worst, 1]:.4f} s here ({off[worst]:+.2%}){explained(parts_s)}"
     )
-    return ("differs" if abs(apart[worst]) > tolerance else "within"), text
+    return ("differs" if abs(off[worst]) > tolerance else "within"), text
+
+
+def _budgets(stored: Path, files: Files) -> list[pd.DataFrame]:
+    """Both error budgets by round, there and here; none where one is missing."""
+    name = "budget.parquet"
+    if name not in files or not (stored / name).is_file():
+        return []
+    return [pd.read_parquet(stored / name), pd.read_parquet(io.BytesIO(files[name]))]
+
+
+def budget_differences(then: pd.DataFrame, now: pd.DataFrame, index: int) -> dict[str, float]:
+    """By part of the error budget: what it adds to the difference of a round's latencies, in s.
+
+    Where a round is predicted alike there and here, these add up to the difference exactly.
+    """
+    there, here = (t[t["round"] == index].set_index("part")["seconds"] for t in (then, now))
+    added = here.sub(there, fill_value=0.0)
+    return {str(part): float(seconds) for part, seconds in added.items()}
+
+
+def explained(parts_s: Mapping[str, float]) -> str:
+    """The parts that make most of a deviation, as the rest of a line."""
+    by_size = sorted(parts_s.items(), key=lambda item: -abs(item[1]))
+    named = [f"{part} {s * 1e3:+.1f} ms" for part, s in by_size[:3] if abs(s) >= SAID_S]
+    return f": {', '.join(named)}" if named else ""
 
 
 def environment_differences(

@@ -3,6 +3,7 @@
 
 """`testbed run`, `report`, `perfetto`: rounds on real links, and pages about them."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,9 @@ import typer
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
 from testbed.core.errors import InputError
+
+NOT_VALID = 3
+"""Exit status of `run --strict` where the run is not valid."""
 
 
 def run(
@@ -39,6 +43,15 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume a run of DIR that was killed or failed.")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help=f"End with status {NOT_VALID} if the run is not valid.")
+    ] = False,
+    wait_quiet: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Begin when nothing else computes here; at most 90s, 10m or 1h."
+        ),
+    ] = None,
 ) -> None:
     """Emulate rounds on real links and hold them against the prediction."""
     from orchestrator import api
@@ -52,9 +65,11 @@ def run(
     )
     from orchestrator.cli.virtual import enter
     from orchestrator.reporting.live import serve
+    from testbed.host.quiet import wait_until_quiet
     from testbed.system.files import check_writable, write_json
     from testbed.system.leftovers import running
 
+    wait_s = None if wait_quiet is None else _seconds(wait_quiet)
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
     if (pcap or pcap_headers) and output is None:
@@ -63,7 +78,10 @@ def run(
     if pcap_headers:
         capture = "headers"
     enter(parsed, "emulated s", refused={"--live": live, "--pcap": capture is not None})
-    if others := running():
+    if wait_s is not None:
+        with shown("s") as show:
+            wait_until_quiet(wait_s, show)
+    elif others := running():
         print(
             f"testbed: note: another emulation runs on this machine (PID {others[0]}); if they "
             "disturb each other, the run's validity says so",
@@ -88,7 +106,7 @@ def run(
     for table in tables:
         out.print(table)
         out.print()
-    for line in [*loss_lines(done), *validity_lines(done.checks)]:
+    for line in [*loss_lines(done), *validity_lines(done.checks, done.scenario.dilation)]:
         out.print(line)
     if done.captured is not None:
         missed = done.captured.missed_packets
@@ -97,6 +115,20 @@ def run(
         )
     if output is not None:
         out.print(f"report: {output / 'report.html'}")
+    if strict and not done.valid:
+        raise typer.Exit(NOT_VALID)
+
+
+def _seconds(text: str) -> float:
+    """A duration as it is typed: `90s`, `10m`, `1h`, or seconds alone.
+
+    Raises:
+        InputError: It is none.
+    """
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)([smh]?)", text)
+    if found is None:
+        raise InputError(f"--wait-quiet: must be like 90s, 10m or 1h, not {text[:40]!r}")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"]
 
 
 def report(

@@ -8,6 +8,7 @@ input exits with status 2 and one line, a failed run with status 1.
 """
 
 import errno
+import io
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ from typing import Annotated
 import typer
 
 from ns3_scenarios.errors import ChannelError
-from orchestrator.cli import emulate, learning, machine, predict, programs, study
+from orchestrator.cli import archive, emulate, learning, machine, predict, programs, study
 from orchestrator.cli.campaign import app as campaign_app
 from orchestrator.cli.console import log_to_stderr
 from orchestrator.cli.grouped import Grouped
@@ -29,6 +30,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (predict.init, predict.show, predict.trace, predict.predict),
     "Emulate": (emulate.run, emulate.report, emulate.perfetto),
     "Programs": (programs.up,),
+    "Share": (archive.bundle, archive.verify),
     "Study": (study.theory, study.cross_check, study.overhead, study.reproduce),
     "Learn": (learning.train, learning.evaluate, learning.compare, learning.export),
     "Machine": (machine.doctor, machine.clean),
@@ -43,7 +45,12 @@ FLAGS = {
     )
 } | {"overrides": "--set"}
 """What arguments that errors name are called on the command line."""
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+MACHINE_SAYS_NO = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ENAMETOOLONG),
+    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
+}
+"""What the operating system refuses for want of room, rights or processes: no defect of ours."""
+NO_THREAD = "can't start new thread"
 
 
 app = typer.Typer(
@@ -104,6 +111,7 @@ def _stop(number: int, _: object) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    _open_streams()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
@@ -123,12 +131,47 @@ def main() -> None:
             f"{error.name} is not installed; {' and '.join(extras)} of the package bring it: "
             "pip install 'uav-sfl-testbed[full]', or `make setup` in its folder",
         )
+    except BrokenPipeError:
+        # Whoever read our results has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if error.errno not in MACHINE_SAYS_NO:
             raise
-        _leave(1, f"{error.filename or 'output'}: {error.strerror}")
+        _leave(1, f"{os.fsdecode(error.filename or 'output')}: {error.strerror or error}")
+    except MemoryError:
+        _leave(1, "out of memory: this needs more than the machine, or its limit, has")
+    except RuntimeError as error:
+        if NO_THREAD not in str(error):
+            raise
+        _leave(1, "no further thread can be started: see `ulimit -u` and `ulimit -v`")
     except _Stopped as error:
         _leave(error.status, str(error))
+
+
+def _open_streams() -> None:
+    """See that there are standard streams, and that they bear whatever a path or name holds.
+
+    Where stderr is closed, what is said goes to stdout rather than nowhere; a file that is opened
+    later must not become one of them.
+    """
+    for number, name, flags in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            _reopen(number, os.open(os.devnull, flags))
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+    if sys.stderr is None:
+        _reopen(2, os.dup(1))
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that is not UTF-8, a path that is not: shown as escapes, not as a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _reopen(number: int, opened: int) -> None:
+    if opened != number:
+        os.dup2(opened, number)
+        os.close(opened)
 
 
 def _extras_with(module: str) -> list[str]:

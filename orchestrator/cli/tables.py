@@ -157,12 +157,21 @@ def loss_lines(done: "Emulation") -> list[str]:
     ]
 
 
-def validity_lines(checks: Sequence["Check"]) -> list[str]:
-    """Whether a run is valid, and each check that says it is not."""
+def validity_lines(checks: Sequence["Check"], dilation: float) -> list[str]:
+    """Whether a run is valid, each check that says it is not, and what to do about it."""
+    from orchestrator.analysis.remedies import IDLE, remedy
+
     failed = [check for check in checks if not check.ok]
     if not failed:
         return ["valid: every check is within its limit"]
-    return ["[bold]not valid[/bold]", *(f"  {escape(str(check))}" for check in failed)]
+    lines = ["[bold]not valid[/bold]"]
+    for check in failed:
+        lines.append(f"  {escape(str(check))}")
+        if text := remedy(check.check, check.value, check.limit, dilation):
+            lines.append(f"    {escape(text)}")
+    if any(IDLE in line for line in lines):
+        lines.append("  --wait-quiet 10m begins when nothing else computes")
+    return lines
 
 
 def cross_check_tables(check: "CrossCheck") -> list[Table]:

@@ -28,7 +28,7 @@ from orchestrator.emulation.nodes import Nodes
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.record import Emulation, SetUp
 from orchestrator.emulation.stage import Stage, StagedRound, start_world
-from orchestrator.prediction.faults import FaultSchedule, RoundFaults
+from orchestrator.prediction.faults import FaultSchedule
 from orchestrator.prediction.plan import (
     fixed_allocation,
     link_bytes,
@@ -38,7 +38,14 @@ from orchestrator.prediction.plan import (
     round_sizes,
 )
 from orchestrator.prediction.rates import link_rates
-from orchestrator.prediction.rounds import Decide, Decision, EngineBackend, play_rounds, predict
+from orchestrator.prediction.rounds import (
+    Companion,
+    Decide,
+    Decision,
+    EngineBackend,
+    play_rounds,
+    predict,
+)
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import InputError, RunEnds
@@ -182,7 +189,7 @@ class Session:
         self._faults = FaultSchedule(record.scenario)
         self._faults.resume(record.measured)
         self._payload, self._wire = (
-            _Prediction(EngineBackend(record.scenario, record.channel, profile, sizing), rounds)
+            Companion(EngineBackend(record.scenario, record.channel, profile, sizing), rounds)
             for sizing, rounds in (
                 (payload_bytes, record.predicted),
                 (link_bytes, record.predicted_wire),
@@ -226,21 +233,3 @@ class Session:
             played = replace(played, evaluation=table)
         self._record.rounds.append(played)
         return played.measured
-
-
-class _Prediction:
-    """A timeline of predicted rounds that goes along with the measured one."""
-
-    def __init__(self, engine: EngineBackend, rounds: list[Round]):
-        self.engine = engine
-        self._end_s = rounds[-1].end_s if rounds else 0.0
-        engine.resume(rounds)
-
-    def of(self, decision: Decision, faults: RoundFaults | None) -> Round:
-        """The next round, from the end of the last prediction on."""
-        try:
-            round_ = self.engine.play(replace(decision, start_s=self._end_s))
-        except RunEnds:  # The run has come further than was predicted: predict it from there.
-            round_ = self.engine.play_with(decision, faults)
-        self._end_s = round_.end_s
-        return round_

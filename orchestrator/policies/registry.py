@@ -4,6 +4,7 @@
 """Who decides a round's allocation: every policy is a function from a `Situation` to it."""
 
 from collections.abc import Callable
+from numbers import Integral
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -62,6 +63,8 @@ def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
         return checked(scenario, name, make(scenario, **scenario.allocation.parameters))
     except ValueError as error:
         raise InputError(f"allocation.parameters: {' '.join(str(error).split())}") from error
+    except Exception as error:
+        raise plugins.unfit(plugins.POLICIES, name, f"fails: {plugins.reason(error)}") from error
 
 
 def decider(scenario: Scenario) -> Decide | None:
@@ -90,19 +93,31 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
         except Exception as error:
             raise RunError(f"{where}: {plugins.reason(error)}") from error
         if not isinstance(allocation, Allocation):
-            raise RunError(f"{where}: must answer with an Allocation, not {allocation!r}")
-        if allocation.split not in range(1, STAGES + 1):
-            raise RunError(f"{where}: split must be 1 to {STAGES}, not {allocation.split!r}")
+            raise RunError(f"{where}: must answer with an Allocation, not {_shown(allocation)}")
+        if not isinstance(allocation.split, Integral) or not 1 <= allocation.split <= STAGES:
+            raise RunError(f"{where}: split must be 1 to {STAGES}, not {_shown(allocation.split)}")
         for share in ("alpha", "beta", "rho"):
-            value = np.asarray(getattr(allocation, share))
-            fits = value.shape == (scenario.uavs.count,) and (value > 0).all()
-            if not fits or abs(value.sum() - 1) > 1e-6:
+            if not _is_shares(getattr(allocation, share), scenario.uavs.count):
                 raise RunError(
                     f"{where}: {share} must be {scenario.uavs.count} positive shares that sum to 1"
                 )
         return allocation
 
     return decided
+
+
+def _is_shares(given: object, count: int) -> bool:
+    """Whether it is an array of so many positive numbers that sum to 1."""
+    try:
+        value = np.asarray(given, float)
+    except (TypeError, ValueError):
+        return False
+    return value.shape == (count,) and bool((value > 0).all()) and abs(value.sum() - 1) <= 1e-6
+
+
+def _shown(value: object) -> str:
+    """What a plugin answered, in a line of an error."""
+    return " ".join(repr(value).split())[:80]
 
 
 def always(allocation: Allocation) -> Decide:

@@ -8,7 +8,7 @@ kernel's links in real time. `play_rounds` is the loop; `predict` is the loop wi
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
 
@@ -220,6 +220,30 @@ class EngineBackend:
         plan = self.plan(decision.allocation)
         times = simulate_on(plan, self._radio, self._channel, decision.start_s, faults)
         return round_of(decision.index, plan, times)
+
+
+class Companion:
+    """A timeline of predicted rounds that goes along with a measured one."""
+
+    def __init__(self, engine: EngineBackend, rounds: Sequence[Round] = ()):
+        """Go on after rounds that were predicted before."""
+        self.engine = engine
+        self._end_s = rounds[-1].end_s if rounds else 0.0
+        engine.resume(rounds)
+
+    def of(self, decision: Decision, faults: RoundFaults | None) -> Round:
+        """The next round, from the end of the last prediction on.
+
+        Args:
+            decision: As it was taken for the measured round.
+            faults: What went wrong in that.
+        """
+        try:
+            round_ = self.engine.play(replace(decision, start_s=self._end_s))
+        except RunEnds:  # The run has come further than was predicted: predict it from there.
+            round_ = self.engine.play_with(decision, faults)
+        self._end_s = round_.end_s
+        return round_
 
 
 def simulate_on(

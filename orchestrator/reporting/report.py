@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from orchestrator.analysis.error_budget import calibration_in_short
+from orchestrator.analysis.remedies import remedy
 from orchestrator.reporting.charts import budget_rows, chart_data, records
 from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
 from orchestrator.reporting.legend import (
@@ -97,6 +98,13 @@ def render(run: Run) -> str:
         lost=records(losses(run)),
         lateness=lateness(run),
         failed_checks=[check for check in manifest.get("validity") or [] if not check.get("ok")],
+        remedies={
+            check["check"]: remedy(
+                check["check"], check["value"], check["limit"], manifest.get("dilation")
+            )
+            for check in manifest.get("validity") or []
+            if check.get("ok") is False
+        },
         command=_command(manifest.get("command")),
         scenario_text=yaml.safe_dump(
             run.scenario_tree, sort_keys=False, allow_unicode=True, default_flow_style=None

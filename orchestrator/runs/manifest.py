@@ -99,7 +99,7 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
     """The manifest of a run that starts now."""
     return {
         **environment(),
-        "command": " ".join(["testbed", *sys.argv[1:]]),
+        "command": command(),
         "started": now(),
         "finished": None,
         "seed": scenario.seed,
@@ -119,6 +119,12 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
         "failure": None,
         "data": data,
     }
+
+
+def command() -> str:
+    """The command line of this process; what of it is not UTF-8 stands there as escapes."""
+    words = " ".join(["testbed", *sys.argv[1:]])
+    return words.encode("utf-8", "backslashreplace").decode()
 
 
 def _plugins(scenario: Scenario) -> dict[str, str]:

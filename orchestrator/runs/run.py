@@ -25,7 +25,7 @@ from orchestrator.emulation.validity import to_json, validity
 from orchestrator.prediction.rounds import Decide
 from orchestrator.runs.directory import MANIFEST
 from orchestrator.runs.manifest import manifest, now
-from orchestrator.runs.timelines import energy_table
+from orchestrator.runs.timelines import decision_table, energy_table
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -185,6 +185,7 @@ def write_run(done: Emulation, folder: Path) -> None:
         columns=["kind", "round", *(field.name for field in fields(Loss))],
     )
     tables["energy"] = energy_table(timelines)
+    tables["decisions"] = pd.concat([decision_table(record.decision) for record in rounds])
     tables["rates"] = pd.concat([record.rates for record in rounds])
     tables["transfers"] = pd.concat([record.transfers for record in rounds])
     tables["injector"] = pd.concat([record.injector for record in rounds])

@@ -60,6 +60,7 @@ ITERATION = Column("integer", 1, "iterations")
 STEP = Column("text", words=STEPS)
 SECONDS = Column("number", -MOST_S, MOST_S)
 AMOUNT = Column("number", 0, 1e18)
+SHARE = Column("number", 0, 1)
 ANY = Column("number", may_lack=True)
 
 _STEPS = {"round": ROUND, "client": CLIENT, "iteration": ITERATION, "step": STEP}
@@ -82,6 +83,14 @@ TABLES: dict[str, dict[str, Column]] = {
         "latency_s": SECONDS,
         "max_energy_j": AMOUNT,
         "objective": AMOUNT,
+    },
+    "decisions": {
+        "round": ROUND,
+        "client": CLIENT,
+        "split": Column("integer", 0, 1000),
+        "alpha": SHARE,
+        "beta": SHARE,
+        "rho": SHARE,
     },
     "rates": {
         "slot": Column("integer", 0, 2**53),
@@ -141,6 +150,7 @@ ONCE = {
     ),
     "rounds": ("kind", "round"),
     "energy": ("kind", "round", "client"),
+    "decisions": ("round", "client"),
 }
 """What no two rows of a table share."""
 

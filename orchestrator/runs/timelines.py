@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from orchestrator.prediction.plan import Allocation
+from orchestrator.prediction.rounds import Decision
 from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
 
 
@@ -22,6 +24,28 @@ def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
         ],
         columns=["kind", "round", "client", "energy_j"],
     )
+
+
+def decision_table(decision: Decision) -> pd.DataFrame:
+    """What was decided for each client in a round: round, client, split, alpha, beta, rho."""
+    shares = decision.allocation
+    return pd.DataFrame(
+        {
+            "round": decision.index,
+            "client": np.arange(1, len(shares.alpha) + 1),
+            "split": shares.split,
+            "alpha": shares.alpha,
+            "beta": shares.beta,
+            "rho": shares.rho,
+        }
+    )
+
+
+def allocation_of(table: pd.DataFrame) -> Allocation:
+    """The allocation of a round, from its rows of `decision_table`."""
+    rows = table.sort_values("client")
+    alpha, beta, rho = (rows[name].to_numpy(float) for name in ("alpha", "beta", "rho"))
+    return Allocation(int(rows["split"].iloc[0]), alpha, beta, rho)
 
 
 def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> Timeline:

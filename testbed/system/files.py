@@ -30,6 +30,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         try:
             write(part)
             part.replace(path)
+        except OSError as error:
+            if error.errno is not None:  # as of a full disk: libraries seldom say which file
+                error.filename, error.filename2 = str(path), None
+            raise
         finally:
             part.unlink(missing_ok=True)
 

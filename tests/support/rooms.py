@@ -22,8 +22,8 @@ PACKAGES = {
     "testbed": ["host", "virtual", "runtimes", "network", "control", "transport", "system", "core"],
     "workloads": ["nodes", "costs", "learning"],
     "orchestrator": [
-        *("cli", "studies", "campaign", "reporting", "sessions", "runs", "theory", "emulation"),
-        *("policies", "packet_simulation", "analysis", "prediction", "scenario"),
+        *("cli", "archive", "studies", "campaign", "reporting", "sessions", "runs", "theory"),
+        *("emulation", "policies", "packet_simulation", "analysis", "prediction", "scenario"),
     ],
 }
 """From the top floor down: a package imports those after it alone."""

@@ -27,6 +27,8 @@ from orchestrator.prediction.plan import (
     plan_round,
     radio_of,
 )
+from orchestrator.prediction.rounds import Decision
+from orchestrator.runs.timelines import decision_table, energy_table
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import Round, Timeline
@@ -54,6 +56,11 @@ def make_run(
         timeline.frame().to_parquet(run_dir / f"{kind}.parquet")
     summaries = [timeline.summary().assign(kind=kind) for kind, timeline in kinds.items()]
     pd.concat(summaries).to_parquet(run_dir / "rounds.parquet")
+    energy_table(kinds).to_parquet(run_dir / "energy.parquet")
+    shares = fixed_allocation(scenario)
+    decisions = [Decision(round_.index, round_.start_s, shares) for round_ in kinds["measured"]]
+    tables = [decision_table(decision) for decision in decisions]
+    pd.concat(tables).to_parquet(run_dir / "decisions.parquet")
     pd.DataFrame(
         [
             {"round": budget.round, "part": part, "seconds": value}

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from ns3_scenarios.trace import Replay
-from orchestrator.policies.registry import always, evaluate, policy
+from orchestrator.policies.registry import always, checked, evaluate, policy
+from orchestrator.prediction.plan import Allocation
 from orchestrator.prediction.rounds import Situation, predict
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
-from testbed.core.errors import InputError
+from testbed.core.errors import InputError, RunError
 from workloads.costs.profile import PAPER
 
 PAPER_FILE = Path(__file__).parents[3] / "scenarios" / "paper.yaml"
@@ -68,3 +69,38 @@ def test_unknown_policies_and_missing_agents_are_refused():
 def test_an_unchanging_policy_is_asked_every_round(trace):
     allocation = policy(SCENARIO, "fixed")(Situation(0, 0.0, [], [], trace))
     assert always(allocation)(Situation(5, 9.0, [], [], trace)) is allocation
+
+
+EQUAL = np.full(10, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (Allocation(np.array([2, 3]), EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not array"),
+        (Allocation(np.full(500, 2), EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not array"),
+        (Allocation(2.0, EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not 2.0"),
+        (Allocation(None, EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not None"),
+        (Allocation("2", EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not '2'"),
+        (Allocation(5, EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not 5"),
+        (Allocation(2, "much", EQUAL, EQUAL), "alpha must be 10 positive shares"),
+        (Allocation(2, EQUAL, [[1], [1, 2]], EQUAL), "beta must be 10 positive shares"),
+        (Allocation(2, EQUAL, EQUAL, EQUAL[:9]), "rho must be 10 positive shares"),
+        (Allocation(2, EQUAL, EQUAL, EQUAL * np.nan), "rho must be 10 positive shares"),
+        (np.zeros((99, 99)), "must answer with an Allocation, not array"),
+    ],
+)
+def test_what_a_plugin_decides_is_refused_in_one_line(answer, says):
+    decide = checked(SCENARIO, "mine", lambda now: answer)
+    with pytest.raises(RunError) as error:
+        decide(Situation(0, 0.0, [], [], None))
+    line = str(error.value)
+    assert line.startswith(f"allocation.policy 'mine', round 1: {says}")
+    assert "\n" not in line
+    assert len(line) < 200
+
+
+def test_numpys_integers_and_lists_are_fine():
+    given = Allocation(np.int64(2), EQUAL.tolist(), EQUAL, EQUAL)
+    decide = checked(SCENARIO, "mine", lambda now: given)
+    assert decide(Situation(0, 0.0, [], [], None)) is given

@@ -1,0 +1,224 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A run or a campaign as one zip file that others can check.
+
+`SHA256SUMS` names every other file with its digest. What a scenario names beside itself (a trace,
+an agent; images and weights if asked for) lies in `inputs/`, and `inputs.json` says under which
+path each stood. Equal directories make equal bundles.
+"""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from orchestrator.archive.crate import METADATA, README, About, metadata, readme
+from orchestrator.campaign.folder import CAMPAIGN, CampaignFolder, manifest_of, stored_point
+from orchestrator.campaign.spec import cells, named_files
+from orchestrator.emulation.checkpoint import FOLDER as CHECKPOINT
+from orchestrator.runs.directory import LOCK
+from orchestrator.runs.manifest import environment
+from orchestrator.runs.reader import read_run
+from orchestrator.scenario.loading import OWN
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+from testbed.core.progress import Progress, silent
+from testbed.system.files import check_writable, write_whole
+
+SUMS = "SHA256SUMS"
+INPUTS = "inputs.json"
+ENVIRONMENT = "environment.json"
+CITATION = "CITATION.cff"
+CONTENT = {"run": "run", "campaign": "campaign"}
+"""By kind: the folder in the bundle that is its directory."""
+LEFT_OUT = {LOCK, ".lock", CHECKPOINT, "unfinished"}
+"""What belongs to a computation that goes on, not to its results."""
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a bundle is of."""
+
+    kind: str
+    name: str
+    workflow: str
+    """Name of its file in the directory."""
+    scenarios: Sequence[tuple[Scenario, str | None]]
+    """With the trace that each replays."""
+    manifests: Sequence[Mapping[str, Any]]
+
+
+def bundle(
+    directory: Path, out: Path, *, with_data: bool = False, progress: Progress = silent
+) -> list[str]:
+    """Write a run's or campaign's directory as a bundle.
+
+    Args:
+        directory: Of a complete run, or of a campaign with at least a finished point.
+        out: The zip file.
+        with_data: Whether images and weights that scenarios name come along.
+        progress: Told how far it is.
+
+    Returns:
+        Paths that scenarios name and that are not in the bundle.
+
+    Raises:
+        InputError: The directory is none, the run is not complete, or a file is gone.
+    """
+    check_writable("out", out)
+    content = _campaign(directory) if (directory / CAMPAIGN).is_file() else _run(directory)
+    folder = CONTENT[content.kind]
+    files = {f"{folder}/{path.relative_to(directory)}": path for path in _files(directory)}
+    inputs: dict[str, str] = {}
+    left: list[str] = []
+    for path, wanted in _inputs(content, with_data):
+        if not wanted:
+            left.append(path)
+            continue
+        place = f"inputs/{len(inputs)}/{Path(path).name}"
+        inputs[path] = place
+        source = Path(path)
+        found = _files(source) if source.is_dir() else [source]
+        files |= {
+            place if file == source else f"{place}/{file.relative_to(source)}": file
+            for file in found
+        }
+    texts = {INPUTS: _json(inputs), ENVIRONMENT: _json(_environment())}
+    if (citation := OWN.parent / CITATION).is_file():
+        texts[CITATION] = citation.read_bytes()
+    given = [p for p in files if p.startswith("inputs/") or p == "run/trace.npz"]
+    about = _about(content, given)
+    texts[README] = readme(about).encode()
+    when = datetime.fromisoformat(about.finished).astimezone(UTC).timetuple()[:6]
+    write_whole(out, partial(_write, files, texts, about, when, progress))
+    return left
+
+
+def _run(directory: Path) -> _Content:
+    run = read_run(directory)
+    if (status := run.manifest.get("status")) != "complete":
+        raise InputError(f"{directory}: its status is {status!r}; only a complete run is bundled")
+    if "decisions" not in run.tables:
+        raise InputError(f"{directory}: {run.absent['decisions']}, by which it is predicted again")
+    return _Content(
+        "run", run.scenario_name, "scenario.json", [(run.scenario, None)], [run.manifest]
+    )
+
+
+def _campaign(directory: Path) -> _Content:
+    folder = CampaignFolder(directory)
+    campaign = folder.campaign()
+    finished = folder.finished([cell.point for cell in cells(campaign)])
+    if not finished:
+        raise InputError(f"{directory}: no point is finished yet")
+    points = [stored_point(path) for path in finished.values()]
+    return _Content(
+        "campaign",
+        campaign.name,
+        CAMPAIGN,
+        [(point.scenario, point.trace) for point in points],
+        [manifest_of(path) for path in finished.values()],
+    )
+
+
+def _files(directory: Path) -> list[Path]:
+    """All of a folder that lasts, in order.
+
+    Raises:
+        InputError: There is a link or device among them.
+    """
+    found = []
+    for path in sorted(directory.rglob("*")):
+        parts = path.relative_to(directory).parts
+        if set(parts) & LEFT_OUT or any(p.startswith(".") and p.endswith(".part") for p in parts):
+            continue
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise InputError(f"{path}: is no regular file")
+        if path.is_file():
+            found.append(path)
+    return found
+
+
+def _inputs(content: _Content, with_data: bool) -> Iterator[tuple[str, bool]]:
+    """Paths that scenarios name, each once, and whether they come along."""
+    seen = set()
+    for scenario, trace in content.scenarios:
+        data = {scenario.workload.data.source, scenario.workload.weights}
+        for path in named_files(scenario, trace):
+            if path not in seen:
+                seen.add(path)
+                wanted = with_data or path not in data
+                if wanted and not Path(path).exists():
+                    raise InputError(f"{path}: is not there any more")
+                yield path, wanted
+
+
+def _environment() -> dict[str, Any]:
+    """What the bundle was made with; results may be older, their manifests say."""
+    packages = {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]}
+    return environment() | {"installed": dict(sorted(packages.items()))}
+
+
+def _about(content: _Content, inputs: Iterable[str]) -> About:
+    manifests = content.manifests
+    first = manifests[0]
+    return About(
+        kind=content.kind,
+        name=content.name,
+        workflow=f"{CONTENT[content.kind]}/{content.workflow}",
+        inputs=sorted(inputs),
+        command=str(first.get("command") or "testbed"),
+        started=min(str(m["started"]) for m in manifests),
+        finished=max(str(m["finished"]) for m in manifests),
+        version=str(first.get("testbed_version") or "unknown"),
+        revision=str(first.get("revision") or ""),
+    )
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _write(
+    files: Mapping[str, Path],
+    texts: dict[str, bytes],
+    about: About,
+    when: Any,
+    progress: Progress,
+    part: Path,
+) -> None:
+    sums: dict[str, tuple[int, str]] = {}
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+
+        def put(name: str, data: bytes) -> None:
+            archive.writestr(zipfile.ZipInfo(name, when), data, zipfile.ZIP_DEFLATED)
+            sums[name] = len(data), hashlib.sha256(data).hexdigest()
+
+        for done, (name, path) in enumerate(sorted(files.items())):
+            progress("bundled", done, len(files))
+            sums[name] = _put_file(archive, zipfile.ZipInfo(name, when), path)
+        for name, data in texts.items():
+            put(name, data)
+        put(METADATA, _json(metadata(about, sums)))
+        lines = "".join(f"{digest}  {name}\n" for name, (_, digest) in sorted(sums.items()))
+        archive.writestr(zipfile.ZipInfo(SUMS, when), lines.encode(), zipfile.ZIP_DEFLATED)
+
+
+def _put_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.file_size = path.stat().st_size  # decides whether its sizes need 64 bits
+    with path.open("rb") as source, archive.open(info, "w") as target:
+        while chunk := source.read(CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+            target.write(chunk)
+    return size, digest.hexdigest()

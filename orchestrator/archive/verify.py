@@ -1,0 +1,384 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A bundle held against what comes out here: predicted again, and a sample emulated again.
+
+Predictions must come out equal bit for bit. A measured round must come out within a tolerance, and
+what it differs by is told apart exactly: where two rounds are predicted alike, the difference of
+their latencies is the sum of the differences of their error budgets' parts.
+"""
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from ns3_scenarios.trace import Replay
+from orchestrator.archive.unpack import Unpacked, read_json, unpack
+from orchestrator.campaign.cluster import HERE, Cluster
+from orchestrator.campaign.spec import Beside, Cell, Point, named_files, point_of
+from orchestrator.campaign.verify import (
+    EXACT,
+    TOLERANCE,
+    Verification,
+    apart,
+    budget_differences,
+    environment_differences,
+    explained,
+    replay,
+)
+from orchestrator.prediction.faults import FaultSchedule
+from orchestrator.prediction.plan import link_bytes, payload_bytes
+from orchestrator.prediction.rounds import Companion, Decision, EngineBackend
+from orchestrator.runs.directory import MANIFEST
+from orchestrator.runs.manifest import environment
+from orchestrator.runs.reader import Run, read_run
+from orchestrator.runs.tables import Absent, read_table
+from orchestrator.runs.timelines import allocation_of
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.loading import validate, varied
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError, RunError
+from testbed.core.progress import Progress, silent
+from testbed.core.timeline import Round, Timeline
+from testbed.system.leftovers import noted
+
+Emulate = Callable[[Scenario, Path, Path], None]
+"""Emulates a scenario on a trace into a run directory; raises `InputError` or `RunError`."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A round that was emulated again."""
+
+    round: int
+    there_s: float
+    here_s: float
+    parts_s: dict[str, float]
+    """What each part of the error budget adds to the difference."""
+
+    @property
+    def deviation(self) -> float:
+        """Relative."""
+        return self.here_s / self.there_s - 1
+
+
+@dataclass
+class RunVerification:
+    """What came of a run's bundle."""
+
+    tolerance: float
+    predicted: dict[str, str] = field(default_factory=dict)
+    """By kind of prediction: what differs; empty: nothing, to the last bit."""
+    rounds: int = 0
+    measured: list[Measured] = field(default_factory=list)
+    clock: str = ""
+    """By which the sample was emulated."""
+    not_valid: list[str] = field(default_factory=list)
+    """Checks that the sample did not pass."""
+    not_emulated: str = ""
+    """Why there is no sample."""
+    environment: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that was computed again gave the same answer."""
+        within = all(abs(m.deviation) <= self.tolerance for m in self.measured)
+        return within and not any(self.predicted.values())
+
+    def lines(self) -> Iterator[str]:
+        """What came of it, in words."""
+        for kind, difference in self.predicted.items():
+            yield f"{kind}: {difference or f'{self.rounds} rounds equal bit for bit'}"
+        for m in self.measured:
+            far = "" if abs(m.deviation) <= self.tolerance else " DIFFERS"
+            yield (
+                f"measured, round {m.round}: {m.there_s:.4f} s there, {m.here_s:.4f} s here in "
+                f"{self.clock} time ({m.deviation:+.4%}){far}{explained(m.parts_s)}"
+            )
+        if self.not_valid:
+            yield f"the sample is not valid here: {'; '.join(self.not_valid)}"
+        if self.not_emulated:
+            yield f"not emulated again: {self.not_emulated}"
+        if not self.environment:
+            yield "The environment is the same."
+        for name, (then, now) in self.environment.items():
+            yield f"environment: {name}: {then} there, {now} here"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "ok": self.ok,
+            "kind": "run",
+            "predicted": {k: why or "equal bit for bit" for k, why in self.predicted.items()},
+            "measured": [
+                {
+                    "round": m.round,
+                    "there_s": m.there_s,
+                    "here_s": m.here_s,
+                    "deviation": m.deviation,
+                    "parts_s": m.parts_s,
+                }
+                for m in self.measured
+            ],
+            "clock": self.clock or None,
+            "not_valid": self.not_valid,
+            "not_emulated": self.not_emulated or None,
+            "environment": {
+                name: {"then": then, "now": now} for name, (then, now) in self.environment.items()
+            },
+        }
+
+
+@dataclass(frozen=True)
+class CampaignVerification:
+    """What came of a campaign's bundle."""
+
+    points: Verification
+    skipped: dict[str, str]
+    """By identity: why a point was not computed again."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that was computed again gave the same answer."""
+        return self.points.ok
+
+    def lines(self) -> Iterator[str]:
+        """What came of it, in words."""
+        yield from self.points.lines()
+        for id_, why in self.skipped.items():
+            yield f"{id_} was not computed again: {why}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return self.points.to_json() | {"kind": "campaign", "skipped": self.skipped}
+
+
+def verify(
+    bundle: Path,
+    emulate: Emulate,
+    *,
+    clock: str | None = None,
+    sample: int = 1,
+    tolerance: float = TOLERANCE,
+    cluster: Cluster = HERE,
+    progress: Progress = silent,
+) -> RunVerification | CampaignVerification:
+    """Hold a bundle against what comes out here.
+
+    Args:
+        bundle: A file of `orchestrator.archive.bundle`, which nobody needs to trust.
+        emulate: Emulates the sample of a run.
+        clock: By which it does: `virtual` where the kernel for that is built; None: the run's own.
+        sample: Rounds of a run, or points of a campaign, that are emulated again.
+        tolerance: Relative, of each measured round's latency.
+        cluster: Who computes a campaign's points.
+        progress: Told how far it is.
+
+    Returns:
+        `ok`, `lines()`, `to_json()` of what came of it.
+
+    Raises:
+        InputError: The bundle is broken, was changed, or means harm.
+        RunError: All workers were lost.
+    """
+    with contextlib.ExitStack() as stack:
+        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="testbed-verify-")))
+        stack.enter_context(noted(temporary))
+        (folder := temporary / "bundle").mkdir()
+        unpacked = unpack(bundle, folder)
+        try:
+            if unpacked.kind == "run":
+                again = temporary / "again"
+                return _run(unpacked, emulate, again, clock, sample, tolerance, progress)
+            return _campaign(unpacked, sample, tolerance, cluster, progress)
+        except InputError as error:
+            raise InputError(str(error).replace(f"{folder}/", f"{bundle}: ")) from None
+
+
+def _run(
+    unpacked: Unpacked,
+    emulate: Emulate,
+    again: Path,
+    clock: str | None,
+    sample: int,
+    tolerance: float,
+    progress: Progress,
+) -> RunVerification:
+    run = read_run(unpacked.content)
+    if run.trace is None or "decisions" not in run.tables:
+        raise InputError(f"{unpacked.content}: has no trace, or no decisions: nothing is predicted")
+    done = RunVerification(tolerance, rounds=len(run.measured.rounds))
+    for kind, timeline in predicted_again(run, progress).items():
+        done.predicted[kind] = difference(_of(run, kind), timeline)
+    scenario = _relocated(run.scenario, unpacked.inputs)
+    done.clock = clock or scenario.emulation.clock
+    done.not_emulated = (
+        "no sample was asked for" * (sample == 0)
+        or _why_not(scenario, None, unpacked.folder)
+        or _sample(run, scenario, done, emulate, again, sample)
+    )
+    # Of the sample, if there is one: in virtual time it has a machine of its own.
+    here = read_run(again).manifest if done.measured else environment()
+    done.environment = environment_differences(run.manifest, here)
+    return done
+
+
+def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline]:
+    """`predicted` and `predicted_wire` of a run, from its trace and what was decided."""
+    assert run.trace is not None
+    scenario, channel = run.scenario, Channel.of(Replay(run.trace))
+    profile, faults = profile_of(scenario), FaultSchedule(scenario)
+    kinds = {"predicted": payload_bytes, "predicted_wire": link_bytes}
+    engines = {
+        kind: Companion(EngineBackend(scenario, channel, profile, sizing))
+        for kind, sizing in kinds.items()
+    }
+    rounds: dict[str, list[Round]] = {kind: [] for kind in kinds}
+    decided = dict(iter(run.tables["decisions"].groupby("round")))
+    for measured in run.measured:
+        progress("predicted", measured.index, scenario.rounds)
+        if measured.index not in decided:
+            raise InputError(f"{run.folder}: decisions.parquet: round {measured.index} is missing")
+        allocation = allocation_of(decided[measured.index])
+        decision = Decision(measured.index, measured.start_s, allocation)
+        wrong = faults.round(measured.index, measured.start_s)
+        for kind, engine in engines.items():
+            rounds[kind].append(engine.of(decision, wrong))
+        faults.played(measured)
+    return {kind: Timeline(list_) for kind, list_ in rounds.items()}
+
+
+def _of(run: Run, kind: str) -> Timeline:
+    timeline: Timeline = getattr(run, kind)
+    return timeline
+
+
+def difference(then: Timeline, now: Timeline) -> str:
+    """What differs between two predictions, first or most; empty: nothing, to the last bit."""
+    worst = 0.0
+    for before, after in ((then.summary(), now.summary()), (then.frame(), now.frame())):
+        if before.shape != after.shape:
+            return f"DIFFERS: {before.shape} there, {after.shape} here (rows, columns)"
+        for column, distance in apart(before, after):
+            if (far := float(distance.max(initial=0.0))) > EXACT:
+                row = int(distance.argmax())
+                at, here = before[column].iloc[row], after[column].iloc[row]
+                where = f"round {before['round'].iloc[row]}: {column}"
+                return f"DIFFERS, {where} {at} there, {here} here"
+            worst = max(worst, far)
+    return f"equal to {worst:.1e}, the rounding of another processor" if worst else ""
+
+
+def _why_not(scenario: Scenario, trace: str | None, folder: Path, *, runs: bool = True) -> str:
+    """Why something out of a bundle is not computed here; empty: nothing speaks against it."""
+    for path in named_files(scenario, trace):
+        if not Path(path).resolve().is_relative_to(folder.resolve()):
+            return f"it needs {path}, which the bundle does not bring"
+    if not runs:
+        return ""
+    nodes = scenario.model_dump(mode="json").get("nodes") or {}
+    for name, node in nodes.items():
+        if isinstance(node, dict) and (node.get("command") or node.get("image")):
+            return f"nodes.{name}: it runs programs of its own, and nobody vouches for them"
+    if scenario.emulation.runtime == "docker" and scenario.emulation.docker_image != "host":
+        return f"it runs the image {scenario.emulation.docker_image}, and nobody vouches for it"
+    return ""
+
+
+def _sample(
+    run: Run, scenario: Scenario, done: RunVerification, emulate: Emulate, again: Path, sample: int
+) -> str:
+    """Emulate the first rounds again, and note how they came out; why not, if they did not."""
+    rounds = min(sample, len(run.measured.rounds))
+    asked = varied(scenario, {"rounds": rounds, "emulation.clock": done.clock})
+    assert run.trace is not None
+    trace = again.with_name("trace.npz")
+    run.trace.save(trace)
+    try:
+        emulate(asked, trace, again)
+    except (InputError, RunError) as error:
+        return str(error)
+    here = read_run(again)
+    checks = here.manifest.get("validity") or []
+    done.not_valid += [str(check["check"]) for check in checks if check.get("ok") is False]
+    for then, now in zip(run.measured, here.measured, strict=False):
+        parts_s = {}
+        if "budget" in run.tables and "budget" in here.tables:
+            budgets = run.tables["budget"], here.tables["budget"]
+            parts_s = budget_differences(*budgets, then.index)
+        done.measured.append(Measured(then.index, then.latency_s, now.latency_s, parts_s))
+    return ""
+
+
+def _relocated(scenario: Scenario, inputs: dict[str, str]) -> Scenario:
+    """The scenario with the files that it names where the bundle's lie."""
+    keys = {
+        "allocation.agent": scenario.allocation.agent,
+        "workload.weights": scenario.workload.weights,
+        "workload.data.source": scenario.workload.data.source,
+    }
+    moved = {key: inputs[path] for key, path in keys.items() if path in inputs}
+    return varied(scenario, moved) if moved else scenario
+
+
+def _campaign(
+    unpacked: Unpacked,
+    sample: int,
+    tolerance: float,
+    cluster: Cluster,
+    progress: Progress,
+) -> CampaignVerification:
+    chosen: dict[str, list[tuple[Cell, Path]]] = {"predict": [], "run": []}
+    skipped: dict[str, str] = {}
+    for path in sorted((unpacked.content / "points").glob("[!.]*")):
+        try:
+            point, why = _point(path, unpacked)
+            if point is not None:
+                chosen[point.mode].append((Cell("", {}, point.scenario.seed, point), path))
+            else:
+                skipped[path.name] = why
+        except (KeyError, TypeError, ValueError, ValidationError) as error:
+            raise InputError(f"{path}: holds no point ({str(error)[:200]})") from None
+    emulated = chosen["run"]
+    if sample < len(emulated):
+        picked = sorted(np.random.default_rng(sample).choice(len(emulated), sample, replace=False))
+        chosen["run"] = [emulated[at] for at in picked]
+    stored = [*chosen["predict"], *chosen["run"]]
+    if not stored:
+        raise InputError(f"{unpacked.content}: holds no point that can be computed here")
+    points = [cell.point for cell, _ in stored]
+
+    def tell(done: int, total: int) -> None:
+        progress("verified", done, total)
+
+    return CampaignVerification(replay(stored, points, 1, tolerance, cluster, tell), skipped)
+
+
+def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str]:
+    """A stored point that may be computed here; else None and why not."""
+    about = read_json(path / "point.json", str(path / "point.json"))
+    read_json(path / MANIFEST, str(path / MANIFEST))
+    scenario = validate(json.loads(about["scenario"]), str(path / "point.json"))
+    for stem in ("rounds", "predicted", "predicted_wire", "budget"):
+        file = path / f"{stem}.parquet"
+        if file.exists() or stem == "rounds":
+            try:
+                read_table(file, scenario)
+            except Absent as why:
+                raise InputError(f"{file}: {why}") from None
+    scenario = _relocated(scenario, unpacked.inputs)
+    trace = about["trace"] and unpacked.inputs.get(about["trace"], about["trace"])
+    if reason := _why_not(scenario, trace, unpacked.folder, runs=about["mode"] == "run"):
+        return None, reason
+    beside = Beside.model_validate(about.get("beside", {}))
+    if about["mode"] not in ("predict", "run") or not isinstance(about["steps_rounds"], int):
+        raise ValueError("mode or steps_rounds")
+    return point_of(about["mode"], scenario, trace, about["steps_rounds"], beside), ""

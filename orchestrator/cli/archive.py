@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""`testbed bundle` and `verify`: one file that others can check, and the check."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from orchestrator.cli.console import out, shown
+from orchestrator.cli.options import JsonFile
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import RunError
+
+
+def bundle(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A run directory, or a campaign's.")
+    ],
+    output: Annotated[Path, typer.Option("--out", metavar="FILE.zip", help="The bundle.")],
+    with_data: Annotated[
+        bool,
+        typer.Option("--with-data", help="Bring images and weights that scenarios name, too."),
+    ] = False,
+) -> None:
+    """Put a run or a campaign into one file, with all that others need to check it."""
+    from orchestrator.archive.bundle import bundle as write
+
+    with shown("files") as show:
+        left = write(directory, output, with_data=with_data, progress=show)
+    out.print(f"{output}: `testbed verify` checks it", highlight=False)
+    for path in left:
+        out.print(f"left out: {path}; --with-data brings it", markup=False, highlight=False)
+
+
+def verify(
+    bundle: Annotated[Path, typer.Argument(metavar="FILE.zip", help="A bundle.")],
+    sample: Annotated[
+        int,
+        typer.Option(min=0, help="Rounds of a run, or points of a campaign, to emulate again."),
+    ] = 1,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Relative, of measured latencies.")
+    ] = 0.05,
+    clock: Annotated[
+        str | None,
+        typer.Option(
+            metavar="real|virtual",
+            help="Of a run's sample; left out: virtual where its kernel is built, else as it was.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes for a campaign; left out: one a core.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Predict a bundle again, emulate a sample, explain what differs; status 1 if it is much."""
+    from orchestrator.archive.verify import verify as check
+    from orchestrator.campaign.cluster import Cluster
+    from testbed.system.files import check_writable, write_json
+    from testbed.virtual import kernel
+
+    check_writable("json", json_file)
+    if clock is None and kernel.find() is not None:
+        clock = "virtual"
+    with shown() as show:
+        done = check(
+            bundle,
+            _emulate,
+            clock=clock,
+            sample=sample,
+            tolerance=tolerance,
+            cluster=Cluster(workers=workers),
+            progress=show,
+        )
+    if json_file is not None:
+        write_json(json_file, done.to_json())
+    for line in done.lines():
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not done.ok:
+        raise RunError(f"{bundle}: what was computed again differs from what is in it")
+
+
+def _emulate(scenario: Scenario, trace: Path, folder: Path) -> None:
+    """`testbed run`, which enters virtual time where the scenario asks for it.
+
+    Raises:
+        RunError: With the last line that it said.
+    """
+    file = folder.with_name("scenario.yaml")
+    file.write_text(yaml.safe_dump(scenario.model_dump(mode="json")), encoding="utf-8")
+    words = ["run", str(file), "--trace", str(trace), "--out", str(folder)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "orchestrator", *words], capture_output=True, text=True
+    )
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise RunError(said[-1].removeprefix("testbed: "))

@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Whoever has a run that is not valid is told what to do."""
+
+from pathlib import Path
+
+import pytest
+from synthetic_run import make_run, manifest
+
+from orchestrator.analysis.remedies import REMEDIES, remedy
+from orchestrator.cli.emulate import _seconds
+from orchestrator.cli.tables import validity_lines
+from orchestrator.emulation.record import Check
+from orchestrator.reporting.report import write_report
+from orchestrator.scenario.schema import Limits
+from testbed.core.errors import InputError
+from testbed.system.files import write_json
+
+
+def test_every_check_has_a_remedy() -> None:
+    assert REMEDIES.keys() == Limits.model_fields.keys()
+
+
+def test_the_dilation_that_would_do_is_named() -> None:
+    assert remedy("compute_share", 0.06, 0.02, 2.0).endswith(
+        "raise emulation.dilation to 6 or more"
+    )
+    assert remedy("compute_share", "much", None, 2.0).endswith("raise emulation.dilation")
+    assert remedy("of another version", 1, 0, 1.0) == ""
+
+
+def test_the_console_says_it_below_each_broken_check() -> None:
+    checks = [
+        Check("cpu_others", 0.5, 0.9, False, "round 0"),
+        Check("cpu_steal", 0.05, 0.0, True),
+        Check("dropped_frames", 0.01, 0.2, False),
+    ]
+    lines = validity_lines(checks, 1.0)
+    assert lines[0] == "[bold]not valid[/bold]"
+    assert lines[1].startswith("  cpu_others: 0.9, at most 0.5")
+    assert "wait until the machine is idle" in lines[2]
+    assert lines[3].startswith("  dropped_frames")
+    assert "a queue was full" in lines[4]
+    assert lines[5:] == ["  --wait-quiet 10m begins when nothing else computes"]
+    assert validity_lines(checks[1:2], 1.0) == ["valid: every check is within its limit"]
+    assert len(validity_lines(checks[2:], 1.0)) == 3
+
+
+def test_the_report_says_it_too(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run")
+    broken = {"check": "cpu_others", "limit": 0.5, "value": 0.9, "ok": False, "detail": ""}
+    kept = {"check": "cpu_steal", "limit": 0.5, "value": 0.1, "ok": True, "detail": ""}
+    write_json(run_dir / "manifest.json", manifest(valid=False, validity=[broken, kept]))
+    text = write_report(run_dir).read_text()
+    assert "other programs took the CPU: wait until the machine is idle" in text
+    assert "other guests took the CPU: run" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), ("30", 30)]
+)
+def test_a_duration_is_typed_with_its_unit(text: str, seconds: float) -> None:
+    assert _seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "-3", "10 m", "1d", "inf", "nan", "9" * 99])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--wait-quiet: must be like 90s, 10m or 1h, not"):
+        _seconds(text)
