@@ -11,6 +11,7 @@ import errno
 import io
 import os
 import re
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -50,6 +51,7 @@ MACHINE_SAYS_NO = {
     *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
 }
 """What the operating system refuses for want of room, rights or processes: no defect of ours."""
+NO_MEMORY = "out of memory: this needs more than the machine has, or than `ulimit -v` allows"
 NO_THREAD = "can't start new thread"
 
 
@@ -136,11 +138,13 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
+        if error.errno is None and _memory_is_limited():  # as of a library that cannot be mapped
+            _leave(1, NO_MEMORY)
         if error.errno not in MACHINE_SAYS_NO:
             raise
         _leave(1, f"{os.fsdecode(error.filename or 'output')}: {error.strerror or error}")
     except MemoryError:
-        _leave(1, "out of memory: this needs more than the machine, or its limit, has")
+        _leave(1, NO_MEMORY)
     except RuntimeError as error:
         if NO_THREAD not in str(error):
             raise
@@ -172,6 +176,10 @@ def _reopen(number: int, opened: int) -> None:
     if opened != number:
         os.dup2(opened, number)
         os.close(opened)
+
+
+def _memory_is_limited() -> bool:
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _extras_with(module: str) -> list[str]:

@@ -96,7 +96,7 @@ def up(
         log = output / "logs" / f"{program.node}.log"
         told = f" ({log})" if program.returncode and log.stat().st_size else ""
         out.print(f"{program}{told}", markup=False, highlight=False, soft_wrap=True)
-    for line in validity_lines(done.checks):
+    for line in validity_lines(done.checks, 1.0):
         out.print(line)
     out.print(f"session: {output}", markup=False, soft_wrap=True)
     if not done.succeeded:

@@ -4,7 +4,6 @@
 """Who decides a round's allocation: every policy is a function from a `Situation` to it."""
 
 from collections.abc import Callable
-from numbers import Integral
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -94,8 +93,9 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
             raise RunError(f"{where}: {plugins.reason(error)}") from error
         if not isinstance(allocation, Allocation):
             raise RunError(f"{where}: must answer with an Allocation, not {_shown(allocation)}")
-        if not isinstance(allocation.split, Integral) or not 1 <= allocation.split <= STAGES:
-            raise RunError(f"{where}: split must be 1 to {STAGES}, not {_shown(allocation.split)}")
+        split: object = allocation.split  # a plugin's: whatever it may be
+        if not isinstance(split, (int, np.integer)) or not 1 <= split <= STAGES:
+            raise RunError(f"{where}: split must be 1 to {STAGES}, not {_shown(split)}")
         for share in ("alpha", "beta", "rho"):
             if not _is_shares(getattr(allocation, share), scenario.uavs.count):
                 raise RunError(

@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What the machine refuses, and streams that are not as usual: a line, never a traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_scenario import TEXT
+
+from orchestrator.cli import main as command_line
+from testbed.system.files import write_json, write_whole
+
+TESTBED = f"{sys.executable} -m orchestrator"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "s.yaml").write_text(TEXT)
+    gain = 10 ** np.random.default_rng(1).uniform(-10.5, -9, (3, 3000))
+    np.savez(tmp_path / "t.npz", gain=gain, slot_s=0.1)
+    return tmp_path
+
+
+def shell(folder: Path, line: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"],
+        cwd=folder,
+        capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])} | env,
+        timeout=120,
+    )
+
+
+def test_a_file_that_may_not_be_so_long(folder: Path) -> None:
+    predict = f"{TESTBED} predict s.yaml --trace t.npz --rounds 30 --json o.json"
+    done = shell(folder, f"ulimit -f 8; {predict}")
+    assert (done.returncode, done.stderr) == (1, b"testbed: o.json: File too large\n")
+    assert not list(folder.glob("*o.json*"))
+
+
+def test_too_little_memory(folder: Path) -> None:
+    done = shell(folder, f"ulimit -v 300000; {TESTBED} predict s.yaml --trace t.npz")
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"testbed: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_full_disk_behind_stdout(folder: Path) -> None:
+    done = shell(folder, f"{TESTBED} predict s.yaml --trace t.npz > /dev/full")
+    assert (done.returncode, done.stderr) == (1, b"testbed: output: No space left on device\n")
+
+
+def test_a_terminal_that_is_not_utf8_and_names_that_are_not(folder: Path) -> None:
+    name = b"\xff\xc3\xa9.yaml"
+    (folder / "s.yaml").rename(folder / os.fsdecode(name))
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    line = f"{TESTBED} predict $'\\xff\\xc3\\xa9.yaml' --trace t.npz"
+    done = shell(folder, line, **plain)
+    assert (done.returncode, done.stderr) == (0, b"")
+    missing = shell(folder, f"{TESTBED} predict $'\\xfe.yaml'")
+    assert (missing.returncode, missing.stdout) == (2, b"")
+    assert missing.stderr == b"testbed: \\udcfe.yaml: no such scenario file\n"
+
+
+def test_what_is_said_with_stderr_closed_is_still_said(folder: Path) -> None:
+    done = shell(folder, f"{TESTBED} predict none.yaml 2>&-")
+    assert (done.returncode, done.stderr) == (2, b"")
+    assert done.stdout == b"testbed: none.yaml: no such scenario file\n"
+    done = shell(folder, f"{TESTBED} predict s.yaml --trace t.npz --json o.json >&- 2>&-")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert (folder / "o.json").read_bytes().startswith(b"{")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (RuntimeError("can't start new thread"), "no further thread can be started"),
+        (MemoryError(), "out of memory"),
+        (PermissionError(13, "Permission denied", "x"), "x: Permission denied"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, says: str
+) -> None:
+    def app(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(command_line, "app", app)
+    monkeypatch.setattr(command_line.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(command_line, "_open_streams", lambda: None)
+    with pytest.raises(SystemExit) as end:
+        command_line.main()
+    assert end.value.code == 1
+    assert f"testbed: {says}" in capsys.readouterr().err
+
+
+def test_a_defect_of_ours_still_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def app(*_: object, **__: object) -> None:
+        raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr(command_line, "app", app)
+    monkeypatch.setattr(command_line.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(command_line, "_open_streams", lambda: None)
+    with pytest.raises(OSError, match="Bad file"):
+        command_line.main()
+
+
+def test_a_full_disk_is_told_with_the_files_name(tmp_path: Path) -> None:
+    def full(part: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space") as error:
+        write_whole(tmp_path / "a.parquet", full)
+    assert error.value.filename == str(tmp_path / "a.parquet")
+    write_json(tmp_path / "b.json", 1)
+    assert {path.name for path in tmp_path.iterdir()} == {"b.json"}
