@@ -35,6 +35,10 @@ from testbed.core.errors import InputError, RunError
 Answers = Generator[dict[str, Any], None, None]
 """What workers answered; see `worker.play`."""
 
+Job = Sequence[dict[str, Any]]
+Work = Callable[[dict[str, Any], Job], list[dict[str, Any]]]
+"""What a worker is asked: a task and a job, answered with plain values; see `worker.play`."""
+
 Progress = Callable[[int, int], None]
 """Called with points done and their number."""
 
@@ -169,29 +173,45 @@ def computed(
     )
     if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
         workers = _processes(cluster)
-        yield from _pooled(task, _jobs(predicted, rng, workers), workers)
-        yield from _pooled(task, _jobs(emulated, rng, 1), min(workers, 1))
+        yield from _pooled(play, task, _plain(_jobs(predicted, rng, workers)), workers)
+        yield from _pooled(play, task, _plain(_jobs(emulated, rng, 1)), min(workers, 1))
         return
-    import distributed  # noqa: F401  brings its defaults, which must be there before ours
-    from dask import config
-
-    with config.set(CONFIG), _client(points, cluster) as client:
+    with _client(len(points), cluster) as client:
         for chosen, resources in ((predicted, None), (emulated, {"machine": 1})):
             if chosen:
                 jobs = _jobs(chosen, rng, len(_workers(client)))
-                yield from _phase(client, task, jobs, resources)
+                yield from _phase(client, play, task, _plain(jobs), resources)
 
 
-def _pooled(task: dict[str, Any], jobs: list[list[Point]], workers: int) -> Answers:
+def worked(function: Work, task: dict[str, Any], jobs: Sequence[Job], cluster: Cluster) -> Answers:
+    """What a function answers to jobs that are no campaign's points, as it comes.
+
+    Args:
+        function: Takes the task and a job; answers with a list of plain values, each with an `id`.
+        task: What is the same for all.
+        jobs: Plain values, each with an `id`.
+        cluster: Who computes.
+
+    Raises:
+        InputError: The cluster cannot be used.
+        RunError: All workers were lost, or the scheduler.
+    """
+    if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
+        yield from _pooled(function, task, jobs, _processes(cluster))
+        return
+    with _client(len(jobs), cluster) as client:
+        yield from _phase(client, function, task, jobs, None)
+
+
+def _pooled(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: int) -> Answers:
     """Answers of so many processes; of this one if there are none."""
-    plain = [[plain_point(point) for point in job] for job in jobs]
     if not workers:
-        for job in plain:
-            yield from play(task, job)
-    elif plain:
-        with ProcessPoolExecutor(min(workers, len(plain)), get_context("spawn")) as pool:
+        for job in jobs:
+            yield from function(task, job)
+    elif jobs:
+        with ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn")) as pool:
             try:
-                for future in as_completed([pool.submit(play, task, job) for job in plain]):
+                for future in as_completed([pool.submit(function, task, job) for job in jobs]):
                     yield from future.result()
             except BrokenProcessPool:
                 raise RunError("a process that computed points was killed") from None
@@ -223,6 +243,10 @@ def _jobs(points: Sequence[Point], rng: np.random.Generator, workers: int) -> li
     return sorted(jobs, key=lambda job: (job[0].mode == "predict") * -_effort(job))
 
 
+def _plain(jobs: Sequence[Sequence[Point]]) -> list[Job]:
+    return [[plain_point(point) for point in job] for job in jobs]
+
+
 def _is_decided(point: Point) -> bool:
     """Whether somebody searches or learns in it, which takes minutes."""
     policy = point.scenario.allocation.policy
@@ -236,7 +260,11 @@ def _effort(job: Sequence[Point]) -> float:
 
 
 def _phase(
-    client: Any, task: dict[str, Any], jobs: list[list[Point]], resources: dict[str, int] | None
+    client: Any,
+    function: Work,
+    task: dict[str, Any],
+    jobs: Sequence[Job],
+    resources: dict[str, int] | None,
 ) -> Answers:
     from distributed import as_completed as delivered
     from distributed.scheduler import KilledWorker
@@ -248,10 +276,8 @@ def _phase(
         )
     ids = {}
     for job in jobs:
-        future = client.submit(
-            play, task, [plain_point(point) for point in job], resources=resources, pure=False
-        )
-        ids[future] = [point.id for point in job]
+        future = client.submit(function, task, job, resources=resources, pure=False)
+        ids[future] = [point["id"] for point in job]
     with _watched(client, list(ids), resources) as why:
         for future in delivered(list(ids), loop=client.loop):
             try:
@@ -311,8 +337,17 @@ def plain_point(point: Point) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _client(points: Sequence[Point], cluster: Cluster) -> Iterator[Any]:
+def _client(jobs: int, cluster: Cluster) -> Iterator[Any]:
     """A client of the scheduler that is named, or of one that lives as long as the context."""
+    import distributed  # noqa: F401  brings its defaults, which must be there before ours
+    from dask import config
+
+    with config.set(CONFIG), _connected(jobs, cluster) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _connected(jobs: int, cluster: Cluster) -> Iterator[Any]:
     from distributed import Client
 
     if cluster.scheduler is not None:
@@ -329,7 +364,7 @@ def _client(points: Sequence[Point], cluster: Cluster) -> Iterator[Any]:
                 raise InputError(f"`scheduler`: {cluster.scheduler} has no workers") from None
             yield client
         return
-    workers = min(_processes(cluster), len(points))
+    workers = min(_processes(cluster), jobs)
     with _local_cluster(workers) as local, Client(local, set_as_default=False) as client:
         yield client
 

@@ -57,11 +57,9 @@ RESERVED = {
 """Columns of the results that an axis would hide."""
 
 
-class Draw(Section):
-    """A key drawn at random: exactly one distribution."""
+class Distribution(Section):
+    """Values of a key: exactly one distribution."""
 
-    key: str
-    """The scenario's key that is set."""
     uniform: tuple[Finite, Finite] | None = None
     """Lowest and highest value."""
     log_uniform: tuple[Finite, Finite] | None = None
@@ -74,8 +72,9 @@ class Draw(Section):
     """Any of these."""
 
     @model_validator(mode="after")
-    def _one_distribution(self) -> "Draw":
-        named = [n for n in type(self).model_fields if n != "key" and getattr(self, n) is not None]
+    def _one_distribution(self) -> "Distribution":
+        fields = Distribution.model_fields
+        named = [name for name in fields if getattr(self, name) is not None]
         if len(named) != 1:
             raise ValueError(
                 "needs exactly one of uniform, log_uniform, normal, integers, choice; has "
@@ -85,6 +84,13 @@ class Draw(Section):
         if low > high or (self.log_uniform and low <= 0):
             raise ValueError(f"{named[0]}: {low:g} to {high:g} is no range to draw from")
         return self
+
+
+class Draw(Distribution):
+    """A key drawn at random: exactly one distribution."""
+
+    key: str
+    """The scenario's key that is set."""
 
     def draw(self, rng: np.random.Generator) -> Label:
         """One value."""

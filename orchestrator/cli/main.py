@@ -25,6 +25,7 @@ from orchestrator.cli.campaign import app as campaign_app
 from orchestrator.cli.console import log_to_stderr
 from orchestrator.cli.grouped import Grouped
 from orchestrator.cli.kernel import app as kernel_app
+from orchestrator.cli.validate import validate
 from testbed.core.errors import InputError, RunError
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
@@ -32,7 +33,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Emulate": (emulate.run, emulate.report, emulate.perfetto),
     "Programs": (programs.up,),
     "Share": (archive.bundle, archive.verify),
-    "Study": (study.theory, study.cross_check, study.overhead, study.reproduce),
+    "Study": (study.theory, study.cross_check, validate, study.overhead, study.reproduce),
     "Learn": (learning.train, learning.evaluate, learning.compare, learning.export),
     "Machine": (machine.doctor, machine.clean),
 }

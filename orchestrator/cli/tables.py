@@ -3,7 +3,7 @@
 
 """Results as tables for the console."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from orchestrator.emulation.record import Check, Emulation
     from orchestrator.studies.cross_check import CrossCheck
+    from orchestrator.validation.study import Validation
     from testbed.host.doctor import Finding
 
 MOST_ROWS = 20
@@ -217,3 +218,37 @@ def cross_check_tables(check: "CrossCheck") -> list[Table]:
     if len(check.by_delay) > 1:
         tables.append(plain_table(study.over_delay(check)))
     return tables
+
+
+def validation_lines(found: "Validation") -> Iterator[str]:
+    """What came of a validation, in a few lines."""
+    region = found.region
+    for name in found.values:
+        row = found.distribution(name)
+        if not row["points"]:
+            continue
+        size, within = row["median_size"], row["within_tolerance"]
+        coverage = (
+            f", within its bounds {row['coverage']['value']:.2%}" if "coverage" in row else ""
+        )
+        yield (
+            f"{name}: {row['points']} points, median error {size['value']:.3%} "
+            f"[{size['low']:.3%}, {size['high']:.3%}], largest {row['largest']:+.3%}, "
+            f"within {region.tolerance:g}: {within['value']:.2%}{coverage}"
+        )
+    held = region.held_out_share
+    checked = "" if held is None else f", at {held:.2%} of {region.held_out} points held out"
+    yield f"holds in {region.share:.1%} of the space{checked}:"
+    yield from (
+        f"  {rule}" for rule in region.texts() or ["nowhere that a few conditions describe"]
+    )
+    moving = ", ".join(f"{row['key']} {row['index']:.2f}" for row in found.sensitivity[:4])
+    yield f"moved by (total Sobol index): {moving}"
+    if found.counterexample is None:
+        yield "no counterexample found"
+        return
+    simplest = found.worst["simplest"]
+    yield (
+        f"counterexample: error {simplest['error']:+.3%}, {found.counterexample.uavs.count} UAVs, "
+        f"{found.counterexample.workload.local_iterations} iterations"
+    )

@@ -16,12 +16,13 @@ from typing import Any
 from testbed.core.errors import InputError
 
 PARADIGMS, POLICIES, MOBILITY = "testbed.paradigms", "testbed.policies", "testbed.mobility"
-ANALYTICAL_MODELS = "testbed.analytical_models"
+ANALYTICAL_MODELS, METRICS = "testbed.analytical_models", "testbed.metrics"
 FIELDS = {
     PARADIGMS: "paradigm",
     POLICIES: "allocation.policy",
     MOBILITY: "mobility.model",
     ANALYTICAL_MODELS: "analytical_models",
+    METRICS: "metric",
 }
 """The key of a scenario that names a plugin of each group."""
 

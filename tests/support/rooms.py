@@ -22,7 +22,8 @@ PACKAGES = {
     "testbed": ["host", "virtual", "runtimes", "network", "control", "transport", "system", "core"],
     "workloads": ["nodes", "costs", "learning"],
     "orchestrator": [
-        *("cli", "archive", "studies", "campaign", "reporting", "sessions", "runs", "theory"),
+        *("cli", "archive", "validation", "studies", "campaign", "reporting", "sessions", "runs"),
+        "theory",
         *("emulation", "policies", "packet_simulation", "analysis", "prediction", "scenario"),
     ],
 }

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a round or a whole timeline comes to in numbers, by name.
+
+A metric is a function of a `Timeline` that answers with a number, or with several by name; what
+packages register as `testbed.metrics` stands beside what is built in.
+"""
+
+from collections.abc import Callable, Mapping
+from numbers import Real
+
+import numpy as np
+
+from testbed.core import plugins
+from testbed.core.errors import InputError, RunError
+from testbed.core.timeline import Round, S, Timeline
+from testbed.core.words import not_one_of
+
+Metric = Callable[[Timeline], float | Mapping[str, float]]
+
+
+def _mean(of: Callable[[Round], float]) -> Metric:
+    return lambda timeline: float(np.mean([of(round_) for round_ in timeline.rounds]))
+
+
+def iteration_s(round_: Round) -> float:
+    """From all server passes of iteration 1 done to all of iteration 2, T_iter of the paper.
+
+    Not a number where there is one iteration, or a client was lost.
+    """
+    computed = round_.spans[round_.spans["step"] == S]
+    ends = [computed["end_s"][computed["iteration"] == i].max(initial=np.nan) for i in (1, 2)]
+    return float(ends[1] - ends[0])
+
+
+BUILT_IN: dict[str, Metric] = {
+    "latency_s": _mean(lambda round_: round_.latency_s),
+    "max_energy_j": _mean(lambda round_: float(round_.energy_j.max())),
+    "objective": _mean(lambda round_: round_.objective),
+    "iteration_s": _mean(iteration_s),
+}
+"""Means over the rounds."""
+
+
+def names() -> list[str]:
+    """All known metrics."""
+    return list(dict.fromkeys([*BUILT_IN, *plugins.registered(plugins.METRICS)]))
+
+
+def metric(name: str, field: str = "metric") -> Metric:
+    """The metric of that name.
+
+    Raises:
+        InputError: No metric has that name, or it cannot be loaded; the line begins with `field`.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name not in plugins.registered(plugins.METRICS):
+        raise InputError(f"{field}: {not_one_of(name, names())}")
+    return plugins.load_function(plugins.METRICS, name)
+
+
+def value_of(name: str, function: Metric, timeline: Timeline) -> float:
+    """The one number that a metric makes of a timeline.
+
+    Raises:
+        RunError: It failed, or answered with something else.
+    """
+    values = values_of(name, function, timeline)
+    if list(values) != [name]:
+        raise RunError(f"metric {name!r}: must answer with one number here, not {len(values)}")
+    return values[name]
+
+
+def values_of(name: str, function: Metric, timeline: Timeline) -> dict[str, float]:
+    """What a metric makes of a timeline, by name: its own, or `NAME.PART` where it has several.
+
+    Raises:
+        RunError: It failed, or answered with no numbers.
+    """
+    try:
+        answer = function(timeline)
+    except Exception as error:
+        raise RunError(f"metric {name!r}: {plugins.reason(error)}") from error
+    parts = answer if isinstance(answer, Mapping) else {"": answer}
+    if not all(isinstance(value, Real) for value in parts.values()):
+        raise RunError(f"metric {name!r}: must answer with numbers, not {answer!r}")
+    return {f"{name}.{part}" if part else name: float(value) for part, value in parts.items()}

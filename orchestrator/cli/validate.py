@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""`testbed validate`: an analytical model held against the network."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.console import out, shown
+from orchestrator.cli.options import JsonFile, Overrides, ScenarioFile
+from testbed.core.errors import InputError
+
+
+def validate(
+    scenario: ScenarioFile,
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="An equation of the paper, or a plug-in.")
+    ],
+    space: Annotated[
+        Path | None,
+        typer.Option("--space", metavar="FILE", help="Which keys vary; left out: around SCENARIO."),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(min=16, max=1_000_000, help="Points that the engine plays.")
+    ] = 4000,
+    packets: Annotated[
+        int | None,
+        typer.Option(min=0, help="Points that ns-3's packets play; left out: a hundredth."),
+    ] = None,
+    kernel: Annotated[
+        int, typer.Option(metavar="M", min=0, help="Points that the kernel's links play.")
+    ] = 0,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=10, help="Relative error that counts as none; left out: 0.05, of bounds 0."
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="In place of what the model is of.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Keep page, JSON, YAML; and go on from there."),
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Use this Dask scheduler's workers.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes on this machine; left out: one a core.")
+    ] = None,
+) -> None:
+    """Say where an analytical model holds, by how much it is wrong, and why."""
+    from orchestrator.campaign.cluster import Cluster
+    from orchestrator.cli.tables import validation_lines
+    from orchestrator.scenario.loading import load
+    from orchestrator.theory.models import model as known
+    from orchestrator.validation import study
+    from orchestrator.validation.space import default_space, load_space
+    from testbed.system.files import check_writable, write_json
+
+    parsed = load(scenario, overrides or [])
+    known(model, parsed)
+    drawn = default_space(parsed) if space is None else load_space(space, parsed)
+    if max(packets or 0, kernel) > samples:
+        raise InputError("--packets, --kernel: must not be above --samples")
+    check_writable("json", json_file)
+    asked = study.Asked(parsed, model, drawn, samples, packets, kernel, tolerance, metric, seed)
+    if output is not None:
+        study.check_folder(asked, output)
+    with (
+        (
+            TemporaryDirectory(prefix="testbed-validate-")
+            if output is None
+            else nullcontext(output)
+        ) as folder,
+        shown("points") as show,
+    ):
+        found = study.validate(
+            asked,
+            Path(folder),
+            cluster=Cluster(scheduler, workers, pool=scheduler is None),
+            progress=show,
+        )
+        if output is not None:
+            study.write(found, output)
+    if json_file is not None:
+        write_json(json_file, found.to_json())
+    for line in validation_lines(found):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
+    if output is not None:
+        out.print(f"written to {output}")

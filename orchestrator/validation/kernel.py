@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Points on the kernel's links: each a `testbed run` of its own, in virtual time if it can be."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.analysis import metrics
+from orchestrator.runs.reader import read_run
+from orchestrator.scenario.schema import Scenario
+from orchestrator.validation.space import at
+from testbed.core.errors import RunError
+from testbed.core.progress import Progress
+from testbed.virtual import kernel as guest_kernel
+
+
+def play(
+    scenario: Scenario,
+    points: Sequence[dict[str, Any]],
+    metric: str,
+    folder: Path,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Emulate points without learning, one after the other.
+
+    Returns:
+        For each its `clock`, whether it is `valid`, the metric's `value` of what was measured (None
+        where the run failed), the `budget` of its error in s, and `failure`, if any.
+    """
+    virtual = bool(points) and guest_kernel.find() is not None
+    changes: dict[str, Any] = {"workload.compute": "none", "workload.compute_time": "modelled"}
+    if virtual:
+        changes |= {"emulation.clock": "virtual", "emulation.dilation": 1.0}
+    runs = []
+    for number, keys in enumerate(points):
+        progress("points on the kernel", number, len(points))
+        emulated = at(scenario, keys | changes, "space")
+        runs.append(_emulated(emulated, metric, folder / "kernel" / str(number)))
+        progress("points on the kernel", number + 1, len(points))
+    return runs
+
+
+def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
+    about: dict[str, Any] = {"clock": scenario.emulation.clock, "valid": False, "value": None}
+    text = yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False)
+    file, out = place.with_suffix(".yaml"), place
+    if not (
+        file.is_file() and file.read_text("utf-8") == text and (out / "manifest.json").is_file()
+    ):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, "utf-8")
+        words = ["run", str(file), "--out", str(out), "--overwrite"]
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "orchestrator", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+            return about | {"failure": lines[-1]}
+    run = read_run(out)
+    try:
+        value = metrics.value_of(metric, metrics.metric(metric), run.measured)
+    except RunError as error:
+        return about | {"failure": str(error)}
+    budget = run.budget
+    by_part = {} if budget.empty else budget.iloc[0].dropna().to_dict()
+    return about | {"valid": bool(run.valid), "value": value, "budget": by_part}

@@ -1,0 +1,95 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The page of a validation: one file that needs nothing but itself."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from orchestrator.prediction.plan import Array
+from orchestrator.reporting.pages import render_page
+from orchestrator.theory.models import model
+from orchestrator.validation.shrink import plain
+from orchestrator.validation.worker import PARTS
+
+if TYPE_CHECKING:
+    from orchestrator.validation.study import Validation
+
+BINS = 40
+TITLES = {
+    "engine": "engine, payload",
+    "frames": "engine, frames",
+    "packets": "ns-3 packets",
+    "kernel": "kernel",
+}
+PART_TITLES = {
+    "channel": "the channel changes during the round",
+    "adapters": "SM and CM, the adapters' transfers",
+    "differences": "UAVs' channels and shares differ",
+    "form": "the form itself, with none of these",
+}
+
+
+def page(found: "Validation") -> str:
+    """The page as HTML."""
+    asked = found.asked
+    errors = found.errors("engine")
+    text = None
+    if found.counterexample is not None:
+        text = yaml.safe_dump(plain(found.counterexample), sort_keys=False, width=100)
+    return render_page(
+        "validation.html",
+        ("frame",),
+        {},
+        title=f"{asked.model} on {asked.scenario.name}",
+        model_title=model(asked.model, asked.scenario).title,
+        asked=asked,
+        metric=found.metric,
+        is_interval=found.is_interval,
+        silent=int(sum(one is None for one in found.said)),
+        rows=[{"name": TITLES[name], **found.distribution(name)} for name in found.values],
+        bars=_histogram(errors[np.isfinite(errors)]),
+        region=found.region,
+        rules=found.region.texts(),
+        sensitivity=found.sensitivity,
+        worst=found.worst,
+        parts=[(part, PART_TITLES[part]) for part in PARTS],
+        counterexample=text,
+        kernel_runs=found.kernel_runs,
+        space={key: _range(value) for key, value in _keys(found).items()},
+    )
+
+
+def _keys(found: "Validation") -> dict[str, dict[str, Any]]:
+    keys: dict[str, dict[str, Any]] = found.asked.space.model_dump(mode="json", exclude_none=True)[
+        "keys"
+    ]
+    return keys
+
+
+def _range(value: dict[str, Any]) -> str:
+    ((kind, of),) = value.items()
+    shown = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in of)
+    return f"{kind.replace('_', ' ')}: {shown}"
+
+
+def _histogram(errors: Array) -> dict[str, Any]:
+    """Bars of an inline drawing, 600 wide and 120 high."""
+    low, high = float(errors.min()), float(errors.max())
+    if high - low < 1e-12:
+        low, high = low - 0.01, high + 0.01
+    counts, edges = np.histogram(errors, BINS, (low, high))
+    width = 600 / BINS
+    bars = [
+        {
+            "x": round(width * n, 2),
+            "height": round(120 * count / counts.max(), 2),
+            "count": int(count),
+            "low": float(edges[n]),
+            "high": float(edges[n + 1]),
+        }
+        for n, count in enumerate(counts)
+    ]
+    return {"bars": bars, "low": low, "high": high, "width": width - 1}
