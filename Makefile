@@ -7,7 +7,7 @@ BIN := .venv/bin
 INSTALL := $(PYTHON) constraints/install.py
 LOCKS := pyproject.toml $(wildcard constraints/*)
 
-.PHONY: demo setup setup-light setup-dev test test-full lint lock sbom audit clean
+.PHONY: demo setup setup-light setup-dev test test-full lint site lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -40,6 +40,10 @@ test: lint
 
 test-full: lint
 	$(BIN)/python tests/suite.py
+
+# The documentation as a site, in build/site.
+site: setup-dev
+	$(BIN)/python site/make.py
 
 # Every version and hash anew, from pyproject.toml; what dev.txt holds stays if it can.
 COMPILE = $(INSTALL) uv -- pip compile --universal --python-version 3.11 --generate-hashes \

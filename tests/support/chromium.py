@@ -88,6 +88,11 @@ class Page:
 
     def open(self, path: Path, width: int = 1280, height: int = 800, dark: bool = False) -> None:
         """Show a file and wait until its scripts have run and drawn."""
+        self.size(width, height, dark)
+        self.show(path.as_uri())
+
+    def size(self, width: int, height: int = 800, dark: bool = False, media: str = "") -> None:
+        """The window of what is shown from now on, and its medium: the screen, or `print`."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -96,8 +101,7 @@ class Page:
             mobile=False,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.show(path.as_uri())
+        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
 
     def show(self, address: str) -> None:
         """Go to an address and wait until the page is loaded and drawn."""

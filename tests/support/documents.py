@@ -140,13 +140,16 @@ class Checkout:
 
     def __init__(self, folder: Path):
         self.folder = folder / "testbed"
-        anywhere = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache")
-        made = {"runs", "results", "build", "shared"}
-
-        def skip(folder: str, names: list[str]) -> set[str]:
-            return anywhere(folder, names) | (made if Path(folder) == ROOT else set())
-
-        shutil.copytree(ROOT, self.folder, ignore=skip)
+        # What git knows, and no more: other tests may have files there meanwhile.
+        listed = subprocess.run(
+            ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "-z"],
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for name in listed.rstrip("\0").split("\0"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, self.folder / name)
         environment = self.folder / ".venv"
         subprocess.run(
             [sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True

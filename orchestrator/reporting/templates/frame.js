@@ -29,6 +29,30 @@ function themes() {
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);
   apply();
+  printing();
+}
+
+/* On paper everything is light and unfolded. */
+function printing() {
+  const root = document.documentElement;
+  let folded = [];
+  let usual = "";
+  const draw = () => {
+    forgetColours();
+    for (const redraw of redraws) redraw();
+  };
+  addEventListener("beforeprint", () => {
+    usual = root.style.colorScheme;
+    root.style.colorScheme = "light";
+    folded = [...document.querySelectorAll("details:not([open])")];
+    for (const part of folded) part.open = true;
+    draw();
+  });
+  addEventListener("afterprint", () => {
+    root.style.colorScheme = usual;
+    for (const part of folded) part.open = false;
+    draw();
+  });
 }
 
 function copyButtons() {

@@ -74,6 +74,7 @@ function planOfUavs() {
   function drawGround(left, top, size) {
     for (const group of ["rings", "paths", "scale"]) layer[group].replaceChildren();
     const text = { "font-size": 12 * pixel, "text-anchor": "middle" };
+    const named = new Set([0]); // neighbours share an edge
     data.rings_m.forEach(([inner, outer], index) => {
       const name = `ring-${(index % 4) + 1}`;
       const middle = (inner + outer) / 2;
@@ -86,7 +87,7 @@ function planOfUavs() {
         "stroke-opacity": 0.07,
         "stroke-width": outer - inner,
       });
-      for (const r of new Set([inner, outer])) {
+      for (const r of [inner, outer]) {
         shape(layer.rings, "circle", {
           cx: base[0],
           cy: -base[1],
@@ -96,7 +97,7 @@ function planOfUavs() {
           "stroke-width": pixel,
           "stroke-dasharray": `${4 * pixel} ${3 * pixel}`,
         });
-        if (r > 0)
+        if (!named.has(r))
           setText(
             shape(
               layer.scale,
@@ -106,6 +107,7 @@ function planOfUavs() {
             ),
             11,
           );
+        named.add(r);
       }
     });
     x_m.forEach((row, k) => {
@@ -193,7 +195,32 @@ function planOfUavs() {
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   }
 
+  /* Beside its dot, on the first side where no other label is. */
+  const SIDES = [
+    [12, 4, "start"],
+    [-12, 4, "end"],
+    [0, -13, "middle"],
+    [0, 22, "middle"],
+  ];
+  function spotFor(x, y, text, taken) {
+    const wide = 8 * text.length * pixel;
+    const spots = SIDES.map(([dx, dy, anchor]) => {
+      const from = x + dx * pixel - { start: 0, end: wide, middle: wide / 2 }[anchor];
+      const bottom = y + (dy + 3) * pixel;
+      return { box: [from, from + wide, bottom - 14 * pixel, bottom], dx, dy, anchor };
+    });
+    const meets = ([a, b, c, d]) => taken.some(([e, f, g, h]) => a < f && e < b && c < h && g < d);
+    const spot = spots.find(({ box }) => !meets(box)) ?? spots[0];
+    taken.push(spot.box);
+    return { x: x + spot.dx * pixel, y: y + spot.dy * pixel, "text-anchor": spot.anchor };
+  }
+
   function refresh() {
+    const [bx, by] = [base[0], -base[1]];
+    const taken = [[bx - 40 * pixel, bx + 40 * pixel, by + 12 * pixel, by + 28 * pixel]];
+    for (const r of data.rings_m.flat())
+      if (r > 0)
+        taken.push([bx - 22 * pixel, bx + 22 * pixel, by - r - 16 * pixel, by - r - pixel]);
     marks.forEach((mark, k) => {
       const client = k + 1;
       const [x, y] = positionAt(k, time);
@@ -218,7 +245,7 @@ function planOfUavs() {
         stroke: ringColour(client),
         "stroke-width": 2 * pixel,
       });
-      set(mark.name, { x: x + 12 * pixel, y: -y + 4 * pixel });
+      set(mark.name, spotFor(x, -y, `${client}`, taken));
       setText(mark.name, data.uavs <= 30 || picked ? 12 : 0);
       mark.row.className = picked ? "chosen" : "";
       const [far, up, down, doing] = mark.cells;

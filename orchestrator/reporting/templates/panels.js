@@ -23,6 +23,8 @@ function waterfall() {
       const heights = bars.flatMap((bar) => (bar.total ? [bar.to] : [bar.from, bar.to]));
       const spread = Math.max(...heights) - Math.min(...heights) || 1e-3;
       const y = [Math.min(...heights) - spread * 0.25, Math.max(...heights) + spread * 0.2];
+      shape(svg, "text", { x: 0, y: 12 }, "latency in s; the axis does not start at zero");
+      if (width < 94 + 112 * bars.length) return lyingBars(svg, bars, y, width, height);
       const box = [84, 26, width - 10, height - 36];
       const up = scale(y, [box[3], box[1]]);
       const values = ticks(...y, 5);
@@ -31,7 +33,6 @@ function waterfall() {
         shape(svg, "line", { class: "grid", x1: box[0], x2: box[2], y1: up(value), y2: up(value) });
         shape(svg, "text", { x: box[0] - 8, y: up(value) + 4, "text-anchor": "end" }, name(value));
       }
-      shape(svg, "text", { x: 0, y: 12 }, "latency in s; the axis does not start at zero");
       const each = (box[2] - box[0]) / bars.length;
       const wide = Math.min(90, each * 0.6);
       bars.forEach((bar, index) => {
@@ -73,6 +74,28 @@ function waterfall() {
   byId("budget-round").addEventListener("change", redraw);
   byId("budget-axis").addEventListener("change", redraw);
   return redraw;
+}
+
+/* The same where there is no room for names beside each other: a bar a line. */
+function lyingBars(svg, bars, span, width, height) {
+  const across = scale(span, [126, width - 78]);
+  const each = (height - 26) / bars.length;
+  bars.forEach((bar, index) => {
+    const y = 24 + each * (index + 0.5);
+    const start = bar.total ? span[0] : Math.min(bar.from, bar.to);
+    const x = across(start);
+    const body = shape(svg, "rect", {
+      x,
+      y: y - 7,
+      width: Math.max(1.5, across(bar.total ? bar.to : Math.max(bar.from, bar.to)) - x),
+      height: 14,
+      rx: 2,
+      fill: bar.total ? colour("muted") : colour(bar.to >= bar.from ? "more" : "less"),
+    });
+    shape(body, "title", {}, `${bar.name}: ${bar.text}`);
+    shape(svg, "text", { x: 0, y: y + 4 }, bar.name);
+    shape(svg, "text", { class: "value", x: width, y: y + 4, "text-anchor": "end" }, bar.text);
+  });
 }
 
 /* The bars of a waterfall: a total, one bar a part, a total. */
@@ -123,11 +146,9 @@ function levels(entry, from) {
 /* --- injector --------------------------------------------------------------------------------- */
 
 function durationText(seconds) {
-  return seconds < 1e-3
-    ? `${fixed(seconds * 1e6, 0)} µs`
-    : seconds < 1
-      ? `${fixed(seconds * 1e3, 0)} ms`
-      : `${fixed(seconds, 0)} s`;
+  if (seconds < 1e-6) return `${fixed(seconds * 1e9, 0)} ns`;
+  if (seconds < 1e-3) return `${fixed(seconds * 1e6, 0)} µs`;
+  return seconds < 1 ? `${fixed(seconds * 1e3, 0)} ms` : `${fixed(seconds, 0)} s`;
 }
 
 function latenessChart() {
@@ -170,8 +191,11 @@ function latenessChart() {
           `${durationText(edges[index])} to ${durationText(edges[index + 1])}: ${count} slots`,
         );
       });
-      for (let power = -7; power <= 2; power++) {
-        for (const factor of [1, 2, 5]) {
+      const decade = across(1) - across(0);
+      const factors = decade > 150 ? [1, 2, 5] : [1];
+      for (let power = -9; power <= 2; power++) {
+        if (decade < 45 && power % 3) continue;
+        for (const factor of factors) {
           const value = factor * 10 ** power;
           if (value < edges[0] * 0.999 || value > edges.at(-1) * 1.001) continue;
           shape(

@@ -16,16 +16,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from chromium import PROGRAM, Page, chromium
-from small_campaign import ROOT, campaign_tree, write_campaign
+from finished_campaign import finished_campaign
+from small_campaign import ROOT
 from synthetic_run import make_run
 from typer.testing import CliRunner
 
 from orchestrator.analysis.statistics import half_width
-from orchestrator.campaign.cluster import Cluster, run_campaign
+from orchestrator.campaign.cluster import Cluster
 from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.report import write_campaign_report
 from orchestrator.campaign.results import PLACE, TABLES, write_results
-from orchestrator.campaign.spec import cells, load_campaign
+from orchestrator.campaign.spec import cells
 from orchestrator.campaign.summary import differences, means
 from orchestrator.campaign.verify import compare, environment_differences, verify
 from orchestrator.cli.campaign import app
@@ -35,43 +35,7 @@ from orchestrator.runs.reader import read_run
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> CampaignFolder:
     """A campaign whose predicted points are computed, and whose emulated ones are made up."""
-    base = tmp_path_factory.mktemp("campaign")
-    tree = campaign_tree(base)
-    tree["studies"]["split"] |= {
-        "mode": "both",
-        "emulate": {"where": {"u": [3]}, "repeats": [1], "set": {"rounds": 1}},
-    }
-    emulated = write_campaign(base, studies=tree["studies"])
-    campaign = load_campaign(emulated)
-    predicted = campaign.model_copy(
-        update={
-            "studies": {
-                name: study.model_copy(update={"mode": "predict"})
-                for name, study in campaign.studies.items()
-            }
-        }
-    )
-    folder = CampaignFolder(base / "done")
-    run_campaign(predicted, folder, cluster=Cluster(workers=0))
-    points = {c.point.id: c.point for c in cells(campaign) if c.point.mode == "run"}
-    with folder.held(campaign):
-        for number, (id_, point) in enumerate(points.items()):
-            made = make_run(base / id_, uavs=2, rounds=1, seed=number)
-            files = {path.name: path.read_bytes() for path in made.iterdir()}
-            manifest = json.loads(files["manifest.json"])
-            manifest |= {"valid": number > 0, "host": "h", "wall_s": 1.0}
-            manifest["validity"] = [
-                {"check": "cpu_steal", "limit": 0.05, "value": 0.1 - 0.09 * number,
-                 "ok": number > 0, "detail": "round 0"}
-            ]  # fmt: skip
-            files["manifest.json"] = json.dumps(manifest).encode()
-            about = {"id": id_, "mode": "run", "trace": point.trace, "files": point.files,
-                     "scenario": point.scenario.model_dump_json(), "steps_rounds": 1}  # fmt: skip
-            files["point.json"] = json.dumps(about).encode()
-            folder.store(id_, files)
-    write_results(folder, campaign)
-    write_campaign_report(folder, campaign)
-    return folder
+    return finished_campaign(tmp_path_factory.mktemp("campaign"))
 
 
 # --- results -------------------------------------------------------------------------------------

@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Build the documentation site, which needs no network, neither while it is built nor when read.
+
+    python site/make.py [FOLDER]
+
+The site mirrors the repository: README is its home, `docs/` and what pages link to stand where they
+do here, so that links are the same. Files of code that a page links to become pages that show them,
+notebooks pages of what they hold. A link or an anchor that leads nowhere is an error.
+"""
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from mkdocs.exceptions import Abort
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME, INDEX = Path("README.md"), Path("docs/README.md")
+LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)([^)]*\))")
+FENCE = re.compile(r"^(\s*)(`{3,})(\w+)?(.*)$")
+SHOWN_AS = {".py": "python", ".yaml": "yaml", ".cff": "yaml", ".toml": "toml"}
+PICTURES = {".svg", ".png"}
+
+
+def stage(folder: Path) -> list[Path]:
+    """Write all pages into a folder, from the home page along the links; answers them."""
+    todo, done = [HOME, INDEX, *(p.relative_to(ROOT) for p in (ROOT / "docs").glob("*.md"))], []
+    while todo:
+        path = todo.pop()
+        if path in done:
+            continue
+        done.append(path)
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix in PICTURES:
+            (folder / path).write_bytes((ROOT / path).read_bytes())
+            continue
+        links: list[Path] = []
+        (folder / _page_of(path)).write_text(_rendered(path, links), encoding="utf-8")
+        todo += links
+    return done
+
+
+def _target(path: Path, link: str) -> Path:
+    """The file, or folder, of this repository to which a page's link leads."""
+    target = (ROOT / path.parent / link).resolve()
+    if target.is_dir() and (target / "README.md").is_file():
+        target /= "README.md"
+    return target.relative_to(ROOT)
+
+
+def _page_of(path: Path) -> Path:
+    """Where in the site something stands."""
+    if path.suffix == ".md" or path.suffix in PICTURES:
+        return path
+    return path.with_name(f"{path.name}.md")
+
+
+def _rendered(path: Path, links: list[Path]) -> str:
+    """A page's text, as the site's Markdown has it; where its links lead is added to the list."""
+    file = ROOT / path
+    if file.is_dir():
+        texts = [f"## {p.name}\n\n{_fenced(p)}" for p in sorted(file.iterdir()) if p.is_file()]
+        return f"# {path}\n\n" + "\n".join(texts)
+    if path.suffix == ".ipynb":
+        return _notebook(json.loads(file.read_text(encoding="utf-8")))
+    if path.suffix != ".md":
+        return f"# {path}\n\n{_fenced(file)}"
+    lines, inside = [], False
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if match := FENCE.match(line):
+            inside = not inside
+            line = f"{match[1]}{match[2]}{_language(match[3], match[4]) if inside else ''}"
+        elif not inside:
+            line = LINK.sub(partial(_to_page, path, links), line)
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _to_page(path: Path, links: list[Path], match: re.Match[str]) -> str:
+    """A link as it must be on the page of `path`."""
+    if "://" in match[2]:
+        return match[0]
+    links.append(target := _target(path, match[2]))
+    if not (ROOT / target).exists():
+        raise Abort(f"{path}: {match[2]} leads nowhere")
+    return f"{match[1]}{Path(*['..'] * len(path.parent.parts)) / _page_of(target)}{match[3]}"
+
+
+def _language(language: str | None, words: str) -> str:
+    """Behind a fence stand words for the tests, or the name of a file."""
+    name = words.split()[0] if "." in words else ""
+    shown = {"mermaid": "text", "sh": "bash", None: "text"}.get(language, language)
+    return f'{shown} title="{name}"' if name else str(shown)
+
+
+def _fenced(file: Path, language: str | None = None) -> str:
+    text = file.read_text(encoding="utf-8")
+    return f"`````{language or SHOWN_AS.get(file.suffix, 'text')}\n{text}\n`````\n"
+
+
+def _notebook(notebook: dict) -> str:  # type: ignore[type-arg]
+    """Text, programs, and what they printed and drew."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                picture = "data:image/png;base64," + "".join(data["image/png"]).replace("\n", "")
+                parts.append(f'<img alt="What the program drew" src="{picture}">')
+            elif text := "".join(data.get("text/plain", output.get("text", ""))):
+                parts.append(f"```text\n{text.rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def navigation() -> list[dict[str, object]]:
+    """The site's contents: what the index of the documentation lists, under its headings."""
+    sections: list[dict[str, object]] = [{"Start": str(HOME)}]
+    for heading, body in re.findall(
+        r"^## (.+?)\n(.*?)(?=^## |\Z)", (ROOT / INDEX).read_text(encoding="utf-8"), re.M | re.S
+    ):
+        rows = re.findall(r"^\| \[([^\]]+)\]\(([^)]+)\)", body, re.M)
+        pages: list[dict[str, str]] = [
+            {name[0].upper() + name[1:]: str(_page_of(_target(INDEX, link)))} for name, link in rows
+        ]
+        sections.append({heading: pages})
+    return sections
+
+
+def main(folder: Path) -> int:
+    """Build; the status is 1 where a link leads nowhere."""
+    with tempfile.TemporaryDirectory() as pages:
+        try:
+            stage(Path(pages))
+            config = load_config(
+                str(Path(__file__).with_name("mkdocs.yml")),
+                docs_dir=pages,
+                site_dir=str(folder.resolve()),
+                nav=navigation(),
+                strict=True,
+            )
+            config.plugins.on_startup(command="build", dirty=False)
+            build(config)
+        except Abort as error:
+            print(error, file=sys.stderr)
+            return 1
+    print(folder / "index.html")
+    return 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "build" / "site")
+    sys.exit(main(parser.parse_args().folder))

@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The documentation site: whole, offline, and without a link that leads nowhere."""
+
+import importlib.util
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Links(HTMLParser):
+    """What a page offers to be linked to, and what it links to and loads."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.leads_to: set[str] = set()
+        self.loads: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, given: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in given}
+        self.anchors |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a":
+            self.leads_to.add(values.get("href", ""))
+        elif tag == "link" or "src" in values:
+            self.loads.add(values.get("src", values.get("href", "")))
+
+
+@pytest.fixture(scope="module")
+def make() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_site", ROOT / "site" / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def site(make: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built") / "site"
+    assert make.main(folder) == 0
+    return folder
+
+
+def test_every_page_is_there_and_in_the_contents(make: ModuleType, site: Path) -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        name = "index.html" if page.stem == "README" else f"{page.stem}.html"
+        assert (site / "docs" / name).is_file(), page
+    listed = {
+        path for section in make.navigation() for path in re.findall(r"docs/\S+?\.md", str(section))
+    }
+    assert listed == {f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")} - {"docs/README.md"}
+
+
+def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
+    pages = {page: Links(page) for page in site.rglob("*.html")}
+    assert len(pages) > 25
+    for page, links in pages.items():
+        assert not [it for it in links.loads if re.match(r"(https?:)?//", it)], page
+        for link in links.leads_to | links.loads:
+            if not link or re.match(r"(\w+:|//)", link):
+                continue
+            name, _, anchor = unquote(link).partition("#")
+            there = page if not name else (page.parent / name).resolve()
+            if page.name == "404.html":
+                there = site / name.lstrip("/")
+            if there.is_dir():
+                there /= "index.html"
+            assert there.is_file(), f"{page.relative_to(site)}: {link}"
+            if anchor and there in pages and not anchor.startswith("__"):
+                assert anchor in pages[there].anchors, f"{page.relative_to(site)}: {link}"
+
+
+def test_what_pages_link_to_in_the_code_can_be_read(site: Path) -> None:
+    text = (site / "testbed" / "core" / "schedule.py.html").read_text(encoding="utf-8")
+    assert "class" in text
+    notebook = (site / "examples" / "run_read_plot.ipynb.html").read_text(encoding="utf-8")
+    assert "data:image/png;base64," in notebook
+
+
+@pytest.mark.parametrize("link", ["gone.md", "../README.md#gone"])
+def test_a_link_that_leads_nowhere_is_an_error(
+    make: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, link: str
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("# Home\n")
+    (tmp_path / "docs" / "README.md").write_text(f"# Index\n\n[there]({link})\n")
+    monkeypatch.setattr(make, "ROOT", tmp_path)
+    assert make.main(tmp_path / "site") == 1
