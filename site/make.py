@@ -8,6 +8,7 @@
 The site mirrors the repository: README is its home, `docs/` and what pages link to stand where they
 do here, so that links are the same. Files of code that a page links to become pages that show them,
 notebooks pages of what they hold. A link or an anchor that leads nowhere is an error.
+Browsers search it where it is served: `python -m http.server -d build/site`.
 """
 
 import argparse
