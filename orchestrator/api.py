@@ -14,6 +14,7 @@ and coroutines may call it. A call blocks until its result is there.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -252,7 +253,7 @@ def play_session(
     if idle := [node for node in awaited if node not in named]:
         raise InputError(f"`until`: {idle[0]} has no command that could end")
     with _channel(resolved, trace) as source:
-        return play(
+        done = play(
             resolved,
             source,
             out,
@@ -264,6 +265,11 @@ def play_session(
             progress=progress,
             began=began,
         )
+    if find_spec("jinja2") is not None:  # Of the extra [report].
+        from orchestrator.reporting.session_report import write_session_report
+
+        write_session_report(out)
+    return done
 
 
 def read_run(path: str | Path) -> "Run":

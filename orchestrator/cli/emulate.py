@@ -137,9 +137,13 @@ def report(
         bool, typer.Option("--figures", help="Also PNG and PDF figures, in DIR/figures.")
     ] = False,
 ) -> None:
-    """Write a run's report again, from what its directory holds."""
+    """Write a run's report again, or a session's, from what its directory holds."""
     from orchestrator.reporting.report import write_report
+    from orchestrator.reporting.session_report import SESSION, write_session_report
 
+    if (run_dir / SESSION).is_file():
+        out.print(f"{write_session_report(run_dir)}")
+        return
     out.print(f"{write_report(run_dir)}")
     if figures:
         from orchestrator.reporting.run_figures import figures as draw

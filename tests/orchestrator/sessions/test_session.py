@@ -72,6 +72,7 @@ def test_a_transfer_takes_what_the_rates_allow_and_is_in_the_table(tmp_path) -> 
     assert (out / "pcap/uav2.pcap").stat().st_size > size
     assert about["captured"]["missed_packets"] == 0
     assert not (out / "session.sock").exists()
+    assert "Uplink of uav3" in (out / "report.html").read_text()
 
 
 def test_what_a_node_is_like(tmp_path) -> None:

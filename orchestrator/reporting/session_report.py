@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The report of a session: what each link could carry as a band, what it carried as a line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import yaml
+
+from orchestrator.reporting.legend import CHECK_TITLES
+from orchestrator.reporting.pages import render_page
+from orchestrator.runs.directory import MANIFEST, SCENARIO
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+from testbed.system.files import write_whole
+
+SESSION = "session.parquet"
+WIDTH, HEIGHT = 560, 110
+"""Of a chart, in its own units."""
+MOST_POINTS = 400
+"""Of a curve; more slots than that are merged to their mean."""
+SHOWN = ("started", "valid", "downlink", "failure", "programs", "validity")
+"""The manifest's entries that the page shows."""
+DIRECTIONS = {"up": "Uplink", "down": "Downlink"}
+Array = npt.NDArray[np.float64]
+
+
+def write_session_report(folder: Path) -> Path:
+    """Write `report.html` into a session's folder, whole or not at all, and answer its path.
+
+    Raises:
+        InputError: It is not the folder of a session that is over.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        tree = json.loads((folder / SCENARIO).read_text(encoding="utf-8"))
+        table = pd.read_parquet(folder / SESSION)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder}: is no session that is over ({error})") from None
+    page = render(manifest, validate(tree, str(folder / SCENARIO)), table)
+    path = folder / "report.html"
+    write_whole(path, lambda partial: partial.write_text(page, encoding="utf-8"))
+    return path
+
+
+def render(manifest: dict[str, Any], scenario: Scenario, table: pd.DataFrame) -> str:
+    """The page of a session; `table` is its `session.parquet`."""
+    return render_page(
+        "session.html",
+        [],
+        {},
+        name=scenario.name,
+        manifest=dict.fromkeys(SHOWN) | manifest,
+        slot_s=scenario.slot_s,
+        seconds=len(table["slot"].unique()) * scenario.slot_s,
+        charts=list(_charts(table, scenario.slot_s)),
+        size=(WIDTH, HEIGHT),
+        check_titles=CHECK_TITLES,
+        scenario_text=yaml.safe_dump(
+            scenario.model_dump(mode="json"), sort_keys=False, default_flow_style=None
+        ),
+    )
+
+
+def _charts(table: pd.DataFrame, slot_s: float) -> list[dict[str, Any]]:
+    found = []
+    for (client, direction), rows in table.groupby(["client", "direction"], sort=True):
+        rows = rows.sort_values("slot")
+        could, did = (
+            _merged(rows[f"{name}_bytes"].to_numpy(float) * 8 / slot_s / 1e6)
+            for name in ("offered", "carried")
+        )
+        top = max(could.max(), did.max(), 1e-9)
+        offered, carried = (int(rows[f"{name}_bytes"].sum()) for name in ("offered", "carried"))
+        found.append(
+            {
+                "title": f"{DIRECTIONS[str(direction)]} of uav{client}",
+                "band": f"0,{HEIGHT} {_points(could, top)} {WIDTH},{HEIGHT}",
+                "line": _points(did, top),
+                "top_mbps": top,
+                "offered": offered,
+                "carried": carried,
+                "most_queued": int(rows["queued_bytes"].max()),
+            }
+        )
+    return sorted(found, key=lambda chart: chart["title"].startswith("Downlink"))
+
+
+def _merged(values: Array) -> Array:
+    each = -(-len(values) // MOST_POINTS)
+    padded = np.pad(values, (0, -len(values) % each), constant_values=np.nan)
+    merged: Array = np.nanmean(padded.reshape(-1, each), axis=1)
+    return merged
+
+
+def _points(values: Array, top: float) -> str:
+    x = np.linspace(0, WIDTH, max(2, len(values)))
+    y = HEIGHT * (1 - np.resize(values, len(x)) / top)
+    return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))

@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The page of a session: bands and lines are what the table says."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_scenario import TREE
+
+from orchestrator.reporting.session_report import HEIGHT, WIDTH, render, write_session_report
+from orchestrator.scenario.loading import validate
+from testbed.core.errors import InputError
+
+PROGRAM = {"node": "uav1", "argv": ["a", "<b>"], "start_s": 0.0, "end_s": 2.0, "status": 3}
+
+
+def table(slots: int) -> pd.DataFrame:
+    rows = [
+        (slot, client, direction, 8e6 * client, 1e5 * client, 50_000 * (slot % 2), slot)
+        for slot in range(slots)
+        for client in (1, 2, 3)
+        for direction in ("up", "down")
+    ]
+    names = ["slot", "client", "direction", "rate_bps", "offered_bytes", "carried_bytes"]
+    return pd.DataFrame(rows, columns=[*names, "queued_bytes"])
+
+
+def page(slots: int) -> str:
+    about = {"valid": True, "downlink": "shared", "programs": [PROGRAM | {"stopped": False}]}
+    return render(about, validate(TREE, "small"), table(slots))
+
+
+def test_each_link_has_its_band_and_its_line() -> None:
+    text = page(4)
+    for name in (f"{way} of uav{k}" for way in ("Uplink", "Downlink") for k in (1, 2, 3)):
+        assert text.count(f"<figcaption>{name} ") == 1
+    assert "100,000 of 800,000 bytes; at most 3 queued" in text
+    line = np.array(
+        re.findall(r"[\d.]+,[\d.]+", re.findall(r'<polyline points="([^"]*)"', text)[1])
+    )
+    x, y = np.array([point.split(",") for point in line], float).T
+    # The second uplink: rate 16 Mb/s, carried 0 and 4 in turn.
+    assert x.tolist() == pytest.approx(np.linspace(0, WIDTH, 4), abs=0.05)
+    assert y.tolist() == pytest.approx([HEIGHT, 0.75 * HEIGHT] * 2, abs=0.05)
+    assert "status 3" in text
+    assert "<b>" not in text.replace("&lt;b&gt;", "")
+    assert "would carry alone" in text
+
+
+def test_long_sessions_are_merged_to_means() -> None:
+    line = re.findall(r'<polyline points="([^"]*)"', page(1001))[0].split()
+    assert len(line) == 334
+    assert float(line[0].split(",")[1]) == pytest.approx(HEIGHT * (1 - 1 / 6), abs=0.06)
+
+
+def test_what_is_no_session_is_named(tmp_path) -> None:
+    with pytest.raises(InputError, match="is no session that is over"):
+        write_session_report(tmp_path)
