@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from ns3_scenarios import build
 from ns3_scenarios.child import LAUNCH, Child, Launch
+from testbed.core.impairment import Impairment, Losses
 
 CONGESTION_CONTROLS = ("cubic", "reno", "bbr")
 """By Linux's names: ns-3's TcpCubic and TcpLinuxReno, both starting slowly again after a pause as
@@ -35,7 +36,9 @@ class PacketSettings:
     between frames, so that a frame takes as long as if it had them.
     """
     delay_s: float = 0.0
-    """One way, after a frame has been sent."""
+    """One way, after a frame has been sent; where `air` says nothing else."""
+    air: Sequence[tuple[Impairment, Impairment]] = ()
+    """What happens to frames of each link's uplink, and of its downlink; none: `delay_s` alone."""
     congestion_control: str = "cubic"
     """One of `CONGESTION_CONTROLS`."""
     queue_frames: int = 100
@@ -67,6 +70,8 @@ class EndCount:
     """With the frame header of the settings."""
     sent_frames: int
     dropped_frames: int
+    lost_frames: int
+    """By the air."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,9 @@ class PacketNetwork:
 
     def __init__(self, settings: PacketSettings, launch: Launch = LAUNCH):
         plain = asdict(settings)
+        uniform = Impairment(plain.pop("delay_s"))
+        air = settings.air or [(uniform, uniform)] * settings.links
+        plain["air"] = [_plain(way) for link in air for way in link]
         plain["congestion_control"] = CONGESTION_CONTROLS.index(settings.congestion_control)
         library = build.library("packets")
         self._child = Child("ns3_scenarios.packets_process", library, plain, launch)
@@ -150,3 +158,13 @@ class PacketNetwork:
     def _ask(self, order: dict[str, Any]) -> Any:
         self._child.send(json.dumps(order))
         return json.loads(self._child.receive_line())
+
+
+def _plain(way: Impairment) -> dict[str, float]:
+    losses = way.losses or Losses(0.0, 1.0, 0.0, 0.0)
+    return {
+        "delay_s": way.delay_s,
+        "jitter_s": way.jitter_s,
+        **asdict(losses),
+        "seed": way.seed,
+    }

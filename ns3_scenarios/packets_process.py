@@ -6,7 +6,7 @@
 On stdin: one line of JSON (see `ns3_scenarios.child`), then one for each step: ``{"rates":
 [[uplink bit/s], [downlink bit/s]] or null, "send": [[link, down, bytes]], "until": ns}``. On
 stdout, for each: ``{"now": ns, "delivered": [[link, down]]}``; for ``{"counts": true}``:
-``{"events", "ends": [[[bytes, frames, dropped] of the uplink, of the downlink]]}``.
+``{"events", "ends": [[[bytes, frames, dropped, lost] of the uplink, of the downlink]]}``.
 """
 
 import ctypes
@@ -33,7 +33,20 @@ class Settings(ctypes.Structure):
         ("congestion_control", ctypes.c_int32),
         ("nagle", ctypes.c_int32),
         ("packet_s", ctypes.c_double),
+    )
+
+
+class Impairment(ctypes.Structure):
+    """Mirror of `struct Impairment`."""
+
+    _fields_ = (
         ("delay_s", ctypes.c_double),
+        ("jitter_s", ctypes.c_double),
+        ("good_to_bad", ctypes.c_double),
+        ("bad_to_good", ctypes.c_double),
+        ("loss_good", ctypes.c_double),
+        ("loss_bad", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
     )
 
 
@@ -50,13 +63,14 @@ class EndCount(ctypes.Structure):
         ("sent_bytes", ctypes.c_uint64),
         ("sent_frames", ctypes.c_uint64),
         ("dropped_frames", ctypes.c_uint64),
+        ("lost_frames", ctypes.c_uint64),
     )
 
 
 def load(library: Path) -> ctypes.CDLL:
     """The library with its functions' types declared."""
     native = ctypes.CDLL(str(library))
-    native.packets_open.argtypes = [ctypes.POINTER(Settings)]
+    native.packets_open.argtypes = [ctypes.POINTER(Settings), ctypes.POINTER(Impairment)]
     native.packets_rates.argtypes = [_Doubles, _Doubles]
     native.packets_send.argtypes = [ctypes.c_uint64, ctypes.c_int32, ctypes.c_uint64]
     for function in (native.packets_open, native.packets_rates, native.packets_send):
@@ -78,7 +92,8 @@ def main() -> None:
     start = begin()
     native = load(Path(start["library"]))
     settings = start["settings"]
-    native.packets_open(Settings(**settings))
+    air = [Impairment(**way) for way in settings.pop("air")]
+    native.packets_open(Settings(**settings), (Impairment * len(air))(*air))
     for line in sys.stdin.buffer:
         order = json.loads(line)
         answer = (
@@ -105,7 +120,8 @@ def _counts(native: ctypes.CDLL, links: int) -> dict[str, Any]:
     return {
         "events": native.packets_events(),
         "ends": [
-            [(end.sent_bytes, end.sent_frames, end.dropped_frames) for end in pair] for pair in ends
+            [(end.sent_bytes, end.sent_frames, end.dropped_frames, end.lost_frames) for end in pair]
+            for pair in ends
         ],
     }
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, Replay, TraceError
 from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.loading import put, validate
 from orchestrator.scenario.profiles import profile_of
@@ -73,6 +74,7 @@ def predict(
     policy: "Policy | None" = None,
     rounds: int | None = None,
     *,
+    wire: bool = False,
     progress: Progress = silent,
 ) -> Timeline:
     """Predict rounds with the slot-level engine, from t = 0 and without a gap between them.
@@ -84,6 +86,8 @@ def predict(
         trace: The channel to replay; left out: ns-3 makes the scenario's own.
         policy: Who decides on split and shares; left out: the scenario's `allocation`.
         rounds: How many; left out: the scenario's.
+        wire: Whether to count the bytes of frames, and what links delay and lose, as `run` does
+            for `predicted_wire`; else payload bits alone, as the paper does.
         progress: Told what is being done, how much of it is done, and how much there is.
 
     Raises:
@@ -91,15 +95,20 @@ def predict(
         RunError: ns-3 or the policy failed.
     """
     resolved = _resolved(scenario, policy, rounds)
-    if resolved.emulation.one_way_delay_s:
-        log.warning("emulation.one_way_delay_s is left out: the engine's links have no delay yet")
+    if are_impaired(resolved) and not wire:
+        log.warning(
+            "links.one_way_delay_s and links.loss are left out: this counts payload bits alone, "
+            "as the paper does; `wire` counts frames, delay and loss"
+        )
     with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
+        from orchestrator.prediction.plan import link_bytes, payload_bytes
         from orchestrator.prediction.rounds import predict as predict_rounds
 
         return predict_rounds(
             resolved,
             source,
             profile_of(resolved),
+            sizing=link_bytes if wire else payload_bytes,
             decide=_decider(resolved, policy),
             progress=lambda done: progress("predicted", done, resolved.rounds),
         )

@@ -15,16 +15,18 @@ from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.kernel import BY_RULES
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
 from orchestrator.prediction.rates import link_rates
+from orchestrator.prediction.transport import DOWN, UP, Transport
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
-PARTS = ("start", "framing", "compute", "injection", "order", "rest")
+PARTS = ("start", "framing", "delay", "loss", "compute", "injection", "order", "rest")
 """What separates a measured round from the predicted one, in the order in which it is put in.
 
-start: the round began at another moment, so in other slots. framing: headers, labels
-and frames around the payload. compute: computing steps took other than modelled. injection: rates
-changed late. order: sequential resources served clients in another order, because they were ready
-within the errors of each other; in a round that lost a client it is part of the rest. rest: what
-nothing above explains.
+start: the round began at another moment, so in other slots. framing: headers, labels and frames
+around the payload. delay: of the air, with the windows that wait for it. loss: of frames, as the
+engine has drawn them. compute: computing steps took other than modelled. injection: rates changed
+late. order: sequential resources served clients in another order, because they were ready within
+the errors of each other; in a round that lost a client it is part of the rest. rest: what nothing
+above explains.
 """
 
 KEYS = ["round", "client", "iteration", "step"]
@@ -80,6 +82,7 @@ def error_budget(
     slot_s: float,
     slot_edges_s: Array | None,
     faults: RoundFaults | None = None,
+    transport: Transport | None = None,
 ) -> Budget:
     """Split a round's difference by running the engine again with one measured thing after another.
 
@@ -93,6 +96,7 @@ def error_budget(
         slot_s: Length of a slot.
         slot_edges_s: Shape [S + 1], when the rates really changed; None if that is not known.
         faults: What went wrong in it. Steps that not all have then have no parts.
+        transport: What delays and losses mean for its transfers; None: there are neither.
     """
     computed = measured_plan(measured, link_plan)
     service_order = measured_service_order(measured, link_plan)
@@ -100,12 +104,19 @@ def error_budget(
     # What nodes took was measured with their slowness.
     rest = faults and faults.at_full_speed()
     edges: dict[str, Any] = {"slot_edges_s": slot_edges_s, "faults": rest}
+    on_air: dict[str, Any] = {"transport": transport}
+
+    def played(plan: RoundPlan, **given: Any) -> RoundTimes:
+        return simulate(plan, radio, gain, slot_s, start_s, **given)
+
     stages: list[RoundTimes] = [
-        simulate(payload_plan, radio, gain, slot_s, start_s, faults=faults),
-        simulate(link_plan, radio, gain, slot_s, start_s, faults=faults),
-        simulate(computed, radio, gain, slot_s, start_s, faults=rest),
-        simulate(computed, radio, gain, slot_s, start_s, **edges),
-        simulate(computed, radio, gain, slot_s, start_s, **edges, service_order=service_order),
+        played(payload_plan, faults=faults),
+        played(link_plan, faults=faults),
+        played(link_plan, faults=faults, transport=transport and transport.without_loss()),
+        played(link_plan, faults=faults, **on_air),
+        played(computed, faults=rest, **on_air),
+        played(computed, **edges, **on_air),
+        played(computed, **edges, **on_air, service_order=service_order),
     ]
     latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
     spans = [predicted.spans, *(s.spans for s in stages), measured.spans]
@@ -164,7 +175,12 @@ def integral_end_s(rate_bps: Array, slot_s: float, start_s: float, bits: float) 
 
 
 def transfer_errors(
-    measured: Round, link_plan: RoundPlan, radio: Radio, gain: Array, slot_s: float
+    measured: Round,
+    link_plan: RoundPlan,
+    radio: Radio,
+    gain: Array,
+    slot_s: float,
+    transport: Transport | None = None,
 ) -> pd.DataFrame:
     """Every transfer of a round against the integral of its link's rates from its own start on.
 
@@ -174,6 +190,8 @@ def transfer_errors(
         radio: What turns a gain into a rate.
         gain: Shape [K, S], the whole trace; it must reach as far as the transfers.
         slot_s: Length of a slot.
+        transport: Whose delay the last frame takes on top; windows and losses are part of the
+            error.
 
     Returns:
         One row a transfer: `KEYS`, start_s, duration_s, due_s (the integral's), and error, the
@@ -193,6 +211,8 @@ def transfer_errors(
         rate_bps, size = links[step]
         bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]
         due_s = integral_end_s(rate_bps[client - 1], slot_s, start_s, bits)
+        if transport is not None:
+            due_s += transport.delay_s[DOWN if step in (SM, SG) else UP, client - 1]
         rows.append((client, iteration, step, start_s, end_s - start_s, due_s - start_s))
     table = pd.DataFrame(rows, columns=[*KEYS[1:], "start_s", "duration_s", "due_s"])
     table["step"] = pd.Categorical(np.array(STEPS)[table["step"]], categories=list(STEPS))

@@ -14,6 +14,7 @@ from orchestrator.prediction.engine import simulate
 from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.kernel import BY_RULES
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
+from orchestrator.prediction.transport import Transport
 from testbed.core.timeline import Round
 
 PARTS = (
@@ -25,6 +26,7 @@ PARTS = (
     "headers",
     "handshakes",
     "resent",
+    "delay",
     "overruns",
     "slots",
     "order",
@@ -34,10 +36,10 @@ PARTS = (
 
 payload: its bits over the channel's rates, as if nothing was computed. computing: steps as long as
 the device profile says. framing to resent: see `orchestrator.analysis.byte_accounts.BYTES`, each
-on the transfer
-that it belongs to. overruns: computing steps took other than modelled. slots: rates changed late.
-order: the server served in another order. rest: what none of it explains. Acknowledgements have no
-part: they go the other way on a link that carries nothing else at that time.
+on the transfer that it belongs to. delay: of the air, with the windows that wait for it. overruns:
+computing steps took other than modelled. slots: rates changed late. order: the server served in
+another order. rest: what none of it explains. Acknowledgements have no part: they go the other way
+on a link that carries nothing else at that time.
 """
 
 PART_OF = {
@@ -63,6 +65,7 @@ def waterfall(
     *,
     charges_headers: bool,
     faults: RoundFaults | None = None,
+    transport: Transport | None = None,
 ) -> dict[str, float]:
     """What each of `PARTS` adds to a round's latency, in seconds; they add up to it exactly.
 
@@ -78,6 +81,7 @@ def waterfall(
         slot_edges_s: Shape [S + 1], when the rates really changed.
         charges_headers: Whether the channel's rate carries frames, or their payload alone.
         faults: What went wrong in it.
+        transport: What delays mean for its transfers; what losses do beyond bytes is in the rest.
     """
     nothing = np.zeros_like(payload_plan.cf_s)
     plans = [
@@ -94,21 +98,22 @@ def waterfall(
     latencies += [
         simulate(plan, radio, gain, slot_s, start_s, faults=faults).latency_s for plan in plans
     ]
+    at = radio, gain, slot_s, start_s
+    lossless = transport and transport.without_loss()
+    latencies.append(simulate(plans[-1], *at, faults=faults, transport=lossless).latency_s)
     # What nodes took was measured with their slowness.
     faults = faults and faults.at_full_speed()
     computed = measured_plan(measured, plans[-1])
-    latencies.append(simulate(computed, radio, gain, slot_s, start_s, faults=faults).latency_s)
+    latencies.append(simulate(computed, *at, faults=faults, transport=lossless).latency_s)
     service_order = measured_service_order(measured, payload_plan)
     for order in (BY_RULES, service_order):
         times = simulate(
             computed,
-            radio,
-            gain,
-            slot_s,
-            start_s,
+            *at,
             slot_edges_s=slot_edges_s,
             service_order=order,
             faults=faults,
+            transport=lossless,
         )
         latencies.append(times.latency_s)
     latencies.append(measured.latency_s)

@@ -49,6 +49,10 @@ def predict(
     trace_file: TraceFile = None,
     rounds: Rounds = None,
     overrides: Overrides = None,
+    wire: Annotated[
+        bool,
+        typer.Option("--wire", help="Count frames, delay and loss, not payload bits alone."),
+    ] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Predict rounds with the slot-level engine."""
@@ -59,7 +63,7 @@ def predict(
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
     with shown("rounds") as show:
-        timeline = api.predict(parsed, trace_file, progress=show)
+        timeline = api.predict(parsed, trace_file, wire=wire, progress=show)
     if json_file is not None:
         write_json(
             json_file,

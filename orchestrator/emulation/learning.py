@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.scenario.links import impairments_of
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
 from testbed.control.messages import BaseStationReport, Evaluated, RoundReport
@@ -80,7 +81,8 @@ def model_of(scenario: Scenario) -> ModelConfig:
 
 def startup_limit_s(scenario: ResolvedScenario) -> float:
     """Real seconds that nodes may take until they are connected, all of them on one slow core."""
-    delay_s = CROSSINGS * scenario.emulation.one_way_delay_s * scenario.dilation
+    ways = impairments_of(scenario, scenario.dilation)
+    delay_s = CROSSINGS * max(link.delay_s for way in ways for link in way)
     if scenario.workload.compute == "none":
         return START_S + NODE_S * scenario.uavs.count + delay_s
     return LOAD_S + delay_s

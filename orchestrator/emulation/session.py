@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import pandas as pd
+
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import SET_UP
 from orchestrator.emulation.calibration import calibrate
@@ -47,6 +49,7 @@ from orchestrator.prediction.rounds import (
     predict,
 )
 from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.progress import Progress, silent
@@ -164,6 +167,8 @@ def open_session(
             rates = link_rates(plan, radio_of(scenario), channel.trace(slots).gain[:, :slots])
             calibration = calibrate(stage.nodes, scenario, rates, channel.slot_s, stage.shape)
         accounts = stage.account(SET_UP, None)
+        if are_impaired(scenario):
+            accounts = pd.concat([accounts, stage.impair()])
         evaluation = None
         if record.state:
             stage.restore(record.state)
@@ -219,6 +224,7 @@ class Session:
             predicted_wire=self._wire.of(decision, faults),
             payload_plan=self._payload.engine.plan(decision.allocation),
             link_plan=self._wire.engine.plan(decision.allocation),
+            transport=self._wire.engine.transport(index),
             sizes=round_sizes(scenario, self._profile, decision.allocation.split),
             radio=self._radio,
             faults=faults,

@@ -39,8 +39,9 @@ from orchestrator.prediction.plan import (
 )
 from orchestrator.prediction.rates import first_gradient_s, uplink_bps
 from orchestrator.prediction.rounds import Decision, simulate_on
+from orchestrator.prediction.transport import Transport
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.links import shape_of
+from orchestrator.scenario.links import impairments_of, shape_of
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed import runtimes
 from testbed.control.messages import (
@@ -110,6 +111,8 @@ class StagedRound:
     """With the bytes of frames, on the timeline of such rounds."""
     payload_plan: RoundPlan
     link_plan: RoundPlan
+    transport: Transport | None
+    """What delays and losses mean for its transfers; None: there are neither."""
     sizes: RoundSizes
     radio: Radio
     faults: RoundFaults | None
@@ -222,6 +225,15 @@ class Stage:
         self.injector.capture(files, headers_only=headers_only)
         self.capturing = True
 
+    def impair(self) -> pd.DataFrame:
+        """Let the air delay and lose frames from now on; what connecting anew carried.
+
+        Connections that have been calibrated know how the links were without delay.
+        """
+        self.injector.impair(*impairments_of(self.scenario, self.scenario.dilation))
+        self._connect(range(1, self.scenario.uavs.count + 1))
+        return self.account(SET_UP, self.counters)
+
     def account(self, round_: int, before: Report | None) -> pd.DataFrame:
         """The accounts since the last time, once the links have come to rest.
 
@@ -282,7 +294,9 @@ class Stage:
         scenario, plan, injector = self.scenario, round_.link_plan, self.injector
         faults = round_.faults
         node_faults = NodeFaults(self.nodes, round_.index, round_.start_s, faults)
-        times = simulate_on(plan, round_.radio, channel, round_.start_s, faults)
+        times = simulate_on(
+            plan, round_.radio, channel, round_.start_s, faults, transport=round_.transport
+        )
         expected = round_of(round_.index, plan, times)
         slot_s, dilation = channel.slot_s, scenario.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)
@@ -337,7 +351,9 @@ class Stage:
             predicted=round_.predicted,
             predicted_wire=round_.predicted_wire,
             measured=measured,
-            transfers=transfer_errors(measured, plan, round_.radio, table.gain, slot_s),
+            transfers=transfer_errors(
+                measured, plan, round_.radio, table.gain, slot_s, round_.transport
+            ),
             rates=table.frame(measured),
             injector=self._changes(table),
             links=self.counters,
@@ -423,6 +439,7 @@ class Stage:
             table.slot_s,
             edges_s,
             round_.faults,
+            round_.transport,
         )
         made_of = waterfall(
             measured,
@@ -434,6 +451,7 @@ class Stage:
             edges_s,
             charges_headers=self.scenario.emulation.rate_counts == "frame",
             faults=round_.faults,
+            transport=round_.transport,
         )
         return {"budget": budget, "waterfall": made_of}
 

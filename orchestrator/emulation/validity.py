@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.emulation.record import Check, Emulation
+from orchestrator.scenario.links import are_impaired, impairments_of
 
 PAUSE_S = 0.002
 """In real seconds: for how long a busy machine may keep a program from a transfer's end."""
@@ -23,7 +24,7 @@ PAUSE_S = 0.002
 
 def validity(done: Emulation) -> list[Check]:
     """All checks of a run with at least one measured round."""
-    limits = done.scenario.emulation.limits.model_dump()
+    limits = dict(done.scenario.emulation.limits)
     return [
         Check(name, limits[name], float(value), bool(value <= limits[name]), detail)
         for name, value, detail in _observed(done)
@@ -58,7 +59,15 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
     backlog = backlog.max(axis=0)
     yield "backlog_bytes", backlog.max(), names[int(backlog.argmax())]
 
-    parts = ["injection", "rest"]
+    impaired = are_impaired(done.scenario)
+    if impaired:
+        yield "loss_deviation", *_loss_deviation(done)
+        arrived = _in_all([[way.arrived_frames for way in report] for report in ways])
+        late = _in_all([[way.late_frames for way in report] for report in ways])
+        share = late / np.maximum(arrived, 1)
+        yield "late_frames", share.max(), names[int(share.argmax())]
+    # What the engine says of windows and losses is a model, and none of the emulation's errors.
+    parts = ["injection"] if impaired else ["injection", "rest"]
     if done.scenario.workload.compute_time == "modelled":
         parts.insert(0, "compute")
     for part in parts:
@@ -69,12 +78,8 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
             where += f"; {len(late_s)} of {len(done.overruns_s)} steps overran"
             where += f", by {max(late_s):.2g} s at most"
         yield f"{part}_share", shares[worst], where
-    transfers = pd.concat([record.transfers for record in done.rounds])
-    large = transfers[transfers["step"] != "SM"]
-    errors = large["error"].abs()
-    row = large.iloc[int(errors.argmax())]
-    where = f"worst {errors.max():.2g}: {row.step} of client {row.client}, round {row['round']}"
-    yield "transfer_error", float(errors.quantile(0.95)), where
+    if not impaired:
+        yield "transfer_error", *_transfer_error(done)
 
     if done.scenario.emulation.clock == "virtual":
         return  # Nobody else is there, and there is one clock.
@@ -85,6 +90,33 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
     yield "cpu_others", max(others), f"round {int(np.argmax(others))}"
     drift = [abs(passed.monotonic_ns / passed.raw_ns - 1) * 1e6 for passed in machines]
     yield "clock_drift_ppm", max(drift), f"round {int(np.argmax(drift))}"
+
+
+def _transfer_error(done: Emulation) -> tuple[float, str]:
+    transfers = pd.concat([record.transfers for record in done.rounds])
+    large = transfers[transfers["step"] != "SM"]
+    errors = large["error"].abs()
+    row = large.iloc[int(errors.argmax())]
+    where = f"worst {errors.max():.2g}: {row.step} of client {row.client}, round {row['round']}"
+    return float(errors.quantile(0.95)), where
+
+
+def _loss_deviation(done: Emulation) -> tuple[float, str]:
+    """How far the frames lost on the worst link are from what was asked, in standard deviations."""
+    worst, where = 0.0, ""
+    for name, ways in zip(("uplink", "downlink"), impairments_of(done.scenario), strict=True):
+        ends = [getattr(record.links, name) for record in done.rounds]
+        lost = _in_all([[end.lost_frames for end in report] for report in ends])
+        arrived = _in_all([[end.arrived_frames for end in report] for report in ends])
+        for client, way in enumerate(ways, 1):
+            frames = int(lost[client - 1] + arrived[client - 1])
+            if way.losses is None or not frames:
+                continue
+            difference = abs(lost[client - 1] - frames * way.losses.mean)
+            if (off := float(difference / way.losses.deviation(frames))) > worst:
+                worst = off
+                where = f"{name} {client}: lost {lost[client - 1]} of {frames} frames"
+    return worst, where
 
 
 def _calibration_error(table: pd.DataFrame, dilation: float) -> tuple[float, str]:

@@ -12,7 +12,7 @@ One thing differs from the emulated base station by design: a gradient starts wh
 the one before has come back, where the kernel's links make up for that time out of their credit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ns3_scenarios.packets import CONGESTION_CONTROLS, Counts, PacketNetwork, PacketSettings
 from ns3_scenarios.trace import ChannelSource
@@ -20,7 +20,7 @@ from orchestrator.packet_simulation.round import PacketRound
 from orchestrator.prediction.plan import link_bytes, plan_round
 from orchestrator.prediction.rounds import Decide, Decision, play_rounds
 from orchestrator.scenario.channel import Channel, ns3_launch
-from orchestrator.scenario.links import shape_of
+from orchestrator.scenario.links import impairments_of, shape_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
@@ -58,7 +58,7 @@ def play(
         scenario: What happens in a round, and what the links are like.
         source: Channels.
         profile: Costs of each split.
-        delay_s: One-way delay of every link; left out: the emulation's.
+        delay_s: One-way delay of every link; left out: the scenario's own delays.
         decide: Who allocates; left out: the scenario's own split and shares.
         progress: Told which round it is, how many emulated seconds it has taken, and as many.
 
@@ -76,11 +76,14 @@ def play(
             f"emulation.congestion_control: ns-3 plays {', '.join(CONGESTION_CONTROLS)}, "
             f"not {emulation.congestion_control!r}"
         )
+    air = list(zip(*impairments_of(scenario), strict=True))
+    if delay_s is not None:
+        air = [(replace(up, delay_s=delay_s), replace(down, delay_s=delay_s)) for up, down in air]
     settings = PacketSettings(
         links=scenario.uavs.count,
         mtu=emulation.mtu,
         frame_header_bytes=ETHERNET_BYTES,
-        delay_s=emulation.one_way_delay_s if delay_s is None else delay_s,
+        air=air,
         congestion_control=emulation.congestion_control,
         queue_frames=shape.queue_frames,
         initial_window=emulation.initial_window or LINUX_WINDOW,

@@ -26,11 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import TraceExhausted
+from orchestrator.prediction.air import EXHAUSTED, Air
 from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.kernel import (
     BY_RULES,
-    EXHAUSTED,
-    Air,
     Bands,
     Faults,
     Menu,
@@ -50,6 +49,7 @@ from orchestrator.prediction.plan import (
     payload_bytes,
     plan_round,
 )
+from orchestrator.prediction.transport import Transport
 from orchestrator.scenario.schema import STAGES, Scenario
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S
@@ -148,6 +148,7 @@ def simulate(
     slot_edges_s: Array | None = None,
     service_order: npt.NDArray[np.int64] = BY_RULES,
     faults: RoundFaults | None = None,
+    transport: Transport | None = None,
 ) -> RoundTimes:
     """Predict one round.
 
@@ -162,6 +163,7 @@ def simulate(
         service_order: Shape [2, K, I], see `service_order_of`: in which order sequential stations
             serve, in place of the paradigm's rules.
         faults: What goes wrong; lost clients are dropped, whatever the scenario says about them.
+        transport: Links that delay and lose; None: they do neither.
 
     Raises:
         TraceExhausted: The round lasts longer than the trace.
@@ -182,7 +184,10 @@ def simulate(
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
     wrong = None if faults is None else _for_kernel(faults)
-    latency = play_round(rules, work, links, air, wrong, float(start_s), service_order, begin, end)
+    paths = None if transport is None else transport.fresh()
+    latency = play_round(
+        rules, work, links, air, wrong, paths, float(start_s), service_order, begin, end
+    )
     if latency == EXHAUSTED:
         raise TraceExhausted(air.gain.shape[1])
     spans, lost = _spans(plan, begin, end), []

@@ -14,42 +14,33 @@ of a tuple then counts references. Its parts are headed by comments instead.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.prediction.air import (
+    EXHAUSTED,
+    Air,
+    Array,
+    Ints,
+    carried,
+    compiled,
+    edge_of,
+    inlined,
+    rate_of,
+    slot_at,
+)
+from orchestrator.prediction.transport import DOWN, UP, Paths, delivered, note
 from testbed.core.faults import slowed_end
 from testbed.core.timeline import CA, CB, CF, SG, SM, S
-
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def compiled(function: Function) -> Function:
-    """Compile to machine code, cached on disk where any cache folder can be written."""
-    try:
-        machine_code = numba.njit(cache=True)(function)
-    except RuntimeError:
-        machine_code = numba.njit(function)
-    return machine_code  # type: ignore[no-any-return]
-
-
-def _inlined(function: Function) -> Function:
-    """Compile into its callers; a call would count references to every array it passes."""
-    return numba.njit(forceinline=True)(function)  # type: ignore[no-any-return]
-
 
 COMPUTING, DOWNLINK, CLIENT = 0, 1, 2
 """Where a client's next event puts it: into one of the stations, or back on its own."""
 EVENTS = 2
 """The heap of events, beside the queues of the two stations."""
-HALF_NS = 0.5e-9
 NEVER_NS = 1 << 62
-EXHAUSTED = math.inf
 BY_RULES = np.empty((0, 0, 0), np.int64)
 """No service_order given: the paradigm's rules decide who is served next."""
 BY_RULES.flags.writeable = False
@@ -109,14 +100,6 @@ class Links(NamedTuple):
     gradient_snr: Array
 
 
-class Air(NamedTuple):
-    """A channel trace; `edges_s` is empty where slots are multiples of `slot_s`."""
-
-    gain: Array
-    slot_s: float
-    edges_s: Array
-
-
 class Faults(NamedTuple):
     """What goes wrong in a round, by client [K]. Where a round has none, `None` stands in for it,
     and what deals with faults is not even compiled.
@@ -153,63 +136,34 @@ def links_of(rules: Rules, bands: Bands, beta: Array, rho: Array) -> Links:
     return Links(uplink_hz, uplink_snr, bands.downlink_hz, broadcast_snr, gradient_hz, gradient_snr)
 
 
-@_inlined
+@inlined
 def _ns(time_s: float) -> int:
     """The nanosecond in which a moment lies: for comparing, never for reckoning."""
     return math.floor(min(time_s, 9e9) * 1e9 + 0.5)
 
 
-@_inlined
-def _rate(bandwidth_hz: float, snr: float) -> float:
-    """Shannon's rate in bit/s, eqs. (1), (2), (19)."""
-    if snr > 1e-3:
-        return bandwidth_hz * math.log2(1.0 + snr)
-    return bandwidth_hz * (math.log1p(snr) / math.log(2.0))  # 1 + snr would lose the digits of snr
-
-
-@_inlined
-def _edge(air: Air, slot: int) -> float:
-    return air.edges_s[slot] if air.edges_s.size else slot * air.slot_s
-
-
-@_inlined
-def _slot_at(air: Air, time_s: float, slot: int) -> int:
-    """The slot of a moment, searched from an earlier slot on; an edge belongs to the new slot."""
-    slots = air.gain.shape[1]
-    while slot < slots and _edge(air, slot + 1) <= time_s + HALF_NS:
-        slot += 1
-    return slot
-
-
-@_inlined
+@inlined
 def _transfer(
-    air: Air, k: int, size: int, time_s: float, slot: int, bandwidth_hz: float, snr_at_1: float
+    paths: Paths | None,
+    way: int,
+    air: Air,
+    k: int,
+    size: int,
+    time_s: float,
+    slot: int,
+    bandwidth_hz: float,
+    snr_at_1: float,
 ) -> tuple[float, int]:
-    """When a transfer of `size` bytes ends, and in which slot.
-
-    It ends when the integral of its slots' rates reaches its bits, eq. (3). In an outage
-    the rate is 0 and it waits.
-    """
-    slot = _slot_at(air, time_s, slot)
-    bits = 8.0 * size
-    if bits == 0.0:
-        return time_s, slot
-    while slot < air.gain.shape[1]:
-        edge_s = _edge(air, slot + 1)
-        rate = _rate(bandwidth_hz, snr_at_1 * air.gain[k, slot])
-        if rate > 0.0:
-            if bits <= rate * (edge_s - time_s + HALF_NS):
-                return time_s + bits / rate, slot
-            bits -= rate * (edge_s - time_s)
-        time_s = edge_s
-        slot += 1
-    return EXHAUSTED, slot
+    """When a transfer of `size` bytes ends, and in which slot."""
+    if paths is not None:
+        return delivered(paths, air, way, k, size, time_s, slot, bandwidth_hz, snr_at_1)
+    return carried(air, k, 8.0 * size, time_s, slot, bandwidth_hz, snr_at_1)
 
 
 _slowed_end = numba.njit(slowed_end)
 
 
-@_inlined
+@inlined
 def _end(faults: Faults | None, node: int, start_s: float, work_s: float) -> float:
     """When computing ends that a node (0 the base station) starts."""
     if faults is not None:
@@ -219,7 +173,7 @@ def _end(faults: Faults | None, node: int, start_s: float, work_s: float) -> flo
     return start_s + work_s
 
 
-@_inlined
+@inlined
 def _lag(
     work: Work,
     links: Links,
@@ -253,7 +207,7 @@ def _lag(
     elif i:
         lag_s += end[k, column - 5 + SG] - begin[k, column - 5 + SG]
     elif slot < air.gain.shape[1]:
-        rate = _rate(links.gradient_hz[k], links.gradient_snr[k] * air.gain[k, slot])
+        rate = rate_of(links.gradient_hz[k], links.gradient_snr[k] * air.gain[k, slot])
         lag_s += 8.0 * work.sg_bytes[k, 0] / rate if rate > 0.0 else math.inf
     return lag_s
 
@@ -263,12 +217,12 @@ def _lag(
 # the children of n are 2 n and 2 n + 1. Numba's heapq on lists of tuples takes three times as long.
 
 
-@_inlined
+@inlined
 def _entry(heaps: Ints, row: int, at: int) -> tuple[int, int, int]:
     return heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2]
 
 
-@_inlined
+@inlined
 def _push(heaps: Ints, row: int, first: int, second: int, client: int) -> None:
     heaps[row, 0, 0] += 1
     at = heaps[row, 0, 0]
@@ -279,7 +233,7 @@ def _push(heaps: Ints, row: int, first: int, second: int, client: int) -> None:
     heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2] = first, second, client
 
 
-@_inlined
+@inlined
 def _pop(heaps: Ints, row: int) -> int:
     top, size = heaps[row, 1, 2], heaps[row, 0, 0]
     last = _entry(heaps, row, size)
@@ -298,10 +252,10 @@ def _pop(heaps: Ints, row: int) -> int:
     return int(top)
 
 
-@_inlined
+@inlined
 def _given_up(faults: Faults, air: Air, k: int) -> bool:
     """Whether a client is lost before the trace ends: then a transfer of its may never end."""
-    return bool(faults.lost_s[k] < _edge(air, air.gain.shape[1]))
+    return bool(faults.lost_s[k] < edge_of(air, air.gain.shape[1]))
 
 
 @compiled
@@ -311,6 +265,7 @@ def play_round(
     links: Links,
     air: Air,
     faults: Faults | None,
+    paths: Paths | None,
     start_s: float,
     service_order: Ints,
     begin: Array,
@@ -321,6 +276,7 @@ def play_round(
     A client's steps stand in their order: step x of iteration i, from 0, in column 5 i + x.
     A service order, shape [2, K, I], has places in the order in which the stations serve, from 0;
     a sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
+    Without paths, links neither delay nor lose.
     With faults, a step of a lost client may end when it is long gone: the caller cuts it.
     """
     cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
@@ -343,7 +299,7 @@ def play_round(
             continue
         begin[k, SM] = start_s
         end[k, SM], slot[k] = _transfer(
-            air, k, sm_bytes[k], start_s, slot[k], broadcast_hz, broadcast_snr
+            paths, DOWN, air, k, sm_bytes[k], start_s, slot[k], broadcast_hz, broadcast_snr
         )
         if faults is not None:
             if end[k, SM] == EXHAUSTED and not _given_up(faults, air, k):
@@ -356,6 +312,15 @@ def play_round(
         together_s = max(together_s, end[k, SM])
     if together_s == EXHAUSTED:
         return EXHAUSTED
+    told_s = np.full(clients, together_s)  # when each client knows that all have it
+    if paths is not None:
+        all_told_s = together_s
+        for k in range(clients):
+            if not gone[k]:
+                all_told_s = max(all_told_s, note(paths, UP, k, end[k, SM]))
+        for k in range(clients):
+            if not gone[k]:
+                told_s[k] = note(paths, DOWN, k, all_told_s)
 
     # --- the state of clients and stations
     iteration = np.full(clients, -1)
@@ -404,11 +369,13 @@ def play_round(
                 else:
                     begin[k, column + CF] = now_s
                     now_s = _end(faults, k + 1, now_s, cf_s[k, i])
+                    if paths is not None:
+                        now_s = max(now_s, told_s[k])
                     end[k, column + CF] = now_s
                     upload, size = column + CA, ca_bytes[k, i]
                 begin[k, upload] = now_s
                 end[k, upload], slot[k] = _transfer(
-                    air, k, size, now_s, slot[k], uplink_hz[k], uplink_snr[k]
+                    paths, UP, air, k, size, now_s, slot[k], uplink_hz[k], uplink_snr[k]
                 )
                 if faults is not None:
                     if now_s >= faults.stop_s[k]:
@@ -478,7 +445,7 @@ def play_round(
                 if service_order.size:
                     rank = service_order[station, k, i]
                 elif rules.by_lag and not rules.parallel[station]:
-                    slot[k] = _slot_at(air, came_s, slot[k])
+                    slot[k] = slot_at(air, came_s, slot[k])
                     rank = -_ns(_lag(work, links, air, faults, station, k, i, slot[k], begin, end))
                 _push(heaps, station, rank, _ns(came_s), k)
             holds[station] = 0
@@ -509,6 +476,8 @@ def play_round(
                 else:
                     begin[k, column + SG] = now_s
                     now_s, slot[k] = _transfer(
+                        paths,
+                        DOWN,
                         air,
                         k,
                         sg_bytes[k, iteration[k]],
@@ -526,6 +495,9 @@ def play_round(
                     if now_s == EXHAUSTED:
                         return EXHAUSTED
                 free_s[station] = now_s
+                if paths is not None and station == DOWNLINK:
+                    # The next one waits for the receipt, and makes up for a bit of that.
+                    free_s[station] = max(now_s, note(paths, UP, k, now_s) - paths.credit_s)
                 _push(heaps, EVENTS, _ns(now_s), 0, k)
     return last_s - start_s
 
@@ -589,7 +561,9 @@ def play_rounds(
             work.s_s[k] = menu.server_s[u] / (alpha[n, k] if rules.parallel[COMPUTING] else 1.0)
         links = links_of(rules, bands, beta[n], rho[n])
         starts_s[n] = start_s
-        latency_s[n] = play_round(rules, work, links, air, None, start_s, BY_RULES, begin, end)
+        latency_s[n] = play_round(
+            rules, work, links, air, None, None, start_s, BY_RULES, begin, end
+        )
         if latency_s[n] == EXHAUSTED:
             return False
         fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy_j[n])

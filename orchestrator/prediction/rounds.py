@@ -21,10 +21,12 @@ from orchestrator.prediction.plan import (
     RoundPlan,
     Sizing,
     fixed_allocation,
+    link_bytes,
     payload_bytes,
     plan_round,
     radio_of,
 )
+from orchestrator.prediction.transport import Transport, transport_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds
@@ -139,7 +141,7 @@ def predict(
         scenario: What happens in a round.
         source: Channels; asked for more slots as the rounds go on.
         profile: Costs of each split.
-        sizing: How bytes are counted.
+        sizing: How bytes are counted; with `link_bytes`, links delay and lose as the scenario says.
         rounds: How many; left out: the scenario's.
         decide: Who allocates; left out: the scenario's own split and shares.
         progress: Called after each round with the number of rounds done.
@@ -167,7 +169,7 @@ class EngineBackend:
         scenario: What happens in a round.
         source: Channels.
         profile: Costs of each split.
-        sizing: How bytes are counted.
+        sizing: How bytes are counted; with `link_bytes`, links delay and lose as the scenario says.
     """
 
     def __init__(
@@ -181,6 +183,7 @@ class EngineBackend:
         self._channel = Channel.of(source)
         self._profile = profile
         self._sizing = sizing
+        self._transport = transport_of(scenario) if sizing is link_bytes else None
         self._radio = radio_of(scenario)
         self._faults = FaultSchedule(scenario)
         self._planned: tuple[Allocation, RoundPlan] | None = None
@@ -212,13 +215,20 @@ class EngineBackend:
             self._planned = allocation, plan
         return self._planned[1]
 
+    def transport(self, index: int) -> Transport | None:
+        """What delays and losses mean for a round's transfers; None: there are neither."""
+        return self._transport and self._transport.of_round(index)
+
     def resume(self, rounds: Sequence[Round]) -> None:
         """Go on after rounds of this timeline that were played before."""
         self._faults.resume(rounds)
 
     def _simulate(self, decision: Decision, faults: RoundFaults | None) -> Round:
         plan = self.plan(decision.allocation)
-        times = simulate_on(plan, self._radio, self._channel, decision.start_s, faults)
+        transport = self.transport(decision.index)
+        times = simulate_on(
+            plan, self._radio, self._channel, decision.start_s, faults, transport=transport
+        )
         return round_of(decision.index, plan, times)
 
 
@@ -252,6 +262,7 @@ def simulate_on(
     channel: Channel,
     start_s: float,
     faults: RoundFaults | None = None,
+    transport: Transport | None = None,
 ) -> RoundTimes:
     """The times of a round on a channel that grows as far as the round needs it.
 
@@ -261,7 +272,15 @@ def simulate_on(
     while True:
         trace = channel.now
         try:
-            return simulate(plan, radio, trace.gain, trace.slot_s, start_s, faults=faults)
+            return simulate(
+                plan,
+                radio,
+                trace.gain,
+                trace.slot_s,
+                start_s,
+                faults=faults,
+                transport=transport,
+            )
         except TraceExhausted:
             channel.grow()
 

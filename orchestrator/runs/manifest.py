@@ -17,8 +17,10 @@ from typing import Any
 import psutil
 
 from orchestrator.prediction.faults import planned
+from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.schema import Scenario
 from testbed.core import plugins
+from testbed.host.doctor import has_netem
 from testbed.system import inside
 
 PACKAGES = ("ns3", "torch", "torchvision", "timm", "numpy", "numba", "pandas", "docker")
@@ -108,6 +110,7 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
         "runtime": scenario.emulation.runtime,
         "congestion_control": scenario.emulation.congestion_control,
         "mtu": scenario.emulation.mtu,
+        "air": _air() if are_impaired(scenario) else None,
         "clock": scenario.emulation.clock,
         "virtual_kernel": (inside.told() or {}).get("kernel"),
         "dilation": scenario.emulation.dilation,
@@ -125,6 +128,14 @@ def command() -> str:
     """The command line of this process; what of it is not UTF-8 stands there as escapes."""
     words = " ".join(["testbed", *sys.argv[1:]])
     return words.encode("utf-8", "backslashreplace").decode()
+
+
+def _air() -> dict[str, Any]:
+    """What delays and loses frames; netem takes a seed since Linux 6.7."""
+    if not has_netem():
+        return {"delayed_and_lost_by": "process", "repeatable": True}
+    major, minor = (int(part) for part in platform.release().split(".")[:2])
+    return {"delayed_and_lost_by": "netem", "repeatable": (major, minor) >= (6, 7)}
 
 
 def _plugins(scenario: Scenario) -> dict[str, str]:

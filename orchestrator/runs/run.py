@@ -14,6 +14,7 @@ from typing import Literal
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
+from orchestrator.analysis.byte_accounts import air_table
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
 from orchestrator.emulation.checkpoint import Checkpoint
 from orchestrator.emulation.dilation import settle
@@ -27,12 +28,12 @@ from orchestrator.runs.directory import MANIFEST
 from orchestrator.runs.manifest import manifest, now
 from orchestrator.runs.timelines import decision_table, energy_table
 from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Loss, Timeline
-from testbed.host.doctor import has_netem
 from testbed.system.files import write_json, write_whole
 
 log = logging.getLogger(__name__)
@@ -145,11 +146,6 @@ def check_kernel(scenario: Scenario) -> None:
     Raises:
         InputError: Names the field and what there is.
     """
-    if scenario.emulation.one_way_delay_s and not has_netem():
-        raise InputError(
-            "emulation.one_way_delay_s: this kernel has no netem (the module sch_netem), "
-            "so its links have no delay of their own; see `testbed doctor`"
-        )
     name = scenario.emulation.congestion_control
     available = AVAILABLE.read_text().split()
     if name not in available:
@@ -191,6 +187,8 @@ def write_run(done: Emulation, folder: Path) -> None:
     tables["injector"] = pd.concat([record.injector for record in rounds])
     if done.calibration is not None:
         tables["calibration"] = done.calibration
+    if are_impaired(done.scenario):
+        tables["air"] = air_table([record.links for record in rounds])
     tables["learning"] = whole_table(done.learning)
     tables["accounts"] = pd.concat(done.accounts)
     tables["waterfall"] = pd.DataFrame(

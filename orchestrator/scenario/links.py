@@ -3,12 +3,21 @@
 
 """The links of a scenario, as the kernel or a simulation of it is told of them."""
 
-from orchestrator.scenario.schema import Scenario
+import hashlib
+
+from orchestrator.scenario.schema import (
+    DirectedLoss,
+    Directions,
+    GilbertElliott,
+    IndependentLoss,
+    Scenario,
+)
+from testbed.core.impairment import Impairment, Losses
 from testbed.network.shaping import Shape
 
 
 def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False) -> Shape:
-    """How the scenario's links treat frames, with their delay in real seconds.
+    """How the scenario's links treat frames.
 
     Args:
         scenario: What its links are like.
@@ -20,6 +29,71 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         charges_headers=scenario.emulation.rate_counts == "frame",
         congestion_control=scenario.emulation.congestion_control,
         initial_window=scenario.emulation.initial_window,
-        delay_s=scenario.emulation.one_way_delay_s * dilation,
+        impaired=are_impaired(scenario),
+        loses_frames=any(each.losses for way in impairments_of(scenario) for each in way),
         network=network,
     )
+
+
+def impairments_of(
+    scenario: Scenario, dilation: float = 1.0
+) -> tuple[tuple[Impairment, ...], tuple[Impairment, ...]]:
+    """What the air does to frames of each uplink, and of each downlink; delays in real seconds.
+
+    Args:
+        scenario: What its links are like.
+        dilation: Real seconds for an emulated one.
+    """
+    links, count = scenario.links, scenario.uavs.count
+    delay_s = links.one_way_delay_s or scenario.emulation.one_way_delay_s
+
+    def way(down: bool) -> tuple[Impairment, ...]:
+        side = "down" if down else "up"
+        delays = _each(delay_s, side, count)
+        jitters = _each(links.jitter_s, side, count)
+        losses = _losses(getattr(links.loss, side) if _directed(links.loss) else links.loss, count)
+        return tuple(
+            Impairment(delay * dilation, jitter * dilation, loss, _seed(scenario.seed, k, down))
+            for k, (delay, jitter, loss) in enumerate(zip(delays, jitters, losses, strict=True), 1)
+        )
+
+    return way(False), way(True)
+
+
+def are_impaired(scenario: Scenario) -> bool:
+    """Whether any link of the scenario loses or delays frames."""
+    return any(each.acts for way in impairments_of(scenario) for each in way)
+
+
+def _directed(value: object) -> bool:
+    return isinstance(value, DirectedLoss)
+
+
+def _each(value: float | list[float] | Directions, side: str, count: int) -> list[float]:
+    if isinstance(value, Directions):
+        value = value.up if side == "up" else value.down
+    return value if isinstance(value, list) else [value] * count
+
+
+def _losses(value: object, count: int) -> list[Losses | None]:
+    match value:
+        case GilbertElliott():
+            losses = Losses(value.good_to_bad, value.bad_to_good, value.loss_good, value.loss_bad)
+            return [losses] * count
+        case IndependentLoss():
+            return _losses(value.probability, count)
+        case list():
+            return [_independent(each) for each in value]
+        case float() | int():
+            return [_independent(value)] * count
+    raise AssertionError(value)
+
+
+def _independent(probability: float) -> Losses | None:
+    return Losses(0.0, 1.0, probability, 0.0) if probability else None
+
+
+def _seed(seed: int, client: int, down: bool) -> int:
+    """Of 63 bits, for each direction of each link another; near ones have nothing in common."""
+    digest = hashlib.blake2b(f"{seed} {client} {down}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

@@ -18,6 +18,10 @@ from testbed.system.files import read_regular
 
 MOST_BYTES = 4_000_000
 """Of a scenario file."""
+_TYPE_TAGS = {
+    *("Profile", "list", "float", "int", "str", "constrained-float"),
+    *("number", "directions", "loss-model", "independent", "gilbert-elliott"),
+}
 MOST_VALUES = 200_000
 """In a scenario, aliases unfolded."""
 OWN = Path(__file__).parents[1]
@@ -206,9 +210,7 @@ def _path(error: Any) -> tuple[Any, ...]:
 
 def _is_type_tag(part: Any) -> bool:
     """Whether pydantic put this part into a location to name a member of a union."""
-    return isinstance(part, str) and (
-        "[" in part or part in {"Profile", "list", "float", "int", "str", "constrained-float"}
-    )
+    return isinstance(part, str) and ("[" in part or part in _TYPE_TAGS)
 
 
 def _override(tree: dict[str, Any], override: str) -> None:

@@ -11,7 +11,8 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
@@ -91,6 +92,8 @@ def _sections(annotation: Any) -> Iterator[type[Section]]:
     for part in get_args(annotation):
         if isinstance(part, type) and issubclass(part, Section):
             yield part
+        elif get_origin(part) in (Annotated, Union, UnionType):
+            yield from _sections(part)
 
 
 def _default(field: FieldInfo) -> str:

@@ -18,9 +18,11 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
+    Tag,
     field_validator,
     model_serializer,
     model_validator,
@@ -250,6 +252,115 @@ class Radio(Section):
     """Log-normal shadow fading of TR 36.777."""
 
 
+Delay = Annotated[float, Field(ge=0, le=10)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Directions(Section):
+    """A number of both directions of the links, or one for each UAV."""
+
+    up: Delay | list[Delay] = 0.0
+    """From the UAVs to the base station."""
+    down: Delay | list[Delay] = 0.0
+    """From the base station to the UAVs."""
+
+
+class IndependentLoss(Section):
+    """Each frame is lost by itself, whatever became of the ones before."""
+
+    model: Literal["independent"]
+    """`independent`."""
+    probability: Probability | list[Probability]
+    """Of a frame to be lost; or one a UAV."""
+
+
+class GilbertElliott(Section):
+    """Losses in bursts: a good and a bad state, left and entered from frame to frame."""
+
+    model: Literal["gilbert-elliott"]
+    """`gilbert-elliott`."""
+    good_to_bad: Annotated[float, Field(ge=0, le=1)]
+    """Probability that the next frame finds the bad state after the good one, p."""
+    bad_to_good: Annotated[float, Field(gt=0, le=1)]
+    """Probability that the next frame finds the good state after the bad one, r."""
+    loss_good: Probability = 0.0
+    """Probability to lose a frame in the good state, 1 - k."""
+    loss_bad: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Probability to lose a frame in the bad state, 1 - h."""
+
+
+OneLoss = (
+    Probability
+    | list[Probability]
+    | Annotated[IndependentLoss | GilbertElliott, Field(discriminator="model")]
+)
+
+
+class DirectedLoss(Section):
+    """How frames are lost, for each direction."""
+
+    up: OneLoss = 0.0
+    """From the UAVs to the base station."""
+    down: OneLoss = 0.0
+    """From the base station to the UAVs."""
+
+
+def _kind_of(value: object) -> str:
+    """Which member of a union a value means to be: so that only that one complains."""
+    if isinstance(value, (IndependentLoss, GilbertElliott)):
+        return "loss-model"
+    if isinstance(value, dict) and "model" in value:
+        return "loss-model"
+    if isinstance(value, (Directions, DirectedLoss, dict)):
+        return "directions"
+    return "list" if isinstance(value, list) else "number"
+
+
+def _delay_kind(value: object) -> str:
+    return "directions" if isinstance(value, dict) else _kind_of(value)
+
+
+PerLink = Annotated[
+    Annotated[Delay, Tag("number")]
+    | Annotated[list[Delay], Tag("list")]
+    | Annotated[Directions, Tag("directions")],
+    Discriminator(_delay_kind),
+]
+FrameLoss = Annotated[
+    Annotated[Probability, Tag("number")]
+    | Annotated[list[Probability], Tag("list")]
+    | Annotated[DirectedLoss, Tag("directions")]
+    | Annotated[
+        Annotated[IndependentLoss | GilbertElliott, Field(discriminator="model")], Tag("loss-model")
+    ],
+    Discriminator(_kind_of),
+]
+
+
+class Links(Section):
+    """What the air does to frames beside its rate; docs/air.md.
+
+    A number holds for all links and both directions; a list has one a UAV; `up` and `down` part the
+    directions.
+    """
+
+    one_way_delay_s: PerLink = 0.0
+    """How long a frame is under way once it has been sent, in emulated seconds."""
+    jitter_s: PerLink = 0.0
+    """Standard deviation of that delay, normal and cut at 0; frames arrive in their order."""
+    loss: FrameLoss = 0.0
+    """Probability of a frame to be lost, or a model: `independent`, `gilbert-elliott`."""
+
+    @model_validator(mode="after")
+    def _jitter_around_a_delay(self) -> "Links":
+        if self.jitter_s != 0 and self.one_way_delay_s == 0:
+            raise ValueError("jitter_s: needs links.one_way_delay_s, around which it varies")
+        return self
+
+
+NO_AIR = Links()
+
+
 class Profile(Section):
     """What a split costs, one entry for each u = 1..4; batch-independent, per sample."""
 
@@ -412,6 +523,11 @@ class Limits(Section):
     transfer_error: Limit = 0.03
     """Error of a transfer against the integral of its link's rates, 95th percentile; without the
     broadcast, which may ask more of a machine than it can carry and then shows in the rest."""
+    loss_deviation: Limit = Field(default=5.0, exclude_if=lambda limit: limit == 5.0)
+    """Between the frames that a link has lost and those that it should, in standard deviations;
+    takes the place of transfer_error and rest_share where links delay or lose frames."""
+    late_frames: Limit = Field(default=0.01, exclude_if=lambda limit: limit == 0.01)
+    """Share of a link's frames that came a millisecond later than `links` says; real ones."""
     cpu_steal: Limit = 0.05
     """Share of CPU time that went to other guests of the same host."""
     cpu_others: Limit = 0.5
@@ -449,7 +565,7 @@ class Emulation(Section):
     initial_window: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Segments that TCP sends at first, and after a pause; none: the kernel's own, ten."""
     one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Delay of each direction of a link in emulated seconds; needs a kernel with netem."""
+    """The former name of `links.one_way_delay_s`: one number for all links."""
     rate_counts: Literal["frame", "payload"] = "frame"
     """What the channel's rate carries: Ethernet frames, or payload with the headers on top."""
     calibrate: bool = True
@@ -601,6 +717,17 @@ class NodePrograms(Section):
     """Files and folders within the working directory that they may write, beside their home."""
 
 
+def _lists(value: object, where: str) -> Iterator[tuple[str, list[float]]]:
+    """All lists with a value a UAV within one of the links' keys, and what they are called."""
+    if isinstance(value, list):
+        yield where, value
+    elif isinstance(value, IndependentLoss):
+        yield from _lists(value.probability, f"{where}.probability")
+    elif isinstance(value, (Directions, DirectedLoss)):
+        for way in ("up", "down"):
+            yield from _lists(getattr(value, way), f"{where}.{way}")
+
+
 class Scenario(Section):
     """One experiment: who flies where, what is trained, how the server serves."""
 
@@ -618,6 +745,7 @@ class Scenario(Section):
     uavs: Uavs
     mobility: Mobility = Mobility()
     radio: Radio = Radio()
+    links: Links = Field(default=NO_AIR, exclude_if=lambda links: links == NO_AIR)
     workload: Workload = Workload()
     allocation: AllocationSection = AllocationSection()
     objective: Objective = Objective()
@@ -696,6 +824,20 @@ class Scenario(Section):
                     f"allocation.{name}: must have one share a UAV: {self.uavs.count}, "
                     f"not {len(shares)}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _one_value_a_link(self) -> "Scenario":
+        if self.emulation.one_way_delay_s and self.links.one_way_delay_s != 0:
+            raise ValueError(
+                "links.one_way_delay_s: stands beside emulation.one_way_delay_s, its former name"
+            )
+        for name in ("one_way_delay_s", "jitter_s", "loss"):
+            for where, values in _lists(getattr(self.links, name), f"links.{name}"):
+                if len(values) != self.uavs.count:
+                    raise ValueError(
+                        f"{where}: must have one value a UAV: {self.uavs.count}, not {len(values)}"
+                    )
         return self
 
     @model_validator(mode="after")

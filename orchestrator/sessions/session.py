@@ -24,7 +24,7 @@ from typing import Literal
 
 from orchestrator.emulation.machine import Machine
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.links import shape_of
+from orchestrator.scenario.links import are_impaired, impairments_of, shape_of
 from orchestrator.scenario.schema import ResolvedScenario
 from orchestrator.sessions.feed import Feed
 from orchestrator.sessions.programs import (
@@ -359,6 +359,8 @@ def opened(
     feed = Feed(scenario, channel, shape, settings.at_trace_end)
     with ExitStack() as cleanup:
         world = cleanup.enter_context(runtimes.start(scenario.emulation.runtime, specs, shape))
+        if are_impaired(scenario):
+            world.injector.impair(*impairments_of(scenario, scenario.dilation))
         if settings.capture:
             (folder / "pcap").mkdir()
             files = [folder / "pcap" / f"{node}.pcap" for node in nodes[1:]]

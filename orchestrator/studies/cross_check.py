@@ -32,6 +32,7 @@ from orchestrator.prediction.rounds import predict
 from orchestrator.reporting.perfetto import trace
 from orchestrator.runs.run import run
 from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.links import impairments_of
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
@@ -103,7 +104,7 @@ def cross_check(
         source: Channels.
         folder: Existing folder for the emulation's run; None leaves the kernel out.
         delays_s: One-way delays of ns-3's links: the first is for the comparison, and where there
-            are more of them, ns-3 plays the rounds at each. Left out: the emulation's own delay.
+            are more of them, ns-3 plays the rounds at each. Left out: the scenario's own delays.
         progress: Told what is being done.
 
     Raises:
@@ -112,7 +113,7 @@ def cross_check(
         ChannelError: ns-3 ended, or its models cannot be built.
     """
     profile = profile_of(scenario)
-    delays_s = delays_s or [scenario.emulation.one_way_delay_s]
+    own_s = max(way.delay_s for ways in impairments_of(scenario) for way in ways)
     timelines = {
         name: predict(scenario, source, profile, sizing=sizing, decide=decider(scenario))
         for name, sizing in ((PAYLOAD, payload_bytes), (WIRE, link_bytes))
@@ -124,12 +125,12 @@ def cross_check(
                 scenario,
                 source,
                 profile,
-                delay_s=delay_s,
+                delay_s=delay_s if delays_s else None,
                 decide=decider(scenario),
                 progress=progress,
             ).timeline,
         )
-        for delay_s in delays_s
+        for delay_s in delays_s or [own_s]
     ]
     timelines[PACKETS] = played[0][1]
     complaints: list[str] = []
@@ -140,7 +141,7 @@ def cross_check(
     return CrossCheck(
         closed_forms=closed_forms(scenario, source),
         timelines=timelines,
-        delay_s=delays_s[0],
+        delay_s=played[0][0],
         complaints=complaints,
         by_delay=played,
     )

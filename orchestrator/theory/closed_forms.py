@@ -29,8 +29,8 @@ from itertools import permutations
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.prediction.air import compiled
 from orchestrator.prediction.engine import RoundTimes
-from orchestrator.prediction.kernel import compiled
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
 from orchestrator.prediction.rates import broadcast_bps, dedicated_bps, uplink_bps
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, S

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from testbed.control.codec import Json, Kinds
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import BsFaults, UavFaults
+from testbed.core.impairment import Impairment
 from testbed.core.paradigm import Paradigm
 from testbed.transport import TransportSettings
 from testbed.transport.accounts import Counts
@@ -108,6 +109,12 @@ class Direction:
     """As the device counts, which does so by packet: headers of its first frame alone."""
     device_sent_frames: int
     """Packets, of one or more frames."""
+    lost_frames: int = 0
+    """By the air, where it delays or loses frames, since it does."""
+    arrived_frames: int = 0
+    """The others, as many as were handled one by one."""
+    late_frames: int = 0
+    """Of these, more than a millisecond later than they were due; where no netem delays them."""
 
 
 # To nodes.
@@ -373,6 +380,14 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Impair:
+    """Let the air delay and lose frames from now on; answered by `Impaired`."""
+
+    uplinks: tuple[Impairment, ...]
+    downlinks: tuple[Impairment, ...]
+
+
+@dataclass(frozen=True)
 class StartCapture:
     """Write what goes over each link to a file; answered by `Capturing`."""
 
@@ -424,6 +439,11 @@ class PhaseSet:
 
     done_ns: int
     """Monotonic time at which the kernel had done so."""
+
+
+@dataclass(frozen=True)
+class Impaired:
+    """From now on."""
 
 
 @dataclass(frozen=True)
@@ -518,6 +538,7 @@ InjectorOrder = (
     | Epoch
     | Phase
     | Pause
+    | Impair
     | StartCapture
     | EndCapture
     | AskCounters
@@ -529,6 +550,7 @@ InjectorReport = (
     Wired
     | EpochBegun
     | PhaseSet
+    | Impaired
     | Low
     | Exhausted
     | Capturing

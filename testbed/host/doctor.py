@@ -140,8 +140,8 @@ def _kernel(probe: dict[str, Any]) -> list[Finding]:
             "other qdiscs",
             all(found.values()),
             ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in found.items()),
-            "emulation.one_way_delay_s, which needs netem; fq would pace senders; the testbed's "
-            "own links need htb, tbf and bfifo alone",
+            "delay and loss of many fast links, which a process carries where there is no netem; "
+            "fq would pace senders; the testbed's own links need htb, tbf and bfifo alone",
             "" if all(found.values()) else "a kernel with the missing sch_* modules",
         ),
     ]

@@ -8,6 +8,8 @@ are entered by hand, so there is no ARP, and IPv6 gives its devices no addresses
 one network, their loopback has them.
 """
 
+import ctypes
+import fcntl
 import socket
 import struct
 from collections.abc import Sequence
@@ -15,8 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.core.errors import RunError
+from testbed.core.impairment import Impairment
 from testbed.core.node import BS, NodeId
 from testbed.network import netlink
+from testbed.network.impairments import has_netem, install
+from testbed.network.line import Line, Tap, drop_arrivals, tap
 from testbed.network.netlink import Netlink, NetlinkError, attribute, message, nested, text, u32
 from testbed.network.shaping import End, Shape
 from testbed.system import linux
@@ -30,6 +35,7 @@ BS_ADDRESS, BS_ADDRESS_V6 = "10.255.0.1", "fd55::ffff:1"
 """The base station's for all UAVs, where nodes see one network."""
 _ALL_LINKS, _ALL_LINKS_V6 = ("10.0.0.0", 10), ("fd55::", 64)
 
+_SIOCETHTOOL, _ETHTOOL_STSO = 0x8946, 0x1F
 _LO = 1
 _UP = 1
 _IFINFO = struct.Struct("=BxHiII")
@@ -80,6 +86,9 @@ class Fabric:
     """Its end k-1 is the downlink of UAV k."""
     uavs: Sequence[Site]
     """The one end of each is its uplink."""
+    up_taps: Sequence[Tap] = ()
+    """Where uplink frames arrive, one a link, where a `Line` will delay and lose them."""
+    down_taps: Sequence[Tap] = ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,8 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
     _transact(bs.netlink, ours, shape)
     if shape.relay:
         _forward(shape)
-    sites = []
+    lined = shape.impaired and not has_netem(bs.netlink)
+    up_taps, down_taps, sites = [], [], []
     for link, uav in enumerate(uavs, 1):
         linux.enter(uav)
         site = Site(Netlink(), [End(UAV_DEVICE, shape)])
@@ -130,9 +140,21 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
         if shape.network:
             setup += _join(site.ends[0], link, shape)
         _transact(site.netlink, [_up(_LO), *setup], shape)
+        if shape.loses_frames:
+            _cut_packets(str(BS))
+        if lined:
+            own = _mac(link, at_uav=True)
+            down_taps.append(tap(site.netlink, UAV_DEVICE, str(BS), own, shape.mtu))
         sites.append(site)
     linux.enter(base_station)
-    return Fabric(bs, sites)
+    for link, end in enumerate(bs.ends, 1):
+        name = str(NodeId(link))
+        if shape.loses_frames:
+            _cut_packets(name)
+        if lined:
+            own = _mac(link, at_uav=False)
+            up_taps.append(tap(bs.netlink, end.index, name, own, shape.mtu))
+    return Fabric(bs, sites, up_taps, down_taps)
 
 
 def device_counts(socket: Netlink) -> dict[int, DeviceCount]:
@@ -163,6 +185,39 @@ def limit_packets(site: Site, frames: Sequence[int]) -> None:
     )
     for end, limit in zip(site.ends, frames, strict=True):
         end.packet_frames = limit
+
+
+def impair(
+    fabric: Fabric, uplinks: Sequence[Impairment], downlinks: Sequence[Impairment]
+) -> Line | None:
+    """Let the air delay and lose frames from now on; the process that does, where no netem does.
+
+    Raises:
+        RunError: The kernel lacks what that takes.
+    """
+    bs = fabric.base_station
+    arrivals = [(bs.netlink, end.index) for end in bs.ends]
+    arrivals += [(site.netlink, site.ends[0].index) for site in fabric.uavs]
+    impairments = (*uplinks, *downlinks)
+    taps = (*fabric.up_taps, *fabric.down_taps)
+    try:
+        for (socket_, device), impairment in zip(arrivals, impairments, strict=True):
+            if impairment.acts:
+                orders = drop_arrivals(device) if taps else install(device, impairment)
+                socket_.transact(orders)
+    except NetlinkError as error:
+        raise RunError(f"links: this kernel cannot delay or lose frames ({error})") from None
+    if not taps:
+        return None
+    return Line([way for way in zip(taps, impairments, strict=True) if way[1].acts])
+
+
+def _cut_packets(device: str) -> None:
+    """Have the kernel cut packets of several frames when they leave a device of this namespace."""
+    value = ctypes.create_string_buffer(struct.pack("=II", _ETHTOOL_STSO, 0))
+    request = struct.pack("16sP16x", device.encode(), ctypes.addressof(value))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCETHTOOL, request)
 
 
 def _packet_frames(index: int, frames: int) -> bytes:

@@ -38,6 +38,8 @@ from testbed.control.messages import (
     EpochBegun,
     Exhausted,
     Failed,
+    Impair,
+    Impaired,
     InjectorOrder,
     InjectorReport,
     Low,
@@ -56,6 +58,7 @@ from testbed.control.messages import (
 from testbed.control.stream import ControlSocket, NoAnswer
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
+from testbed.core.impairment import Impairment
 from testbed.network.airtime import EVERY_NS, Airtime
 from testbed.network.capture import END_S, Capture
 from testbed.network.fabric import (
@@ -64,9 +67,12 @@ from testbed.network.fabric import (
     Fabric,
     Site,
     device_counts,
+    impair,
     limit_packets,
     wire,
 )
+from testbed.network.impairments import air_counts
+from testbed.network.line import Line, LineCount
 from testbed.network.netlink import Batch
 from testbed.network.shaping import End, QueueCount, Shape, queue_counts
 from testbed.system import linux
@@ -151,6 +157,7 @@ class _Service:
     def __init__(self, control: ControlSocket, fabric: Fabric, shape: Shape) -> None:
         self._control = control
         self._capture: Capture | None = None
+        self._line: Line | None = None
         self._fabric = fabric
         self._shape = shape
         self._table = _Table(len(fabric.uavs))
@@ -208,6 +215,9 @@ class _Service:
                 self._switch_to(order.index)
             case Pause():
                 self._running = False
+            case Impair(uplinks, downlinks):
+                self._line = impair(self._fabric, uplinks, downlinks)
+                self._tell(Impaired())
             case StartCapture():
                 devices = {BS_DEVICE_BASE + k: file for k, file in enumerate(order.files, 1)}
                 self._capture = Capture(devices, order.headers_only)
@@ -357,14 +367,22 @@ class _Service:
 
     def _tell_counters(self) -> None:
         links = []
-        bs_queues = queue_counts(self._fabric.base_station.netlink)
-        bs_devices = device_counts(self._fabric.base_station.netlink)
-        for bs_end, uav in zip(self._fabric.base_station.ends, self._fabric.uavs, strict=True):
+        bs = self._fabric.base_station.netlink
+        bs_queues, bs_devices, air_up = queue_counts(bs), device_counts(bs), air_counts(bs)
+        ends = zip(self._fabric.base_station.ends, self._fabric.uavs, strict=True)
+        for place, (bs_end, uav) in enumerate(ends):
             (uav_end,) = uav.ends
             up = queue_counts(uav.netlink)[uav_end.index]
             up_device = device_counts(uav.netlink)[uav_end.index]
             down, down_device = bs_queues[bs_end.index], bs_devices[bs_end.index]
-            links.append((_direction(up, up_device), _direction(down, down_device)))
+            air: tuple[QueueCount | LineCount | None, ...] = (
+                air_up.get(bs_end.index),
+                air_counts(uav.netlink).get(uav_end.index),
+            )
+            if self._line is not None:
+                taps = self._fabric.up_taps[place], self._fabric.down_taps[place]
+                air = tuple(self._line.count(tap) for tap in taps)
+            links.append((_direction(up, up_device, air[0]), _direction(down, down_device, air[1])))
         self._tell(
             Counters(
                 tuple(links),
@@ -378,8 +396,15 @@ class _Service:
         self._below_floor = self._exhausted = 0
 
 
-def _direction(queue: QueueCount, device: DeviceCount) -> Direction:
-    return Direction(**vars(queue), **{f"device_{name}": n for name, n in vars(device).items()})
+def _direction(
+    queue: QueueCount, device: DeviceCount, air: QueueCount | LineCount | None
+) -> Direction:
+    of_device = {f"device_{name}": n for name, n in vars(device).items()}
+    of_air = {}
+    if air is not None:
+        of_air = {"lost_frames": air.dropped_frames, "arrived_frames": air.sent_frames}
+        of_air["late_frames"] = air.late_frames if isinstance(air, LineCount) else 0
+    return Direction(**vars(queue), **of_device, **of_air)
 
 
 class _Prepared:
@@ -565,6 +590,16 @@ class Injector:
         """Leave the rates as they are until the next `epoch`."""
         with self._lock:
             self._send(Pause())
+
+    def impair(self, uplinks: Sequence[Impairment], downlinks: Sequence[Impairment]) -> None:
+        """Let the air delay and lose frames from now on, K entries each.
+
+        Raises:
+            RunError: The kernel lacks what that takes.
+        """
+        with self._lock:
+            self._send(Impair(tuple(uplinks), tuple(downlinks)))
+            self._await(Impaired)
 
     def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
         """Write what goes over the links from now on to pcap files, one a link.

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from testbed.system import linux
 
-NEWLINK, GETLINK = 16, 18
+NEWLINK, DELLINK, GETLINK = 16, 17, 18
 NEWADDR = 20
 NEWROUTE, DELROUTE = 24, 25
 NEWNEIGH = 28

@@ -19,6 +19,7 @@ Each end carries, from the device inwards, a *gate* (TBF), a *shaper* (HTB with 
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from testbed.network import netlink
@@ -41,13 +42,10 @@ the first packet's way, the last packet's timer. Measured by calibrations: 0.05 
 _MOST_PACKET_BYTES = 64_000
 """The gate lets no packet of 64 KiB pass."""
 _ROOT = 0xFFFF_FFFF
-GATE, SHAPER, QUEUE, DELAY = 0x1_0000, 0x2_0000, 0x3_0000, 0x4_0000
-"""Handles of the three qdiscs of an end, and of the one around them where there is a delay."""
-_DELAYED_FRAMES = 100_000
-"""Most that netem holds: more than TCP ever has under way."""
+GATE, SHAPER, QUEUE = 0x1_0000, 0x2_0000, 0x3_0000
+"""Handles of the three qdiscs of an end."""
 
 _KIND, _OPTIONS, _STATS2, _STAB = 1, 2, 7, 8
-_NETEM_LATENCY = 10
 _TCMSG = struct.Struct("=BxxxiIII")
 _RATE = struct.Struct("=BBHhHI")
 
@@ -69,8 +67,11 @@ class Shape:
     """Of all TCP connections over the links."""
     initial_window: int | None = None
     """Segments that they send at first; None: the kernel's own."""
-    delay_s: float = 0.0
-    """Of each direction, in real seconds: netem holds every frame so long before it is shaped."""
+    impaired: bool = False
+    """Whether the air will delay or lose frames."""
+    loses_frames: bool = False
+    """Whether the air loses frames: the kernel then cuts packets into frames before they arrive, so
+    that it loses them one by one."""
     packet_s: float = 0.25e-3
     """How much a packet may hold, as emulated time at the link's rate. The kernel handles packets
     of one or more frames, and TCP acknowledges packets: longer ones take less computing and fewer
@@ -154,25 +155,11 @@ def _gate(index: int, flags: int, shape: Shape, is_open: bool) -> bytes:
         flags,
         index,
         GATE,
-        DELAY | 1 if shape.delay_s else _ROOT,
+        _ROOT,
         attribute(_KIND, text("tbf")),
         nested(_OPTIONS, attribute(1, options)),
         # A change without the size table would remove it.
         *_size_table(shape),
-    )
-
-
-def _delay(index: int, flags: int, shape: Shape) -> bytes:
-    options = struct.pack("=IIIIII", 0, _DELAYED_FRAMES, 0, 0, 0, 0)
-    nanoseconds = attribute(_NETEM_LATENCY, struct.pack("=q", round(shape.delay_s * 1e9)))
-    return _object(
-        netlink.NEWQDISC,
-        flags,
-        index,
-        DELAY,
-        _ROOT,
-        attribute(_KIND, text("netem")),
-        attribute(_OPTIONS, options + nanoseconds),
     )
 
 
@@ -213,7 +200,6 @@ class End:
         create = netlink.CREATE | netlink.REPLACE
         queue_bytes = self._shape.queue_frames * (self._shape.mtu + ETHERNET_BYTES)
         return [
-            *([_delay(self.index, create, self._shape)] if self._shape.delay_s else []),
             _gate(self.index, create, self._shape, False),
             _object(
                 netlink.NEWQDISC,
@@ -267,15 +253,16 @@ class QueueCount:
     backlog_bytes: int
 
 
-def queue_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
-    """The counters of all ends in a socket's namespace, by device index."""
-    counts = {}
+def qdisc_counts(socket: netlink.Netlink) -> Iterator[tuple[int, int, QueueCount]]:
+    """Device index, handle and counters of every qdisc in a socket's namespace."""
     for body in socket.dump(netlink.GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
         _, index, handle, _, _ = _TCMSG.unpack_from(body)
-        if handle != QUEUE:
-            continue
         stats = netlink.attributes(netlink.attributes(body[_TCMSG.size :])[_STATS2])
         sent_bytes, sent_frames = struct.unpack_from("=QI", stats[1])
         _, backlog, dropped = struct.unpack_from("=III", stats[3])
-        counts[index] = QueueCount(sent_bytes, sent_frames, dropped, backlog)
-    return counts
+        yield index, handle, QueueCount(sent_bytes, sent_frames, dropped, backlog)
+
+
+def queue_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
+    """The counters of all ends in a socket's namespace, by device index."""
+    return {index: count for index, handle, count in qdisc_counts(socket) if handle == QUEUE}

@@ -6,6 +6,7 @@
  * ns-3, behind a C interface for ctypes. Who sends what when is decided outside: messages are
  * handed in, and the simulation stops when one has arrived. One network per process.
  */
+#include "air-channel.h"
 #include "gated-queue.h"
 #include "idle-restart.h"
 
@@ -19,7 +20,6 @@
 #include "ns3/ipv4-interface-address.h"
 #include "ns3/ipv4.h"
 #include "ns3/node.h"
-#include "ns3/point-to-point-channel.h"
 #include "ns3/point-to-point-net-device.h"
 #include "ns3/queue-size.h"
 #include "ns3/simulator.h"
@@ -48,7 +48,6 @@ extern "C" struct PacketSettings
     int32_t congestion;     // 0 cubic, 1 reno, 2 bbr
     int32_t nagle;          // 0 or 1
     double packet;          // s of sending that one acknowledgement is for; at least two frames
-    double delay;           // one way, s
 };
 
 extern "C" struct Delivery
@@ -62,6 +61,7 @@ extern "C" struct EndCount
     uint64_t sentBytes;     // with the frame header
     uint64_t sentFrames;
     uint64_t droppedFrames;
+    uint64_t lostFrames;    // by the air
 };
 
 namespace
@@ -90,8 +90,13 @@ CongestionType(int32_t number)
 class End
 {
   public:
-    End(Ptr<Node> node, Ptr<PointToPointChannel> channel, const PacketSettings& settings)
-        : m_device(CreateObject<PointToPointNetDevice>()),
+    End(Ptr<Node> node,
+        Ptr<AirChannel> channel,
+        std::size_t way,
+        const PacketSettings& settings)
+        : m_channel(channel),
+          m_way(way),
+          m_device(CreateObject<PointToPointNetDevice>()),
           m_queue(CreateObject<GatedQueue>(m_device)),
           m_gap(settings.frameHeader - PPP_HEADER),
           m_frameHeader(settings.frameHeader),
@@ -156,7 +161,10 @@ class End
 
     EndCount Count() const
     {
-        return {m_sentBytes, m_sentFrames, m_queue->GetTotalDroppedPackets()};
+        return {m_sentBytes,
+                m_sentFrames,
+                m_queue->GetTotalDroppedPackets(),
+                m_channel->Lost(m_way)};
     }
 
     Ptr<PointToPointNetDevice> Device() const
@@ -206,6 +214,8 @@ class End
         }
     }
 
+    Ptr<AirChannel> m_channel;
+    std::size_t m_way; // of the channel
     Ptr<PointToPointNetDevice> m_device;
     Ptr<GatedQueue> m_queue;
     Ptr<Socket> m_socket;
@@ -228,7 +238,8 @@ class End
 class Network
 {
   public:
-    explicit Network(const PacketSettings& settings)
+    /// The air's impairments of each link: of its uplink, and of its downlink.
+    Network(const PacketSettings& settings, const Impairment* air)
         : m_packet(settings.packet)
     {
         Configure(settings);
@@ -237,14 +248,20 @@ class Network
         auto baseStation = CreateObject<Node>();
         internet.Install(baseStation);
         Listen(baseStation);
+        double longest = 0;
         for (uint64_t k = 0; k < settings.links; ++k)
         {
             auto uav = CreateObject<Node>();
             internet.Install(uav);
-            auto channel = CreateObject<PointToPointChannel>();
-            channel->SetAttribute("Delay", TimeValue(Seconds(settings.delay)));
-            m_ends.push_back({std::make_unique<End>(uav, channel, settings),
-                              std::make_unique<End>(baseStation, channel, settings)});
+            auto channel = CreateObject<AirChannel>();
+            channel->Impair(air[2 * k], air[2 * k + 1]);
+            m_channels.push_back(channel);
+            for (const auto& way : {air[2 * k], air[2 * k + 1]})
+            {
+                longest = std::max(longest, way.delay + 6 * way.jitter);
+            }
+            m_ends.push_back({std::make_unique<End>(uav, channel, 0, settings),
+                              std::make_unique<End>(baseStation, channel, 1, settings)});
             const auto& [up, down] = m_ends.back();
             AddAddress(uav, up->Device(), Address(k, 2));
             AddAddress(baseStation, down->Device(), Address(k, 1));
@@ -252,11 +269,15 @@ class Network
             Take(k, true, socket);
             socket->Connect(InetSocketAddress(Address(k, 1), PORT));
         }
-        m_epoch = Seconds(SETUP + SETUP_ROUND_TRIPS * 2 * settings.delay);
+        m_epoch = Seconds(SETUP + SETUP_ROUND_TRIPS * 2 * longest);
         Advance(0);
         for (const auto& [up, down] : m_ends)
         {
             NS_ABORT_MSG_IF(!down->HasSocket(), "a connection was not made in time");
+        }
+        for (const auto& channel : m_channels)
+        {
+            channel->LoseFrames();
         }
     }
 
@@ -362,6 +383,7 @@ class Network
 
     double m_packet; // s
     Ptr<Socket> m_listener;
+    std::vector<Ptr<AirChannel>> m_channels;
     std::vector<std::array<std::unique_ptr<End>, 2>> m_ends; // uplink, downlink
     std::vector<Delivery> m_delivered;
     Time m_epoch; // emulated time 0
@@ -374,12 +396,12 @@ std::unique_ptr<Network> g_network;
 extern "C"
 {
 
-/// Connect all links; time 0 is when that is done.
+/// Connect all links; time 0 is when that is done. Of the air: two entries a link, up and down.
 void
-packets_open(const PacketSettings* settings)
+packets_open(const PacketSettings* settings, const Impairment* air)
 {
     NS_ABORT_MSG_IF(g_network, "a process has one network");
-    g_network = std::make_unique<Network>(*settings);
+    g_network = std::make_unique<Network>(*settings, air);
 }
 
 /// Rates from now on in bit/s, one a link; 0 is an outage.

@@ -206,29 +206,6 @@ def test_choices_that_cannot_be_are_refused_by_name(words, complaint, tmp_path: 
     assert complaint in line
 
 
-def test_a_delay_needs_netem_and_is_there_where_the_kernel_has_it(tmp_path: Path) -> None:
-    from testbed.host.doctor import has_netem
-
-    scenario, out = tmp_path / "small.yaml", tmp_path / "run"
-    scenario.write_text(TEXT)
-    words = ["run", scenario, "--set", "emulation.one_way_delay_s=0.05", "--out", out]
-    done = run_testbed(*words, check=False)
-    if not has_netem():
-        assert done.returncode == 2
-        assert "emulation.one_way_delay_s" in done.stderr
-        assert "netem" in done.stderr
-        return
-    assert done.returncode == 0
-    measured = pd.read_parquet(out / "measured.parquet")
-    predicted = pd.read_parquet(out / "predicted_wire.parquet")
-    both = measured.merge(predicted, on=["client", "iteration", "step"])
-    uploads = both[both["step"] == "CA"]
-    longer = (uploads["end_s_x"] - uploads["start_s_x"]) - (
-        uploads["end_s_y"] - uploads["start_s_y"]
-    )
-    assert (longer > 0.04).all()
-
-
 def test_keys_of_tls_are_never_in_a_file(run: tuple[str, Path]) -> None:
     for path in run[1].rglob("*"):
         assert path.is_dir() or b"PRIVATE KEY" not in path.read_bytes()

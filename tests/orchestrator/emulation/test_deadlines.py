@@ -185,7 +185,7 @@ def test_nodes_that_load_nothing_are_given_up_earlier() -> None:
     without = validate({**powers, "workload": {"compute": "none"}}, "test").resolved(1.0)
     assert startup_limit_s(without) == 80
     assert startup_limit_s(validate(powers, "test").resolved(1.0)) == 600
-    slow = validate({**powers, "emulation": {"one_way_delay_s": 0.5}}, "test").resolved(20.0)
+    slow = validate({**powers, "links": {"one_way_delay_s": {"down": 0.5}}}, "test").resolved(20.0)
     assert startup_limit_s(slow) == 600 + 10 * 0.5 * 20
 
 

@@ -3,6 +3,7 @@
 
 """ns-3's packets: links that carry what their rates say, and rounds that go as the engine's do."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from orchestrator.prediction.plan import link_bytes
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.errors import InputError
+from testbed.core.impairment import Impairment, Losses
 from testbed.core.paradigm import BUILT_IN
 from testbed.core.timeline import STEPS, Timeline
 from testbed.network.framing import Framing
@@ -294,3 +296,34 @@ def test_what_cannot_be_played_is_refused(
     scenario = small(change)
     with pytest.raises(InputError, match=message):
         play(scenario, source(), profile_of(scenario))
+
+
+def test_the_air_loses_its_share_of_frames_the_same_for_a_seed() -> None:
+    def lost(seed: int, losses: Losses) -> tuple[int, int]:
+        air = Impairment(0.001, 0.0, losses, seed)
+        settings = PacketSettings(links=1, air=[(air, Impairment(0.001))])
+        with PacketNetwork(settings) as network:
+            transfer(network, False, 2_000_000, np.full(3000, 20e6))
+            count = network.counts().uplink[0]
+        return count.lost_frames, count.sent_frames
+
+    single = Losses(0.0, 1.0, 0.02, 0.0)
+    frames, of = lost(1, single)
+    assert abs(frames - 0.02 * of) < 4 * single.deviation(of)
+    assert lost(1, single) == (frames, of)
+    assert lost(2, single) != (frames, of)
+    bursts = Losses(0.005, 0.25, 0.0, 1.0)
+    frames, of = lost(1, bursts)
+    assert abs(frames - bursts.mean * of) < 4 * bursts.deviation(of)
+
+
+def test_each_direction_has_its_own_delay_and_jitter_keeps_the_order() -> None:
+    for up, down in ((0.03, 0.01), (0.01, 0.03)):
+        air = (Impairment(up), Impairment(down))
+        with PacketNetwork(PacketSettings(links=1, air=[air])) as network:
+            assert transfer(network, False, 100, np.full(40, 100e6)) == pytest.approx(up, abs=1e-3)
+    shaky = Impairment(0.02, 0.005, None, 3)
+    with PacketNetwork(PacketSettings(links=1, air=[(shaky, shaky)])) as network:
+        took = transfer(network, False, 1_000_000, np.full(40, 20e6))
+        assert network.counts().uplink[0].sent_frames == math.ceil(1_000_000 / 1448) + 2
+    assert 0.42 < took < 0.8

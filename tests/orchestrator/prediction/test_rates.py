@@ -10,6 +10,7 @@ import pytest
 from engine_cases import EVERY_COMBINATION, random_case
 
 from orchestrator.prediction import engine, kernel
+from orchestrator.prediction.air import rate_of
 from orchestrator.prediction.rates import OUTAGE_S, first_gradient_s, link_rates, shannon_bps
 
 
@@ -38,7 +39,7 @@ def test_links_have_the_rates_of_the_kernel(scheme) -> None:
             (ours.broadcast, theirs.broadcast_hz, theirs.broadcast_snr),
             (ours.gradient, theirs.gradient_hz[k], theirs.gradient_snr[k]),
         ):
-            assert rate_bps[k, slot] == pytest.approx(kernel._rate(hz, snr * h), rel=1e-12)
+            assert rate_bps[k, slot] == pytest.approx(rate_of(hz, snr * h), rel=1e-12)
 
 
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)

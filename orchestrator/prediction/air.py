@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Slots of a channel and the integral of a link's rate over them, for compiled code."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+HALF_NS = 0.5e-9
+EXHAUSTED = math.inf
+
+
+def compiled(function: Function) -> Function:
+    """Compile to machine code, cached on disk where any cache folder can be written."""
+    try:
+        machine_code = numba.njit(cache=True)(function)
+    except RuntimeError:
+        machine_code = numba.njit(function)
+    return machine_code  # type: ignore[no-any-return]
+
+
+def inlined(function: Function) -> Function:
+    """Compile into its callers; a call would count references to every array it passes."""
+    return numba.njit(forceinline=True)(function)  # type: ignore[no-any-return]
+
+
+class Air(NamedTuple):
+    """A channel trace; `edges_s` is empty where slots are multiples of `slot_s`."""
+
+    gain: Array
+    slot_s: float
+    edges_s: Array
+
+
+@inlined
+def rate_of(bandwidth_hz: float, snr: float) -> float:
+    """Shannon's rate in bit/s, eqs. (1), (2), (19)."""
+    if snr > 1e-3:
+        return bandwidth_hz * math.log2(1.0 + snr)
+    return bandwidth_hz * (math.log1p(snr) / math.log(2.0))  # 1 + snr would lose the digits of snr
+
+
+@inlined
+def edge_of(air: Air, slot: int) -> float:
+    """When a slot begins."""
+    return air.edges_s[slot] if air.edges_s.size else slot * air.slot_s
+
+
+@inlined
+def slot_at(air: Air, time_s: float, slot: int) -> int:
+    """The slot of a moment, searched from an earlier slot on; an edge belongs to the new slot."""
+    slots = air.gain.shape[1]
+    while slot < slots and edge_of(air, slot + 1) <= time_s + HALF_NS:
+        slot += 1
+    return slot
+
+
+@inlined
+def carried(
+    air: Air, k: int, bits: float, time_s: float, slot: int, bandwidth_hz: float, snr_at_1: float
+) -> tuple[float, int]:
+    """When a link has carried so many bits, and in which slot.
+
+    It ends when the integral of its slots' rates reaches its bits, eq. (3). In an outage
+    the rate is 0 and it waits.
+    """
+    slot = slot_at(air, time_s, slot)
+    if bits == 0.0:
+        return time_s, slot
+    while slot < air.gain.shape[1]:
+        edge_s = edge_of(air, slot + 1)
+        rate = rate_of(bandwidth_hz, snr_at_1 * air.gain[k, slot])
+        if rate > 0.0:
+            if bits <= rate * (edge_s - time_s + HALF_NS):
+                return time_s + bits / rate, slot
+            bits -= rate * (edge_s - time_s)
+        time_s = edge_s
+        slot += 1
+    return EXHAUSTED, slot

@@ -1,0 +1,360 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""How long TCP takes over links that delay and lose frames: windows, flight by flight.
+
+Where nothing is lost and delays are 0, a transfer takes the integral of its link's rate, and none
+of this is used. Elsewhere a transfer is a sequence of *flights*, a window of frames each:
+
+- A flight leaves at the link's rate, once the one before has left and the acknowledgement of that
+  one's first frame is back. Windows that fill the pipe thus cost nothing, and small ones wait.
+- In slow start a window grows by each frame acknowledged, up to twice the pipe. HyStart ends it
+  (Ha and Rhee 2011): after acknowledgements no further apart than 2 ms that last half a round trip.
+- Then `cubic` grows as RFC 9438 says (C = 0.4, β = 0.7, Reno's pace where that is faster), with
+  Linux's bound of 5 % a round trip before the first loss; `reno` by one frame a round trip
+  (RFC 5681). `bbr` fills the pipe (Cardwell et al. 2016): its probing is left out.
+- Each frame is lost by the link's own process. A flight with losses shrinks the window once
+  (RFC 6675), and what was lost goes again with the next. Where the last frames of a transfer are
+  lost, nobody notices: a probe goes after two round trips, or after 200 ms and one where it was a
+  single frame (RFC 8985).
+- An idle sender halves its window once a retransmission timeout (RFC 2861); a receiver's buffer
+  begins at 64 KiB and follows what has come.
+
+Acknowledgements are neither lost nor late; a round begins with new windows; frames that overtake
+are unknown. Losses are drawn by the scenario's seed, for each round and direction of a link: they
+are as many as the kernel's and ns-3's in the mean, but not the same.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.prediction.air import EXHAUSTED, Air, Array, carried, compiled, inlined
+from orchestrator.scenario.links import are_impaired, impairments_of, shape_of
+from orchestrator.scenario.schema import Scenario
+from testbed.network.framing import ETHERNET_BYTES
+
+UP, DOWN = 0, 1
+CUBIC, RENO, BBR = 0, 1, 2
+CONTROLS = {"cubic": CUBIC, "reno": RENO, "bbr": BBR}
+"""Congestion controls that the model knows; others are taken for cubic."""
+INITIAL_FRAMES = 10
+"""RFC 6928."""
+LEAST_TIMEOUT_S = 0.2
+"""Linux's least retransmission timeout beyond the round trip."""
+PROBE_S = 0.02
+"""Two ticks of a kernel's timers, which a probe waits longer."""
+HYSTART_FRAMES, HYSTART_SPACING_S = 16, 2e-3
+BETA, SCALE = 717 / 1024, 0.4
+"""Of cubic, as Linux has them."""
+FIRST_GROWTH = 20.0
+"""Frames acknowledged for one more, at most, before cubic has seen a loss."""
+QUEUE_FRAMES, QUEUE_S = 3.0, 1.2e-3
+"""What Linux keeps in a sender's own queue (TCP small queues): frames at least, or time."""
+RECEIVER_FRAMES = 45.0
+"""64 KiB: what a receiver offers at first."""
+RECEIVER_GROWTH = 3.0
+
+# What is known of a sender.
+WINDOW, THRESHOLD, CEILING, ORIGIN, TURN_S, SINCE_S, FRIENDLY, IDLE_FROM_S, OFFERED, BAD = range(10)
+
+
+class Paths(NamedTuple):
+    """Links that delay and lose, for compiled code; arrays of [2, K] are up, then down."""
+
+    delay_s: Array
+    jitter_s: Array
+    losses: Array
+    """Shape [2, K, 4]: a `Losses` each."""
+    control: int
+    frame_bits: float
+    initial: float
+    credit_s: float
+    """For so long the sender of a gradient makes up, in emulated seconds."""
+    round_trips: int
+    """That opening a connection for each transfer takes."""
+    sender: Array
+    """Shape [2, K, 10]; written to."""
+    draws: npt.NDArray[np.uint64]
+    """Shape [2, K], states of generators; written to."""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """A scenario's links and transport; arrays as in `Paths`."""
+
+    delay_s: Array
+    jitter_s: Array
+    losses: Array
+    control: int
+    frame_bits: float
+    initial: float
+    credit_s: float
+    round_trips: int
+    seeds: npt.NDArray[np.uint64]
+    round: int = 0
+
+    def of_round(self, index: int) -> "Transport":
+        """The same for a round, which has draws of its own."""
+        return replace(self, round=index)
+
+    def without_loss(self) -> "Transport":
+        """The same where no frame is lost."""
+        return replace(self, losses=np.zeros_like(self.losses))
+
+    def fresh(self) -> Paths:
+        """As a round finds it when it begins."""
+        sender = np.zeros((*self.delay_s.shape, 10))
+        sender[..., WINDOW] = self.initial
+        sender[..., THRESHOLD] = math.inf
+        sender[..., OFFERED] = RECEIVER_FRAMES
+        sender[..., IDLE_FROM_S] = math.inf
+        draws = self.seeds ^ np.uint64((self.round + 1) * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
+        return Paths(
+            self.delay_s,
+            self.jitter_s,
+            self.losses,
+            self.control,
+            self.frame_bits,
+            self.initial,
+            self.credit_s,
+            self.round_trips,
+            sender,
+            draws,
+        )
+
+
+def transport_of(scenario: Scenario) -> Transport | None:
+    """The scenario's transport; None where its links neither delay nor lose."""
+    if not are_impaired(scenario):
+        return None
+    ways = impairments_of(scenario)
+    choices, shape = scenario.emulation, shape_of(scenario)
+    dilation = choices.dilation if isinstance(choices.dilation, float) else 1.0
+    kept = choices.connection == "kept"
+
+    def each(value: str) -> Array:
+        return np.array([[getattr(link, value) for link in way] for way in ways], dtype=float)
+
+    processes = [
+        [
+            (0.0, 1.0, 0.0, 0.0) if link.losses is None else tuple(vars(link.losses).values())
+            for link in way
+        ]
+        for way in ways
+    ]
+    return Transport(
+        delay_s=each("delay_s"),
+        jitter_s=each("jitter_s"),
+        losses=np.array(processes),
+        control=CONTROLS.get(choices.congestion_control, CUBIC),
+        frame_bits=8.0 * (shape.mtu + ETHERNET_BYTES if shape.charges_headers else shape.mtu - 52),
+        initial=float(choices.initial_window or INITIAL_FRAMES),
+        credit_s=shape.credit_s / dilation,
+        round_trips=0 if kept else 1 + (choices.transport == "tls"),
+        seeds=np.array([[link.seed for link in way] for way in ways], dtype=np.uint64),
+    )
+
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFT_1, _SHIFT_2, _SHIFT_3, _SHIFT_4 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+
+
+@inlined
+def _uniform(paths: Paths, way: int, k: int) -> float:
+    """The next number from 0 to below 1: splitmix64 (Steele, Lea and Flood 2014)."""
+    state = paths.draws[way, k] + _STEP
+    paths.draws[way, k] = state
+    state = (state ^ (state >> _SHIFT_1)) * _MIX_1
+    state = (state ^ (state >> _SHIFT_2)) * _MIX_2
+    state = state ^ (state >> _SHIFT_3)
+    return float(state >> _SHIFT_4) * 2.0**-53
+
+
+@inlined
+def _is_lost(paths: Paths, way: int, k: int) -> bool:
+    """Whether the next frame is lost; one step of the link's Gilbert–Elliott process."""
+    to_bad, to_good, loss_good, loss_bad = paths.losses[way, k]
+    bad = paths.sender[way, k, BAD] > 0.0
+    if to_bad > 0.0 and _uniform(paths, way, k) < (to_good if bad else to_bad):
+        paths.sender[way, k, BAD] = 0.0 if bad else 1.0
+    chance = loss_bad if bad else loss_good
+    return bool(chance > 0.0 and _uniform(paths, way, k) < chance)
+
+
+@inlined
+def _normal(paths: Paths, way: int, k: int) -> float:
+    """A normal number (Box and Muller 1958)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - _uniform(paths, way, k)))
+    return radius * math.cos(2.0 * math.pi * _uniform(paths, way, k))
+
+
+@inlined
+def _arrival(paths: Paths, way: int, k: int, sent_s: float, spacing_s: float) -> float:
+    """When a frame is there; none overtakes those that were sent shortly before."""
+    jitter_s, delay_s = paths.jitter_s[way, k], paths.delay_s[way, k]
+    if jitter_s == 0.0:
+        return float(sent_s + delay_s)
+    last_s = sent_s
+    for before in range(min(1000, 1 + int(4.0 * jitter_s / max(spacing_s, 1e-6)))):
+        late_s = max(0.0, delay_s + jitter_s * _normal(paths, way, k))
+        last_s = max(last_s, sent_s - before * spacing_s + late_s)
+    return last_s
+
+
+@compiled
+def note(paths: Paths, way: int, k: int, time_s: float) -> float:
+    """When a message of a single frame is there."""
+    timeout_s = LEAST_TIMEOUT_S + paths.delay_s[UP, k] + paths.delay_s[DOWN, k]
+    while _is_lost(paths, way, k):
+        time_s += timeout_s
+        timeout_s *= 2.0
+    return _arrival(paths, way, k, time_s, 1.0)
+
+
+@inlined
+def _after_idle(paths: Paths, way: int, k: int, time_s: float, timeout_s: float) -> None:
+    sender = paths.sender[way, k]
+    idle_s = time_s - sender[IDLE_FROM_S]
+    if paths.control == BBR or idle_s <= timeout_s:
+        return
+    sender[THRESHOLD] = max(sender[THRESHOLD], 0.75 * sender[WINDOW])
+    while idle_s > timeout_s and sender[WINDOW] > paths.initial:
+        sender[WINDOW] = max(paths.initial, sender[WINDOW] / 2)
+        idle_s -= timeout_s
+
+
+@inlined
+def _shrink(paths: Paths, way: int, k: int) -> None:
+    """What a loss does to a window."""
+    sender = paths.sender[way, k]
+    window = sender[WINDOW]
+    if paths.control == BBR:
+        return
+    if paths.control == RENO:
+        sender[WINDOW] = max(2.0, window / 2)
+    else:
+        sender[CEILING] = window * (1 + BETA) / 2 if window < sender[CEILING] else window
+        sender[WINDOW] = max(2.0, window * BETA)
+    sender[THRESHOLD] = sender[WINDOW]
+    sender[SINCE_S] = 0.0
+
+
+@inlined
+def _grow(
+    paths: Paths, way: int, k: int, frames: int, pipe: float, trip_s: float, frame_s: float
+) -> None:
+    """What the acknowledgement of a flight of so many frames does to a window."""
+    sender = paths.sender[way, k]
+    window = sender[WINDOW]
+    if paths.control == BBR:
+        sender[WINDOW] = min(window + frames, 2 * pipe)
+        return
+    if window < sender[THRESHOLD]:
+        grown = min(window + frames, max(window, 2 * pipe))
+        train = trip_s / (2 * frame_s)
+        if (
+            paths.control == CUBIC
+            and window >= HYSTART_FRAMES
+            and frame_s <= HYSTART_SPACING_S
+            and frames > train
+        ):
+            grown = min(grown, window + train)
+            sender[THRESHOLD] = grown
+        sender[WINDOW] = min(grown, max(window, sender[THRESHOLD]))
+        return
+    if window > pipe:
+        return  # It is not the window that holds the sender back.
+    if paths.control == RENO:
+        sender[WINDOW] = window + frames / window
+        return
+    if sender[SINCE_S] == 0.0:
+        sender[ORIGIN] = max(window, sender[CEILING])
+        sender[TURN_S] = ((sender[ORIGIN] - window) / SCALE) ** (1 / 3)
+        sender[FRIENDLY] = window
+    sender[SINCE_S] += trip_s
+    ahead_s = sender[SINCE_S] + trip_s - sender[TURN_S]
+    target = sender[ORIGIN] + SCALE * ahead_s**3
+    each = window / (target - window) if target > window else 100 * window
+    if sender[CEILING] == 0.0:
+        each = min(each, FIRST_GROWTH)
+    friendly_each = sender[FRIENDLY] * (1 + BETA) / (3 * (1 - BETA))
+    sender[FRIENDLY] += frames / friendly_each
+    if sender[FRIENDLY] > window:
+        each = min(each, window / (sender[FRIENDLY] - window))
+    sender[WINDOW] = window + frames / max(2.0, each)
+
+
+@compiled
+def delivered(
+    paths: Paths,
+    air: Air,
+    way: int,
+    k: int,
+    size: int,
+    time_s: float,
+    slot: int,
+    bandwidth_hz: float,
+    snr_at_1: float,
+) -> tuple[float, int]:
+    """When the last byte of a transfer is there, and in which slot it was sent."""
+    sender = paths.sender[way, k]
+    back_s = paths.delay_s[UP, k] + paths.delay_s[DOWN, k]
+    _after_idle(paths, way, k, time_s, back_s + LEAST_TIMEOUT_S)
+    if paths.round_trips > 0:
+        sender[WINDOW], sender[THRESHOLD], sender[OFFERED] = paths.initial, math.inf, 45.0
+        sender[CEILING], sender[SINCE_S] = 0.0, 0.0
+        time_s += paths.round_trips * back_s
+    bits = 8.0 * size
+    left = max(1, math.ceil(bits / paths.frame_bits - 1e-9))
+    each = bits / left
+    left_s, ready_s, before, frame_s = time_s, time_s, 0, 0.0
+    recovers, timeout_s = False, LEAST_TIMEOUT_S
+    while left > 0:
+        start_s = max(left_s, ready_s)
+        first_s, _ = carried(air, k, each, start_s, slot, bandwidth_hz, snr_at_1)
+        if first_s == EXHAUSTED:
+            return EXHAUSTED, slot
+        frame_s = max(first_s - start_s, 1e-9)
+        trip_s = back_s + frame_s
+        pipe = trip_s / frame_s + max(QUEUE_FRAMES, QUEUE_S / frame_s)
+        allowed = min(min(sender[WINDOW], sender[OFFERED]), pipe)
+        frames = min(left, max(1, int(allowed)))
+        left_s, slot = carried(air, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1)
+        if left_s == EXHAUSTED:
+            return EXHAUSTED, slot
+        lost, tail, last_lost = 0, 0, 0
+        for place in range(frames):
+            if _is_lost(paths, way, k):
+                lost, tail, last_lost = lost + 1, tail + 1, place
+            else:
+                tail = 0
+        all_sent = frames == left
+        left -= frames - lost
+        sender[OFFERED] = max(sender[OFFERED], RECEIVER_GROWTH * before)
+        before = frames
+        ready_s = first_s + back_s
+        if paths.control == BBR or not (lost or recovers):
+            _grow(paths, way, k, frames, pipe, trip_s, frame_s)
+        if lost == 0:
+            recovers, timeout_s = False, LEAST_TIMEOUT_S
+            continue
+        _shrink(paths, way, k)
+        if lost == frames or (all_sent and tail > 0):  # Nothing is sent that would show it.
+            if recovers or tail == 1:
+                ready_s = left_s + back_s + trip_s + timeout_s
+                timeout_s *= 2.0
+                if recovers and paths.control != BBR:
+                    sender[WINDOW] = 1.0
+            else:
+                ready_s = left_s + back_s + 3 * trip_s + PROBE_S
+        elif all_sent:
+            ready_s = start_s + (last_lost + 1) * (left_s - start_s) / frames
+            ready_s += back_s + min(3, frames - 1 - last_lost) * frame_s
+        recovers = True
+    sender[IDLE_FROM_S] = left_s
+    return _arrival(paths, way, k, left_s, frame_s), slot

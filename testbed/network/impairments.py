@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What the air does to frames that have left a link's shaper: it delays them and loses some.
+
+Both happen where frames arrive. They are redirected to a device of their own (ifb), whose queue is
+netem, and come back from there. Behind the shaper of the sender, and not in front of it: netem
+makes a sender forget what it has under way, so that TCP no longer feels its own queue, and
+overflows it. Set-up and calibration of the links come before, and see the shapers alone.
+"""
+
+import contextlib
+import struct
+from statistics import NormalDist
+
+from testbed.core.impairment import Impairment
+from testbed.network import netlink
+from testbed.network.netlink import attribute, message, nested, text
+from testbed.network.shaping import QueueCount, qdisc_counts
+
+DEVICE_OFFSET = 20_000
+"""The device that impairs what arrives at another one has that index and this more."""
+HANDLE = 0x5_0000
+HELD_FRAMES = 1_000_000
+"""Most that are under way on a link: more than TCP ever has there."""
+
+_TCMSG = struct.Struct("=BxxxiIII")
+_IFINFO = struct.Struct("=BxHiII")
+_NEWTFILTER = 44
+_IFNAME, _LINKINFO, _UP = 3, 18, 1
+_KIND, _OPTIONS = 1, 2
+_ROOT, _INGRESS, _INGRESS_HANDLE = 0xFFFF_FFFF, 0xFFFF_FFF1, 0xFFFF_0000
+_ALL_PROTOCOLS = 0x0300  # ETH_P_ALL in network order
+_MATCHALL_ACTIONS = 2
+_MIRRED_PARAMETERS, _EGRESS_REDIRECT, _STOLEN = 2, 1, 4
+_DELAYS, _LOSS, _RATE, _LATENCY, _JITTER, _SEED = 2, 5, 6, 10, 11, 14
+_GILBERT_ELLIOTT = 2
+_IN_ORDER_BYTES_S = 4_000_000_000
+"""Where netem has a rate, no frame overtakes another; this one is beyond any link's."""
+_QUANTILES = 4096
+_SIGMA = 8192
+"""What netem's tables of a distribution count a standard deviation as."""
+
+
+def has_netem(socket: netlink.Netlink) -> bool:
+    """Whether the kernel of a socket's namespace has what `install` needs, tried on a device."""
+    probe = DEVICE_OFFSET - 1
+    create = message(
+        netlink.NEWLINK,
+        netlink.CREATE | netlink.EXCLUSIVE,
+        _IFINFO.pack(0, 0, probe, 0, 0)
+        + attribute(_IFNAME, text("probe"))
+        + nested(_LINKINFO, attribute(1, text("ifb"))),
+    )
+    remove = message(netlink.DELLINK, 0, _IFINFO.pack(0, 0, probe, 0, 0))
+    try:
+        socket.transact([create, _netem(probe, Impairment())])
+    except netlink.NetlinkError:
+        return False
+    finally:
+        with contextlib.suppress(netlink.NetlinkError):
+            socket.transact([remove])
+    return True
+
+
+def install(device: int, impairment: Impairment) -> list[bytes]:
+    """The messages that impair what arrives at a device from now on."""
+    ours = device + DEVICE_OFFSET
+    return [
+        message(
+            netlink.NEWLINK,
+            netlink.CREATE | netlink.EXCLUSIVE,
+            _IFINFO.pack(0, 0, ours, _UP, _UP)
+            + attribute(_IFNAME, text(f"air{device}"))
+            + nested(_LINKINFO, attribute(1, text("ifb"))),
+        ),
+        _netem(ours, impairment),
+        message(
+            netlink.NEWQDISC,
+            netlink.CREATE | netlink.EXCLUSIVE,
+            _TCMSG.pack(0, device, _INGRESS_HANDLE, _INGRESS, 0)
+            + attribute(_KIND, text("ingress")),
+        ),
+        _redirect(device, ours),
+    ]
+
+
+def _redirect(device: int, to: int) -> bytes:
+    parameters = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _EGRESS_REDIRECT, to)
+    options = nested(2, attribute(_MIRRED_PARAMETERS, parameters))
+    action = nested(1, attribute(1, text("mirred")), options)
+    return message(
+        _NEWTFILTER,
+        netlink.CREATE | netlink.EXCLUSIVE,
+        _TCMSG.pack(0, device, 0, _INGRESS_HANDLE, 1 << 16 | _ALL_PROTOCOLS)
+        + attribute(_KIND, text("matchall"))
+        + nested(_OPTIONS, nested(_MATCHALL_ACTIONS, action)),
+    )
+
+
+def _netem(index: int, impairment: Impairment) -> bytes:
+    losses = impairment.losses
+    options = struct.pack("=IIIIII", 0, HELD_FRAMES, 0, 0, 0, 0)
+    options += attribute(_LATENCY, struct.pack("=q", round(impairment.delay_s * 1e9)))
+    options += attribute(_SEED, struct.pack("=Q", impairment.seed))
+    if losses is not None:
+        parameters = (losses.good_to_bad, losses.bad_to_good, 1 - losses.loss_bad, losses.loss_good)
+        chain = struct.pack("=IIII", *map(_probability, parameters))
+        options += nested(_LOSS, attribute(_GILBERT_ELLIOTT, chain))
+    if impairment.jitter_s:
+        options += attribute(_JITTER, struct.pack("=q", round(impairment.jitter_s * 1e9)))
+        options += attribute(_DELAYS, _normal_table())
+        options += attribute(_RATE, struct.pack("=IiIi", _IN_ORDER_BYTES_S, 0, 0, 0))
+    return message(
+        netlink.NEWQDISC,
+        netlink.CREATE | netlink.REPLACE,
+        _TCMSG.pack(0, index, HANDLE, _ROOT, 0)
+        + attribute(_KIND, text("netem"))
+        + attribute(_OPTIONS, options),
+    )
+
+
+def _probability(value: float) -> int:
+    return min(round(value * 2**32), 2**32 - 1)
+
+
+def _normal_table() -> bytes:
+    normal = NormalDist()
+    quantiles = ((place + 0.5) / _QUANTILES for place in range(_QUANTILES))
+    return struct.pack(
+        f"={_QUANTILES}h", *(round(_SIGMA * normal.inv_cdf(share)) for share in quantiles)
+    )
+
+
+def air_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
+    """What was sent on and dropped on the way to each device of a socket's namespace, by index."""
+    return {
+        index - DEVICE_OFFSET: count
+        for index, handle, count in qdisc_counts(socket)
+        if handle == HANDLE
+    }

@@ -1,0 +1,100 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a scenario says of delay, jitter and loss, and what becomes of it."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.scenario.links import impairments_of, shape_of
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+from testbed.core.impairment import Losses
+
+UAVS = {"tx_power_w": [1.0, 0.4]}
+
+
+def scenario(links: dict[str, Any], **sections: Any) -> Scenario:
+    return validate({"uavs": UAVS, "links": links, **sections}, "test")
+
+
+def test_a_number_holds_for_all_links_and_both_directions() -> None:
+    up, down = impairments_of(scenario({"one_way_delay_s": 0.01, "loss": 0.02}), dilation=3.0)
+    assert [way.delay_s for way in (*up, *down)] == [0.03] * 4
+    assert {way.losses for way in (*up, *down)} == {Losses(0.0, 1.0, 0.02, 0.0)}
+    assert len({way.seed for way in (*up, *down)}) == 4
+
+
+def test_lists_and_directions_part_links() -> None:
+    burst = {"model": "gilbert-elliott", "good_to_bad": 0.1, "bad_to_good": 0.4}
+    up, down = impairments_of(
+        scenario(
+            {
+                "one_way_delay_s": {"up": [0.01, 0.02], "down": 0.005},
+                "jitter_s": [0.001, 0.0],
+                "loss": {"up": burst, "down": {"model": "independent", "probability": [0.0, 0.3]}},
+            }
+        )
+    )
+    assert [(way.delay_s, way.jitter_s) for way in up] == [(0.01, 0.001), (0.02, 0.0)]
+    assert [way.delay_s for way in down] == [0.005, 0.005]
+    assert [way.losses for way in up] == [Losses(0.1, 0.4, 0.0, 1.0)] * 2
+    assert [way.losses for way in down] == [None, Losses(0.0, 1.0, 0.3, 0.0)]
+    assert up[0].losses is not None
+    assert up[0].losses.mean == pytest.approx(0.2)
+
+
+def test_the_former_name_of_the_delay_means_the_same() -> None:
+    old = scenario({}, emulation={"one_way_delay_s": 0.02})
+    new = scenario({"one_way_delay_s": 0.02})
+    assert impairments_of(old) == impairments_of(new)
+
+
+def test_seeds_follow_the_scenario() -> None:
+    one, other = (impairments_of(scenario({"loss": 0.1}, seed=seed)) for seed in (1, 2))
+    seeds = {way.seed for ways in (*one, *other) for way in ways}
+    assert len(seeds) == 8
+
+
+def test_packets_are_cut_only_where_frames_are_lost() -> None:
+    assert shape_of(scenario({"loss": 0.1})).loses_frames
+    assert not shape_of(scenario({"one_way_delay_s": 0.1})).loses_frames
+
+
+def test_a_scenario_without_air_is_written_as_before() -> None:
+    plain = scenario({})
+    assert "links" not in plain.model_dump()
+    assert not {"loss_deviation", "late_frames"} & plain.model_dump()["emulation"]["limits"].keys()
+    lossy = scenario({"loss": {"up": 0.1}})
+    assert Scenario.model_validate(lossy.model_dump()).model_dump() == lossy.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        ({"loss": 1.0}, "links.loss: input should be less than 1"),
+        ({"loss": [0.1, -1]}, "links.loss.1: input should be greater than or equal to 0"),
+        ({"loss": [0.1]}, "links.loss: must have one value a UAV: 2, not 1"),
+        ({"loss": {"up": [0.1] * 3}}, "links.loss.up: must have one value a UAV: 2, not 3"),
+        ({"loss": {"upp": 0.1}}, "links.loss.upp: no such key; did you mean 'up'?"),
+        ({"loss": {"model": "markov"}}, "links.loss: input tag 'markov'"),
+        (
+            {"loss": {"model": "gilbert-elliott", "good_to_bad": 0.1}},
+            "links.loss.bad_to_good: is missing",
+        ),
+        ({"one_way_delay_s": "far"}, "links.one_way_delay_s: input should be a valid number"),
+        ({"one_way_delay_s": 11}, "links.one_way_delay_s: input should be less than or equal"),
+        ({"jitter_s": 0.1}, "links.jitter_s: needs links.one_way_delay_s"),
+    ],
+)
+def test_what_is_wrong_is_named(links: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        scenario(links)
+    assert str(refused.value).startswith(f"test: {message}")
+
+
+def test_both_names_of_the_delay_at_once_are_refused() -> None:
+    with pytest.raises(InputError, match=r"links\.one_way_delay_s: stands beside emulation"):
+        scenario({"one_way_delay_s": 0.1}, emulation={"one_way_delay_s": 0.1})

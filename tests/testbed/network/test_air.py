@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Links that delay and lose frames on this machine's kernel, with netem or without."""
+
+import time
+
+import numpy as np
+import pytest
+from small_world import SmallWorld
+
+from testbed.core.impairment import Impairment, Losses
+from testbed.network.shaping import Shape
+
+RATE = np.full((1, 1000), 20e6)
+SIZE = 500_000
+SHAPE = Shape(impaired=True, loses_frames=True)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    with SmallWorld(tmp_path_factory.mktemp("world"), shape=SHAPE) as small:
+        small.connect()
+        yield small
+
+
+def test_frames_are_delayed_and_lost_from_when_it_is_said(small):
+    small.run(RATE, RATE, slot_s=0.1)
+    (plain,) = small.transfer([1], SIZE, 0.05, down=False)
+    before = small.injector.report()
+    assert before.uplink[0].lost_frames == before.uplink[0].arrived_frames == 0
+    losses = Losses(0.0, 1.0, 0.03, 0.0)
+    small.injector.impair([Impairment(0.03, 0.0, losses, 5)], [Impairment(0.01)])
+    (late,) = small.transfer([1], SIZE, 1.0, down=False)
+    assert late.end_s - late.start_s > plain.end_s - plain.start_s + 0.03
+    (back,) = small.transfer([1], 1000, 4.0, down=True)
+    assert 0.01 < back.end_s - back.start_s < 0.03
+    time.sleep(0.1)  # The last acknowledgement is under way, too.
+    report = small.injector.report()
+    (up,), (down,) = report.uplink, report.downlink
+    frames = up.lost_frames + up.arrived_frames
+    # Frames, not packets of several: as many as left the sender.
+    assert frames == up.sent_frames - before.uplink[0].sent_frames
+    assert up.lost_frames > 0
+    assert abs(up.lost_frames - 0.03 * frames) < 5 * losses.deviation(frames)
+    assert down.lost_frames == 0 < down.arrived_frames
+
+
+def test_bursts_deviate_more_than_single_losses():
+    single, bursts = Losses(0.0, 1.0, 0.02, 0.0), Losses(0.002, 0.098, 0.0, 1.0)
+    assert bursts.mean == pytest.approx(single.mean)
+    rng = np.random.default_rng(1)
+    lost = []
+    for _ in range(300):
+        bad, count = False, 0
+        for draw in rng.random(2000):
+            count += bad
+            bad = draw > bursts.bad_to_good if bad else draw < bursts.good_to_bad
+        lost.append(count)
+    assert np.std(lost) == pytest.approx(bursts.deviation(2000), rel=0.15)
+    assert bursts.deviation(2000) > 3 * single.deviation(2000)
