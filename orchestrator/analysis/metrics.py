@@ -48,6 +48,19 @@ def names() -> list[str]:
     return list(dict.fromkeys([*BUILT_IN, *plugins.registered(plugins.METRICS)]))
 
 
+def base_of(name: str) -> str:
+    """The metric that a number is of: `NAME` of `NAME` and of `NAME.PART`.
+
+    Raises:
+        InputError: There is none.
+    """
+    known = names()
+    for base in (name, name.partition(".")[0]):
+        if base in known:
+            return base
+    raise InputError(not_one_of(name, known))
+
+
 def metric(name: str, field: str = "metric") -> Metric:
     """The metric of that name.
 

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 from orchestrator.campaign.spec import Campaign, Label, Plot, Study
 from orchestrator.campaign.summary import (
-    METRIC_TITLES,
     against_predictions,
     axis_columns,
     axis_label,
     means,
     of_study,
+    titles,
 )
 from orchestrator.reporting import figures
 
@@ -50,7 +50,7 @@ def _figures(
     others = [column for column in axis_columns(study) if column not in shown]
     # Emulated cells are fewer and have fewer rounds: they are drawn where nothing is predicted.
     mode = "predict" if (own["mode"] == "predict").any() else "run"
-    table = means(own[own["mode"] == mode], [*axis_columns(study)])
+    table = means(own[own["mode"] == mode], axis_columns(study), study.asked_metrics)
     values: list[list[Label]] = [table[column].drop_duplicates().tolist() for column in others]
     for combination in itertools.islice(itertools.product(*values), MOST_FIGURES):
         part = table
@@ -67,7 +67,7 @@ def _figures(
                 x=plot.x,
                 lines=plot.lines,
                 x_label=axis_label(study, plot.x),
-                y_label=METRIC_TITLES[plot.y],
+                y_label=titles(study)[plot.y],
             ),
         )
 

@@ -14,16 +14,16 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
-from orchestrator.campaign.results import MEANS, study_counts
+from orchestrator.campaign.results import study_counts
 from orchestrator.campaign.spec import Campaign, Plot, Study, cells
 from orchestrator.campaign.summary import (
-    METRIC_TITLES,
     against_predictions,
     axis_columns,
     axis_label,
     differences,
     means,
     of_study,
+    titles,
 )
 from orchestrator.campaign.verify import environment_differences
 from orchestrator.reporting.formatting import percent
@@ -72,7 +72,6 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         environments=_environments([manifest_of(here[id_]) for id_ in found["point"]]),
         text=(folder.path / "campaign.yaml").read_text(encoding="utf-8"),
         max_rows=MAX_POINT_ROWS,
-        metric_titles=METRIC_TITLES,
     )
     path = folder.path / "report.html"
     write_whole(path, lambda part: part.write_text(page, encoding="utf-8"))
@@ -116,14 +115,15 @@ def _study(
 ) -> dict[str, Any]:
     study, own = campaign.studies[name], of_study(name, points)
     columns = axis_columns(study)
-    table = means(own, ["mode", *columns])
+    table = means(own, ["mode", *columns], study.asked_metrics)
     compared = None if study.compare is None else differences(own, study, columns)
     return {
         "name": name,
         "title": study.title or name,
         "columns": [(column, axis_label(study, column)) for column in columns],
         "means": table.to_dict("records"),
-        "metrics": [m for m in MEANS if m == "latency_s" or m in _metrics(study)],
+        "metrics": [m for m in titles(study) if m == "latency_s" or m in _metrics(study)],
+        "metric_titles": titles(study),
         "compare": study.compare,
         "differences": [] if compared is None else compared.to_dict("records"),
         "figures": drawn.get(name, []),
@@ -198,7 +198,7 @@ def _environments(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _chart(campaign: Campaign, name: str, points: pd.DataFrame) -> dict[str, Any]:
     study = campaign.studies[name]
     own, columns = of_study(name, points), axis_columns(study)
-    table = means(own, ["mode", *columns])
+    table = means(own, ["mode", *columns], study.asked_metrics)
     plot = study.plot[0] if study.plot else Plot(x=columns[0] if columns else "seed")
     values = own[plot.lines].drop_duplicates() if plot.lines else [""]
     return {
@@ -206,7 +206,7 @@ def _chart(campaign: Campaign, name: str, points: pd.DataFrame) -> dict[str, Any
         "x": plot.x,
         "lines": plot.lines,
         "y": plot.y,
-        "titles": METRIC_TITLES,
+        "titles": titles(study),
         "axes": [
             {
                 "name": column,

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
-from orchestrator.campaign.spec import Campaign, Cell, cells
+from orchestrator.campaign.spec import COLUMNS, Campaign, Cell, cells
 from testbed.system.files import write_whole
 
 PLACE = {
@@ -85,7 +85,7 @@ TABLES: dict[str, dict[str, pa.DataType]] = {
 """By table: its own columns and their types. Times are emulated seconds, but for `wall_s`."""
 
 KINDS = ("predicted", "predicted_wire", "measured")
-MEANS = ("latency_s", "max_energy_j", "objective")
+MEANS = COLUMNS
 
 
 def write_results(folder: CampaignFolder, campaign: Campaign) -> Path:
@@ -100,8 +100,10 @@ def write_results(folder: CampaignFolder, campaign: Campaign) -> Path:
     axes = _axis_types(placed)
     finished = folder.finished([cell.point for cell in placed])
     failed = folder.failures([cell.point for cell in placed])
+    asked = {m: pa.float64() for study in campaign.studies.values() for m in study.asked_metrics}
     for name, own in TABLES.items():
-        schema = pa.schema([*PLACE.items(), *axes.items(), *own.items()])
+        columns = own | (asked if name == "points" else {})
+        schema = pa.schema([*PLACE.items(), *axes.items(), *columns.items()])
         tables = (
             read.assign(**_place(cell))
             for cell in placed
@@ -205,6 +207,8 @@ def _summary(cell: Cell, point: Path) -> pd.DataFrame:
     made = {name: manifest.get(name) for name in TABLES["points"] if name in manifest}
     count = int((rounds["kind"] == main).sum())
     row = {**made, "status": "finished", "rounds": count, **means.loc[main], **latencies}
+    if (point / "metrics.parquet").is_file():
+        row |= pd.read_parquet(point / "metrics.parquet").set_index("metric")["value"].to_dict()
     return pd.DataFrame([row])
 
 

@@ -24,8 +24,9 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
+from orchestrator.analysis import metrics
 from orchestrator.scenario.loading import explain, own_or, put, read_tree, validate
 from orchestrator.scenario.schema import Finite, Scenario, Section
 from testbed.core.errors import InputError
@@ -36,8 +37,20 @@ Label = bool | int | float | str
 """How a value of an axis is called in tables: itself, or its name."""
 Mode = Literal["predict", "run"]
 """`predict`: the engine; `run`: the emulated network, held against the engine."""
-Metric = Literal["latency_s", "max_energy_j", "objective"]
-"""What points are compared by: means over their rounds."""
+COLUMNS = ("latency_s", "max_energy_j", "objective")
+"""What every point has: means over its rounds."""
+
+
+def _metric_known(name: str) -> str:
+    try:
+        metrics.base_of(name)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+Metric = Annotated[str, AfterValidator(_metric_known)]
+"""What points are compared by: one of `COLUMNS`, or another metric, computed where it is asked."""
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$", max_length=80)]
@@ -166,6 +179,8 @@ class Beside(Section):
     """The agent that decides, and learns while it does; left out: the scenario's policy."""
     bound_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Of so many rounds at the end, a bound that no allocation beats is kept."""
+    metrics: list[str] = Field(default=[])
+    """Metrics that are computed besides what every point has."""
 
 
 class Emulate(Section):
@@ -220,6 +235,12 @@ class Study(Section):
     """A channel trace to replay; left out: ns-3 makes it."""
     compare: Compare | None = None
     plot: list[Plot] = Field(default=[])
+
+    @property
+    def asked_metrics(self) -> list[str]:
+        """Numbers that are compared or drawn and not among `COLUMNS`, in alphabetical order."""
+        compared = [] if self.compare is None else self.compare.of
+        return sorted({*compared, *(plot.y for plot in self.plot)} - set(COLUMNS))
 
     @model_validator(mode="after")
     def _axes_are_known(self) -> "Study":
@@ -460,6 +481,8 @@ def _point(
     assert isinstance(campaign.scenario, dict)
     tree = deepcopy(campaign.scenario)
     extra = {key: keys[key] for key in Beside.model_fields if key in keys}
+    if asked := campaign.studies[study].asked_metrics:
+        extra["metrics"] = sorted({metrics.base_of(name) for name in asked})
     for key, value in keys.items():
         if key not in extra:
             put(tree, key, value, f"{source}: {key}")
@@ -489,12 +512,14 @@ def point_of(
         InputError: A file that the scenario names is not there, or what is asked does not fit.
     """
     for key in beside.model_dump(exclude_defaults=True):
-        if mode == "run":
+        if mode == "run" and key != "metrics":
             raise InputError(f"{key}: is of predicted points alone")
     if beside.train is not None and trace is not None:
         raise InputError("train: an agent learns on ns-3's channel, not on a trace")
     if beside.train is not None and beside.bound_rounds:
         raise InputError("bound_rounds: is of rounds that nobody learns in")
+    if beside.train is not None and beside.metrics:
+        raise InputError(f"metrics: {beside.metrics[0]} is of rounds that nobody learns in")
     files = {path: digest_of(Path(path)) for path in named_files(scenario, trace)}
     digest = identity(mode, scenario, trace, steps_rounds, beside, files)
     return Point(mode, scenario, trace, steps_rounds, beside, digest, files)

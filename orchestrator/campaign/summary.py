@@ -23,19 +23,25 @@ METRIC_TITLES = {
 }
 
 
-def means(points: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def titles(study: Study) -> dict[str, str]:
+    """What pages and figures call the numbers of a study's points."""
+    return METRIC_TITLES | {name: name for name in study.asked_metrics}
+
+
+def means(points: pd.DataFrame, by: Sequence[str], more: Sequence[str] = ()) -> pd.DataFrame:
     """Means over seeds with half the width of their 95 % intervals.
 
     Returns:
-        One row a group: `by`, n, and for each of `MEANS` its mean and `<name>_ci95`.
+        One row a group: `by`, n, and for each of `MEANS` and of `more` its mean and `<name>_ci95`.
     """
+    names = [*MEANS, *more]
     rows = []
     for labels, part in points.groupby(list(by), sort=False, dropna=False):
         row: dict[str, Any] = dict(zip(by, labels, strict=True)) | {"n": len(part)}
-        for name in MEANS:
+        for name in names:
             row |= {name: part[name].mean(), f"{name}_ci95": half_width(part[name].to_numpy())}
         rows.append(row)
-    return pd.DataFrame(rows, columns=[*by, "n", *(c for m in MEANS for c in (m, f"{m}_ci95"))])
+    return pd.DataFrame(rows, columns=[*by, "n", *(c for m in names for c in (m, f"{m}_ci95"))])
 
 
 def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> pd.DataFrame:

@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
+from orchestrator.analysis import metrics
 from orchestrator.campaign.spec import Beside, digest_of
 from orchestrator.policies.registry import Timed, decider, evaluate
 from orchestrator.prediction.batch import is_known_beforehand, predict_at_once
@@ -107,7 +108,7 @@ def _played(
     began, began_s = now(), time.monotonic()
     try:
         if point["mode"] == "run":
-            files = _emulated(scenario, source)
+            files = _emulated(scenario, source, Beside.model_validate(point["beside"]).metrics)
         else:
             files = _predicted(scenario, source, point, task.get("unfinished"))
     except Exception as error:
@@ -143,10 +144,10 @@ def _predicted(
     if beside.train is not None:
         folder = None if unfinished is None else Path(unfinished) / point["id"]
         return _learned(scenario, source, beside.train, folder)
-    if is_known_beforehand(scenario):
+    if is_known_beforehand(scenario) and not beside.metrics:
         tables = _at_once(scenario, source, point["steps_rounds"])
     else:
-        tables = _one_by_one(scenario, source, point["steps_rounds"])
+        tables = _one_by_one(scenario, source, point["steps_rounds"], beside.metrics)
     if beside.bound_rounds:
         rounds = tables["rounds"]
         rounds["bound"] = _bound(scenario, source, rounds.iloc[-beside.bound_rounds :])
@@ -178,7 +179,9 @@ def _at_once(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Ta
     return tables
 
 
-def _one_by_one(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Tables:
+def _one_by_one(
+    scenario: Scenario, source: ChannelSource, steps_rounds: int, asked: Sequence[str] = ()
+) -> Tables:
     decide = decider(scenario)
     timed = None if decide is None else Timed(decide)
     timeline = predict(scenario, source, profile_of(scenario), decide=timed)
@@ -190,7 +193,17 @@ def _one_by_one(scenario: Scenario, source: ChannelSource, steps_rounds: int) ->
         tables["energy"] = _energy(np.array([round_.energy_j for round_ in timeline.rounds]))
     if steps_rounds:
         tables["predicted"] = Timeline(timeline.rounds[:steps_rounds]).frame()
+    if asked:
+        tables["metrics"] = _metrics(asked, timeline)
     return tables
+
+
+def _metrics(asked: Sequence[str], timeline: Timeline) -> pd.DataFrame:
+    """A row a number: what metrics make of a timeline."""
+    found: dict[str, float] = {}
+    for name in asked:
+        found |= metrics.values_of(name, metrics.metric(name), timeline)
+    return pd.DataFrame({"metric": list(found), "value": list(found.values())})
 
 
 def _energy(energy_j: Array) -> pd.DataFrame:
@@ -237,14 +250,15 @@ def _files(tables: Tables) -> Files:
     return files
 
 
-def _emulated(scenario: Scenario, source: ChannelSource) -> Files:
+def _emulated(scenario: Scenario, source: ChannelSource, asked: Sequence[str]) -> Files:
     from orchestrator.runs.run import run  # brings what emulates, which predictions do without
 
     with tempfile.TemporaryDirectory(prefix="testbed-point-") as temporary:
         folder = Path(temporary)
-        run(scenario, source, folder, decide=decider(scenario))
+        done = run(scenario, source, folder, decide=decider(scenario))
+        computed = {"metrics": _metrics(asked, Timeline(done.measured))} if asked else {}
         return {
             str(path.relative_to(folder)): path.read_bytes()
             for path in sorted(folder.rglob("*"))
             if path.is_file() and path.name not in LEFT_ON_WORKER
-        }
+        } | _files(computed)
