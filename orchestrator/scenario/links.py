@@ -32,6 +32,7 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         impaired=are_impaired(scenario),
         loses_frames=any(each.losses for way in impairments_of(scenario) for each in way),
         network=network,
+        relay=network and scenario.links.relay,
     )
 
 

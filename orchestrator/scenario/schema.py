@@ -350,6 +350,10 @@ class Links(Section):
     """Standard deviation of that delay, normal and cut at 0; frames arrive in their order."""
     loss: FrameLoss = 0.0
     """Probability of a frame to be lost, or a model: `independent`, `gilbert-elliott`."""
+    relay: bool = Field(default=False, exclude_if=lambda relay: not relay)
+    """Whether UAVs reach each other through the base station, in sessions of `testbed up`."""
+    at_trace_end: Literal["end", "repeat"] = Field(default="end", exclude_if=lambda at: at == "end")
+    """What a session does where a replayed trace is over: end, or repeat it from its beginning."""
 
     @model_validator(mode="after")
     def _jitter_around_a_delay(self) -> "Links":

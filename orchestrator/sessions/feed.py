@@ -3,8 +3,6 @@
 
 """The rates of a session's links: from the channel to the injector, for as long as it lasts."""
 
-from typing import Literal
-
 import numpy as np
 
 from orchestrator.prediction.plan import Array, fixed_allocation, radio_of
@@ -21,20 +19,14 @@ AHEAD_S = 30.0
 class Feed:
     """Gives the injector rates ahead of time, and knows what they were."""
 
-    def __init__(
-        self,
-        scenario: ResolvedScenario,
-        channel: Channel,
-        shape: Shape,
-        at_trace_end: Literal["end", "repeat"],
-    ):
+    def __init__(self, scenario: ResolvedScenario, channel: Channel, shape: Shape):
         self.slot_s = channel.slot_s
         self._channel = channel
         self._radio, self._shares = radio_of(scenario), fixed_allocation(scenario)
         self._dilation = scenario.dilation
         self._floor_bps = shape.lowest_rate(self.slot_s * self._dilation) * self._dilation
         self.shared = shape.shared_downlink
-        self._repeats = at_trace_end == "repeat"
+        self._repeats = scenario.links.at_trace_end == "repeat"
         self._given = 0
         self.slots: int | None = None
         """How many there are, once the end of a trace has come in sight that is not repeated."""

@@ -71,7 +71,6 @@ class Settings:
 
     downlink: Downlink = "dedicated"
     """Whether downlinks have shares of W_D and P_S of their own, or share the cell's airtime."""
-    at_trace_end: Literal["end", "repeat"] = "end"
     capture: bool = False
     keep_rows: bool = False
     """Whether to keep in memory what goes into `session.parquet`."""
@@ -356,7 +355,7 @@ def opened(
         writable = writable_of(scenario.programs_of(node).writable, f"nodes.{node}.writable")
         room = Room(hosts, (home, *writable))
         specs.append(NodeSpec(node, room, folder / "logs" / f"{node}.log"))
-    feed = Feed(scenario, channel, shape, settings.at_trace_end)
+    feed = Feed(scenario, channel, shape)
     with ExitStack() as cleanup:
         world = cleanup.enter_context(runtimes.start(scenario.emulation.runtime, specs, shape))
         if are_impaired(scenario):

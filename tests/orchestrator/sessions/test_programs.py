@@ -58,9 +58,10 @@ def test_nothing_of_the_users_session_leads_out_of_a_node(monkeypatch) -> None:
     )
 
 
-def feed(gain: np.ndarray, at_trace_end="end") -> Feed:
+def feed(gain: np.ndarray, **links: str) -> Feed:
     channel = Channel.of(Replay(ChannelTrace(gain, 0.1)))
-    return Feed(SCENARIO, channel, Shape(network=True), at_trace_end)
+    scenario = validate(TREE | {"links": links}, "small").resolved(1.0)
+    return Feed(scenario, channel, Shape(network=True))
 
 
 class Injector:
@@ -93,7 +94,7 @@ def test_rates_come_on_as_long_as_the_trace_lasts_and_then_the_links_close() -> 
 
 def test_a_trace_may_be_repeated() -> None:
     gain = np.linspace(1e-9, 2e-9, 21).reshape(3, 7)
-    source = feed(gain, "repeat")
+    source = feed(gain, at_trace_end="repeat")
     up, _ = source.rates(0, 21)
     assert source.slots is None
     assert (up[:, :7] == up[:, 14:]).all()

@@ -40,9 +40,10 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def play(out, commands, **options):
+def play(out, commands, links=None, **options):
     options = {"began": lambda _: nullcontext(), "seconds": 20.0} | options
-    return api.play_session(api.validate(TREE, "small"), TRACE, out, commands=commands, **options)
+    scenario = api.validate(TREE | {"links": links or {}}, "small")
+    return api.play_session(scenario, TRACE, out, commands=commands, **options)
 
 
 @pytest.mark.alone
@@ -156,6 +157,34 @@ def test_ipv6_reaches_the_base_station(tmp_path) -> None:
     )
     assert done.succeeded
     assert (tmp_path / "out/logs/bs.log").read_text() == "9000 fd55::1\n"
+
+
+@pytest.mark.parametrize(
+    ("at", "family", "to", "who"),
+    [("", "socket.AF_INET", "uav3", "10.0.1.2"), ("::", "socket.AF_INET6", "ip6-uav3", "fd55::1")],
+)
+def test_uavs_reach_each_other_through_the_base_station(tmp_path, at, family, to, who) -> None:
+    done = play(
+        tmp_path / "out",
+        {
+            "uav3": python(RECEIVE.format(at=at, family=family)),
+            "uav1": python(SEND.format(to=to, size=50_000)),
+        },
+        links={"relay": True},
+    )
+    assert done.succeeded, (tmp_path / "out/logs/uav1.log").read_text()
+    assert (tmp_path / "out/logs/uav3.log").read_text() == f"50000 {who}\n"
+    table = pd.read_parquet(tmp_path / "out/session.parquet")
+    carried = table.groupby(["client", "direction"]).carried_bytes.sum()
+    assert carried[1, "up"] > 50_000
+    assert carried[3, "down"] > 50_000
+    assert carried[2].sum() == 0
+
+
+def test_without_a_relay_they_do_not(tmp_path) -> None:
+    done = play(tmp_path / "out", {"uav1": python(SEND.format(to="uav3", size=1))})
+    assert not done.succeeded
+    assert "Network is unreachable" in (tmp_path / "out/logs/uav1.log").read_text()
 
 
 def test_status_says_how_commands_ended_and_time_ends_those_that_go_on(tmp_path) -> None:
