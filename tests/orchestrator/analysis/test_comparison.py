@@ -49,3 +49,33 @@ def test_computing_that_took_longer_is_not_booked_under_order():
     slower = budget_of(lambda plan: replace(plan, cb_s=plan.cb_s + 0.05))
     assert slower.seconds["compute"] == pytest.approx(0.05)
     assert slower.seconds["order"] == slower.seconds["rest"] == 0
+
+
+def varying_budget(*, late_s=0.0, slower_s=0.0):
+    """The budget of a round on a channel that changes every slot, and how long it took."""
+    gain = 10 ** np.random.default_rng(4).uniform(-0.5, 0.5, (3, 400))
+    plan, radio = by_hand("cpsfl", **CONTENTION)
+    edges_s = np.arange(401) * SLOT_S
+    edges_s[1:] += late_s
+    predicted = round_of(0, plan, simulate(plan, radio, gain, SLOT_S))
+    real = replace(plan, s_s=plan.s_s + slower_s)
+    times = simulate(real, radio, gain, SLOT_S, slot_edges_s=edges_s)
+    measured = round_of(0, real, times)
+    found = error_budget(predicted, measured, plan, plan, radio, gain, SLOT_S, edges_s)
+    return found.seconds, measured.latency_s - predicted.latency_s
+
+
+def test_rates_that_changed_late_are_a_part_of_their_own():
+    seconds, apart_s = varying_budget(late_s=0.04)
+    assert abs(apart_s) > 1e-3
+    assert seconds["injection"] == pytest.approx(apart_s)
+    assert seconds["rest"] == pytest.approx(0, abs=1e-12)
+    assert seconds["compute"] == 0
+
+
+def test_a_server_that_took_longer_is_booked_under_computing():
+    seconds, apart_s = varying_budget(slower_s=0.3)
+    assert apart_s > 0.1
+    assert seconds["compute"] == pytest.approx(apart_s)
+    assert seconds["rest"] == pytest.approx(0, abs=1e-12)
+    assert seconds["injection"] == 0
