@@ -76,11 +76,14 @@ def up(
     """
     from orchestrator import api
     from orchestrator.cli.tables import validity_lines
+    from orchestrator.cli.virtual import enter
 
+    parsed = api.load(scenario, overrides or [])
+    enter(parsed, "s", refused={"--capture": capture})
     stop = _Stop()
     with shown("s") as show:
         done = api.play_session(
-            api.load(scenario, overrides or []),
+            parsed,
             trace_file,
             output,
             commands=_commands(node or []),

@@ -31,6 +31,17 @@ class Feed:
         self.slots: int | None = None
         """How many there are, once the end of a trace has come in sight that is not repeated."""
 
+    def open_up(self, injector: Injector) -> None:
+        """Give one slot of rates, for links that nobody uses yet.
+
+        A new link's shaper knows no rate. Were it only closed, the first frame to wait would be
+        charged at next to none, and the link be in debt for a second after it opens.
+        """
+        up, down = (
+            np.maximum(bps[:, :1], self._floor_bps) / self._dilation for bps in self.rates(0, 1)
+        )
+        injector.rates(0, up, down, warn_slots=0)
+
     def lead_in(self, injector: Injector, slots: int) -> None:
         """Give the first rates, after so many slots before slot 0 in which all links are closed."""
         self._extend(injector, 0, slots)

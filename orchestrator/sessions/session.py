@@ -118,6 +118,8 @@ class Session:
     def _begin(self) -> EmulatedClock:
         injector, dilation, slot_s = self._world.injector, self.scenario.dilation, self._feed.slot_s
         lead_s = (LEAD_S + LEAD_A_NODE_S * self.scenario.uavs.count) / dilation
+        self._feed.open_up(injector)
+        injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, dilation), slot_s)
         self._feed.lead_in(injector, math.ceil(lead_s / slot_s))
         injector.watch()
         clock = EmulatedClock(next_tick(), -lead_s, dilation)

@@ -26,6 +26,7 @@ from orchestrator.sessions.visits import runs_in
 from testbed.core.errors import InputError
 from testbed.core.node import NodeId
 from testbed.core.progress import Progress, silent
+from testbed.system import inside
 from testbed.system.files import write_json
 
 
@@ -53,6 +54,8 @@ def check_playable(scenario: Scenario) -> None:
         InputError: Names the field.
     """
     check_kernel(scenario)
+    if scenario.emulation.clock == "virtual" and inside.told() is None:
+        raise InputError("emulation.clock: 'virtual' is for `testbed up`; here it must be 'real'")
     if scenario.emulation.runtime != "namespace":
         raise InputError("emulation.runtime: sessions run in 'namespace'")
     if scenario.allocation.policy not in ("fixed", "equal"):

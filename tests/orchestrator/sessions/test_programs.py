@@ -92,6 +92,15 @@ def test_rates_come_on_as_long_as_the_trace_lasts_and_then_the_links_close() -> 
     assert not injector.given
 
 
+def test_a_link_that_begins_in_an_outage_is_opened_at_its_lowest_rate_before() -> None:
+    injector, source = Injector(), feed(np.array([[0.0, 1e-9], [1e-9, 1e-9], [1e-9, 1e-9]]))
+    source.open_up(injector)
+    first, table = injector.given.pop()
+    assert (first, table.shape) == (0, (3, 1))
+    assert table[0] == Shape(network=True).lowest_rate(0.1)
+    assert (table[1:] > table[0]).all()
+
+
 def test_a_trace_may_be_repeated() -> None:
     gain = np.linspace(1e-9, 2e-9, 21).reshape(3, 7)
     source = feed(gain, at_trace_end="repeat")
