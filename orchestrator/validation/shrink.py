@@ -189,7 +189,10 @@ def _simpler(scenario: Scenario) -> Iterator[Scenario]:
     for fewer in range(1, scenario.workload.local_iterations):
         yield from _valid(tree, {"workload.local_iterations": fewer})
     for key, value in _leaves(tree):
-        if key in {"name", "uavs.tx_power_w", *STANDING}:
+        # Without these it would be another model, or another claim of it.
+        if key.startswith(("analytical_models", "paradigm")):
+            continue
+        if key in {"name", "uavs.tx_power_w", "workload.local_iterations", *STANDING}:
             continue
         yield from _valid(tree, {}, without=key)
         for digits in (1, 2):

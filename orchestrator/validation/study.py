@@ -429,7 +429,7 @@ def _about(player: Player, scenario: Scenario) -> dict[str, Any]:
         else [said.low_s, said.high_s if math.isfinite(said.high_s) else None],
     }
     latency = (
-        asked.metric == "latency_s"
+        player.metric(scenario) == "latency_s"
         and not scenario.faults.events
         and scenario.faults.random is None
     )

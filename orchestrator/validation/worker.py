@@ -158,6 +158,10 @@ class Player:
         """The model, with the scenario's parameters."""
         return model(self._name, scenario)
 
+    def metric(self, scenario: Scenario) -> str:
+        """What is held against the model."""
+        return self._metric or self.model(scenario).metric
+
     def play(self, scenario: Scenario) -> Played:
         """The scenario's first round by the engine, and what the model says of it.
 
@@ -174,7 +178,7 @@ class Player:
 
     def _play(self, scenario: Scenario) -> Played:
         asked = self.model(scenario)
-        metric = self._metric or asked.metric
+        metric = self.metric(scenario)
         value = partial(metrics.value_of, metric, metrics.metric(metric))
         rounds, case = self._rounds(scenario)
         engine, frames = (value(Timeline([round_])) for round_ in rounds)
@@ -183,7 +187,7 @@ class Player:
 
     def packets(self, scenario: Scenario) -> float:
         """The metric of the scenario's first round on ns-3's packets."""
-        metric = self._metric or self.model(scenario).metric
+        metric = self.metric(scenario)
         channel, profile = self._channels.of(scenario), self._profile(scenario)
         played = play_packets(scenario, channel, profile, decide=decider(scenario))
         return metrics.value_of(metric, metrics.metric(metric), played.timeline)
@@ -270,7 +274,7 @@ is left when none of it is there."""
 def parts(asked: AnalyticalModel, case: Case) -> dict[str, float]:
     """What each cause adds to how far the model is from the engine; they add up to all of it.
 
-    Of latencies alone; the sum is `Played.error`, of an interval less its `margin`.
+    Of latencies alone; the sum is `Played.error`, of an interval its `margin`.
     """
     from orchestrator.prediction.engine import simulate
     from orchestrator.theory.closed_forms import without_adapters
@@ -279,7 +283,7 @@ def parts(asked: AnalyticalModel, case: Case) -> dict[str, float]:
         said = asked(plan, case.radio, gain, slot_s)
         latency_s = simulate(plan, case.radio, gain, slot_s).latency_s
         if said is not None and said.is_interval:
-            return -margin(said, latency_s)
+            return margin(said, latency_s)
         return _error(said, latency_s)
 
     still = np.repeat(case.gain[:, :1], 2, axis=1)

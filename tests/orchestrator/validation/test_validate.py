@@ -23,7 +23,7 @@ from orchestrator.scenario.loading import load
 from orchestrator.theory.models import model
 from orchestrator.validation import study
 from orchestrator.validation.page import page
-from orchestrator.validation.shrink import margin_of
+from orchestrator.validation.shrink import _simpler, limit_of, margin_of
 from orchestrator.validation.space import Space, default_space, load_space
 from orchestrator.validation.worker import Player, channels
 from testbed.core import plugins
@@ -143,6 +143,9 @@ def test_that_cpsfl_may_be_slower_than_tau2_is_found_and_made_simple(tmp_path: P
     assert simple is not None
     assert simple.uavs.count == 2
     study.write(found, tmp_path / "v")
+    simplest = found.worst["simplest"]
+    assert sum(simplest["budget"].values()) == pytest.approx(simplest["error"])
+    assert simplest["error"] < 0
     written = load(tmp_path / "v" / "counterexample.yaml")
     assert written == simple
     assert found.to_json()["counterexample"] == yaml.safe_load(
@@ -151,7 +154,10 @@ def test_that_cpsfl_may_be_slower_than_tau2_is_found_and_made_simple(tmp_path: P
     with channels() as kept:
         player = Player("tau2", None, kept)
         played = player.play(written)
-        assert margin_of(player)(written) < -1e-4
+        margin = margin_of(player)
+        assert margin(written) < -1e-4
+        limit = limit_of(found.worst["margin"], True)
+        assert not any(margin(simpler) <= limit for simpler in _simpler(written))
     # The engine's round really is longer than the bound, by the plain function, too.
     case = played.case
     said = model("tau2", written)(case.plan, case.radio, case.gain, case.slot_s)
