@@ -34,6 +34,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Loss, Timeline
+from testbed.host.doctor import has_qdisc
 from testbed.system.files import write_json, write_whole
 
 log = logging.getLogger(__name__)
@@ -146,6 +147,12 @@ def check_kernel(scenario: Scenario) -> None:
     Raises:
         InputError: Names the field and what there is.
     """
+    queue = scenario.links.queue
+    if queue != "fifo" and not has_qdisc(queue):
+        raise InputError(
+            f"links.queue: this kernel has no {queue} (the module sch_{queue}); "
+            "emulation.clock 'virtual' has"
+        )
     name = scenario.emulation.congestion_control
     available = AVAILABLE.read_text().split()
     if name not in available:

@@ -29,6 +29,8 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         charges_headers=scenario.emulation.rate_counts == "frame",
         congestion_control=scenario.emulation.congestion_control,
         initial_window=scenario.emulation.initial_window,
+        queue=scenario.links.queue,
+        ecn=scenario.links.ecn,
         impaired=are_impaired(scenario),
         loses_frames=any(each.losses for way in impairments_of(scenario) for each in way),
         network=network,

@@ -354,6 +354,11 @@ class Links(Section):
     """Whether UAVs reach each other through the base station, in sessions of `testbed up`."""
     at_trace_end: Literal["end", "repeat"] = Field(default="end", exclude_if=lambda at: at == "end")
     """What a session does where a replayed trace is over: end, or repeat it from its beginning."""
+    queue: Literal["fifo", "fq_codel", "pie", "red"] = "fifo"
+    """What each end's queue is, where the kernel has it; 100 full frames at most."""
+    ecn: bool = False
+    """Whether TCP negotiates explicit congestion notification, and other queues than fifo mark
+    frames in place of dropping them."""
 
     @model_validator(mode="after")
     def _jitter_around_a_delay(self) -> "Links":

@@ -29,7 +29,7 @@ from testbed.virtual import kernel as guest_kernel
 
 APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
 _SYSCTL = Path("/proc/sys")
-_QDISCS = ("htb", "tbf", "bfifo", "netem", "fq", "fq_codel")
+_QDISCS = ("htb", "tbf", "bfifo", "netem", "fq", "fq_codel", "pie", "red")
 _SLEEPS = 200
 _LATE_S = 1e-3
 _PROBE_TIMEOUT_S = 60
@@ -77,7 +77,12 @@ def examine() -> list[Finding]:
 
 def has_netem() -> bool:
     """Whether links can be given a delay."""
-    return bool(_probe().get("qdiscs", {}).get("netem"))
+    return has_qdisc("netem")
+
+
+def has_qdisc(kind: str) -> bool:
+    """Whether the kernel has a qdisc, of those that doctor asks for."""
+    return bool(_probe().get("qdiscs", {}).get(kind))
 
 
 def _system() -> Finding:
@@ -141,7 +146,8 @@ def _kernel(probe: dict[str, Any]) -> list[Finding]:
             all(found.values()),
             ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in found.items()),
             "delay and loss of many fast links, which a process carries where there is no netem; "
-            "fq would pace senders; the testbed's own links need htb, tbf and bfifo alone",
+            "fq_codel, pie and red for links.queue; fq would pace senders; the testbed's own links "
+            "need htb, tbf and bfifo alone",
             "" if all(found.values()) else "a kernel with the missing sch_* modules",
         ),
     ]

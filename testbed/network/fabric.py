@@ -116,6 +116,7 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
         RunError: The congestion control is not available.
     """
     linux.enter(base_station)
+    _negotiate_marks(shape)
     bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, len(uavs) + 1)])
     pairs = [_pair(link, uav, shape) for link, uav in enumerate(uavs, 1)]
     bs.netlink.transact([*pairs, _up(_LO)])
@@ -134,6 +135,7 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
     up_taps, down_taps, sites = [], [], []
     for link, uav in enumerate(uavs, 1):
         linux.enter(uav)
+        _negotiate_marks(shape)
         site = Site(Netlink(), [End(UAV_DEVICE, shape)])
         there, here = link_addresses(link)
         setup = _configure(site.ends[0], here, there, _mac(link, at_uav=False), shape)
@@ -210,6 +212,12 @@ def impair(
     if not taps:
         return None
     return Line([way for way in zip(taps, impairments, strict=True) if way[1].acts])
+
+
+def _negotiate_marks(shape: Shape) -> None:
+    """Have TCP of this thread's namespace ask for explicit congestion notification, or not."""
+    if shape.ecn:
+        Path("/proc/sys/net/ipv4/tcp_ecn").write_text("1")
 
 
 def _cut_packets(device: str) -> None:

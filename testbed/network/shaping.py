@@ -18,6 +18,7 @@ Each end carries, from the device inwards, a *gate* (TBF), a *shaper* (HTB with 
   again every `POLL_S`, which bounds the delay at opening.
 """
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ _ROOT = 0xFFFF_FFFF
 GATE, SHAPER, QUEUE = 0x1_0000, 0x2_0000, 0x3_0000
 """Handles of the three qdiscs of an end."""
 
+_RED_WEIGHT, _RED_DROPS, _RED_NOMINAL_BPS = 9, 0.02, 10e6
 _KIND, _OPTIONS, _STATS2, _STAB = 1, 2, 7, 8
 _TCMSG = struct.Struct("=BxxxiIII")
 _RATE = struct.Struct("=BBHhHI")
@@ -67,6 +69,10 @@ class Shape:
     """Of all TCP connections over the links."""
     initial_window: int | None = None
     """Segments that they send at first; None: the kernel's own."""
+    queue: str = "fifo"
+    """The kind of an end's queue: `fifo`, `fq_codel`, `pie` or `red`."""
+    ecn: bool = False
+    """Whether TCP asks for marks in place of drops, and queues other than fifo give them."""
     impaired: bool = False
     """Whether the air will delay or lose frames."""
     loses_frames: bool = False
@@ -178,6 +184,44 @@ def _shaper(index: int, flags: int, shape: Shape, rate_bps: float, packet_frames
     )
 
 
+def _queue(index: int, flags: int, shape: Shape) -> bytes:
+    frame = shape.mtu + ETHERNET_BYTES
+    kind, limit, ecn = shape.queue, u32(shape.queue_frames), u32(int(shape.ecn))
+    match kind:
+        case "fq_codel":
+            options = nested(_OPTIONS, attribute(2, limit), attribute(4, ecn))
+        case "pie":
+            options = nested(_OPTIONS, attribute(2, limit), attribute(6, ecn))
+        case "red":
+            options = _red(shape.queue_frames * frame, frame, shape.ecn)
+        case _:
+            kind = "bfifo"
+            options = attribute(_OPTIONS, u32(shape.queue_frames * frame))
+    return _object(
+        netlink.NEWQDISC, flags, index, QUEUE, SHAPER | 1, attribute(_KIND, text(kind)), options
+    )
+
+
+def _red(limit_bytes: int, frame_bytes: int, ecn: bool) -> bytes:
+    """RED by the rules of thumb of tc-red(8): drops begin at a twelfth of the queue, 2 % at most
+    up to a quarter of it, and the mean forgets 1/512 a frame."""
+    most, least = limit_bytes // 4, limit_bytes // 12
+    slope = math.ceil(math.log2((most - least) / _RED_DROPS))
+    frame_us = 8 * frame_bytes / _RED_NOMINAL_BPS * 1e6
+    forgotten = -math.log2(1 - 2**-_RED_WEIGHT) / frame_us
+    cell = max(0, math.ceil(math.log2(31 / forgotten / 512)))
+    damping = bytes(min(31, int((place << cell) * forgotten)) for place in range(255)) + b"\x1f"
+    parameters = struct.pack(
+        "=IIIBBBB", limit_bytes, least, most, _RED_WEIGHT, slope, cell, int(ecn)
+    )
+    return nested(
+        _OPTIONS,
+        attribute(1, parameters),
+        attribute(2, damping),
+        attribute(3, u32(round(_RED_DROPS * 2**32))),
+    )
+
+
 class End:
     """One end of a link: the device of that index, and the messages that set its rate.
 
@@ -198,7 +242,6 @@ class End:
     def install(self) -> list[bytes]:
         """The messages that put gate, shaper and queue in place."""
         create = netlink.CREATE | netlink.REPLACE
-        queue_bytes = self._shape.queue_frames * (self._shape.mtu + ETHERNET_BYTES)
         return [
             _gate(self.index, create, self._shape, False),
             _object(
@@ -211,15 +254,7 @@ class End:
                 nested(_OPTIONS, attribute(2, struct.pack("=IIIII", 3, 10, 1, 0, 0))),
             ),
             _shaper(self.index, create, self._shape, self._shaped_bps, self.packet_frames),
-            _object(
-                netlink.NEWQDISC,
-                create,
-                self.index,
-                QUEUE,
-                SHAPER | 1,
-                attribute(_KIND, text("bfifo")),
-                attribute(_OPTIONS, u32(queue_bytes)),
-            ),
+            _queue(self.index, create, self._shape),
         ]
 
     def change(self, rate_bps: float) -> list[bytes]:

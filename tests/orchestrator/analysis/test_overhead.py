@@ -206,6 +206,20 @@ def test_choices_that_cannot_be_are_refused_by_name(words, complaint, tmp_path: 
     assert complaint in line
 
 
+def test_a_queue_that_the_kernel_lacks_is_refused(tmp_path: Path) -> None:
+    from testbed.host.doctor import has_qdisc
+
+    missing = [kind for kind in ("fq_codel", "pie", "red") if not has_qdisc(kind)]
+    if not missing:
+        pytest.skip("this kernel has them all")
+    scenario = tmp_path / "small.yaml"
+    scenario.write_text(TEXT)
+    done = run_testbed("run", scenario, "--set", f"links.queue={missing[0]}", check=False)
+    assert done.returncode == 2
+    (line,) = (x for x in done.stderr.splitlines() if not x.startswith("testbed: note: "))
+    assert line.startswith(f"testbed: links.queue: this kernel has no {missing[0]}")
+
+
 def test_keys_of_tls_are_never_in_a_file(run: tuple[str, Path]) -> None:
     for path in run[1].rglob("*"):
         assert path.is_dir() or b"PRIVATE KEY" not in path.read_bytes()

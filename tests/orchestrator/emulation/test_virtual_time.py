@@ -93,6 +93,21 @@ def test_the_air_delays_and_loses_as_it_is_told(small: Path, tmp_path: Path) -> 
 
 
 @needs_kernel
+@pytest.mark.parametrize(
+    "queue",
+    ["red", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("fq_codel", "pie"))],
+)
+def test_other_queues_carry_the_same(small: Path, tmp_path: Path, queue: str) -> None:
+    result = tmp_path / "result.json"
+    words = ["--set", f"links.queue={queue}", "--set", "links.ecn=true", "--json", result]
+    done = call("run", small, *VIRTUAL, *words, "--set", "emulation.calibrate=false")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(result.read_text())
+    for predicted, seen in zip(found["predicted_wire"], found["measured"], strict=True):
+        assert seen["latency_s"] == pytest.approx(predicted["latency_s"], rel=1e-2)
+
+
+@needs_kernel
 def test_ctrl_c_ends_a_run_in_order(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = subprocess.Popen(

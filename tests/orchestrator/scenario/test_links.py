@@ -71,6 +71,12 @@ def test_a_scenario_without_air_is_written_as_before() -> None:
     assert Scenario.model_validate(lossy.model_dump()).model_dump() == lossy.model_dump()
 
 
+def test_queue_and_marks_reach_the_links() -> None:
+    shape = shape_of(scenario({"queue": "pie", "ecn": True}))
+    assert (shape.queue, shape.ecn, shape.impaired) == ("pie", True, False)
+    assert shape_of(scenario({})).queue == "fifo"
+
+
 @pytest.mark.parametrize(
     ("links", "message"),
     [
@@ -86,6 +92,7 @@ def test_a_scenario_without_air_is_written_as_before() -> None:
         ),
         ({"one_way_delay_s": "far"}, "links.one_way_delay_s: input should be a valid number"),
         ({"one_way_delay_s": 11}, "links.one_way_delay_s: input should be less than or equal"),
+        ({"queue": "codel"}, "links.queue: input should be 'fifo', 'fq_codel', 'pie' or 'red'"),
         ({"jitter_s": 0.1}, "links.jitter_s: needs links.one_way_delay_s"),
     ],
 )
