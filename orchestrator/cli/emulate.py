@@ -5,6 +5,7 @@
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ import typer
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
 from testbed.core.errors import InputError
+from testbed.core.progress import Progress
 
 NOT_VALID = 3
 """Exit status of `run --strict` where the run is not valid."""
@@ -81,12 +83,7 @@ def run(
     if wait_s is not None:
         with shown("s") as show:
             wait_until_quiet(wait_s, show)
-    elif others := running():
-        print(
-            f"testbed: note: another emulation runs on this machine (PID {others[0]}); if they "
-            "disturb each other, the run's validity says so",
-            file=sys.stderr,
-        )
+    others = running() if wait_s is None else []
     with shown("emulated s") as show:
         done = api.emulate(
             parsed,
@@ -95,7 +92,7 @@ def run(
             overwrite=overwrite,
             resume=resume,
             capture=capture,
-            progress=show,
+            progress=_noting(others, show),
             view=serve if live else None,
         )
     if json_file is not None:
@@ -117,6 +114,22 @@ def run(
         out.print(f"report: {output / 'report.html'}")
     if strict and not done.valid:
         raise typer.Exit(NOT_VALID)
+
+
+def _noting(others: Sequence[int], show: Progress) -> Progress:
+    """The same, and when the run begins, who emulates beside it; a refusal stays one line."""
+    notes = [
+        f"testbed: note: another emulation runs on this machine (PID {pid}); if they disturb each "
+        "other, the run's validity says so"
+        for pid in others[:1]
+    ]
+
+    def noted(what: str, done: float, total: float) -> None:
+        if notes:
+            print(notes.pop(), file=sys.stderr)
+        show(what, done, total)
+
+    return noted
 
 
 def _seconds(text: str) -> float:

@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
@@ -28,8 +28,6 @@ from typing import IO, Any
 PRELOAD = (
     "dask",
     "distributed",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.backends.backend_pdf",
     "orchestrator.api",
     "orchestrator.campaign.cluster",
     "orchestrator.campaign.report",
@@ -39,10 +37,8 @@ PRELOAD = (
     "orchestrator.emulation.session",
     "orchestrator.packet_simulation.rounds",
     "orchestrator.reporting.report",
-    "orchestrator.reporting.run_figures",
     "orchestrator.runs.directory",
     "orchestrator.studies.cross_check",
-    "orchestrator.studies.overhead",
     "orchestrator.theory.claims",
     "rich.progress",
     "rich.table",
@@ -93,10 +89,12 @@ def start(
     stderr: IO[Any] | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    hidden: Collection[str] = (),
     learns: bool = False,
 ) -> Process:
     """Start `testbed WORDS`; what it writes is dropped where no file is given.
 
+    `hidden`: packages that are not installed, as the command sees it.
     `learns`: from a server that has imported torch, too.
     """
     said = [str(word) for word in words]
@@ -104,6 +102,7 @@ def start(
         "words": said,
         "cwd": str(cwd or Path.cwd()),
         "env": dict(os.environ if env is None else env),
+        "hidden": [*hidden],
     }
     told, told_end = os.pipe()
     with Path(os.devnull).open("w") as dropped:
@@ -168,6 +167,17 @@ def main(descriptor: int, *more: str) -> None:
                 pass
 
 
+class _Hiding:
+    """Finds no module of some packages, before others find it."""
+
+    def __init__(self, packages: list[str]) -> None:
+        self._packages = packages
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] in self._packages:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def _load_kernel() -> None:
     import numpy as np
     from small_scenario import TREE
@@ -178,7 +188,9 @@ def _load_kernel() -> None:
     orchestrator.predict(orchestrator.Scenario.model_validate(TREE), flat)
 
 
-def _command(files: list[int], words: list[str], cwd: str, env: dict[str, str]) -> None:
+def _command(
+    files: list[int], words: list[str], cwd: str, env: dict[str, str], hidden: list[str]
+) -> None:
     """Be the command, and the process that tells how it ended."""
     out, err, told = files
     if pid := os.fork():
@@ -194,6 +206,9 @@ def _command(files: list[int], words: list[str], cwd: str, env: dict[str, str]) 
     os.environ.clear()
     os.environ.update(env)
     sys.path[0] = cwd
+    if hidden:
+        assert not {name.partition(".")[0] for name in sys.modules} & set(hidden)
+        sys.meta_path.insert(0, _Hiding(hidden))
     sys.argv = [str(SCRIPT), *words]
     sys.modules["orchestrator.cli.main"].main()
 

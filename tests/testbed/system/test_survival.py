@@ -16,6 +16,7 @@ from small_scenario import TEXT
 from orchestrator.runs.run import run
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import load
+from testbed.system.leftovers import announced
 
 
 @pytest.fixture
@@ -48,13 +49,15 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_on_it(small: Path, tmp_path:
 def test_two_runs_at_once_are_both_right(small: Path, tmp_path: Path, runtime: str) -> None:
     choices = ["--rounds", "2", "--set", f"emulation.runtime={runtime}"]
     both = []
-    for name, split in (("one", 3), ("two", 4)):
-        words = ["run", small, *choices, "--set", f"workload.split={split}"]
-        words += ["--json", tmp_path / f"{name}.json", "--set", "emulation.dilation=5"]
-        both.append(
-            subprocess.Popen([*TESTBED, *map(str, words)], stderr=subprocess.PIPE, text=True)
-        )
-    said = [process.communicate(timeout=200)[1] for process in both]
+    with announced():
+        for name, split in (("one", 3), ("two", 4)):
+            words = ["run", small, *choices, "--set", f"workload.split={split}"]
+            words += ["--json", tmp_path / f"{name}.json", "--set", "emulation.dilation=5"]
+            both.append(
+                subprocess.Popen([*TESTBED, *map(str, words)], stderr=subprocess.PIPE, text=True)
+            )
+        said = [process.communicate(timeout=200)[1] for process in both]
+    assert all("note: another emulation runs on this machine" in text for text in said)
     assert [process.returncode for process in both] == [0, 0], said
     for name, split, smashed in (("one", 3, 200_000), ("two", 4, 100_000)):
         result = json.loads((tmp_path / f"{name}.json").read_text())
