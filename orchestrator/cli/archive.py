@@ -6,15 +6,17 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
 
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import JsonFile
-from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import RunError
+
+if TYPE_CHECKING:  # `--help` needs no scenario
+    from orchestrator.scenario.schema import Scenario
 
 
 def bundle(
@@ -85,7 +87,7 @@ def verify(
         raise RunError(f"{bundle}: what was computed again differs from what is in it")
 
 
-def _emulate(scenario: Scenario, trace: Path, folder: Path) -> None:
+def _emulate(scenario: "Scenario", trace: Path, folder: Path) -> None:
     """`testbed run`, which enters virtual time where the scenario asks for it.
 
     Raises:
