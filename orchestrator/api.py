@@ -149,14 +149,17 @@ def run(
     """
     from tempfile import TemporaryDirectory
 
+    from orchestrator.runs.virtual import from_outside
+
+    resolved = _resolved(scenario, policy, rounds)
     with TemporaryDirectory(prefix="testbed-") as temporary:
         folder = Path(temporary) / "run" if out is None else Path(out)
-        emulate(
-            scenario,
+        play = _emulate_in_guest if from_outside(resolved) else emulate
+        play(
+            resolved,
             trace,
             policy,
             folder,
-            rounds=rounds,
             overwrite=overwrite,
             resume=resume,
             capture=capture,
@@ -164,6 +167,42 @@ def run(
             progress=progress,
         )
         return read_run(folder)
+
+
+def _emulate_in_guest(
+    scenario: Scenario,
+    trace: Trace | None,
+    policy: "Policy | None",
+    out: Path,
+    *,
+    overwrite: bool,
+    resume: bool,
+    capture: Capture | None,
+    keep: bool,
+    progress: Progress,
+) -> None:
+    """The work of `run` where the scenario asks for virtual time."""
+    from tempfile import TemporaryDirectory
+
+    from orchestrator.reporting.report import write_report
+    from orchestrator.runs.directory import run_folder
+    from orchestrator.runs.virtual import run_in_guest
+    from testbed.system.leftovers import noted
+
+    if callable(policy):
+        raise InputError("`policy`: must be a name where emulation.clock is 'virtual'")
+    finish = write_report if keep else _nothing
+    with (
+        TemporaryDirectory(prefix="testbed-trace-", dir="/tmp") as temporary,
+        run_folder(out, scenario, overwrite=overwrite, resume=resume, finish=finish) as folder,
+        noted(folder, unless="checkpoint/round-*"),
+    ):
+        if trace is not None and not isinstance(trace, str | Path):
+            saved = Path(temporary) / "trace.npz"
+            _trace(trace).save(saved)
+            trace = saved
+        path = None if trace is None else Path(trace)
+        run_in_guest(scenario, path, folder, capture=capture, keep=keep, progress=progress)
 
 
 def emulate(

@@ -5,7 +5,8 @@
 
 Tests that judge by the real clock are marked `alone`: `suite.py` runs nothing beside them. Those
 that only use links and nodes are not: a run that is late beside others is as good an example.
-Tests marked `docker` need root and a Docker daemon, and in CI both must be there.
+Tests marked `docker` need root and a Docker daemon, those marked `guest` the kernel of virtual
+time; in CI all must be there.
 """
 
 import functools
@@ -17,6 +18,8 @@ from typing import Any
 import docker
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+from testbed.virtual import kernel
 
 HERE = Path(__file__).parent
 ALONE = (
@@ -72,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @functools.cache
-def _missing() -> str:
+def _no_docker() -> str:
     if os.geteuid() != 0:
         return "plugging links into containers needs root"
     try:
@@ -84,9 +87,16 @@ def _missing() -> str:
     return ""
 
 
+@functools.cache
+def _no_kernel() -> str:
+    built = kernel.find() is not None
+    return "" if built else "no kernel is built: `testbed kernel build` does it"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip such a test where something is missing; in CI, fail it."""
-    if item.get_closest_marker("docker") and (why := _missing()):
-        refuse = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        refuse(why)
+    for mark, missing in (("docker", _no_docker), ("guest", _no_kernel)):
+        if item.get_closest_marker(mark) and (why := missing()):
+            refuse = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+            refuse(why)

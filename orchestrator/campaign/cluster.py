@@ -3,9 +3,10 @@
 
 """Points computed: in this process, in a pool of them, or by Dask workers, here or elsewhere.
 
-Predicted points go first and fill all cores; then come the emulated ones, each of which holds a
-machine for itself: a worker that offers the resource ``machine``, one a machine. A campaign stores
-each when it comes back; a study takes what it needs of it.
+Predicted points go first and fill all cores, then those emulated in virtual time do. Last come the
+ones emulated in real time, each of which holds a machine for itself: a worker that offers the
+resource ``machine``, one a machine. A campaign stores each when it comes back; a study takes what
+it needs of it.
 """
 
 import contextlib
@@ -168,18 +169,19 @@ def computed(
         "unfinished": None if unfinished is None or cluster.scheduler else str(unfinished),
     }
     rng = np.random.default_rng(seed)
-    predicted, emulated = (
-        [point for point in points if point.mode == mode] for mode in ("predict", "run")
-    )
+    kinds: dict[str, list[Point]] = {"predict": [], "virtual": [], "real": []}
+    for point in points:
+        kinds[point.scenario.emulation.clock if point.mode == "run" else "predict"].append(point)
     if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
-        workers = _processes(cluster)
-        yield from _pooled(play, task, _plain(_jobs(predicted, rng, workers)), workers)
-        yield from _pooled(play, task, _plain(_jobs(emulated, rng, 1)), min(workers, 1))
+        for kind, chosen in kinds.items():
+            workers = min(_processes(cluster), 1 if kind == "real" else len(chosen))
+            yield from _pooled(play, task, _plain(_jobs(chosen, rng, workers)), workers)
         return
     with _client(len(points), cluster) as client:
-        for chosen, resources in ((predicted, None), (emulated, {"machine": 1})):
+        for kind, chosen in kinds.items():
             if chosen:
                 jobs = _jobs(chosen, rng, len(_workers(client)))
+                resources = {"machine": 1} if kind == "real" else None
                 yield from _phase(client, play, task, _plain(jobs), resources)
 
 

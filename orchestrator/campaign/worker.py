@@ -105,10 +105,12 @@ def _played(
     task: dict[str, Any], point: dict[str, Any], source: ChannelSource, made_with: dict[str, Any]
 ) -> dict[str, Any]:
     scenario = validate(json.loads(point["scenario"]), "campaign")
+    trace = None if point["trace"] is None else Path(point["trace"])
     began, began_s = now(), time.monotonic()
     try:
         if point["mode"] == "run":
-            files = _emulated(scenario, source, Beside.model_validate(point["beside"]).metrics)
+            asked = Beside.model_validate(point["beside"]).metrics
+            files = _emulated(scenario, source, trace, asked)
         else:
             files = _predicted(scenario, source, point, task.get("unfinished"))
     except Exception as error:
@@ -250,13 +252,25 @@ def _files(tables: Tables) -> Files:
     return files
 
 
-def _emulated(scenario: Scenario, source: ChannelSource, asked: Sequence[str]) -> Files:
-    from orchestrator.runs.run import run  # brings what emulates, which predictions do without
+def _emulated(
+    scenario: Scenario, source: ChannelSource, trace: Path | None, asked: Sequence[str]
+) -> Files:
+    # These bring what emulates, which predictions do without.
+    from orchestrator.runs.reader import read_run
+    from orchestrator.runs.run import run
+    from orchestrator.runs.virtual import from_outside, run_in_guest
 
     with tempfile.TemporaryDirectory(prefix="testbed-point-") as temporary:
         folder = Path(temporary)
-        done = run(scenario, source, folder, decide=decider(scenario))
-        computed = {"metrics": _metrics(asked, Timeline(done.measured))} if asked else {}
+        if from_outside(scenario):
+            # As many guests run beside each other as there are cores.
+            share = 1 / len(os.sched_getaffinity(0))
+            run_in_guest(scenario, trace, folder, share=share)
+            measured = read_run(folder).measured
+        else:
+            done = run(scenario, source, folder, decide=decider(scenario))
+            measured = Timeline(done.measured)
+        computed = {"metrics": _metrics(asked, measured)} if asked else {}
         return {
             str(path.relative_to(folder)): path.read_bytes()
             for path in sorted(folder.rglob("*"))

@@ -79,7 +79,7 @@ def run(
     capture: api.Capture | None = "frames" if pcap else None
     if pcap_headers:
         capture = "headers"
-    enter(parsed, "emulated s", refused={"--live": live, "--pcap": capture is not None})
+    enter(parsed, "emulated s", refused={"--live": live})
     if wait_s is not None:
         with shown("s") as show:
             wait_until_quiet(wait_s, show)

@@ -41,13 +41,10 @@ def enter(scenario: Scenario, unit: str, *, refused: Mapping[str, bool] | None =
     for option, given in (refused or {}).items():
         if given:
             raise InputError(f"{option}: is unavailable where emulation.clock is 'virtual'")
-    from testbed.virtual import guest, kernel
+    from orchestrator.runs.virtual import kernel
+    from testbed.virtual import guest
 
-    found = kernel.find()
-    if found is None:
-        raise InputError(
-            "emulation.clock: 'virtual' needs a kernel that is built once: `testbed kernel build`"
-        )
+    found = kernel()
     told = {
         "kernel": found.to_json(),
         "columns": shutil.get_terminal_size().columns,

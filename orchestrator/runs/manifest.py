@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -150,8 +151,10 @@ def _plugins(scenario: Scenario) -> dict[str, str]:
 
 
 def now() -> str:
-    """The time of day in UTC, ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    """The time of day in UTC, ISO 8601; in virtual time, as far as the guest has come."""
+    told = inside.told()
+    seconds = time.time() if told is None else told["started_s"] + time.monotonic()
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _system(path: str) -> str | None:

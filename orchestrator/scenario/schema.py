@@ -554,8 +554,8 @@ class Emulation(Section):
         default="real", exclude_if=lambda clock: clock == "real"
     )
     """`real`: this machine's; `virtual`: that of a Linux kernel of its own, which stands still
-    while anything computes. Then dilation is 1, nothing overruns, and runs repeat to about a
-    microsecond."""
+    while anything computes. Then dilation is 1, nothing overruns, and equal runs measure the same
+    bytes."""
     dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Real seconds for an emulated one; slows links and modelled computing alike. `auto`: the
     smallest factor at which this machine's real computing is predicted to keep up."""

@@ -6,7 +6,8 @@
 A packet socket at the base station's ends sees both directions of every link: what it sends when
 the shaper lets it go, and what a UAV sends when that UAV's shaper lets it go. The kernel writes
 packets into a ring of memory, and a process of ordinary priority takes them out in blocks; nothing
-is asked of the processes that are being measured.
+is asked of the processes that are being measured. In virtual time, whose kernel cannot share such a
+ring with a process, that process receives them one by one, which costs nothing there.
 
 A packet of several frames, as the kernel handles it, is written as the frames that it stands for:
 each with its own lengths and sequence number. Their checksums are those of the packet, which
@@ -24,13 +25,14 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from testbed.control.messages import Captured
 from testbed.control.stream import readable
-from testbed.system import linux
+from testbed.system import inside, linux
 
 BLOCK_BYTES = 1 << 20
 BLOCKS = 64
@@ -48,7 +50,9 @@ _SOL_PACKET = 263
 _RX_RING, _STATISTICS, _VERSION, _VNET_HDR = 5, 6, 10, 15
 _TPACKET_V3 = 2
 _ETH_P_ALL = 3
-_SO_ATTACH_FILTER = 26
+_AUXDATA = 8
+_SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 26, 33, 35
+ANCILLARY_BYTES = 256
 _BPF_RETURN = 6
 _FILTER = struct.Struct("HBBI")
 _BLOCK = struct.Struct("=8xIII")
@@ -83,23 +87,21 @@ class Capture:
             OSError: This process may not capture here, or may not write there.
         """
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
-        sock.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
+        if inside.told() is None:
+            sock.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
         sock.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
         if headers_only:
             _cut(sock, HEADERS_BYTES)
-        request = (BLOCK_BYTES, BLOCKS, BLOCK_BYTES, BLOCKS, BLOCK_MS, 0, 0)
-        sock.setsockopt(_SOL_PACKET, _RX_RING, struct.pack("=7I", *request))
-        ring = mmap.mmap(sock.fileno(), BLOCK_BYTES * BLOCKS)
+        take = _received if inside.told() is not None else _of_ring(sock)
         writers = {device: _Writer(Path(path), headers_only) for device, path in files.items()}
         until, self._open = os.pipe2(os.O_CLOEXEC)
         self._result, result = os.pipe2(os.O_CLOEXEC)
         self._process = os.fork()
         if self._process == 0:
             os.close(self._open)
-            _run_and_exit(sock, ring, writers, until, result)
+            _run_and_exit(sock, take, writers, until, result)
         os.close(until)
         os.close(result)
-        ring.close()
         sock.close()
         for writer in writers.values():
             writer.file.close()
@@ -132,56 +134,100 @@ def _cut(sock: socket.socket, size: int) -> None:
 
 
 def _run_and_exit(
-    sock: socket.socket, ring: mmap.mmap, writers: "dict[int, _Writer]", until: int, result: int
+    sock: socket.socket, take: "_Take", writers: "dict[int, _Writer]", until: int, result: int
 ) -> None:
     """The rest of the forked process."""
     status = 1
     with contextlib.suppress(BaseException):
         linux.signal_at_parents_death(signal.SIGKILL)
         linux.ordinary_scheduling()
-        done = _record(sock, ring, writers, until)
+        done = _record(sock, take(sock, until), writers)
         os.write(result, json.dumps(vars(done)).encode())
         status = 0
     os._exit(status)
 
 
 def _record(
-    sock: socket.socket, ring: mmap.mmap, writers: "dict[int, _Writer]", until: int
+    sock: socket.socket, packets: "Iterator[_Packet]", writers: "dict[int, _Writer]"
 ) -> Captured:
+    for device, sec, nsec, size, gso, data in packets:
+        if writer := writers.get(device):
+            writer.write(sec, nsec, size, gso, data)
+    for writer in writers.values():
+        writer.file.close()
+    missed = struct.unpack_from("=II", sock.getsockopt(_SOL_PACKET, _STATISTICS, 12))[1]
+    return Captured(sum(writer.frames for writer in writers.values()), missed)
+
+
+_Packet = tuple[int, int, int, int, tuple[int, int], memoryview]
+"""Device, seconds, nanoseconds, length, (kind of segmentation, segment size), bytes."""
+_Take = Callable[[socket.socket, int], Iterator[_Packet]]
+"""Packets of a socket as they come, until a descriptor is closed at its other end."""
+
+
+def _received(sock: socket.socket, until: int) -> Iterator[_Packet]:
+    """Packets received one by one. No call fails: one that does takes virtual time."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    sock.setsockopt(_SOL_PACKET, _AUXDATA, 1)
+    with contextlib.suppress(PermissionError):
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BLOCK_BYTES * BLOCKS)
+    buffer = bytearray(_VNET.size + MOST_BYTES)
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     poll.register(until, select.POLLIN)
-    view = memoryview(ring)
+    end_ns: float = math.inf
+    while True:
+        ready = dict(poll.poll(None if end_ns == math.inf else 0))
+        if sock.fileno() in ready:
+            count, said, _, sender = sock.recvmsg_into([buffer], ANCILLARY_BYTES)
+            told = {(level, kind): data for level, kind, data in said}
+            sec, nsec = struct.unpack("=qq", told[socket.SOL_SOCKET, _SO_TIMESTAMPNS])
+            if sec * 1_000_000_000 + nsec > end_ns:
+                return
+            (size,) = struct.unpack_from("=4xI", told[_SOL_PACKET, _AUXDATA])
+            _, kind, _, segment = _VNET.unpack_from(buffer)
+            data = memoryview(buffer)[_VNET.size : count]
+            yield socket.if_nametoindex(sender[0]), sec, nsec, size, (kind, segment), data
+        elif end_ns < math.inf:
+            return
+        else:
+            end_ns = time.time_ns()
+
+
+def _of_ring(sock: socket.socket) -> _Take:
+    """Make a ring, and answer with what takes packets out of it."""
+    request = (BLOCK_BYTES, BLOCKS, BLOCK_BYTES, BLOCKS, BLOCK_MS, 0, 0)
+    sock.setsockopt(_SOL_PACKET, _RX_RING, struct.pack("=7I", *request))
+    view = memoryview(mmap.mmap(sock.fileno(), BLOCK_BYTES * BLOCKS))
+    return partial(_out_of, view)
+
+
+def _out_of(view: memoryview, sock: socket.socket, until: int) -> Iterator[_Packet]:
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    poll.register(until, select.POLLIN)
     block = 0
     end_ns: float = math.inf
     while True:
         start = block * BLOCK_BYTES
         status, packets, first = _BLOCK.unpack_from(view, start)
         if status & _OURS:
-            for device, sec, nsec, size, head, data in _packets(view, start + first, packets):
-                writer = writers.get(device)
-                if writer and sec * 1_000_000_000 + nsec <= end_ns:
-                    writer.write(sec, nsec, size, head, data)
+            for packet in _packets(view, start + first, packets):
+                if packet[1] * 1_000_000_000 + packet[2] <= end_ns:
+                    yield packet
             struct.pack_into("=I", view, start + _BLOCK_STATUS, 0)
             block = (block + 1) % BLOCKS
         elif end_ns < math.inf:
-            break
+            return
         else:
             ready = dict(poll.poll())
             if until in ready:
                 end_ns = time.time_ns()
                 # The block that is being filled comes when its time is over.
                 time.sleep(2 * BLOCK_MS * 1e-3)
-    for writer in writers.values():
-        writer.file.close()
-    _, missed, _ = struct.unpack("=III", sock.getsockopt(_SOL_PACKET, _STATISTICS, 12))
-    return Captured(sum(writer.frames for writer in writers.values()), missed)
 
 
-def _packets(
-    view: memoryview, at: int, count: int
-) -> "Iterator[tuple[int, int, int, int, tuple[int, int], memoryview]]":
-    """Device, seconds, nanoseconds, length, (kind of segmentation, segment size), bytes."""
+def _packets(view: memoryview, at: int, count: int) -> Iterator[_Packet]:
     for _ in range(count):
         following, sec, nsec, captured, size, mac = _PACKET.unpack_from(view, at)
         (device,) = _LINK.unpack_from(view, at + _LINK_AT)

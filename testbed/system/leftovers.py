@@ -171,6 +171,8 @@ def _read(note: Path) -> list[tuple[str, str]]:
 
 def _disown(path: str) -> None:
     """Strike a name that is about to be used again from the notes of dead processes."""
+    if inside.told() is not None:
+        return  # Who is dead cannot be told from there, and what there is must not be seen.
     for note in _within(notes()):
         entries = _read(note)
         others = [entry for entry in entries if entry[0] != path]

@@ -62,8 +62,8 @@ MEMORY_SHARE = 0.8
 """Of what is free: the most that a guest takes."""
 LEAST_MEMORY = 1 << 30
 STARTED_NS = 1_767_225_600 * 10**9
-"""What the guest's clock says when its kernel starts, for what is drawn at random: afterwards it
-is set to the host's. Unix time, in ns."""
+"""What the guest's clock says when its kernel starts, the same each time: captures and random
+numbers depend on it. Unix time, in ns."""
 HANG_S = 120.0
 """Real seconds without any computing after which a guest is given up. A guest that sleeps computes:
 its clock jumps from timer to timer."""
@@ -99,8 +99,11 @@ class _Conversation:
     progress: bytearray = field(default_factory=bytearray)
 
 
-def memory_bytes() -> int:
+def memory_bytes(share: float = 1.0) -> int:
     """How much memory a guest is given: a limit, of which it takes what it needs.
+
+    Args:
+        share: Of what a guest alone would be given; others may run beside it.
 
     Raises:
         RunError: There is too little.
@@ -108,14 +111,13 @@ def memory_bytes() -> int:
     free = psutil.virtual_memory().available
     folder = memory_folder()
     most = int(MEMORY_SHARE * min(free, shutil.disk_usage(folder).free))
-    # A power of two, so that what the kernel sizes by its memory seldom differs.
-    memory = 1 << max(0, most.bit_length() - 1)
-    if memory < LEAST_MEMORY:
+    if most < LEAST_MEMORY:
         raise RunError(
             f"virtual time: a guest needs {LEAST_MEMORY >> 20} MiB of memory and in {folder}; "
-            f"{memory >> 20} MiB may be taken"
+            f"{most >> 20} MiB may be taken"
         )
-    return memory
+    # A power of two, so that what the kernel sizes by its memory seldom differs.
+    return 1 << max(LEAST_MEMORY, int(share * most)).bit_length() - 1
 
 
 def memory_folder() -> str:
@@ -141,19 +143,21 @@ def run(
     argv: Sequence[str],
     *,
     told: Mapping[str, Any] | None = None,
+    share: float = 1.0,
     progress: Progress = silent,
     out: IO[bytes] | None = None,
     err: IO[bytes] | None = None,
 ) -> Outcome:
     """Run a command inside, in this folder and as this user, and wait for its end.
 
-    SIGINT and SIGTERM go to the command, which ends by itself; a second one ends the guest. To be
-    called in the main thread.
+    In the main thread, SIGINT and SIGTERM go to the command, which ends by itself; a second one
+    ends the guest.
 
     Args:
         kernel: The kernel.
         argv: The command and its arguments; its first word is a path.
         told: What the command finds in `testbed.system.inside.told`.
+        share: Of the memory that a guest alone would be given.
         progress: Told what the command tells by `testbed.system.inside.tell`.
         out: Takes its standard output; left out: ours.
         err: The same for its standard error.
@@ -175,7 +179,7 @@ def run(
         stack.enter_context(ours)
         with theirs:
             _lay_out(folder, argv, cwd, told or {})
-            guest = _start(kernel, folder, theirs, log)
+            guest = _start(kernel, folder, theirs, log, memory_bytes(share))
         stack.callback(_end, guest)
         stops = stack.enter_context(_signals())
         writers = {
@@ -225,8 +229,7 @@ def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, told: Mapping[str, An
         "gid": os.getgid(),
         "groups": sorted(os.getgroups()),
         "umask": umask,
-        "started_s": int(time.time()),
-        "told": {**told, "mark": leftovers.mark()},
+        "told": {**told, "mark": leftovers.mark(), "started_s": int(time.time())},
         "told_at": str(inside.TOLD),
         "progress_fd": inside.PROGRESS_FD,
     }
@@ -234,10 +237,10 @@ def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, told: Mapping[str, An
 
 
 def _start(
-    kernel: Kernel, folder: Path, line: socket.socket, log: IO[bytes]
+    kernel: Kernel, folder: Path, line: socket.socket, log: IO[bytes], memory: int
 ) -> "subprocess.Popen[bytes]":
     words = [
-        *(str(kernel.program), f"mem={memory_bytes() >> 20}M"),
+        *(str(kernel.program), f"mem={memory >> 20}M"),
         *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={folder}/python"),
         *(
             "con=null",
@@ -291,6 +294,9 @@ def _signals() -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     with ours, theirs:
+        if threading.current_thread() is not threading.main_thread():
+            yield ours
+            return
         fd = signal.set_wakeup_fd(theirs.fileno())
         asked = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, lambda *_: None) for number in asked}
