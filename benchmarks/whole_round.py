@@ -58,7 +58,7 @@ def steps_alone(scenario: Scenario, repeats: int) -> dict[str, list[float]]:
         Settings.from_json(told | place(node)) for node in (scenario.uavs, scenario.base_station)
     )
     model, split, batch = bs.open_model(), scenario.workload.split, uav.batch_size
-    images = torch.randn(batch, 3, model.image_size, model.image_size)
+    images = torch.randn(model.input.empty(batch, "meta").shape)
     labels = torch.arange(batch) % uav.model.classes
     client, server = ClientLearner(model, uav.training), ServerLearner(model, [1], bs.training)
     client.begin_round(split, server.begin_round(split))

@@ -44,8 +44,9 @@ from workloads.costs.lookup import profile_for
 from workloads.learning.backbone import backbone_file, load_model
 from workloads.learning.codec import decode, encode
 from workloads.learning.learner import ClientLearner, ServerLearner, Trainees
-from workloads.learning.model import OWN_MODELS, SplitSwin, initial_trainables
+from workloads.learning.model import SplitModel, initial_trainables
 from workloads.learning.settings import ModelConfig, TrainingConfig
+from workloads.models.families import OWN_MODELS
 
 MIB = 2**20
 PARTS = ("steps", "codec", "loopback", "memory", "together")
@@ -82,19 +83,13 @@ def ratio(times: dict[str, list[float]], over: str, under: str) -> float:
     return statistics.median(a / b for a, b in zip(times[over], times[under], strict=True))
 
 
-def a_batch(model: SplitSwin, batch: int) -> tuple[Tensor, Tensor]:
+def a_batch(model: SplitModel, batch: int) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(0)
-    side = model.image_size
-    return torch.randn(batch, 3, side, side, generator=random), torch.arange(batch) % 100
+    shape = model.input.empty(batch, "meta").shape
+    return torch.randn(shape, generator=random), torch.arange(batch) % 100
 
 
-def shape_of(model: SplitSwin, split: int) -> tuple[int, int, int]:
-    info = model.net.feature_info[split - 1]
-    side = model.image_size // info["reduction"]
-    return side, side, info["num_chs"]
-
-
-def split_step(model: SplitSwin, split: int, batch: int) -> dict[str, Callable[[], object]]:
+def split_step(model: SplitModel, split: int, batch: int) -> dict[str, Callable[[], object]]:
     """A whole split step, and its three computing steps apart."""
     images, labels = a_batch(model, batch)
     client, server = ClientLearner(model, TRAINING), ServerLearner(model, [1], TRAINING)
@@ -113,13 +108,13 @@ def split_step(model: SplitSwin, split: int, batch: int) -> dict[str, Callable[[
     return {"CF": forward, "S": serve, "CB": backward}
 
 
-def monolithic_step(model: SplitSwin, batch: int) -> Callable[[], None]:
+def monolithic_step(model: SplitModel, batch: int) -> Callable[[], None]:
     images, labels = a_batch(model, batch)
     whole = Trainees(model.layout, 0, initial_trainables(model.layout, 1), TRAINING)
 
     def step() -> None:
         model.attach(whole.tensors)
-        loss = functional.cross_entropy(model.server(model.client(images, 4), 4), labels)
+        loss = functional.cross_entropy(model.server(model.client(images, 1), 1), labels)
         torch.autograd.backward(loss)
         whole.step()
 
@@ -129,7 +124,7 @@ def monolithic_step(model: SplitSwin, batch: int) -> Callable[[], None]:
 def peft_step(config: ModelConfig, file: Path, batch: int) -> Callable[[], None]:
     import peft
 
-    images, labels = a_batch(SplitSwin(config), batch)
+    images, labels = a_batch(SplitModel(config), batch)
     options: dict[str, Any] = {"num_classes": config.classes, "drop_path_rate": 0.0}
     if config.model in OWN_MODELS:
         net: nn.Module = SwinTransformer(**OWN_MODELS[config.model] | options)
@@ -182,7 +177,7 @@ def steps(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
         low_parts = split_step(load_model(low, backbone_file(low, cache_folder())), split, batch)
         ways["split bfloat16"] = lambda: [work() for work in low_parts.values()]
     times = in_turns(ways, repeats)
-    profile = profile_for(config.model, config.classes, config.rank)
+    profile = profile_for(config)
     cf, s, cb = (min(seconds[name][1:]) for name in ("CF", "S", "CB"))
     result: Result = {
         "cpu_s": times,
@@ -210,7 +205,7 @@ def has_bfloat16() -> bool:
 
 def codec(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
     """Encoding and decoding one batch of smashed data; milliseconds."""
-    shape = (batch, *shape_of(SplitSwin(config), split))
+    shape = (batch, *SplitModel(config).feature_shapes[split - 1])
     tensor = torch.randn(shape)
     size = tensor.numel() * 4
     result: Result = {
@@ -232,7 +227,7 @@ def codec(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
 
 def loopback(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
     """Throughput of one connection with frames of one batch's smashed data: MiB/s."""
-    shape = (batch, *shape_of(SplitSwin(config), split))
+    shape = (batch, *SplitModel(config).feature_shapes[split - 1])
     payload = memoryview(bytearray(encode(torch.randn(shape), "float32")))
     place = memoryview(bytearray(len(payload)))
     header = wire.Header(wire.Kind.SMASHED, 1, 1, 0, 0, len(payload), 0.0, 0.0)
@@ -329,7 +324,7 @@ def server_memory(config: ModelConfig, file: Path, split: int, clients: int) -> 
     model = load_model(config, file)
     server = ServerLearner(model, range(1, clients + 1), TRAINING)
     server.begin_round(split)
-    smashed = torch.zeros(1, *shape_of(model, split))
+    smashed = torch.zeros(1, *model.feature_shapes[split - 1])
     for client in range(1, clients + 1):
         # One sample touches all weights and makes all optimiser states.
         server.forward_backward(client, smashed, torch.zeros(1, dtype=torch.int64))
@@ -347,7 +342,7 @@ def copies_memory(config: ModelConfig, file: Path, split: int, clients: int) -> 
                 setattr(module, name, nn.Parameter(parameter.clone(), requires_grad=False))
         server = ServerLearner(model, [1], TRAINING)
         server.begin_round(split)
-        smashed = torch.zeros(1, *shape_of(model, split))
+        smashed = torch.zeros(1, *model.feature_shapes[split - 1])
         server.forward_backward(1, smashed, torch.zeros(1, dtype=torch.int64))
         learners.append(server)
     return held(bare)
@@ -372,7 +367,7 @@ def together(config: ModelConfig, split: int, batch: int, repeats: int, waiting:
     clients = range(1, waiting + 1)
     server = ServerLearner(model, clients, TRAINING)
     server.begin_round(split)
-    smashed = torch.randn(batch, *shape_of(model, split))
+    smashed = torch.randn(batch, *model.feature_shapes[split - 1])
     labels = torch.zeros(batch, dtype=torch.int64)
     batches = dict.fromkeys(clients, (smashed, labels))
     times = in_turns(

@@ -32,9 +32,15 @@ if TYPE_CHECKING:
     from testbed.core.paradigm import Paradigm as Paradigm
     from testbed.core.timeline import Round as Round
     from testbed.core.timeline import Timeline as Timeline
+    from workloads.aggregation.rules import Update as Update
+    from workloads.models.chain import Chain as Chain
+    from workloads.models.chain import Images as Images
+    from workloads.models.chain import Tokens as Tokens
 
 _HOMES = {
     "Allocation": "orchestrator.prediction.plan",
+    "Chain": "workloads.models.chain",
+    "Images": "workloads.models.chain",
     "InputError": "testbed.core.errors",
     "Interval": "orchestrator.theory.models",
     "Network": "orchestrator.network",
@@ -47,7 +53,9 @@ _HOMES = {
     "Scenario": "orchestrator.scenario.schema",
     "Situation": "orchestrator.prediction.rounds",
     "Timeline": "testbed.core.timeline",
+    "Tokens": "workloads.models.chain",
     "UavSflEnv": "orchestrator.policies.environment",
+    "Update": "workloads.aggregation.rules",
     "compare": "orchestrator.api",
     "load": "orchestrator.api",
     "predict": "orchestrator.api",
@@ -58,6 +66,8 @@ _HOMES = {
 
 __all__ = [
     "Allocation",
+    "Chain",
+    "Images",
     "InputError",
     "Interval",
     "Network",
@@ -70,7 +80,9 @@ __all__ = [
     "Scenario",
     "Situation",
     "Timeline",
+    "Tokens",
     "UavSflEnv",
+    "Update",
     "compare",
     "load",
     "predict",

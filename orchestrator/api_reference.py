@@ -46,6 +46,7 @@ SHOWN = {
     "Programs of one's own": ("Network",),
     "Decisions": ("Situation", "Allocation", "Paradigm"),
     "Analytical models": ("RoundPlan", "Radio", "Interval"),
+    "Learning": ("Chain", "Images", "Tokens", "Update"),
     "Others": ("Scenario", "UavSflEnv", "InputError", "RunError"),
 }
 """The public names in the order of the page."""

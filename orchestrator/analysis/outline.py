@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.prediction.plan import fixed_allocation, plan_round, radio_of
+from orchestrator.prediction.plan import Split, fixed_allocation, plan_round, radio_of
 from orchestrator.prediction.rates import link_rates
 from orchestrator.prediction.rounds import Decide, predict
 from orchestrator.scenario.channel import Channel
@@ -32,7 +32,7 @@ class Outline:
     steps: pd.DataFrame
     """One row a kind of step of the first round: how often, mean duration, and when it began and
     ended."""
-    split: int
+    split: Split
     """Of the first round."""
     latency_s: float
     """Of the first round."""

@@ -40,7 +40,7 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory.lower_bound import lower_bound
 from testbed.core.errors import InputError, RunError
-from testbed.core.timeline import Timeline
+from testbed.core.timeline import DIFFERING, Timeline
 
 Files = dict[str, bytes]
 """By path within the point's folder."""
@@ -166,7 +166,9 @@ def _at_once(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Ta
         {
             "round": np.arange(scenario.rounds),
             "paradigm": scenario.paradigm,
-            "split": scenario.workload.split,
+            "split": DIFFERING
+            if scenario.workload.differing_splits
+            else scenario.workload.deepest_split,
             "start_s": times.start_s,
             "latency_s": times.latency_s,
             "max_energy_j": times.energy_j.max(axis=1),
@@ -187,7 +189,9 @@ def _one_by_one(
     decide = decider(scenario)
     timed = None if decide is None else Timed(decide)
     timeline = predict(scenario, source, profile_of(scenario), decide=timed)
-    rounds = timeline.summary().assign(kind="predicted")
+    rounds = timeline.summary().assign(
+        split=[round_.common_split for round_ in timeline], kind="predicted"
+    )
     if timed is not None:
         rounds["decision_s"] = timed.seconds[: len(rounds)]
     tables = {"rounds": rounds}

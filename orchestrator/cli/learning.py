@@ -117,8 +117,8 @@ def export(
     ],
 ) -> None:
     """Write what a run has trained as a folder that peft loads over the same backbone."""
-    from orchestrator.emulation.learning import model_of
     from orchestrator.runs.reader import read_run
+    from orchestrator.scenario.profiles import model_of
 
     run = read_run(run_dir)
     state = run_dir / "adapters.safetensors"

@@ -36,12 +36,13 @@ from orchestrator.prediction.plan import (
     plan_round,
     radio_of,
     round_sizes,
+    split_of,
 )
 from orchestrator.prediction.rounds import predict, simulate_on
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from testbed.control.stream import readable
-from testbed.core.errors import RunError
+from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import CB, CF, S
 from testbed.system import leftovers
 from workloads.costs.profile import SplitProfile
@@ -296,12 +297,18 @@ def measure(scenario: Scenario, profile: SplitProfile) -> Speeds:
     """
     learning = learning_settings(scenario)
     assert learning is not None
+    split = split_of(scenario)
+    if not isinstance(split, int):
+        raise InputError(
+            "emulation.dilation: 'auto' times one split point; give a number where "
+            "workload.split is a list"
+        )
     cores = len(os.sched_getaffinity(0))
     order = {
         "client": learning | place(scenario.uavs),
         "server": learning | place(scenario.base_station),
-        "split": scenario.workload.split,
-        "sizes": asdict(round_sizes(scenario, profile, scenario.workload.split)),
+        "split": split,
+        "sizes": asdict(round_sizes(scenario, profile, split)),
     }
     together = max(1, cores // scenario.uavs.threads)
     with ExitStack() as stack:

@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.scenario.links import impairments_of
-from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.profiles import model_of, profile_of
 from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
 from testbed.control.messages import BaseStationReport, Evaluated, RoundReport
 from testbed.core.node import NodeId, uav
-from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
+from workloads.learning.settings import DataConfig, TrainingConfig
 
 SLOW_FLOPS = 5e9
 """What a core computes in a second if it is slow or has much else to do."""
@@ -48,6 +48,8 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         optimiser=workload.optimiser,
         weight_decay=workload.weight_decay,
         server_adapters=workload.server_adapters,
+        aggregation=workload.aggregation,
+        aggregation_parameters=workload.aggregation_parameters,
         recompute=workload.recompute,
     )
     return {
@@ -62,21 +64,6 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         "clients_per_pass": workload.clients_per_pass,
         "evaluate_samples": workload.evaluate_samples,
     }
-
-
-def model_of(scenario: Scenario) -> ModelConfig:
-    """The model that the scenario trains."""
-    workload = scenario.workload
-    return ModelConfig(
-        workload.model,
-        workload.classes,
-        rank=workload.lora_rank,
-        alpha=workload.lora_alpha,
-        image_size=workload.image_size,
-        seed=scenario.seed,
-        weights=workload.weights,
-        dtype=workload.dtype,
-    )
 
 
 def startup_limit_s(scenario: ResolvedScenario) -> float:

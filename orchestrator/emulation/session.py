@@ -225,7 +225,10 @@ class Session:
             payload_plan=self._payload.engine.plan(decision.allocation),
             link_plan=self._wire.engine.plan(decision.allocation),
             transport=self._wire.engine.transport(index),
-            sizes=round_sizes(scenario, self._profile, decision.allocation.split),
+            sizes=[
+                round_sizes(scenario, self._profile, split)
+                for split in decision.allocation.splits.tolist()
+            ],
             radio=self._radio,
             faults=faults,
         )

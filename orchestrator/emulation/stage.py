@@ -113,7 +113,8 @@ class StagedRound:
     link_plan: RoundPlan
     transport: Transport | None
     """What delays and losses mean for its transfers; None: there are neither."""
-    sizes: RoundSizes
+    sizes: Sequence[RoundSizes]
+    """Of each client."""
     radio: Radio
     faults: RoundFaults | None
 
@@ -362,7 +363,7 @@ class Stage:
             rejoined=rejoined,
             overruns_s=[late_s for report in reports.values() for late_s in report.overruns_s],
             learning=learning_table(round_.index, bs, reports) if learns else None,
-            passes={"split": measured.split, **bs.notes} if learns else None,
+            passes={"split": measured.common_split, **bs.notes} if learns else None,
             **self._explained(round_, measured, accounts, table, clock),
         )
 
@@ -379,29 +380,29 @@ class Stage:
 
     def _order(self, round_: StagedRound, table: RateTable, node_faults: NodeFaults) -> None:
         plan = round_.link_plan
-        terms = RoundTerms(
-            round_.index,
-            plan.allocation.split,
-            plan.iterations,
-            round_.sizes,
-            modelled=self.scenario.workload.compute_time == "modelled",
-        )
+        modelled = self.scenario.workload.compute_time == "modelled"
+        terms = [
+            RoundTerms(round_.index, split, plan.iterations, sizes, modelled)
+            for split, sizes in zip(plan.allocation.splits.tolist(), round_.sizes, strict=True)
+        ]
+        differ = not isinstance(plan.allocation.split, int)
         self.nodes.send(
             BS,
             ServeRound(
-                terms,
+                terms[0],
                 tuple(round_.clients),
                 tuple(plan.s_s[:, 0].tolist()),
                 _first_gradients(plan, table),
                 live=self.observer is not None,
                 faults=node_faults.of_bs(),
+                each=tuple(terms) if differ else (),
             ),
         )
         alive = self._alive([uav(client) for client in round_.clients])
         for node in alive:
             cf_s, cb_s = (float(steps_s[node.index, 0]) for steps_s in (plan.cf_s, plan.cb_s))
             faults = node_faults.of_uav(node.client)
-            order = JoinRound(terms, cf_s, cb_s, plan.backward_ratio, faults)
+            order = JoinRound(terms[node.index], cf_s, cb_s, plan.backward_ratio, faults)
             self.nodes.send(node, order)
         self.nodes.collect(Ready, [BS, *alive], self.ready_s)
 

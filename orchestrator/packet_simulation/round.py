@@ -71,7 +71,7 @@ def messages_of(scenario: Scenario, profile: SplitProfile, split: int) -> Messag
     header = profile.adapter_header_bytes[split - 1]
     return Messages(
         adapters=wire.message_bytes(header + payload.adapters),
-        smashed=wire.message_bytes(payload.smashed, scenario.workload.batch_size),
+        smashed=wire.message_bytes(payload.smashed, scenario.workload.batch_size * profile.labels),
         gradient=wire.message_bytes(payload.gradient),
         note=wire.message_bytes(0),
         adapters_payload=payload.adapters,
@@ -120,7 +120,10 @@ class PacketRound:
         self.network = network
         self.rates = PacketRates(plan, self.radio, scenario, source)
         self.start_ns = self.now_ns = start_ns
-        self.messages = messages_of(scenario, profile, plan.allocation.split)
+        self.messages = {
+            client: messages_of(scenario, profile, split)
+            for client, split in enumerate(plan.allocation.splits.tolist(), 1)
+        }
         clients = range(1, plan.clients + 1)
         self.uavs = {client: _Uav() for client in clients}
         self.protocol = ServerRound(plan.paradigm, clients, self.rates.first_gradient_ns)
@@ -136,7 +139,9 @@ class PacketRound:
         slot = self.now_ns // slot_ns
         self._set_rates(slot)
         for client in self.uavs:
-            self._send(client, DOWN, self.messages.adapters, partial(self._broadcast, client))
+            self._send(
+                client, DOWN, self.messages[client].adapters, partial(self._broadcast, client)
+            )
         while not self.protocol.is_over:
             boundary_ns = (slot + 1) * slot_ns
             until_ns = min([boundary_ns, *(due.at_ns for due in self.dues[:1])])
@@ -163,8 +168,8 @@ class PacketRound:
 
     def _broadcast(self, client: int) -> None:
         received = BroadcastReceived(client, self.now_ns)
-        self._note(client, 1, SM, self.start_ns, self.messages.adapters_payload)
-        self._send(client, UP, self.messages.note, partial(self.protocol.tell, received))
+        self._note(client, 1, SM, self.start_ns, self.messages[client].adapters_payload)
+        self._send(client, UP, self.messages[client].note, partial(self.protocol.tell, received))
 
     def _forward(self, client: int, start_ns: int) -> None:
         mine = self.uavs[client]
@@ -177,15 +182,20 @@ class PacketRound:
         def done() -> None:
             self._note(client, mine.iteration, CF, start_ns)
             sent_ns = self.now_ns
-            self._send(client, UP, self.messages.smashed, partial(self._smashed, client, sent_ns))
+            self._send(
+                client, UP, self.messages[client].smashed, partial(self._smashed, client, sent_ns)
+            )
 
         self._at(start_ns + forward_ns, done)
 
     def _gradient(self, client: int, sent_ns: int) -> None:
         mine, start_ns = self.uavs[client], self.now_ns
-        self._note(client, mine.iteration, SG, sent_ns, self.messages.gradient_payload)
+        self._note(client, mine.iteration, SG, sent_ns, self.messages[client].gradient_payload)
         self._send(
-            client, UP, self.messages.note, partial(self._delivered, client, sent_ns, start_ns)
+            client,
+            UP,
+            self.messages[client].note,
+            partial(self._delivered, client, sent_ns, start_ns),
         )
         mine.backward_ns = _ns(self.plan.cb_s[client - 1, mine.iteration - 1])
 
@@ -195,7 +205,9 @@ class PacketRound:
                 self._forward(client, self.now_ns)
                 return
             sent_ns = self.now_ns
-            self._send(client, UP, self.messages.adapters, partial(self._adapters, client, sent_ns))
+            self._send(
+                client, UP, self.messages[client].adapters, partial(self._adapters, client, sent_ns)
+            )
 
         self._at(start_ns + mine.backward_ns, done)
 
@@ -203,7 +215,7 @@ class PacketRound:
 
     def _smashed(self, client: int, sent_ns: int) -> None:
         mine = self.uavs[client]
-        self._note(client, mine.iteration, CA, sent_ns, self.messages.smashed_payload)
+        self._note(client, mine.iteration, CA, sent_ns, self.messages[client].smashed_payload)
         self.protocol.tell(
             SmashedArrived(client, mine.iteration, sent_ns, self.now_ns, mine.compute_ns)
         )
@@ -215,14 +227,14 @@ class PacketRound:
                 self._set_rates(self.now_ns // self.rates.slot_ns)
                 for client in clients:
                     start = partial(self._forward, client, int(instruction.at))
-                    self._send(client, DOWN, self.messages.note, start)
+                    self._send(client, DOWN, self.messages[client].note, start)
             case Compute(client, iteration):
                 server_ns = _ns(self.plan.s_s[client - 1, iteration - 1])
                 computed = partial(self._computed, client, iteration, self.now_ns)
                 self._at(self.now_ns + server_ns, computed)
             case SendGradient(client):
                 arrived = partial(self._gradient, client, self.now_ns)
-                self._send(client, DOWN, self.messages.gradient, arrived)
+                self._send(client, DOWN, self.messages[client].gradient, arrived)
             case _:
                 raise AssertionError(f"nobody is lost here: {instruction}")
 
@@ -234,7 +246,9 @@ class PacketRound:
         self.protocol.tell(GradientDelivered(client, sent_ns, arrived_ns, self.now_ns))
 
     def _adapters(self, client: int, sent_ns: int) -> None:
-        self._note(client, self.plan.iterations, CM, sent_ns, self.messages.adapters_payload)
+        self._note(
+            client, self.plan.iterations, CM, sent_ns, self.messages[client].adapters_payload
+        )
         self.protocol.tell(AdaptersArrived(client))
 
     # Time and links.

@@ -34,7 +34,8 @@ from orchestrator.policies.environment import (
 )
 from orchestrator.prediction.plan import Allocation
 from orchestrator.prediction.rounds import Decide, Situation
-from orchestrator.scenario.schema import STAGES, Scenario
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import SPAN, Round
 from testbed.system.files import write_whole
@@ -115,11 +116,11 @@ class Seen:
         return Seen(self.state[index], self.trajectory[index], self.slots[index])
 
 
-def seen(settings: Settings, observations: list[Observation]) -> Seen:
-    """Scaled tensors of observations."""
+def seen(settings: Settings, splits: int, observations: list[Observation]) -> Seen:
+    """Scaled tensors of observations; splits: how many there are to choose from."""
     states, paths = [], []
     for one in observations:
-        parts = [np.eye(STAGES)[int(one["split"]) - 1]]
+        parts = [np.eye(splits)[int(one["split"]) - 1]]
         parts += [one[name] for name in ("alpha", "beta", "rho") if name in one]
         parts += [settings.reward_scale * one[name] for name in ("energy_j", "latency_s")]
         if "distance_m" in one:
@@ -216,14 +217,14 @@ class Policy(nn.Module):
 
     def __init__(
         self, settings: Settings, clients: int, state_size: int, variant: Variant,
-        names: tuple[str, ...],
+        names: tuple[str, ...], splits: int,
     ):  # fmt: skip
         super().__init__()
         self.trunk = Trunk(settings, clients, state_size, variant.trajectories)
         self.settings = settings
         self.branches = nn.ModuleDict()
         if variant.split:
-            self.branches["split"] = _branch(settings, STAGES, 0.01)
+            self.branches["split"] = _branch(settings, splits, 0.01)
         if variant.shares:
             for name in names:
                 self.branches[name] = _branch(settings, clients, 0.01)
@@ -261,10 +262,11 @@ class Agent(nn.Module):
     def __init__(self, scenario: Scenario, variant: Variant, settings: Settings):
         super().__init__()
         names, clients = shared_out(scenario.scheme), scenario.uavs.count
-        state_size = STAGES + (len(names) + 1) * clients + 1
+        self.splits = splits = profile_of(scenario).splits
+        state_size = splits + (len(names) + 1) * clients + 1
         state_size += 0 if variant.trajectories else clients
         self.variant, self.settings = variant, settings
-        self.policy = Policy(settings, clients, state_size, variant, names)
+        self.policy = Policy(settings, clients, state_size, variant, names, splits)
         self.value = Value(settings, clients, state_size, variant.trajectories)
         self.optimizer = torch.optim.Adam(self.parameters(), lr=settings.learning_rate, eps=1e-5)
 
@@ -272,7 +274,7 @@ class Agent(nn.Module):
     def act(self, observation: Observation, explore: bool) -> dict[str, Tensor]:
         """A choice [1, ...] for each branch: drawn, or the likeliest split and the mean shares."""
         made: dict[str, Tensor] = {}
-        for name, choice in self.policy(seen(self.settings, [observation])).items():
+        for name, choice in self.policy(seen(self.settings, self.splits, [observation])).items():
             if explore:
                 made[name] = choice.sample()
             else:
@@ -284,7 +286,7 @@ class Agent(nn.Module):
     ) -> dict[str, float]:
         """PPO on B rounds that followed each other; observations are B + 1."""
         s = self.settings
-        everything = seen(s, observations)
+        everything = seen(s, self.splits, observations)
         batch = everything.take(slice(len(actions)))
         taken = {name: torch.cat([action[name] for action in actions]) for name in actions[0]}
         with torch.no_grad():
@@ -329,7 +331,7 @@ def action_of(scenario: Scenario, made: dict[str, Tensor]) -> Action:
     """The environment's action; what the variant does not decide is the scenario's or equal."""
     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
     action: Action = dict.fromkeys(shared_out(scenario.scheme), equal)
-    action["split"] = scenario.workload.split
+    action["split"] = scenario.workload.deepest_split
     for name, choice in made.items():
         action[name] = int(choice) + 1 if name == "split" else choice[0].double().numpy()
     return action
@@ -468,7 +470,7 @@ def _batch(
         history.append(
             [
                 info["round"],
-                environment.allocation.split,
+                int(environment.allocation.splits[0]),
                 info["latency_s"],
                 info["max_energy_j"],
                 info["objective"],
@@ -579,6 +581,12 @@ def agent_policy(scenario: Scenario, path: Path) -> Decide:
         raise InputError(
             f"allocation.agent: {path} decides for {trained.uavs.count} UAVs under "
             f"{trained.paradigm}, not {scenario.uavs.count} under {scenario.paradigm}"
+        )
+    splits = profile_of(scenario).splits
+    if splits != profile_of(trained).splits:
+        raise InputError(
+            f"allocation.agent: {path} decides on splits of {trained.workload.model}, "
+            f"not on the {splits} of {scenario.workload.model}"
         )
     variant = _variant(identity["variant"])
     agent = Agent(scenario, variant, Settings(**identity["settings"]))

@@ -25,12 +25,12 @@ from gymnasium import spaces
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
 from orchestrator.policies.shares import scaled
-from orchestrator.prediction.plan import Allocation, Array
+from orchestrator.prediction.plan import Allocation, Array, split_of
 from orchestrator.prediction.rounds import Backend, Decision, EngineBackend
 from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import PAPER, load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import STAGES, Scenario
+from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import Round
@@ -63,7 +63,7 @@ def shared_out(paradigm: Paradigm) -> tuple[str, ...]:
 def equal_allocation(scenario: Scenario) -> Allocation:
     """1/K each, and the scenario's split."""
     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
-    return Allocation(scenario.workload.split, equal, equal, equal)
+    return Allocation(split_of(scenario), equal, equal, equal)
 
 
 # --- what is observed and decided ----------------------------------------------------------------
@@ -99,7 +99,7 @@ def observe(
         channel: A trace that reaches the round's last slot.
         whole: All slots under `trajectory`, or the last slot's distances under `distance_m`.
     """
-    seen: Observation = {"split": np.int64(allocation.split)}
+    seen: Observation = {"split": np.int64(allocation.splits[0])}
     for name in shared_out(scenario.scheme):
         seen[name] = getattr(allocation, name).astype(np.float32)
     seen["energy_j"] = round_.energy_j.astype(np.float32)
@@ -119,7 +119,7 @@ def observation_space(scenario: Scenario, whole: bool) -> spaces.Dict:
     def box(shape: tuple[int, ...], low: float = 0.0, high: float = LARGEST) -> spaces.Box:
         return spaces.Box(low, high, shape, np.float32)
 
-    seen: dict[str, spaces.Space[Any]] = {"split": spaces.Discrete(STAGES, start=1)}
+    seen: dict[str, spaces.Space[Any]] = {"split": _split_space(scenario)}
     for name in shared_out(scenario.scheme):
         seen[name] = box((clients,), high=1.0)
     seen["energy_j"], seen["latency_s"] = box((clients,)), box((1,))
@@ -130,13 +130,17 @@ def observation_space(scenario: Scenario, whole: bool) -> spaces.Dict:
     return spaces.Dict(seen)
 
 
+def _split_space(scenario: Scenario) -> spaces.Discrete:
+    return spaces.Discrete(profile_of(scenario).splits, start=1)
+
+
 def action_space(scenario: Scenario) -> spaces.Dict:
     """u, and weights for each resource that the paradigm shares out."""
     clients = scenario.uavs.count
     weights = {
         name: spaces.Box(0.0, 1.0, (clients,), np.float32) for name in shared_out(scenario.scheme)
     }
-    return spaces.Dict({"split": spaces.Discrete(STAGES, start=1), **weights})
+    return spaces.Dict({"split": _split_space(scenario), **weights})
 
 
 def allocation_of(scenario: Scenario, action: Action) -> Allocation:
@@ -187,6 +191,8 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
     ):
         if not isinstance(scenario, Scenario):
             scenario = load(PAPER if scenario is None else Path(scenario))
+        if scenario.workload.differing_splits:
+            raise InputError("workload.split: must be one number for an agent")
         self.scenario = scenario
         self.rounds = rounds
         self.trajectories = trajectories

@@ -22,11 +22,11 @@ from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, TraceExhausted
 from orchestrator.policies.shares import least_share, lifted
 from orchestrator.prediction.engine import BatchTimes, SplitCosts, simulate_batch, split_costs
-from orchestrator.prediction.plan import Allocation, Array, Radio, radio_of
+from orchestrator.prediction.plan import Allocation, Array, Radio, radio_of, split_of
 from orchestrator.prediction.rates import shannon_bps
 from orchestrator.prediction.rounds import Decide, Situation
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import STAGES, Scenario
+from orchestrator.scenario.schema import Scenario
 from testbed.core.paradigm import Paradigm
 
 FORECAST_SLOT_S = 1.0
@@ -280,7 +280,7 @@ def search(
     warm: Sequence[Allocation],
     rng: np.random.Generator,
     *,
-    splits: Sequence[int] = range(1, STAGES + 1),
+    splits: Sequence[int] | None = None,
     generations: int = GENERATIONS,
 ) -> tuple[Allocation, float]:
     """The best allocation found for the round, and its objective.
@@ -289,13 +289,14 @@ def search(
         outlook: The round.
         warm: Allocations to begin with, besides balanced ones for each split.
         rng: Where noise comes from.
-        splits: The split points to choose from.
+        splits: The split points to choose from; left out: all.
         generations: How long to search.
 
     Raises:
         TraceExhausted: The forecast is too short.
     """
     clients = outlook.gain.shape[0]
+    splits = range(1, outlook.costs.splits + 1) if splits is None else splits
     equal = np.full(clients, 1 / clients)
     every = candidates([Allocation(u, equal, equal, equal) for u in splits])
     pool, times = [every], [outlook.play(every)]
@@ -363,7 +364,7 @@ def varied_shares(tried: Candidates, rng: np.random.Generator) -> Candidates:
 def planner(
     scenario: Scenario,
     *,
-    splits: Sequence[int] = range(1, STAGES + 1),
+    splits: Sequence[int] | None = None,
     generations: int = GENERATIONS,
 ) -> Decide:
     """A policy that plans every round afresh, beginning with the plan of the one before.
@@ -385,7 +386,7 @@ def planner(
                 if slots > LONGEST_FORECAST_SLOTS:
                     # A channel this bad lets no plan end within a day: nothing to choose from.
                     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
-                    return Allocation(scenario.workload.split, equal, equal, equal)
+                    return Allocation(split_of(scenario), equal, equal, equal)
             else:
                 return found
 

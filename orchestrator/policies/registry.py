@@ -12,10 +12,10 @@ import numpy as np
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.policies.planner import planner
-from orchestrator.prediction.plan import Allocation, fixed_allocation
+from orchestrator.prediction.plan import Allocation, fixed_allocation, split_of
 from orchestrator.prediction.rounds import Decide, Situation, predict
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import POLICIES, STAGES, Scenario
+from orchestrator.scenario.schema import POLICIES, Scenario
 from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
 
@@ -40,7 +40,7 @@ def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
         unchanging = fixed_allocation(scenario)
         if name == "equal":
             equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
-            unchanging = Allocation(scenario.workload.split, equal, equal, equal)
+            unchanging = Allocation(split_of(scenario), equal, equal, equal)
         return always(unchanging)
     if name == "static":
         from orchestrator.policies.static import best_static
@@ -85,6 +85,8 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
         RunError: It failed, or what it decided is no allocation.
     """
 
+    splits = profile_of(scenario).splits
+
     def decided(now: Situation) -> Allocation:
         where = f"allocation.policy {name!r}, round {now.index + 1}"
         try:
@@ -94,8 +96,16 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
         if not isinstance(allocation, Allocation):
             raise RunError(f"{where}: must answer with an Allocation, not {_shown(allocation)}")
         split: object = allocation.split  # a plugin's: whatever it may be
-        if not isinstance(split, (int, np.integer)) or not 1 <= split <= STAGES:
-            raise RunError(f"{where}: split must be 1 to {STAGES}, not {_shown(split)}")
+        points = split if isinstance(split, tuple) else (split,)
+        if not all(isinstance(u, (int, np.integer)) and 1 <= u <= splits for u in points):
+            raise RunError(f"{where}: split must be 1 to {splits}, not {_shown(split)}")
+        if len(points) not in (1, scenario.uavs.count):
+            raise RunError(
+                f"{where}: split must have one entry a UAV: {scenario.uavs.count}, "
+                f"not {len(points)}"
+            )
+        if len(points) > 1 and scenario.workload.server_adapters == "shared":
+            raise RunError(f"{where}: split must be one number where server_adapters is 'shared'")
         for share in ("alpha", "beta", "rho"):
             if not _is_shares(getattr(allocation, share), scenario.uavs.count):
                 raise RunError(

@@ -27,7 +27,7 @@ from orchestrator.prediction.engine import split_costs
 from orchestrator.prediction.plan import Allocation, Array, radio_of
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import STAGES, Scenario
+from orchestrator.scenario.schema import Scenario
 
 OTHER_SEED = 2**31 - 1
 """The search flies on a trace of seed `OTHER_SEED - scenario.seed % 2**30`."""
@@ -92,7 +92,8 @@ def _evolved(rounds: list[Outlook], rng: np.random.Generator, generations: int) 
         lifted(np.mean([getattr(plan, name) for plan in planned], axis=0))
         for name in ("alpha", "beta", "rho")
     ]
-    pool = Candidates(np.arange(1, STAGES + 1), *(np.tile(shares, (STAGES, 1)) for shares in mean))
+    splits = rounds[0].costs.splits
+    pool = Candidates(np.arange(1, splits + 1), *(np.tile(shares, (splits, 1)) for shares in mean))
     worth = mean_objective(pool)
     for _ in range(generations):
         keep = np.argsort(worth, kind="stable")[:PARENTS]

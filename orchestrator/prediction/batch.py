@@ -37,7 +37,7 @@ def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitPro
         np.broadcast_to(share, every_round)
         for share in (allocation.alpha, allocation.beta, allocation.rho)
     )
-    split = np.full(scenario.rounds, allocation.split)
+    split = np.broadcast_to(allocation.splits, every_round)
     channel = Channel.of(source)
     while True:
         trace = channel.now

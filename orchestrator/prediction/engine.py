@@ -50,7 +50,7 @@ from orchestrator.prediction.plan import (
     plan_round,
 )
 from orchestrator.prediction.transport import Transport
-from orchestrator.scenario.schema import STAGES, Scenario
+from orchestrator.scenario.schema import Scenario
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S
 from workloads.costs.profile import SplitProfile
@@ -110,15 +110,20 @@ class SplitCosts:
     """Shape [K]."""
     energy_weight: float
 
+    @property
+    def splits(self) -> int:
+        """How many split points there are."""
+        return len(self.cf_s)
+
 
 def split_costs(
     scenario: Scenario, profile: SplitProfile, sizing: Sizing = payload_bytes
 ) -> SplitCosts:
-    """The costs of u = 1..4 as `plan_round` counts them."""
+    """The costs of u = 1, 2, … as `plan_round` counts them."""
     whole = np.ones(scenario.uavs.count)
     plans = [
         plan_round(scenario, profile, Allocation(u, whole, whole, whole), sizing)
-        for u in range(1, STAGES + 1)
+        for u in range(1, profile.splits + 1)
     ]
     return SplitCosts(
         paradigm=scenario.scheme,
@@ -348,7 +353,7 @@ def simulate_batch(
         gain: Shape [K, S]; slot 0 starts at t = 0.
         slot_s: Length of a slot.
         start_s: When all N rounds start.
-        split: Shape [N], u.
+        split: Shape [N], u; or [N, K], u_k.
         alpha: Shape [N, K]; likewise `beta` and `rho`.
         beta: Shares of the bandwidth.
         rho: Shares of the base station's power.
@@ -391,6 +396,7 @@ def _many(
     follow: bool,
 ) -> BatchTimes:
     rounds, clients = len(split), gain.shape[0]
+    splits = np.broadcast_to(split if split.ndim == 2 else split[:, None], (rounds, clients))
     starts, latency = np.empty(rounds), np.empty(rounds)
     energy, finish = np.empty((rounds, clients)), np.empty((rounds, clients))
     complete = play_rounds(
@@ -410,7 +416,7 @@ def _many(
         _air(gain, slot_s, None),
         float(start_s),
         follow,
-        np.ascontiguousarray(split, np.int64),
+        np.ascontiguousarray(splits, np.int64),
         np.ascontiguousarray(alpha, float),
         np.ascontiguousarray(beta, float),
         np.ascontiguousarray(rho, float),

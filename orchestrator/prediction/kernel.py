@@ -552,11 +552,11 @@ def play_rounds(
         menu.backward_ratio,
     )
     begin, end = np.empty(steps), np.empty(steps)
-    for n in range(split.size):
-        u = split[n] - 1
-        work.sm_bytes[:], work.cm_bytes[:] = menu.adapter_bytes[u], menu.adapter_bytes[u]
-        work.ca_bytes[:], work.sg_bytes[:] = menu.smashed_bytes[u], menu.gradient_bytes[u]
+    for n in range(len(split)):
         for k in range(clients):
+            u = split[n, k] - 1
+            work.sm_bytes[k], work.cm_bytes[k] = menu.adapter_bytes[u], menu.adapter_bytes[u]
+            work.ca_bytes[k], work.sg_bytes[k] = menu.smashed_bytes[u], menu.gradient_bytes[u]
             work.cf_s[k], work.cb_s[k] = menu.cf_s[u, k], menu.cb_s[u, k]
             work.s_s[k] = menu.server_s[u] / (alpha[n, k] if rules.parallel[COMPUTING] else 1.0)
         links = links_of(rules, bands, beta[n], rho[n])

@@ -21,19 +21,34 @@ from workloads.learning.encoding import payload_bytes as tensor_bytes
 Array = npt.NDArray[np.float64]
 FLOAT32_BYTES = 4
 
+Split = int | tuple[int, ...]
+"""One split point for all clients, or one for each."""
+
 
 @dataclass(frozen=True)
 class Allocation:
     """The decision of a round: where to cut the model and how to share the resources."""
 
-    split: int
-    """u, stages on the client."""
+    split: Split
+    """u, parts of the model on the client; or one u_k for each, as long as they differ."""
     alpha: Array
     """Shares of the server's computing speed, shape [K]."""
     beta: Array
     """Shares of the uplink bandwidth (and of the downlink's under parallel transmission), [K]."""
     rho: Array
     """Shares of the base station's transmit power under parallel transmission, [K]."""
+
+    def __post_init__(self) -> None:
+        """Split points that are all the same are one number."""
+        if isinstance(self.split, list | tuple | np.ndarray):
+            points = tuple(np.ravel(self.split).tolist())
+            same = len(set(points)) == 1
+            object.__setattr__(self, "split", points[0] if same else points)
+
+    @property
+    def splits(self) -> npt.NDArray[np.int64]:
+        """u_k, shape [K]."""
+        return np.broadcast_to(np.array(self.split, np.int64), np.shape(self.beta))
 
 
 @dataclass(frozen=True)
@@ -106,6 +121,12 @@ def radio_of(scenario: Scenario) -> Radio:
     )
 
 
+def split_of(scenario: Scenario) -> Split:
+    """The split point that the scenario states, or one for each client."""
+    split = scenario.workload.split
+    return split if isinstance(split, int) else tuple(split)
+
+
 def fixed_allocation(scenario: Scenario) -> Allocation:
     """The split and shares that the scenario itself states."""
     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
@@ -114,7 +135,7 @@ def fixed_allocation(scenario: Scenario) -> Allocation:
         return equal if isinstance(value, str) else np.array(value, dtype=float)
 
     return Allocation(
-        split=scenario.workload.split,
+        split=split_of(scenario),
         alpha=shares(scenario.allocation.alpha),
         beta=shares(scenario.allocation.beta),
         rho=shares(scenario.allocation.rho),
@@ -149,7 +170,7 @@ def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfe
     """
     payload = payload_bytes(scenario, profile, split)
     names = profile.adapter_header_bytes[split - 1]
-    labels = scenario.workload.batch_size * wire.LABEL_BYTES
+    labels = scenario.workload.batch_size * profile.labels * wire.LABEL_BYTES
     return Transfers(
         adapters=transfer_bytes(scenario.emulation, names, payload.adapters),
         smashed=transfer_bytes(scenario.emulation, labels, payload.smashed),
@@ -164,7 +185,7 @@ def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundS
         adapters=payload.adapters,
         adapters_header=profile.adapter_header_bytes[split - 1],
         smashed=payload.smashed,
-        labels=scenario.workload.batch_size,
+        labels=scenario.workload.batch_size * profile.labels,
         batches=scenario.workload.local_iterations,
     )
 
@@ -204,14 +225,20 @@ def plan_round(
     """
     clients, iterations = scenario.uavs.count, scenario.workload.local_iterations
     batch, ratio = scenario.workload.batch_size, scenario.workload.backward_ratio
-    at = allocation.split - 1
-    forward_s = batch * profile.client_forward_flops[at] / scenario.fleet.compute_flops
-    server_s = (
-        batch * (1 + ratio) * profile.server_forward_flops[at] / scenario.base_station.compute_flops
+    at = allocation.splits - 1
+    forward_flops, server_flops = (
+        np.array(flops, float)[at]
+        for flops in (profile.client_forward_flops, profile.server_forward_flops)
     )
+    forward_s = batch * forward_flops / scenario.fleet.compute_flops
+    server_s = batch * (1 + ratio) * server_flops / scenario.base_station.compute_flops
     share = allocation.alpha if scenario.scheme.server_compute == "parallel" else np.ones(clients)
-    transfers = sizing(scenario, profile, allocation.split)
-    shape = (clients, iterations)
+    of_split = {u: sizing(scenario, profile, u) for u in set(allocation.splits.tolist())}
+    transfers = [of_split[u] for u in allocation.splits.tolist()]
+    adapters, smashed, gradient = (
+        np.array([getattr(each, name) for each in transfers], dtype=np.int64)
+        for name in ("adapters", "smashed", "gradient")
+    )
     cf_s = np.repeat(forward_s[:, None], iterations, axis=1)
     return RoundPlan(
         paradigm=scenario.scheme,
@@ -219,10 +246,10 @@ def plan_round(
         cf_s=cf_s,
         cb_s=ratio * cf_s,
         s_s=np.repeat((server_s / share)[:, None], iterations, axis=1),
-        sm_bytes=np.full(clients, transfers.adapters, dtype=np.int64),
-        ca_bytes=np.full(shape, transfers.smashed, dtype=np.int64),
-        sg_bytes=np.full(shape, transfers.gradient, dtype=np.int64),
-        cm_bytes=np.full(clients, transfers.adapters, dtype=np.int64),
+        sm_bytes=adapters,
+        ca_bytes=np.repeat(smashed[:, None], iterations, axis=1),
+        sg_bytes=np.repeat(gradient[:, None], iterations, axis=1),
+        cm_bytes=adapters,
         backward_ratio=ratio,
         compute_power_w=scenario.fleet.compute_power_w,
         energy_weight=scenario.objective.energy_weight,

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import yaml
 
 from orchestrator.analysis.error_budget import calibration_in_short
@@ -37,6 +39,7 @@ from orchestrator.runs.summary import (
     step_comparison,
 )
 from testbed.core.paradigm import title_of
+from testbed.core.timeline import DIFFERING
 from testbed.system.files import write_whole
 
 SCRIPTS = ("charts", "frame", "model", "timeline", "map", "panels", "page")
@@ -79,7 +82,7 @@ def render(run: Run) -> str:
         short=short,
         reading=reading(run, short),
         paradigm=title_of(run.scenario.paradigm),
-        split=_range(rounds["split"]) if len(rounds) else str(run.scenario.workload.split),
+        split=_split_points(run),
         rounds=records(differences(rounds.head(MAX_ROUND_ROWS))),
         steps=step_comparison(run).to_dict("records"),
         step_titles=STEP_TITLES,
@@ -148,6 +151,15 @@ def _apart(error: float) -> str:
 
 def _ended(sentence: str) -> str:
     return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
+
+
+def _split_points(run: Run) -> str:
+    """The split points of all rounds, or of the scenario where there is none."""
+    rounds = run.rounds["split"].tolist() or np.ravel(run.scenario.workload.split).tolist()
+    if DIFFERING not in rounds:
+        return _range(rounds)
+    energy = run.tables.get("energy", pd.DataFrame({"split": rounds}))
+    return f"{_range(energy['split'].tolist())}, by client"
 
 
 def _range(values: Iterable[int]) -> str:

@@ -145,6 +145,8 @@ def _plugins(scenario: Scenario) -> dict[str, str]:
         plugins.PARADIGMS: scenario.paradigm,
         plugins.POLICIES: scenario.allocation.policy,
         plugins.MOBILITY: scenario.mobility.model,
+        plugins.MODELS: scenario.workload.model,
+        plugins.AGGREGATORS: scenario.workload.aggregation,
     }
     found = {plugins.FIELDS[group]: plugins.origin(group, name) for group, name in named.items()}
     return {field: origin for field, origin in found.items() if origin is not None}

@@ -174,7 +174,11 @@ def write_run(done: Emulation, folder: Path) -> None:
     tables = {name: timeline.frame() for name, timeline in timelines.items()}
     tables["rounds"] = pd.concat(
         [
-            timeline.summary().assign(kind=name, decision_s=decision_s)
+            timeline.summary().assign(
+                split=[round_.common_split for round_ in timeline],
+                kind=name,
+                decision_s=decision_s,
+            )
             for name, timeline in timelines.items()
         ]
     )

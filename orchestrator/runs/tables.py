@@ -142,6 +142,7 @@ OPTIONAL = {
     "paradigm": TEXT,
     "smashed_error": ANY,
     "gradient_error": ANY,
+    "split": Column("integer", 0, 1000),
 }
 """Columns that tables of some runs have besides."""
 ONCE = {

@@ -10,19 +10,26 @@ import pandas as pd
 
 from orchestrator.prediction.plan import Allocation
 from orchestrator.prediction.rounds import Decision
-from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
+from testbed.core.timeline import DIFFERING, SPAN, STEPS, Loss, Round, Timeline
 
 
 def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
-    """Energy by kind of timeline, round and client: kind, round, client, energy_j."""
+    """By kind of timeline, round and client: kind, round, client, energy_j, split."""
     return pd.DataFrame(
         [
-            (kind, round_.index, client, float(energy_j))
+            (kind, round_.index, client, float(energy_j), split)
             for kind, timeline in timelines.items()
             for round_ in timeline
-            for client, energy_j in enumerate(round_.energy_j, 1)
+            for client, (energy_j, split) in enumerate(
+                zip(
+                    round_.energy_j,
+                    np.broadcast_to(round_.split, len(round_.energy_j)).tolist(),
+                    strict=True,
+                ),
+                1,
+            )
         ],
-        columns=["kind", "round", "client", "energy_j"],
+        columns=["kind", "round", "client", "energy_j", "split"],
     )
 
 
@@ -33,7 +40,7 @@ def decision_table(decision: Decision) -> pd.DataFrame:
         {
             "round": decision.index,
             "client": np.arange(1, len(shares.alpha) + 1),
-            "split": shares.split,
+            "split": shares.splits,
             "alpha": shares.alpha,
             "beta": shares.beta,
             "rho": shares.rho,
@@ -45,7 +52,7 @@ def allocation_of(table: pd.DataFrame) -> Allocation:
     """The allocation of a round, from its rows of `decision_table`."""
     rows = table.sort_values("client")
     alpha, beta, rho = (rows[name].to_numpy(float) for name in ("alpha", "beta", "rho"))
-    return Allocation(int(rows["split"].iloc[0]), alpha, beta, rho)
+    return Allocation(tuple(rows["split"].tolist()), alpha, beta, rho)
 
 
 def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> Timeline:
@@ -68,7 +75,9 @@ def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> 
             Round(
                 index=row["round"],
                 paradigm=row["paradigm"],
-                split=row["split"],
+                split=row["split"]
+                if row["split"] != DIFFERING
+                else tuple(energy[row["round"]]["split"].tolist()),
                 start_s=row["start_s"],
                 latency_s=row["latency_s"],
                 energy_j=energy[row["round"]]["energy_j"].to_numpy(float)

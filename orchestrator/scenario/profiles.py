@@ -3,19 +3,47 @@
 
 """What the splits of a scenario's workload cost."""
 
+from typing import Any
+
 from orchestrator.scenario.schema import Profile, Scenario
+from testbed.core.errors import InputError
 from workloads.costs.lookup import counted, profile_for
 from workloads.costs.profile import SplitProfile
+from workloads.models.config import ModelConfig
 
 
 def profile_of(scenario: Scenario) -> SplitProfile:
     """The scenario's own figures, the paper's table II for its model, or what the model counts to.
 
     Raises:
-        InputError: No such model.
+        InputError: No such model, or it has no such split.
     """
     workload = scenario.workload
     if isinstance(workload.profile, Profile):
-        return SplitProfile(**{k: tuple(v) for k, v in workload.profile.model_dump().items()})
+        columns = workload.profile.model_dump().items()
+        given: dict[str, Any] = {name: tuple(column) for name, column in columns}
+        return SplitProfile(**given)
     count = counted if workload.profile == "counted" else profile_for
-    return count(workload.model, workload.classes, workload.lora_rank, workload.image_size)
+    profile = count(model_of(scenario))
+    if (deepest := workload.deepest_split) > profile.splits:
+        raise InputError(
+            f"workload.split: must be 1 to {profile.splits} for {workload.model}, not {deepest}"
+        )
+    return profile
+
+
+def model_of(scenario: Scenario) -> ModelConfig:
+    """The model that the scenario trains."""
+    workload = scenario.workload
+    return ModelConfig(
+        workload.model,
+        workload.classes,
+        rank=workload.lora_rank,
+        alpha=workload.lora_alpha,
+        image_size=workload.image_size,
+        seed=scenario.seed,
+        weights=workload.weights,
+        dtype=workload.dtype,
+        targets=workload.lora_targets,
+        parameters=workload.parameters,
+    )

@@ -35,6 +35,7 @@ from testbed.core.node import BS, NodeId
 from testbed.core.node import PATTERN as NODE
 from testbed.core.paradigm import Paradigm, paradigm
 from testbed.core.words import not_one_of
+from workloads.aggregation import rules
 
 # Bounds lie far beyond what is built, and no product of values within them overflows.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -54,11 +55,11 @@ Share = Annotated[float, Field(ge=1e-6, le=1)]
 Height = Annotated[float, Field(gt=10, le=300)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
-STAGES = 4
-"""A Swin has four stages; the split point u puts the first u on the client."""
-
 ALL_UAVS = "uav*"
 """In place of a node's name: every UAV."""
+MOST_SPLITS = 1000
+SplitPoint = Annotated[int, Field(ge=1, le=MOST_SPLITS)]
+SWIN_STAGES = 4
 GAUSS_MARKOV = "gauss-markov"
 POLICIES = ("fixed", "equal", "static", "planner", "agent")
 
@@ -371,20 +372,28 @@ NO_AIR = Links()
 
 
 class Profile(Section):
-    """What a split costs, one entry for each u = 1..4; batch-independent, per sample."""
+    """What a split costs, one entry for each u = 1, 2, …; batch-independent, per sample."""
 
-    client_forward_flops: list[Work] = Field(min_length=STAGES, max_length=STAGES)
+    client_forward_flops: list[Work] = Field(min_length=1, max_length=MOST_SPLITS)
     """Forward work of the client on one sample, Ψ_CF."""
-    server_forward_flops: list[Work] = Field(min_length=STAGES, max_length=STAGES)
+    server_forward_flops: list[Work]
     """Forward work of the server on one sample, Ψ_SF."""
-    adapter_bytes: list[Bytes] = Field(min_length=STAGES, max_length=STAGES)
+    adapter_bytes: list[Bytes]
     """Client-side trainable parameters, Γ_M."""
-    smashed_bytes: list[Bytes] = Field(min_length=STAGES, max_length=STAGES)
+    smashed_bytes: list[Bytes]
     """Smashed data of one sample, Γ_A; its gradient has the same size."""
     adapter_header_bytes: list[Annotated[int, Field(ge=0, le=10**9)]] = Field(
-        default=[0] * STAGES, min_length=STAGES, max_length=STAGES
+        default_factory=lambda given: [0] * len(given.get("client_forward_flops", []))
     )
-    """The safetensors header that travels before the adapters."""
+    """The safetensors header that travels before the adapters; left out: 0."""
+
+    @model_validator(mode="after")
+    def _one_entry_a_split(self) -> "Profile":
+        splits = len(self.client_forward_flops)
+        for name in Profile.model_fields:
+            if (entries := len(getattr(self, name))) != splits:
+                raise ValueError(f"{name}: must have one entry a split: {splits}, not {entries}")
+        return self
 
 
 class Data(Section):
@@ -404,12 +413,16 @@ class Data(Section):
 class Workload(Section):
     """What is trained, and how it is split."""
 
-    model: str = Field(default="swin_large_patch4_window7_224", pattern=r"^[a-z0-9_.]+$")
-    """A Swin of timm."""
+    model: str = Field(default="swin_large_patch4_window7_224", pattern=r"^[A-Za-z0-9_.-]+$")
+    """A Swin, Swin V2, ViT, DeiT, BEiT, EVA or ConvNeXt of timm, or one that a package registers as
+    `testbed.models`: docs/learning.md, docs/plugins.md."""
+    parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
+    """Of a model from a package."""
     classes: Annotated[int, Field(ge=2, le=100_000)] = 100
     """Classes of the task."""
-    split: Annotated[int, Field(ge=1, le=STAGES)] = 2
-    """Stages on the client, u."""
+    split: SplitPoint | list[SplitPoint] = 2
+    """Parts of the model on the client, u: stages of a Swin or ConvNeXt, blocks of the others. A
+    list has one for each UAV."""
     local_iterations: Annotated[int, Field(ge=1, le=1000)] = 3
     """Iterations of a round, I."""
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
@@ -423,9 +436,12 @@ class Workload(Section):
     backward_ratio: Annotated[float, Field(ge=1e-3, le=1000)] = 2.0
     """Backward over forward work, ς."""
     lora_rank: Annotated[int, Field(ge=1, le=1024)] = 8
-    """Rank of the adapters."""
+    """Rank of the adapters, which stand on linear layers."""
     lora_alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 8.0
     """LoRA adds lora_alpha / lora_rank · B A x."""
+    lora_targets: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    """A regular expression: only linear layers in whose names it is found carry adapters; none:
+    all but the head."""
     learning_rate: Annotated[float, Field(ge=1e-12, le=100)] = 1e-3
     """Of the optimiser, which restarts each round."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
@@ -451,11 +467,87 @@ class Workload(Section):
     first round and one after the last; 0: never."""
     evaluate_samples: Annotated[int, Field(ge=1, le=10**9)] = 500
     """Most held-out samples of an evaluation."""
+    aggregation: str = Field(default="fedavg", exclude_if=lambda rule: rule == "fedavg")
+    """How a round's models become one: `fedavg`; `fedprox`; `fedavgm` and `fedadam`, whose server
+    has momentum; `svd`, the mean of the products B A; or one that a package registers as
+    `testbed.aggregators`: docs/learning.md."""
+    aggregation_parameters: dict[str, JsonValue] = Field(
+        default={}, exclude_if=lambda given: not given
+    )
+    """Of the rule, by name."""
     server_adapters: Literal["per-client", "shared"] = "per-client"
     """One server-side adapter set a client, averaged; or one that all clients' batches train."""
     clients_per_pass: Annotated[int, Field(ge=1, le=1000)] = 1
     """Most clients whose waiting batches the server computes in one pass, where that is measured
     to be faster. Above 1, the last bits of results depend on who waits with whom."""
+
+    @field_validator("lora_targets")
+    @classmethod
+    def _targets_compile(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"is no regular expression: {error}") from None
+        return pattern
+
+    @model_validator(mode="after")
+    def _plugin_takes_its_parameters(self) -> "Workload":
+        if self.model not in plugins.registered(plugins.MODELS):
+            if self.parameters:
+                raise ValueError(f"parameters: {self.model!r} has none")
+            return self
+        if self.image_size is not None:
+            raise ValueError(f"image_size: belongs to timm's models, not to {self.model!r}")
+        with _within("workload"):
+            function = plugins.load(plugins.MODELS, self.model)
+            plugins.check_parameters(self.model, function, self.parameters, "workload.parameters")
+        return self
+
+    @model_validator(mode="after")
+    def _split_of_its_model(self) -> "Workload":
+        if isinstance(self.profile, Profile):
+            splits = len(self.profile.client_forward_flops)
+        elif self.model.startswith("swin"):
+            splits = SWIN_STAGES
+        else:
+            return self  # Who counts the model's costs says how many it has.
+        if (deepest := self.deepest_split) > splits:
+            raise ValueError(
+                f"split: input should be less than or equal to {splits}, not '{deepest}'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _aggregation_known(self) -> "Workload":
+        known = [*rules.BUILT_IN, *plugins.registered(plugins.AGGREGATORS)]
+        if self.aggregation not in known:
+            raise ValueError(f"aggregation: {not_one_of(self.aggregation, known)}")
+        with _within("workload"):
+            try:
+                rules.rule_of(self.aggregation, self.aggregation_parameters)
+            except ValueError as error:
+                why = " ".join(str(error).split())
+                raise ValueError(f"aggregation_parameters: {why}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _shared_cut_at_one_place(self) -> "Workload":
+        if self.server_adapters == "shared" and self.differing_splits:
+            raise ValueError(
+                "split: must be one number where server_adapters is 'shared', whose clients train "
+                "one set"
+            )
+        return self
+
+    @property
+    def deepest_split(self) -> int:
+        """The largest u_k."""
+        return self.split if isinstance(self.split, int) else max(self.split)
+
+    @property
+    def differing_splits(self) -> bool:
+        """Whether clients are cut at different points."""
+        return not isinstance(self.split, int) and len(set(self.split)) > 1
 
     @model_validator(mode="after")
     def _shared_in_turn(self) -> "Workload":
@@ -847,6 +939,19 @@ class Scenario(Section):
                     raise ValueError(
                         f"{where}: must have one value a UAV: {self.uavs.count}, not {len(values)}"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _one_split_a_client(self) -> "Scenario":
+        split = self.workload.split
+        if not isinstance(split, int) and len(split) != self.uavs.count:
+            raise ValueError(
+                f"workload.split: must have one entry a UAV: {self.uavs.count}, not {len(split)}"
+            )
+        if self.workload.differing_splits and self.allocation.policy == "agent":
+            raise ValueError(
+                "workload.split: must be one number where allocation.policy is 'agent'"
+            )
         return self
 
     @model_validator(mode="after")

@@ -28,7 +28,7 @@ from orchestrator.campaign.worker import Files
 from orchestrator.prediction.plan import Array, fixed_allocation, plan_round
 from orchestrator.reporting import figures
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import STAGES, Scenario
+from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
 from testbed.core.paradigm import paradigm
@@ -36,6 +36,7 @@ from testbed.core.timeline import SPAN, STEPS, Round, Timeline
 from testbed.system.files import write_csv
 from workloads.costs.lookup import counted
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK
+from workloads.models.config import ModelConfig
 
 REFERENCE = "sfl-pp"
 """What the lower panels draw latencies against."""
@@ -238,14 +239,14 @@ def _wanted(names: Sequence[str]) -> Sequence[str]:
 
 def _table2(out: Path) -> Section:
     """Counted on the model itself, beside what the paper prints."""
-    profile = counted(PAPER_MODEL, PAPER_CLASSES, PAPER_RANK)
+    profile = counted(ModelConfig(PAPER_MODEL, PAPER_CLASSES, rank=PAPER_RANK))
     columns = {
         "client_forward_gflops": (profile.client_forward_flops, PAPER.client_forward_flops, 1e9),
         "server_forward_gflops": (profile.server_forward_flops, PAPER.server_forward_flops, 1e9),
         "adapter_kib": (profile.adapter_bytes, PAPER.adapter_bytes, 1024),
         "smashed_kib": (profile.smashed_bytes, PAPER.smashed_bytes, 1024),
     }
-    table = pd.DataFrame({"split": range(1, STAGES + 1)})
+    table = pd.DataFrame({"split": range(1, profile.splits + 1)})
     worst = ("", 0.0)
     for name, (ours, papers, unit) in columns.items():
         table[name] = np.array(ours) / unit

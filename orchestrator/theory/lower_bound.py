@@ -34,7 +34,6 @@ from orchestrator.policies.shares import least_share, lifted
 from orchestrator.prediction.engine import SplitCosts
 from orchestrator.prediction.plan import Array, Radio
 from orchestrator.prediction.rates import shannon_bps
-from orchestrator.scenario.schema import STAGES
 
 TURNS = 800
 BISECTIONS = 40
@@ -86,7 +85,8 @@ def _over_splits(
 ) -> Array:
     """The bound of time_weight · T + energy_weight · E over all split points, shape [N]."""
     bounds = [
-        _dual(_relaxed(costs, radio, gain, u), time_weight, energy_weight) for u in range(STAGES)
+        _dual(_relaxed(costs, radio, gain, u), time_weight, energy_weight)
+        for u in range(costs.splits)
     ]
     return np.asarray(np.min(bounds, axis=0))
 

@@ -20,7 +20,8 @@ from scipy.stats import norm
 from orchestrator.campaign.spec import Distribution
 from orchestrator.prediction.plan import Array
 from orchestrator.scenario.loading import explain, put, read_tree, validate
-from orchestrator.scenario.schema import STAGES, Scenario, Section
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario, Section
 from testbed.core.errors import InputError
 
 PLACEMENTS = 16
@@ -151,7 +152,7 @@ def default_space(scenario: Scenario) -> Space:
     by = partial(_by, least=1e-6, most=1e21)
     batch = work.batch_size
     keys: dict[str, dict[str, Any]] = {
-        "workload.split": {"choice": list(range(1, STAGES + 1))},
+        "workload.split": {"choice": list(range(1, profile_of(scenario).splits + 1))},
         "workload.local_iterations": {"integers": (1, min(2 * work.local_iterations, 1000))},
         "workload.batch_size": {"integers": (max(1, batch // 2), min(2 * batch, 4096))},
         "radio.uplink_bandwidth_hz": by(radio.uplink_bandwidth_hz, 4, least=1e3, most=1e11),

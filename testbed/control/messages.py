@@ -49,10 +49,11 @@ class Probe:
 
 @dataclass(frozen=True)
 class RoundTerms:
-    """What all nodes are told of a round."""
+    """What a UAV is told of a round."""
 
     round: int
     split: int
+    """u_k."""
     iterations: int
     sizes: RoundSizes
     modelled: bool
@@ -186,6 +187,12 @@ class ServeRound:
     live: bool
     """Whether to send `Progress`."""
     faults: BsFaults | None
+    each: tuple[RoundTerms, ...] = ()
+    """The terms of every client of the run, where their split points differ; else empty."""
+
+    def of(self, client: int) -> RoundTerms:
+        """What that client is told."""
+        return self.each[client - 1] if self.each else self.terms
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,28 @@ A plugin is loaded when a scenario names it, never before, so that a broken one 
 anything who does not use it. Names of what is built in cannot be taken.
 """
 
+import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from testbed.core.errors import InputError
 
 PARADIGMS, POLICIES, MOBILITY = "testbed.paradigms", "testbed.policies", "testbed.mobility"
 ANALYTICAL_MODELS, METRICS = "testbed.analytical_models", "testbed.metrics"
+MODELS, AGGREGATORS = "testbed.models", "testbed.aggregators"
 FIELDS = {
     PARADIGMS: "paradigm",
     POLICIES: "allocation.policy",
     MOBILITY: "mobility.model",
     ANALYTICAL_MODELS: "analytical_models",
     METRICS: "metric",
+    MODELS: "workload.model",
+    AGGREGATORS: "workload.aggregation",
 }
 """The key of a scenario that names a plugin of each group."""
 
@@ -120,6 +126,20 @@ def check_parameters(
     for each in known.values():
         if each.default is each.empty and each.name not in parameters:
             raise InputError(f"{field}.{each.name}: is missing; {name!r} needs it")
+
+
+def fingerprint(group: str, name: str) -> str:
+    """A digest of a plugin's version and of the sources around it: what is computed from a plugin
+    and kept is kept under it. Loads nothing."""
+    entry = registered(group)[name]
+    digest = hashlib.sha256(str(origin(group, name)).encode())
+    spec = find_spec(entry.module.partition(".")[0])
+    assert spec is not None, entry
+    folders = spec.submodule_search_locations
+    files = [Path(spec.origin or "")] if not folders else sorted(Path(folders[0]).rglob("*.py"))
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def origin(group: str, name: str) -> str | None:

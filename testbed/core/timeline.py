@@ -57,6 +57,10 @@ class Loss:
     """The kind of fault, or the name of what was refused."""
 
 
+DIFFERING = 0
+"""In tables, the split of a round whose clients are cut at different points."""
+
+
 @dataclass(frozen=True)
 class Round:
     """One round of one paradigm, predicted or measured."""
@@ -64,7 +68,8 @@ class Round:
     index: int
     """Counts from 0."""
     paradigm: str
-    split: int
+    split: int | tuple[int, ...]
+    """u, or one u_k for each client where they differ."""
     start_s: float
     latency_s: float
     """Start of the broadcast to the end of the last adapter upload."""
@@ -76,6 +81,11 @@ class Round:
     """Structured array of dtype `SPAN`, sorted by client, then start."""
     lost: Sequence[Loss] = ()
     """Clients without which the round went on; the last step of each may be cut off."""
+
+    @property
+    def common_split(self) -> int:
+        """u, or `DIFFERING` where clients are cut at different points: what tables hold."""
+        return DIFFERING if isinstance(self.split, tuple) else int(self.split)
 
     @property
     def cut(self) -> npt.NDArray[np.bool_]:
@@ -99,7 +109,7 @@ class Round:
         return {
             "round": self.index,
             "paradigm": self.paradigm,
-            "split": self.split,
+            "split": list(self.split) if isinstance(self.split, tuple) else self.split,
             "start_s": self.start_s,
             "latency_s": self.latency_s,
             "energy_j": self.energy_j.tolist(),
@@ -182,7 +192,10 @@ class Timeline:
         return table
 
     def summary(self) -> "pd.DataFrame":
-        """One row a round: round, paradigm, split, start_s, latency_s, max_energy_j, objective."""
+        """One row a round: round, paradigm, split, start_s, latency_s, max_energy_j, objective.
+
+        `split` is one number, or a tuple of one for each client where they differ.
+        """
         import pandas as pd
 
         return pd.DataFrame(

@@ -6,7 +6,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from testbed.control.messages import (
@@ -62,8 +62,9 @@ def play(
     rounds: int = 1,
     settings: TransportSettings = PLAIN,
     server: ServerWork | None = None,
+    sizes: Sequence[RoundSizes] = (),
 ) -> list[list]:
-    """Rounds of K clients; answers with all spans of each."""
+    """Rounds of K clients; answers with all spans of each. `sizes`: of each, where they differ."""
     server = server or ZeroServer()
     port = free_port()
     known = identities(CLIENTS) if settings.transport == "tls" else [None] * (CLIENTS + 1)
@@ -96,12 +97,23 @@ def play(
         control.expect(Connected, 5)
     played = []
     for index in range(rounds):
-        terms = RoundTerms(index, 2, ITERATIONS, SIZES, modelled=True)
+        each = tuple(
+            RoundTerms(index, 2, ITERATIONS, own, modelled=True)
+            for own in sizes or (SIZES,) * CLIENTS
+        )
         first = FirstGradients(0, 0.1, ((0.0,),) * CLIENTS)
         ours[0].send(
-            ServeRound(terms, clients, (compute_s,) * CLIENTS, first, live=False, faults=None)
+            ServeRound(
+                each[0],
+                clients,
+                (compute_s,) * CLIENTS,
+                first,
+                live=False,
+                faults=None,
+                each=each if sizes else (),
+            )
         )
-        for control in ours[1:]:
+        for control, terms in zip(ours[1:], each, strict=True):
             control.send(JoinRound(terms, compute_s, 2 * compute_s, 2.0, None))
         for control in ours:
             control.expect(Ready, 5)

@@ -20,7 +20,7 @@ MAY_IMPORT = {
 }
 PACKAGES = {
     "testbed": ["host", "virtual", "runtimes", "network", "control", "transport", "system", "core"],
-    "workloads": ["nodes", "costs", "learning"],
+    "workloads": ["nodes", "costs", "learning", "aggregation", "models"],
     "orchestrator": [
         *("cli", "archive", "validation", "studies", "campaign", "reporting", "sessions", "runs"),
         "theory",

@@ -11,8 +11,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from workloads.costs.profile import SplitProfile
-from workloads.learning.model import STAGES, SplitSwin
-from workloads.learning.settings import ModelConfig
+from workloads.learning.model import SplitModel
+from workloads.models.config import ModelConfig
 
 Shape = tuple[int, ...]
 
@@ -30,15 +30,17 @@ def count(config: ModelConfig) -> SplitProfile:
     Raises:
         InputError: No such model.
     """
-    model = SplitSwin(replace(config, dtype="float32"))
+    model = SplitModel(replace(config, dtype="float32"))
     layout = model.layout
     tensors = layout.views(torch.empty(layout.size, device="meta"))
     model.attach({name: tensor.requires_grad_() for name, tensor in tensors.items()})
-    images = torch.empty(1, 3, model.image_size, model.image_size, device="meta")
-    profiles: dict[str, list[int]] = {field.name: [] for field in fields(SplitProfile)}
-    for split in range(1, STAGES + 1):
+    sample = model.input.empty(1, "meta")
+    profiles: dict[str, list[int]] = {
+        field.name: [] for field in fields(SplitProfile) if field.name != "labels"
+    }
+    for split in range(1, model.splits + 1):
         with _counter() as client_forward:
-            smashed = model.client(images, split)
+            smashed = model.client(sample, split)
         with _counter() as client_backward:
             torch.autograd.backward(smashed, torch.empty_like(smashed))
         leaf = smashed.detach().requires_grad_()
@@ -56,7 +58,8 @@ def count(config: ModelConfig) -> SplitProfile:
             "adapter_header_bytes": len(layout.header(split)),
         }.items():
             profiles[name].append(value)
-    return SplitProfile(**{name: tuple(values) for name, values in profiles.items()})
+    columns = {name: tuple(values) for name, values in profiles.items()}
+    return SplitProfile(**columns, labels=model.input.labels)
 
 
 def _counter() -> FlopCounterMode:

@@ -3,6 +3,7 @@
 
 """The costs of a model's splits: the paper's, or counted once and remembered."""
 
+import hashlib
 import json
 import logging
 from contextlib import suppress
@@ -12,25 +13,25 @@ from importlib.metadata import version
 from testbed.system.files import write_json
 from testbed.system.folders import cache_folder
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK, SplitProfile
+from workloads.models.config import ModelConfig, plugin_model
 
 log = logging.getLogger(__name__)
 
 
-def profile_for(model: str, classes: int, rank: int, image_size: int | None = None) -> SplitProfile:
-    """The paper's table for the paper's model, classes and rank; else counted.
+def profile_for(config: ModelConfig) -> SplitProfile:
+    """The paper's table for the paper's model, classes and adapters; else counted.
 
     Raises:
         InputError: No such model.
     """
-    if (model, classes, rank) == (PAPER_MODEL, PAPER_CLASSES, PAPER_RANK) and image_size in (
-        None,
-        224,
+    if (config.model, config.classes, config.rank) == (PAPER_MODEL, PAPER_CLASSES, PAPER_RANK) and (
+        config.image_size in (None, 224) and config.targets is None
     ):
         return PAPER
-    return counted(model, classes, rank, image_size)
+    return counted(config)
 
 
-def counted(model: str, classes: int, rank: int, image_size: int | None = None) -> SplitProfile:
+def counted(config: ModelConfig) -> SplitProfile:
     """Costs counted on the model itself, remembered in the user's cache folder.
 
     The first count imports torch and takes some seconds; later ones read a small JSON file.
@@ -38,22 +39,31 @@ def counted(model: str, classes: int, rank: int, image_size: int | None = None) 
     Raises:
         InputError: No such model.
     """
-    versions = "-".join(f"{name}{version(name)}" for name in ("torch", "timm"))
-    size = "" if image_size is None else f"-{image_size}px"
-    name = f"counted1-{model}{size}-{classes}c-r{rank}-{versions}.json"
-    path = cache_folder() / "profiles" / name
+    path = cache_folder() / "profiles" / _file_name(config)
     try:
         columns = json.loads(path.read_text(encoding="utf-8"))
-        return SplitProfile(**{key: tuple(values) for key, values in columns.items()})
-    except (OSError, ValueError, TypeError):
+        labels = int(columns.pop("labels"))
+        return SplitProfile(**{k: tuple(v) for k, v in columns.items()}, labels=labels)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         pass  # Not counted yet, or by something else: count.
-    log.debug("counting what the splits of %s cost, once", model)
+    log.debug("counting what the splits of %s cost, once", config.model)
     from workloads.costs.counting import count
-    from workloads.learning.settings import ModelConfig
 
-    profile = count(ModelConfig(model, classes, rank=rank, image_size=image_size))
+    profile = count(config)
     # A folder that cannot be written only costs the time again.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asdict(profile))
     return profile
+
+
+def _file_name(config: ModelConfig) -> str:
+    """Made from all that the counts depend on."""
+    versions = "-".join(f"{name}{version(name)}" for name in ("torch", "timm"))
+    size = "" if config.image_size is None else f"-{config.image_size}px"
+    rest = plugin_model(config.model, config.parameters)
+    if config.targets is not None:
+        rest["targets"] = config.targets
+    text = json.dumps(rest, sort_keys=True)
+    more = f"-{hashlib.sha256(text.encode()).hexdigest()[:16]}" if rest else ""
+    return f"counted2-{config.model}{size}-{config.classes}c-r{config.rank}{more}-{versions}.json"

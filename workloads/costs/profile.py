@@ -16,7 +16,7 @@ PAPER_RANK = 8
 
 @dataclass(frozen=True)
 class SplitProfile:
-    """Costs of one sample (FLOPs, smashed bytes) and one client (adapter bytes), for u = 1..4.
+    """Costs of one sample (FLOPs, smashed bytes) and one client (adapter bytes), for u = 1, 2, …
 
     Bytes are those of float32. Entry u - 1 belongs to split point u.
     """
@@ -32,8 +32,20 @@ class SplitProfile:
     client_backward_flops: tuple[float, ...] = ()
     """Counted with frozen weights, empty where nobody counted; the paper takes ς = 2 × forward."""
     server_backward_flops: tuple[float, ...] = ()
-    adapter_header_bytes: tuple[int, ...] = (0, 0, 0, 0)
-    """The safetensors header that travels before the adapters: overhead, not Γ_M."""
+    adapter_header_bytes: tuple[int, ...] = ()
+    """The safetensors header that travels before the adapters: overhead, not Γ_M. Left out: 0."""
+    labels: int = 1
+    """Labels of one sample."""
+
+    def __post_init__(self) -> None:
+        """Headers that nobody counted take nothing."""
+        if not self.adapter_header_bytes:
+            object.__setattr__(self, "adapter_header_bytes", (0,) * self.splits)
+
+    @property
+    def splits(self) -> int:
+        """How many split points there are: u = 1 to this."""
+        return len(self.client_forward_flops)
 
 
 PAPER = SplitProfile(

@@ -29,8 +29,9 @@ def main() -> None:
     sizes, split = RoundSizes(**order["sizes"]), order["split"]
     client = RealClient(Settings.from_json(order["client"]), FIRST)
     server = RealServer(Settings.from_json(order["server"]))
-    for work in (client, server):
-        work.begin_round(0, split, sizes)
+    client.begin_round(0, split, sizes)
+    clients = order["server"]["clients"]
+    server.begin_round(0, [split] * clients, [sizes] * clients)
     client.load_adapters()
     smashed, labels = client.forward(FIRST)
     server.smashed_buffer(FIRST)[:] = smashed

@@ -13,21 +13,26 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import timm
 import torch
-from timm.models.swin_transformer import WindowAttention
-from torch import Tensor, nn
+from torch import Tensor
 
+from testbed.core import plugins
 from testbed.core.errors import InputError
 from testbed.system.files import write_whole
-from workloads.learning.model import LoraLinear, SplitSwin, generator
-from workloads.learning.settings import ModelConfig
+from workloads.learning.model import LoraLinear, SplitModel, generator
 from workloads.learning.tensors import read_tensors
+from workloads.models.config import ModelConfig, plugin_model
+from workloads.models.families import OWN_MODELS, timm_model
 
 ALIGNMENT = 64
 """Tensors begin at multiples of it where their sizes allow: vector loads do not straddle lines."""
+
+LOGIT_SCALE = 2.302585
+"""ln 10: where Swin V2 begins to learn the temperature of its attention."""
 
 
 def backbone_file(config: ModelConfig, cache: Path) -> Path:
@@ -38,7 +43,7 @@ def backbone_file(config: ModelConfig, cache: Path) -> Path:
     """
     path = cache / f"backbone-{config.model}-{_key(config)}.safetensors"
     if not path.exists():
-        model = SplitSwin(config)
+        model = SplitModel(config)
         shapes = dict(model.net.named_parameters())
         dtypes = dict.fromkeys(shapes, torch.float32)
         if config.dtype == "bfloat16":
@@ -52,24 +57,27 @@ def backbone_file(config: ModelConfig, cache: Path) -> Path:
     return path
 
 
-def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitSwin:
+def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitModel:
     """The model with its frozen weights: mapped from the file, or copied to a CUDA device once.
 
     Raises:
         InputError: The device is not there.
     """
     where = torch_device(device)
-    model = SplitSwin(config)
+    model = SplitModel(config)
     with safetensors.safe_open(file, "pt", device=str(where)) as tensors:
         frozen = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
-    model.net.load_state_dict(frozen, assign=True)
-    for module in model.net.modules():
-        if isinstance(module, WindowAttention):
-            module.relative_position_index = torch.empty_like(
-                module.relative_position_index, device=where
-            )
-        if module is not model.net and hasattr(module, "init_non_persistent_buffers"):
-            module.init_non_persistent_buffers()
+    # Buffers are no part of the file.
+    model.net.load_state_dict(frozen, assign=True, strict=False)
+    for name, buffer in model.buffers_made.items():
+        owner, _, own = name.rpartition(".")
+        real = torch.empty_like(buffer, device=where) if buffer.is_meta else buffer.to(where)
+        model.net.get_submodule(owner)._buffers[own] = real
+    if any(buffer.is_meta for buffer in model.buffers_made.values()):
+        for module in model.net.modules():
+            make_again: Any = getattr(module, "init_non_persistent_buffers", None)
+            if module is not model.net and make_again is not None:
+                make_again()
     return model.requires_grad_(False)
 
 
@@ -98,6 +106,7 @@ def _key(config: ModelConfig) -> str:
         "model": config.model,
         "image_size": config.image_size,
         "dtype": config.dtype,
+        **plugin_model(config.model, config.parameters),
         "torch": torch.__version__,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -144,10 +153,12 @@ def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     timm's own deviation of 0.02 is meant for training from scratch. Frozen, it would leave blocks
     that add next to nothing, and LoRA nothing to turn.
     """
+    own = name.rpartition(".")[2]
     if len(shape) == 1:
-        return (
-            torch.ones(shape) if "norm" in name and name.endswith("weight") else torch.zeros(shape)
-        )
+        # Norms, and the scales of layers: gamma, gamma_1, …
+        return torch.ones(shape) if own == "weight" or "gamma" in own else torch.zeros(shape)
+    if own == "logit_scale":
+        return torch.full(shape, LOGIT_SCALE)
     deviation = 0.02
     if name.endswith("weight"):
         deviation = torch.Size(shape[1:]).numel() ** -0.5
@@ -155,9 +166,10 @@ def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def _pretrained(config: ModelConfig) -> dict[str, Tensor]:
-    options = {} if config.image_size is None else {"img_size": config.image_size}
+    if config.model in OWN_MODELS or config.model in plugins.registered(plugins.MODELS):
+        raise InputError(f"workload.weights: timm has no pretrained weights of {config.model}")
     try:
-        net: nn.Module = timm.create_model(config.model, pretrained=True, **options)
+        net = timm_model(config, pretrained=True)
     except Exception as error:
         # timm and its hub client raise whatever their network layer raised.
         raise InputError(

@@ -21,15 +21,16 @@ from torch.nn import functional
 from testbed.core.errors import InputError
 from workloads.learning.model import generator
 from workloads.learning.settings import DataConfig
+from workloads.models.chain import Images, Tokens
 
 Indices = npt.NDArray[np.int64]
 
-MEAN = (0.485, 0.456, 0.406)
-DEVIATION = (0.229, 0.224, 0.225)
-"""Of ImageNet's channels; what timm's Swins were trained with."""
-
 CIFAR_RECORD = 2 + 3 * 32 * 32
 """Coarse label, fine label, then 32 x 32 pixels of red, green, blue."""
+
+TOPICS = 4
+FOLLOWERS = 4
+"""Of synthetic sequences: how many topics, and how many tokens may follow one."""
 
 HELD_OUT = ("test", "val")
 """Of these folders, the first that an image folder has holds what is held out."""
@@ -38,18 +39,33 @@ HELD_OUT_SHARE = 0.1
 
 
 class Dataset(Protocol):
-    """Labelled images, made or read when asked for."""
+    """Labelled samples, made or read when asked for."""
 
     classes: int
     labels: Indices
-    """Shape [N]."""
+    """By which samples are dealt to clients; shape [N]."""
 
-    def images(self, indices: Sequence[int] | Indices) -> Tensor:
-        """Images [n, 3, S, S] in the model's size, float32, normalised."""
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Samples as the model takes them: float32 images or int64 tokens; and what it is to
+        answer: labels [n], or the next tokens [n, length]."""
         ...
 
 
-class Synthetic:
+class _Pictures:
+    """Data whose samples are pictures with one label each."""
+
+    labels: Indices
+
+    def images(self, indices: Sequence[int] | Indices) -> Tensor:
+        """Images [n, 3, S, S] in the model's size, float32, normalised."""
+        raise NotImplementedError
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Images [n, 3, S, S] and their labels [n]."""
+        return self.images(indices), torch.from_numpy(self.labels[indices])
+
+
+class Synthetic(_Pictures):
     """Images by seed: each class is a texture that shows up anywhere, faint and under noise.
 
     A class has a smooth random pattern; an image is that pattern, shifted cyclically to a random
@@ -86,12 +102,12 @@ class Synthetic:
         return enlarged[:, margin : margin + self._size, margin : margin + self._size]
 
 
-class Cifar100:
+class Cifar100(_Pictures):
     """CIFAR-100 from its binary files (`train.bin`, `test.bin`), mapped into memory."""
 
     classes = 100
 
-    def __init__(self, file: Path, size: int) -> None:
+    def __init__(self, file: Path, images: Images) -> None:
         count, rest = divmod(file.stat().st_size, CIFAR_RECORD)
         if rest or not count:
             raise InputError(
@@ -102,23 +118,23 @@ class Cifar100:
         self.labels = self._records[:, 1].astype(np.int64)
         if self.labels.max() >= self.classes:
             raise InputError(f"workload.data.source: {file} has labels above 99; not CIFAR-100")
-        self._size = size
+        self._to = images
 
     def images(self, indices: Sequence[int] | Indices) -> Tensor:
         """Images [n, 3, S, S]."""
         pixels = np.ascontiguousarray(self._records[np.asarray(indices), 2:])
         images = torch.from_numpy(pixels).view(-1, 3, 32, 32).float().div_(255)
-        return _normalised(_resized(images, self._size))
+        return _normalised(images, self._to)
 
 
-class Folder:
+class Folder(_Pictures):
     """Images in one folder a class, classes in the order of the names of those to train on.
 
     `root` has the classes in `train/`, and held-out images of them in `test/` or `val/`; or it has
     the classes themselves, of each of which one image in ten is held out, drawn by seed.
     """
 
-    def __init__(self, root: Path, size: int, seed: int, train: bool) -> None:
+    def __init__(self, root: Path, images: Images, seed: int, train: bool) -> None:
         # Only here: torchvision takes a second to import.
         from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
@@ -154,7 +170,7 @@ class Folder:
         self._paths = [path for path, _ in listing]
         self.labels = labels
         self.classes = len(names)
-        self._size = size
+        self._to = images
 
     def images(self, indices: Sequence[int] | Indices) -> Tensor:
         """Images [n, 3, S, S]: the shorter side resized, the middle cut out."""
@@ -168,7 +184,7 @@ class Folder:
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"workload.data.source: {path}: {reason}") from None
-        return _normalised(_resized(pixels.float().div_(255)[None], self._size))[0]
+        return _normalised(pixels.float().div_(255)[None], self._to)[0]
 
 
 def _held_out(labels: Indices, seed: int) -> npt.NDArray[np.bool_]:
@@ -191,17 +207,81 @@ def _resized(images: Tensor, size: int) -> Tensor:
     return images[:, :, top : top + size, left : left + size]
 
 
-def _normalised(images: Tensor) -> Tensor:
-    return (images - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(DEVIATION).view(3, 1, 1)
+def _normalised(images: Tensor, to: Images) -> Tensor:
+    """[n, 3, H, W] from 0 to 1, as the model takes them."""
+    mean, deviation = torch.tensor(to.mean), torch.tensor(to.deviation)
+    return (_resized(images, to.size) - mean.view(3, 1, 1)) / deviation.view(3, 1, 1)
 
 
-def open_data(config: DataConfig, classes: int, size: int, train: bool = True) -> Dataset:
+class SyntheticTokens:
+    """Sequences by seed: a topic each, and in each topic every token has few that may follow it.
+
+    Which follow is drawn by seed, topic and token, so a model has to find the topic in what came
+    before, and then knows what comes next but for one in `FOLLOWERS`.
+    """
+
+    def __init__(self, samples: int, tokens: Tokens, seed: int, train: bool) -> None:
+        self.classes = tokens.vocabulary
+        self.labels = np.arange(samples, dtype=np.int64) % TOPICS
+        self._tokens, self._seed, self._train = tokens, seed, train
+        random = np.random.default_rng([seed, 0x70C5])
+        shape = (TOPICS, tokens.vocabulary, FOLLOWERS)
+        self._follow = random.integers(tokens.vocabulary, size=shape)
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Tokens [n, length] and the ones that follow [n, length]."""
+        return _shifted(np.stack([self._sequence(int(index)) for index in indices]))
+
+    def _sequence(self, index: int) -> Indices:
+        random = np.random.default_rng([self._seed, index, int(self._train)])
+        follow = self._follow[self.labels[index]]
+        sequence = np.empty(self._tokens.length + 1, np.int64)
+        sequence[0] = random.integers(self._tokens.vocabulary)
+        for place, which in enumerate(random.integers(FOLLOWERS, size=self._tokens.length)):
+            sequence[place + 1] = follow[sequence[place], which]
+        return sequence
+
+
+class TokenFile:
+    """Sequences from `train.npy` or `test.npy`: integers [N, length + 1], mapped into memory."""
+
+    def __init__(self, file: Path, tokens: Tokens) -> None:
+        try:
+            self._sequences = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"workload.data.source: {file}: {error}".replace("\n", " ")) from None
+        found, width = self._sequences, tokens.length + 1
+        if found.ndim != 2 or found.shape[1] != width or found.dtype.kind not in "iu":
+            raise InputError(
+                f"workload.data.source: {file} must hold integers of shape [N, {width}], "
+                f"not {found.dtype} of shape {list(found.shape)}"
+            )
+        if not len(found) or found.min() < 0 or found.max() >= tokens.vocabulary:
+            raise InputError(
+                f"workload.data.source: {file}: tokens must be 0 to {tokens.vocabulary - 1}"
+            )
+        self.classes = tokens.vocabulary
+        self.labels = np.zeros(len(found), np.int64)
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Tokens [n, length] and the ones that follow [n, length]."""
+        return _shifted(np.asarray(self._sequences[indices], np.int64))
+
+
+def _shifted(sequences: Indices) -> tuple[Tensor, Tensor]:
+    tokens = torch.from_numpy(sequences)
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def open_data(
+    config: DataConfig, classes: int, input_: Images | Tokens, train: bool = True
+) -> Dataset:
     """The data set that a configuration names.
 
     Args:
         config: Where the data come from.
         classes: Classes of the model.
-        size: Height and width of the model's input.
+        input_: What the model takes.
         train: The training set, or the held-out one.
 
     Raises:
@@ -210,22 +290,26 @@ def open_data(config: DataConfig, classes: int, size: int, train: bool = True) -
     data: Dataset
     if config.source == "synthetic":
         samples = config.samples if train else min(config.samples, 500)
-        return Synthetic(samples, classes, size, config.seed, train)
+        if isinstance(input_, Tokens):
+            return SyntheticTokens(samples, input_, config.seed, train)
+        return Synthetic(samples, classes, input_.size, config.seed, train)
     root = Path(config.source).expanduser()
     if not root.is_dir():
         raise InputError(f"workload.data.source: {root} is neither 'synthetic' nor a folder")
+    if isinstance(input_, Tokens):
+        return TokenFile(root / ("train.npy" if train else "test.npy"), input_)
     binary = [root / "cifar-100-binary", root]
     pickled = [root / "cifar-100-python", root]
     name = "train.bin" if train else "test.bin"
     if found := [folder / name for folder in binary if (folder / name).is_file()]:
-        data = Cifar100(found[0], size)
+        data = Cifar100(found[0], input_)
     elif any((folder / "meta").is_file() and (folder / "train").is_file() for folder in pickled):
         raise InputError(
             f"workload.data.source: {root} holds CIFAR-100 as Python pickles, which can run code "
             "when read; use the binary version (cifar-100-binary.tar.gz: train.bin, test.bin)"
         )
     else:
-        data = Folder(root, size, config.seed, train)
+        data = Folder(root, input_, config.seed, train)
     if data.classes > classes:
         raise InputError(
             f"workload.classes: {root} has {data.classes} classes, the model only {classes}"
@@ -284,7 +368,7 @@ class ClientData:
     seed: int
 
     def batch(self, round_index: int, iteration: int) -> tuple[Tensor, Tensor]:
-        """The images [B, 3, S, S] and labels [B] of one local iteration.
+        """Samples and labels of one local iteration, as `Dataset.batch` gives them.
 
         Drawn without replacement (with, where the client has fewer than B samples).
 
@@ -292,8 +376,7 @@ class ClientData:
             round_index: From 0.
             iteration: From 1.
         """
-        chosen = self.choice(round_index, iteration)
-        return self.dataset.images(chosen), torch.from_numpy(self.dataset.labels[chosen])
+        return self.dataset.batch(self.choice(round_index, iteration))
 
     def choice(self, round_index: int, iteration: int) -> Indices:
         """Indices of that batch, shape [B]; the server finds the labels with them as well."""

@@ -10,17 +10,15 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor
 
-from workloads.learning.model import SplitSwin
+from workloads.learning.model import MEMORY, SplitModel
 from workloads.learning.settings import ModelConfig
-
-HEAD = "head.fc"
 
 
 def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) -> None:
     """Write `adapter_config.json` and `adapter_model.safetensors`.
 
     `PeftModel.from_pretrained(net, folder)` then computes the same logits, where `net` is timm's
-    model of that name, classes and image size over the backbone's weights.
+    model of that name, classes and image size (or the package's) over the backbone's weights.
 
     Args:
         state: As `ServerLearner.state` gives it, or `adapters.safetensors` of a run.
@@ -30,7 +28,8 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
     Raises:
         InputError: The state is another model's.
     """
-    layout = SplitSwin(config).layout
+    model = SplitModel(config)
+    layout, head = model.layout, model.head_name
     layout.vector(state)  # refuses what does not fit
     layers = [e.name.removesuffix(".lora_A") for e in layout.entries if e.name.endswith(".lora_A")]
     settings = {
@@ -40,7 +39,7 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
         "lora_dropout": 0.0,
         "bias": "none",
         "target_modules": layers,
-        "modules_to_save": [HEAD],
+        "modules_to_save": [head],
         "inference_mode": True,
         "base_model_name_or_path": f"timm/{config.model}",
     }
@@ -49,7 +48,8 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
         json.dumps(settings, indent=2) + "\n", encoding="utf-8"
     )
     renamed = {
-        f"base_model.model.{name}{'' if name.startswith(HEAD) else '.weight'}": tensor.contiguous()
+        f"base_model.model.{name}{'' if name.startswith(head) else '.weight'}": tensor.contiguous()
         for name, tensor in state.items()
+        if not name.startswith(MEMORY)
     }
     safetensors.torch.save_file(renamed, folder / "adapter_model.safetensors")

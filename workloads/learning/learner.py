@@ -8,14 +8,15 @@ their business, and by default (one server-side set a client) cannot change the 
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workloads.learning.model import Layout, SplitSwin, initial_trainables
+from workloads.aggregation.rules import Update, rule_of
+from workloads.learning.model import MEMORY, Layout, SplitModel, initial_trainables
 from workloads.learning.settings import TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
 
@@ -35,6 +36,8 @@ class Trainees:
         for name, tensor in self.tensors.items():
             tensor.requires_grad_()
             tensor.grad = gradients[name]
+        self._proximal = training.proximal
+        self._start = values.clone() if self._proximal else None
         self._optimiser: torch.optim.Optimizer
         if training.optimiser == "adamw":
             self._optimiser = torch.optim.AdamW(
@@ -50,6 +53,8 @@ class Trainees:
 
     def step(self) -> None:
         """Move by the gathered gradient and clear it."""
+        if self._start is not None and self.values.grad is not None:
+            self.values.grad.add_(self.values.detach() - self._start, alpha=self._proximal)
         self._optimiser.step()
         assert self.values.grad is not None
         self.values.grad.zero_()
@@ -58,7 +63,7 @@ class Trainees:
 class ClientLearner:
     """A UAV's side: forward, backward, adapters."""
 
-    def __init__(self, model: SplitSwin, training: TrainingConfig) -> None:
+    def __init__(self, model: SplitModel, training: TrainingConfig) -> None:
         self._model = model
         self._training = training
         self._trainees: Trainees | None = None
@@ -69,7 +74,7 @@ class ClientLearner:
         """Start a round from the broadcast adapters, with a new optimiser.
 
         Args:
-            split: u, stages on this side.
+            split: u, parts on this side.
             adapters: Shape [layout.cuts[split]], float32; copied, so a receive buffer will do.
         """
         self._split = split
@@ -80,12 +85,12 @@ class ClientLearner:
             self._training,
         )
 
-    def forward(self, images: Tensor) -> Tensor:
-        """CF: smashed data [B, h, w, C] of images [B, 3, H, W]; float32, contiguous."""
+    def forward(self, samples: Tensor) -> Tensor:
+        """CF: smashed data [B, ...] of a batch of the model's input; float32, contiguous."""
         assert self._trainees is not None, "begin_round first"
         self._model.recompute = self._training.recompute
         self._model.attach(self._trainees.tensors)
-        self._smashed = self._model.client(images.to(self._model.device), self._split)
+        self._smashed = self._model.client(samples.to(self._model.device), self._split)
         return self._smashed.detach().contiguous()
 
     def backward(self, gradient: Tensor) -> None:
@@ -142,50 +147,63 @@ class ServerLearner:
     in flight is one batch, whatever the paradigm pretends to run in parallel.
     """
 
-    def __init__(self, model: SplitSwin, clients: Sequence[int], training: TrainingConfig) -> None:
+    def __init__(self, model: SplitModel, clients: Sequence[int], training: TrainingConfig) -> None:
         self._model = model
         self._training = training
         self._clients = tuple(clients)
         self._vector = initial_trainables(model.layout, model.config.seed)
-        self._split = 0
+        self._rule = rule_of(training.aggregation, training.aggregation_parameters)
+        self._memory: dict[str, Tensor] = {}
+        self._splits: dict[int, int] = {}
         self._trainees: dict[int, Trainees] = {}
         self._lock = threading.Lock()
 
-    def begin_round(self, split: int) -> Tensor:
-        """Cut the global state after `split` stages; optimisers start anew.
+    def begin_round(self, split: int | Mapping[int, int]) -> Tensor:
+        """Cut the global state after `split` parts; optimisers start anew.
+
+        Args:
+            split: u for all clients, or u_k by client.
 
         Returns:
-            The client's part to broadcast: shape [layout.cuts[split]], float32, contiguous, CPU.
-        """
-        layout, self._split = self._model.layout, split
-        cut = layout.cuts[split]
+            What to broadcast, float32, contiguous, on the CPU: the longest of the clients' parts,
+            shape [layout.cuts[max(u_k)]]; each client's is the beginning of it.
 
-        def copy() -> Trainees:
+        Raises:
+            ValueError: Split points differ, but the clients share one server-side set.
+        """
+        layout = self._model.layout
+        points = dict.fromkeys(self._clients, split) if isinstance(split, int) else dict(split)
+
+        def copy(split: int) -> Trainees:
+            cut = layout.cuts[split]
             part = self._vector[cut:].to(self._model.device, copy=True)
             return Trainees(layout, cut, part, self._training)
 
         if self._training.server_adapters == "shared":
-            self._trainees = dict.fromkeys(self._clients, copy())
+            if len(set(points.values())) > 1:
+                raise ValueError("a shared set has one split point for all")
+            self._trainees = dict.fromkeys(self._clients, copy(points[self._clients[0]]))
         else:
-            self._trainees = {client: copy() for client in self._clients}
-        return self._vector[:cut]
+            self._trainees = {client: copy(points[client]) for client in self._clients}
+        self._splits = points
+        return self._vector[: layout.cuts[max(points.values())]]
 
     def forward_backward(self, client: int, smashed: Tensor, labels: Tensor) -> ServerStep:
         """S: forward, loss, backward and one step of that client's server-side set.
 
         Args:
             client: Whose batch it is.
-            smashed: [B, h, w, C]; may lie over a receive buffer, which is neither copied (on the
+            smashed: [B, ...]; may lie over a receive buffer, which is neither copied (on the
                 CPU, float32) nor written to.
-            labels: Classes, shape [B].
+            labels: Classes, shape [B]; of tokens [B, length], or all of them in one row.
         """
         with self._lock:
             trainees = self._trainees[client]
             self._model.recompute = False
             self._model.attach(trainees.tensors)
             leaf = smashed.detach().to(self._model.device, torch.float32).requires_grad_()
-            labels = labels.to(self._model.device)
-            logits = self._model.server(leaf, self._split)
+            labels = labels.to(self._model.device).flatten()
+            logits = self._model.server(leaf, self._splits[client]).flatten(0, -2)
             loss = functional.cross_entropy(logits, labels)
             torch.autograd.backward(loss)
             trainees.step()
@@ -205,10 +223,14 @@ class ServerLearner:
             batches: By client, smashed data and labels as for `forward_backward`, all of one shape.
 
         Raises:
-            ValueError: The clients share one set, which their batches must train in turn.
+            ValueError: The clients share one set, which their batches must train in turn, or are
+                cut at different points.
         """
         if self._training.server_adapters == "shared":
             raise ValueError("shared adapters are trained by one batch after the other")
+        splits = {self._splits[client] for client in batches}
+        if len(splits) > 1:
+            raise ValueError(f"one pass has one split point, not {sorted(splits)}")
         with self._lock:
             device, count = self._model.device, len(batches)
             sets = [self._trainees[client] for client in batches]
@@ -217,9 +239,9 @@ class ServerLearner:
                 {name: torch.stack([s.tensors[name] for s in sets]) for name in sets[0].tensors}
             )
             smashed = torch.cat([s.detach().to(device, torch.float32) for s, _ in batches.values()])
-            labels = torch.cat([labels.to(device) for _, labels in batches.values()])
+            labels = torch.cat([labels.to(device).flatten() for _, labels in batches.values()])
             leaf = smashed.requires_grad_()
-            logits = self._model.server(leaf, self._split)
+            logits = self._model.server(leaf, splits.pop()).flatten(0, -2)
             # The mean over each client's batch: other clients are not in its loss.
             each = functional.cross_entropy(logits, labels, reduction="none")
             losses = each.view(count, -1).mean(1)
@@ -248,10 +270,10 @@ class ServerLearner:
         Args:
             clients: Waiting, at most K.
             batch_size: B.
-            shape: Of one sample's smashed data, (h, w, C).
+            shape: Of one sample's smashed data.
         """
         smashed = torch.zeros(batch_size, *shape)
-        labels = torch.zeros(batch_size, dtype=torch.int64)
+        labels = torch.zeros(batch_size * self._model.input.labels, dtype=torch.int64)
         waiting = dict.fromkeys(self._clients[:clients], (smashed, labels))
 
         def one_by_one() -> None:
@@ -270,10 +292,10 @@ class ServerLearner:
         return PassTimes(len(waiting), *best)
 
     def aggregate(self, adapters: Mapping[int, Tensor], samples: Mapping[int, int]) -> None:
-        """Average the clients' parts and their server-side sets into the new global state.
+        """Make the clients' parts and their server-side sets the new global state, by the rule.
 
-        A, B and head are averaged each for itself, weighted by samples. Sums run in float64 in the
-        order in which the clients were named at the start, whatever order they came in.
+        Sums run in float64 in the order in which the clients were named at the start, whatever
+        order they came in.
 
         Args:
             adapters: By client, what `ClientLearner.adapters` gave; clients left out do not count.
@@ -281,22 +303,25 @@ class ServerLearner:
         """
         taking_part = [client for client in self._clients if client in adapters]
         total = sum(samples[client] for client in taking_part)
-        mean = torch.zeros(self._model.layout.size, dtype=torch.float64)
-        cut = self._model.layout.cuts[self._split]
-        for client in taking_part:
-            weight = samples[client] / total
-            server_side = self._trainees[client].values.detach()
-            mean[:cut] += weight * adapters[client].detach().cpu().double()
-            mean[cut:] += weight * server_side.cpu().double()
-        self._vector = mean.float()
+
+        def whole_models() -> Iterator[tuple[float, Tensor]]:
+            for client in taking_part:
+                server_side = self._trainees[client].values.detach()
+                parts = [adapters[client].detach().cpu(), server_side.cpu()]
+                yield samples[client] / total, torch.cat(parts).double()
+
+        update = Update(self._vector.double(), whole_models, self._model.layout.views, self._memory)
+        self._vector = self._rule(update).float()
 
     def state(self) -> dict[str, Tensor]:
-        """The global state by name, as in the unsplit model: adapters of both sides, and the head.
+        """The global state by name, as in the unsplit model: adapters of both sides, and the head;
+        and what the rule of aggregation remembers.
 
         With it a run can go on after any round: optimisers restart with each round, and batches
         are drawn by seed, client, round and iteration.
         """
-        return self._model.layout.views(self._vector)
+        memory = {f"{MEMORY}{name}": tensor for name, tensor in self._memory.items()}
+        return self._model.layout.views(self._vector) | memory
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from a global state.
@@ -305,14 +330,19 @@ class ServerLearner:
             InputError: It is another model's.
         """
         self._vector = self._model.layout.vector(state)
+        self._memory = {
+            name.removeprefix(MEMORY): tensor.double()
+            for name, tensor in state.items()
+            if name.startswith(MEMORY)
+        }
 
     @torch.no_grad()
-    def evaluate(self, images: Tensor, labels: Tensor) -> tuple[float, float]:
-        """Mean loss and accuracy of the global state on a batch of held-out images."""
+    def evaluate(self, samples: Tensor, labels: Tensor) -> tuple[float, float]:
+        """Mean loss and accuracy of the global state on a batch of held-out samples."""
         with self._lock:
             self._model.attach(self._model.layout.views(self._vector.to(self._model.device)))
-            smashed = self._model.client(images.to(self._model.device), self._split)
-            logits = self._model.server(smashed, self._split)
-            labels = labels.to(self._model.device)
+            smashed = self._model.client(samples.to(self._model.device), 1)
+            logits = self._model.server(smashed, 1).flatten(0, -2)
+            labels = labels.to(self._model.device).flatten()
             loss = functional.cross_entropy(logits, labels)
             return float(loss), float((logits.argmax(1) == labels).float().mean())

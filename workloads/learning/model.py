@@ -1,72 +1,37 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A Swin whose linear layers carry LoRA, cut after any stage.
+"""A network whose linear layers carry LoRA, cut after any of its parts.
 
-The network is timm's, frozen; what trains is one vector (`Layout`): adapters stage by stage, then
-the head. A split point u is a place in that vector, so the client's part is always its beginning
-and the server's part its end, and when u changes nothing moves but the cut.
+The network is frozen; what trains is one vector (`Layout`): adapters part by part, then the head. A
+split point u is a place in that vector, so the client's part is always its beginning and the
+server's part its end, and when u changes nothing moves but the cut.
 """
 
 import hashlib
 import json
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, cast
+from math import prod
+from typing import Any
 
-import timm
 import torch
-from timm.models.swin_transformer import SwinTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from testbed.core.errors import InputError
-from testbed.core.words import not_one_of
 from workloads.learning.settings import ModelConfig
+from workloads.models.chain import Chain, Step
+from workloads.models.families import chain_of
 
-STAGES = 4
-
-OWN_MODELS: dict[str, dict[str, Any]] = {
-    "swin_nano_patch4_window4_64": {
-        "img_size": 64,
-        "patch_size": 4,
-        "window_size": 4,
-        "embed_dim": 32,
-        "depths": (2, 2, 2, 2),
-        "num_heads": (1, 2, 4, 8),
-    }
-}
-"""Models too small for timm's list: two blocks a stage, for tests and the quickstart."""
-
-
-def architecture(config: ModelConfig) -> SwinTransformer:
-    """The bare network on the meta device: shapes without memory.
-
-    Raises:
-        InputError: No such Swin, or it cannot take that image size.
-    """
-    options: dict[str, Any] = {"num_classes": config.classes, "drop_path_rate": 0.0}
-    if config.image_size is not None:
-        options["img_size"] = config.image_size
-    with torch.device("meta"):
-        if config.model in OWN_MODELS:
-            return SwinTransformer(**OWN_MODELS[config.model] | options)
-        if not config.model.startswith("swin_") or not timm.is_model(config.model):
-            known = [*OWN_MODELS, *timm.list_models("swin_*")]
-            raise InputError(f"workload.model: {not_one_of(config.model, known)}")
-        net = timm.create_model(config.model, pretrained=False, **options)
-    if not isinstance(net, SwinTransformer) or len(net.layers) != STAGES:
-        raise InputError(f"workload.model: {config.model!r} is not a Swin of four stages")
-    return net
-
-
-def image_size(config: ModelConfig) -> int:
-    """Height and width of the model's input in pixels."""
-    return int(architecture(config).patch_embed.img_size[0])
+MEMORY = "aggregation."
+"""Begins the names of tensors in a state that no model has: what the rule of aggregation keeps."""
+TRACED_SAMPLES = 101
+"""A prime, so that a layer whose rows it divides is one that samples pass through."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +94,11 @@ class Layout:
             InputError: A tensor is missing, unknown or of another shape.
         """
         expected = {entry.name: entry.shape for entry in self.entries}
-        given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        given = {
+            name: tuple(tensor.shape)
+            for name, tensor in tensors.items()
+            if not name.startswith(MEMORY)
+        }
         if given != expected:
             name = next(n for n in expected | given if given.get(n) != expected.get(n))
             raise InputError(
@@ -142,8 +111,8 @@ class Layout:
 class LoraLinear(nn.Module):
     """A frozen linear layer plus a low-rank product: W x + b + scale · B A x.
 
-    `adapter` is put in by reference (`SplitSwin.attach`): A [rank, in] and B [out, rank], or with a
-    leading dimension G for a batch whose rows belong to G clients in equal, consecutive parts.
+    `adapter` is put in by reference (`SplitModel.attach`): A [rank, in] and B [out, rank], or with
+    a leading dimension G for a batch whose rows belong to G clients in equal, consecutive parts.
     """
 
     adapter: tuple[Tensor, Tensor]
@@ -211,36 +180,72 @@ def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
         into.baddbmm_(left, right)
 
 
-class SplitSwin(nn.Module):
-    """One frozen Swin that computes either side of any split, with whatever adapters are attached.
+class SplitModel(nn.Module):
+    """One frozen network that computes either side of any split, with whatever adapters are given.
 
     Made on the meta device; `workloads.learning.backbone.load_model` gives it its weights.
+
+    Raises:
+        InputError: No such model, or it does not keep to what a `Chain` says.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.recompute = False
-        net = architecture(config)
-        self.net = net
-        self.image_size = int(net.patch_embed.img_size[0])
+        chain = chain_of(config)
+        self.net = net = chain.net
+        self.input = chain.input
+        self._embed, self._finish = chain.embed, chain.finish
+        self._parts: list[Sequence[Step]] = [
+            part if isinstance(part, Sequence | nn.Sequential) else (part,)  # type: ignore[misc]
+            for part in chain.parts
+        ]
+        self.buffers_made = dict(net.named_buffers())
+        """What the network computed of itself when it was made; real, whatever the device."""
+        net.to("meta")
+        net.requires_grad_(False)
+        net.eval()
+        self.head_name = chain.head
+        head = _head_of(chain, config)
+        # The head trains, so it is no part of the backbone: its tensors are attached.
+        net.set_submodule(chain.head, nn.Identity())
+        self.head: tuple[Tensor, Tensor | None] | None = None
+        traced = _Traced(self)
+        self.feature_shapes = traced.shapes
+        """Of one sample's smashed data, for u = 1, 2, …"""
+        targets = re.compile(config.targets or "")
+        adapted = [
+            [name for name in names if targets.search(name)] for names in traced.linear_layers
+        ]
+        if not adapted[0]:
+            raise InputError(
+                f"workload.lora_targets: {config.targets!r} leaves the first part of "
+                f"{config.model} without an adapter, so a client would have nothing to train"
+                if traced.linear_layers[0]
+                else f"workload.model: {config.model}: no linear layer in its first part to adapt"
+            )
         self.loras: dict[str, LoraLinear] = {}
-        shapes: dict[str, tuple[int, ...]] = {}
-        head = cast(nn.Linear, net.head.fc)
-        for name, module in list(net.named_modules()):
-            if isinstance(module, nn.Linear) and module is not head:
+        shapes: list[dict[str, tuple[int, ...]]] = []
+        for names in adapted:
+            shapes.append({})
+            for name in names:
+                module = net.get_submodule(name)
+                assert isinstance(module, nn.Linear)
                 self.loras[name] = lora = LoraLinear(module, config.alpha / config.rank)
                 net.set_submodule(name, lora)
-                shapes[f"{name}.lora_A"] = (config.rank, module.in_features)
-                shapes[f"{name}.lora_B"] = (module.out_features, config.rank)
-        shapes["head.fc.weight"] = tuple(head.weight.shape)
-        shapes["head.fc.bias"] = tuple(head.bias.shape)
-        # The head trains, so it is no part of the backbone: its tensors are attached.
-        net.head.fc = nn.Identity()
-        self.head: tuple[Tensor, Tensor] | None = None
+                shapes[-1][f"{name}.lora_A"] = (config.rank, module.in_features)
+                shapes[-1][f"{name}.lora_B"] = (module.out_features, config.rank)
+        shapes[-1] |= {
+            f"{chain.head}.{name}": tuple(parameter.shape)
+            for name, parameter in head.named_parameters()
+        }
         self.layout = _layout(shapes)
-        self.requires_grad_(False)
-        self.eval()
+
+    @property
+    def splits(self) -> int:
+        """How many split points there are: after each part."""
+        return len(self._parts)
 
     @property
     def device(self) -> torch.device:
@@ -257,35 +262,39 @@ class SplitSwin(nn.Module):
             if name.endswith(".lora_A"):
                 layer = name.removesuffix(".lora_A")
                 self.loras[layer].adapter = (a, tensors[f"{layer}.lora_B"])
-        if "head.fc.weight" in tensors:
-            self.head = (tensors["head.fc.weight"], tensors["head.fc.bias"])
+        if (weight := tensors.get(f"{self.head_name}.weight")) is not None:
+            self.head = (weight, tensors.get(f"{self.head_name}.bias"))
 
-    def client(self, images: Tensor, split: int) -> Tensor:
-        """Patch embedding and the first `split` stages: [B, 3, H, W] to [B, h, w, C]."""
-        with self._autocast(images):
-            return self._stages(self.net.patch_embed(images).float(), 0, split)
+    def client(self, samples: Tensor, split: int) -> Tensor:
+        """The embedding and the first `split` parts: [B, ...] to smashed data [B, ...]."""
+        with self._autocast(samples):
+            return self.between(self._embed(samples).float(), 0, split)
 
     def server(self, smashed: Tensor, split: int) -> Tensor:
-        """The other stages, norm and head: [B, h, w, C] to logits [B, classes], float32."""
+        """The other parts, what comes after them, and the head: logits [B, classes], float32; of
+        tokens [B, length, classes]."""
         assert self.head is not None, "attach a head first"
         weight, bias = self.head
         with self._autocast(smashed):
-            x = self.net.norm(self._stages(smashed.float(), split, STAGES))
-            pooled = self.net.head(x)
+            pooled = self._finish(self.between(smashed.float(), split, self.splits))
             if weight.ndim == 2:
                 logits = functional.linear(pooled, weight, bias)
             else:
-                logits = (_rows(pooled, weight) @ weight.mT + bias.unsqueeze(-2)).flatten(0, 1)
+                logits = _rows(pooled, weight) @ weight.mT
+                if bias is not None:
+                    logits = logits + bias.unsqueeze(-2)
+                logits = logits.reshape(*pooled.shape[:-1], weight.shape[-2])
         return logits.float()
 
-    def _stages(self, x: Tensor, start: int, stop: int) -> Tensor:
-        for stage in self.net.layers[start:stop]:
-            if self.recompute and torch.is_grad_enabled():
-                for part in (stage.downsample, *stage.blocks):
+    def between(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """The parts after `start` ones and up to the `stop`-th."""
+        for part in self._parts[start:stop]:
+            for step in part:
+                if self.recompute and torch.is_grad_enabled():
                     # Not reentrant: behind a frozen stem the reentrant kind drops gradients.
-                    x = checkpoint(part, x, use_reentrant=False, preserve_rng_state=False)
-            else:
-                x = stage(x)
+                    x = checkpoint(step, x, use_reentrant=False, preserve_rng_state=False)
+                else:
+                    x = step(x)
             # Where a cut may be, values are float32 on both sides of it, cut or not.
             x = x.float()
         return x
@@ -296,19 +305,93 @@ class SplitSwin(nn.Module):
         return torch.autocast(x.device.type, torch.bfloat16)
 
 
-def _layout(shapes: Mapping[str, tuple[int, ...]]) -> Layout:
-    sizes = [torch.Size(shape).numel() for shape in shapes.values()]
-    ends = [0]
-    for size in sizes:
-        ends.append(ends[-1] + size)
-    entries = tuple(
-        Entry(name, shape, start, stop)
-        for (name, shape), (start, stop) in zip(shapes.items(), pairwise(ends), strict=True)
-    )
-    cuts = [0]
-    for stage in range(STAGES):
-        cuts.append(max(e.stop for e in entries if e.name.startswith(f"layers.{stage}.")))
-    return Layout(entries, tuple(cuts))
+def _head_of(chain: Chain, config: ModelConfig) -> nn.Linear:
+    """The chain's head, which has to be one for the classes."""
+    try:
+        head = chain.net.get_submodule(chain.head)
+    except AttributeError:
+        raise InputError(f"workload.model: {config.model}: has no layer {chain.head!r}") from None
+    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in chain.net.modules()):
+        raise InputError(
+            f"workload.model: {config.model} has batch normalisation, whose statistics are no "
+            "client's; take a model that normalises each sample"
+        )
+    if not isinstance(head, nn.Linear) or head.out_features != config.classes:
+        raise InputError(
+            f"workload.model: {config.model}: its head {chain.head!r} must be a linear layer with "
+            f"{config.classes} outputs, not {head}"
+        )
+    return head
+
+
+class _Traced:
+    """What a pass on the meta device shows: where linear layers are called, and shapes at cuts."""
+
+    def __init__(self, model: SplitModel) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        self.linear_layers: list[list[str]] = []
+        """Of each part, the embedding with the first, and then of what ends the network; in the
+        order of their calls. Those alone that samples pass through when they are called: who takes
+        a layer's weights for products of its own leaves no place for an adapter."""
+        hooks = [
+            module.register_forward_pre_hook(self._noting(name))
+            for name, module in model.net.named_modules()
+            if isinstance(module, nn.Linear)
+        ]
+        self._begin_part()
+        try:
+            with torch.no_grad():
+                x = model._embed(model.input.empty(TRACED_SAMPLES, "meta")).float()
+                for split in range(model.splits):
+                    if split:
+                        self._begin_part()
+                    x = model.between(x, split, split + 1)
+                    self.shapes.append(tuple(x.shape[1:]))
+                self._begin_part()
+                model._finish(x)
+        except Exception as error:
+            config, why = model.config, " ".join(str(error).split())[:200]
+            if config.image_size is not None:
+                raise InputError(
+                    f"workload.image_size: {config.model} cannot take {config.image_size} ({why})"
+                ) from error
+            raise InputError(
+                f"workload.model: {config.model} cannot be traced on the meta device "
+                f"({type(error).__name__}: {why}); tensors that a network makes for itself have to "
+                "be buffers of it"
+            ) from error
+        finally:
+            for hook in hooks:
+                hook.remove()
+        names = [name for part in self.linear_layers for name in part]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InputError(
+                f"workload.model: {model.config.model}: {twice[0]} is called in two parts, so "
+                "its adapter would have two owners"
+            )
+
+    def _begin_part(self) -> None:
+        self.linear_layers.append([])
+
+    def _noting(self, name: str) -> Any:
+        def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            of_samples = prod(inputs[0].shape[:-1]) % TRACED_SAMPLES == 0
+            if of_samples and name not in self.linear_layers[-1]:
+                self.linear_layers[-1].append(name)
+
+        return note
+
+
+def _layout(parts: Sequence[Mapping[str, tuple[int, ...]]]) -> Layout:
+    """The layout of tensors given part by part, those of what ends the network last."""
+    entries: list[Entry] = []
+    cuts, end = [0], 0
+    for part in parts:
+        for name, shape in part.items():
+            entries.append(Entry(name, shape, end, end := end + prod(shape)))
+        cuts.append(end)
+    # What ends the network is never a client's.
+    return Layout(tuple(entries), tuple(cuts[:-1]))
 
 
 def initial_trainables(layout: Layout, seed: int) -> Tensor:
@@ -322,7 +405,7 @@ def initial_trainables(layout: Layout, seed: int) -> Tensor:
         if name.endswith(".lora_A"):
             bound = tensor.shape[1] ** -0.5
             tensor.uniform_(-bound, bound, generator=generator(seed, name))
-        elif name == "head.fc.weight":
+        elif tensor.ndim == 2 and not name.endswith(".lora_B"):
             tensor.normal_(0, 0.02, generator=generator(seed, name))
     return vector
 

@@ -21,7 +21,7 @@ from workloads.learning.codec import decode, encode
 from workloads.learning.data import Dataset, client_data, open_data
 from workloads.learning.encoding import WireDtype
 from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner
-from workloads.learning.model import SplitSwin
+from workloads.learning.model import SplitModel
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
 from workloads.learning.work import BatchResult, Evaluation, Notes, Served
@@ -60,7 +60,7 @@ class Settings:
             fields[name] = kind(**fields[name])  # type: ignore[arg-type]
         return cls(**fields)  # type: ignore[arg-type]
 
-    def open_model(self) -> SplitSwin:
+    def open_model(self) -> SplitModel:
         """The model on its device, over the shared backbone."""
         torch.set_num_threads(self.threads)
         return load_model(self.model, Path(self.backbone), self.device)
@@ -82,18 +82,18 @@ class RealClient:
         model = settings.open_model()
         self._layout = model.layout
         self._learner = ClientLearner(model, settings.training)
-        dataset = open_data(settings.data, settings.model.classes, model.image_size)
+        dataset = open_data(settings.data, settings.model.classes, model.input)
         shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
         self._data = shares[client - 1]
         self._settings = settings
         self._reader = ThreadPoolExecutor(1)
         self._watch = Stopwatch(model.device)
-        self._warm_up(model.image_size)
+        self._warm_up(model.input.empty(1, "cpu"))
 
-    def _warm_up(self, size: int) -> None:
-        """One pass over one image: what torch sets up at first use is no part of a step."""
+    def _warm_up(self, sample: Tensor) -> None:
+        """One pass over one sample: what torch sets up at first use is no part of a step."""
         self._learner.begin_round(1, torch.zeros(self._layout.cuts[1]))
-        smashed = self._learner.forward(torch.zeros(1, 3, size, size))
+        smashed = self._learner.forward(sample)
         self._learner.backward(torch.zeros_like(smashed))
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
@@ -169,47 +169,53 @@ class RealServer:
         self._settings = settings
         clients = range(1, settings.clients + 1)
         self._learner = ServerLearner(model, clients, settings.training)
-        dataset = open_data(settings.data, settings.model.classes, model.image_size)
+        dataset = open_data(settings.data, settings.model.classes, model.input)
         shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
         self._samples = {share.client: len(share.indices) for share in shares}
-        self._feature_shapes = feature_shapes(model)
+        self._feature_shapes = model.feature_shapes
         self._held_out: Dataset | None = None
-        self._image_size = model.image_size
+        self._input = model.input
         self._pass_times: dict[int, PassTimes] = {}
         self.in_turn = settings.training.server_adapters == "shared"
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """One pass over one sample of the last stages, on a copy: see `RealClient`."""
+        """One pass over one sample of the last parts, on a copy: see `RealClient`."""
         state = self._learner.state()
-        self._learner.begin_round(3)
-        smashed = torch.zeros(1, *self._feature_shapes[2])
-        self._learner.forward_backward(1, smashed, torch.zeros(1, dtype=torch.int64))
+        split = max(1, len(self._feature_shapes) - 1)
+        self._learner.begin_round(split)
+        smashed = torch.zeros(1, *self._feature_shapes[split - 1])
+        labels = torch.zeros(self._input.labels, dtype=torch.int64)
+        self._learner.forward_backward(1, smashed, labels)
         self._learner.load_state(state)
 
-    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
+    def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
         """Cut the global state and make room for every client's frames."""
-        self._split = split
-        batch, together = self._settings.batch_size, self._settings.clients_per_pass
-        self._learner.begin_round(split)
-        if min(together, len(self._samples)) > 1 and split not in self._pass_times:
-            self._pass_times[split] = self._learner.pass_times(
-                together, batch, self._feature_shapes[split - 1]
+        self._splits = dict(enumerate(splits, start=1))
+        same = splits[0] if len(set(splits)) == 1 else None
+        self._learner.begin_round(self._splits)
+        together = min(self._settings.clients_per_pass, len(self._samples))
+        if together > 1 and same is not None and same not in self._pass_times:
+            self._pass_times[same] = self._learner.pass_times(
+                together, self._settings.batch_size, self._feature_shapes[same - 1]
             )
-        self._broadcast = self._learner.begin_round(split).contiguous()
+        # Where split points differ, clients are served one by one.
+        self._times = None if same is None else self._pass_times.get(same)
+        self._broadcast = self._learner.begin_round(self._splits).contiguous()
         self._passes: list[int] = []
         self._errors: dict[int, list[float]] = {client: [] for client in self._samples}
-        self._smashed = {client: memoryview(bytearray(sizes.smashed)) for client in self._samples}
-        self._labels = {client: np.zeros(batch, dtype="<u4") for client in self._samples}
-        self._adapters = {client: torch.empty(self._layout.cuts[split]) for client in self._samples}
+        of_client = dict(enumerate(sizes, start=1))
+        self._smashed = {k: memoryview(bytearray(of_client[k].smashed)) for k in self._samples}
+        self._labels = {k: np.zeros(of_client[k].labels, dtype="<u4") for k in self._samples}
+        self._adapters = {k: torch.empty(self._layout.cuts[u]) for k, u in self._splits.items()}
 
-    def adapters_header(self) -> bytes:
-        """The safetensors header of the adapters."""
-        return self._layout.header(self._split)
+    def adapters_header(self, client: int) -> bytes:
+        """The safetensors header of that client's adapters."""
+        return self._layout.header(self._splits[client])
 
-    def broadcast(self) -> memoryview:
-        """The global client adapters."""
-        return as_bytes(self._broadcast)
+    def broadcast(self, client: int) -> memoryview:
+        """The global adapters of that client's part."""
+        return as_bytes(self._broadcast[: self._layout.cuts[self._splits[client]]])
 
     def smashed_buffer(self, client: int) -> memoryview:
         """Where that client's smashed data are received."""
@@ -224,7 +230,7 @@ class RealServer:
 
         With the first too late in any case, all that may go together do: the others gain.
         """
-        times = self._pass_times.get(self._split)
+        times = self._times
         if times is None or not times.pays:
             return 1
         most = min(waiting, times.clients)
@@ -235,10 +241,9 @@ class RealServer:
         """Gradient of each client's smashed data, and what was learned; in one pass."""
         self._passes.append(len(clients))
         wire_dtype = self._settings.wire_dtype
-        shape = (self._settings.batch_size, *self._feature_shapes[self._split - 1])
         waiting = {
             client: (
-                decode(self._smashed[client], shape, wire_dtype),
+                decode(self._smashed[client], self._shape(client), wire_dtype),
                 torch.from_numpy(self._labels[client].astype(np.int64)),
             )
             for client in clients
@@ -257,6 +262,10 @@ class RealServer:
             served.append((sent, BatchResult(step.loss, step.accuracy)))
         return served
 
+    def _shape(self, client: int) -> tuple[int, ...]:
+        """Of a batch of that client's smashed data."""
+        return (self._settings.batch_size, *self._feature_shapes[self._splits[client] - 1])
+
     def adapters_buffer(self, client: int) -> memoryview:
         """Where that client's trained adapters are received."""
         return as_bytes(self._adapters[client])
@@ -268,10 +277,9 @@ class RealServer:
 
     def notes(self) -> Notes:
         """Batches of each pass, what passes take, and the wire's error in gradients by client."""
-        times = self._pass_times.get(self._split)
         return {
             "passes": self._passes,
-            "pass_times": None if times is None else asdict(times),
+            "pass_times": None if self._times is None else asdict(self._times),
             "wire_errors": self._errors,
         }
 
@@ -280,16 +288,16 @@ class RealServer:
         settings = self._settings
         if self._held_out is None:
             self._held_out = open_data(
-                settings.data, settings.model.classes, self._image_size, train=False
+                settings.data, settings.model.classes, self._input, train=False
             )
-        labels = torch.from_numpy(self._held_out.labels)
         # Image folders come class by class: take samples from all over, always the same ones.
-        order = np.random.default_rng(settings.data.seed).permutation(len(labels))
+        count = len(self._held_out.labels)
+        order = np.random.default_rng(settings.data.seed).permutation(count)
         chosen = order[: settings.evaluate_samples]
         loss = accuracy = 0.0
         for start in range(0, len(chosen), settings.batch_size):
             part = chosen[start : start + settings.batch_size]
-            of_part = self._learner.evaluate(self._held_out.images(part), labels[part])
+            of_part = self._learner.evaluate(*self._held_out.batch(part))
             loss += of_part[0] * len(part)
             accuracy += of_part[1] * len(part)
         return Evaluation(loss / len(chosen), accuracy / len(chosen), len(chosen))
@@ -312,12 +320,3 @@ def wire_error(tensor: Tensor, sent: memoryview, wire_dtype: WireDtype) -> float
     norm = float(tensor.norm())
     received = decode(bytearray(sent), tensor.shape, wire_dtype)
     return float((received - tensor).norm()) / norm if norm else 0.0
-
-
-def feature_shapes(model: SplitSwin) -> list[tuple[int, int, int]]:
-    """Height, width and channels of the smashed data of one sample, for u = 1..4."""
-    shapes = []
-    for info in model.net.feature_info:
-        side = model.image_size // info["reduction"]
-        shapes.append((side, side, info["num_chs"]))
-    return shapes

@@ -3,36 +3,12 @@
 
 """What a learner is told: plain values that travel to node programs as JSON. No torch here."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-Dtype = Literal["float32", "bfloat16"]
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """A Swin with LoRA on every linear layer but the head."""
-
-    model: str
-    """A `swin_*` of timm, or one of `workloads.learning.model.OWN_MODELS`."""
-    classes: int
-    rank: int = 8
-    alpha: float = 8.0
-    """LoRA adds alpha / rank · B A x."""
-    image_size: int | None = None
-    """Height and width of the input in pixels; None: the model's own."""
-    seed: int = 1
-    """Of the backbone (where no weights are given), the adapters and the head."""
-    weights: str | None = None
-    """Frozen weights: None draws them by seed, `pretrained` asks timm's hub, else a safetensors
-    file with timm's names."""
-    dtype: Dtype = "float32"
-    """Of computing. bfloat16 is autocast: adapters, head, optimiser, LayerNorm and softmax stay
-    float32."""
-
-    def __post_init__(self) -> None:
-        """Values that come from JSON may be integers where a float is meant."""
-        object.__setattr__(self, "alpha", float(self.alpha))
+from workloads.aggregation.rules import PROXIMAL
+from workloads.models.config import ModelConfig as ModelConfig
 
 
 @dataclass(frozen=True)
@@ -48,9 +24,19 @@ class TrainingConfig:
     server_adapters: Literal["per-client", "shared"] = "per-client"
     """`per-client`: one server-side set a client, averaged at the round's end, so that no order of
     service changes the result. `shared`: one set that every client's batch trains in turn."""
+    aggregation: str = "fedavg"
+    """One of `workloads.aggregation.rules.BUILT_IN`, or a package's."""
+    aggregation_parameters: Mapping[str, Any] = field(default_factory=dict)
     recompute: bool = False
     """Keep only the inputs of blocks in the forward pass and compute the rest again in the backward
     pass: less memory, about half as much computing again, the same numbers."""
+
+    @property
+    def proximal(self) -> float:
+        """µ of FedProx: how strongly clients are held near the global model."""
+        if self.aggregation != "fedprox":
+            return 0.0
+        return float(self.aggregation_parameters.get("mu", PROXIMAL))
 
 
 @dataclass(frozen=True)

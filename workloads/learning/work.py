@@ -79,14 +79,14 @@ class ServerWork(Protocol):
     in_turn: bool
     """Whether results depend on the order in which clients are served."""
 
-    def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
-        """Get ready for a round, outside emulated time."""
+    def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
+        """Get ready for a round, outside emulated time; split and sizes of each client."""
 
-    def adapters_header(self) -> bytes:
-        """The safetensors header of the adapters; both sides must agree on it."""
+    def adapters_header(self, client: int) -> bytes:
+        """The safetensors header of that client's adapters; both sides must agree on it."""
 
-    def broadcast(self) -> memoryview:
-        """The global client adapters."""
+    def broadcast(self, client: int) -> memoryview:
+        """The global adapters of that client's part."""
 
     def smashed_buffer(self, client: int) -> memoryview:
         """Where that client's smashed data are received."""
@@ -125,15 +125,21 @@ class ServerWork(Protocol):
         """Go on from a global state, as `state` gave it."""
 
 
-class _Zeros:
-    """One buffer that is large enough for any frame of the round."""
+def _zeros(size: int) -> memoryview:
+    """Written once, so that the pages are there when frames come in."""
+    return memoryview(bytearray(b"\0") * size)
+
+
+class ZeroClient:
+    """Sizes without learning: every payload is zeros, out of one buffer."""
+
+    seconds = 0.0
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Take the buffer."""
         self.sizes = sizes
-        # Written once, so that the pages are there when frames come in.
-        self._bytes = memoryview(bytearray(b"\0") * max(sizes.adapters, sizes.smashed))
-        self._labels = memoryview(bytearray(4 * sizes.labels))
+        self._bytes = _zeros(max(sizes.adapters, sizes.smashed))
+        self._labels = _zeros(4 * sizes.labels)
 
     def adapters_header(self) -> bytes:
         """As many bytes as the header takes."""
@@ -143,53 +149,51 @@ class _Zeros:
         """Nothing is observed."""
         return {}
 
-    def _adapters(self) -> memoryview:
-        return self._bytes[: self.sizes.adapters]
-
-    def _smashed(self) -> memoryview:
-        return self._bytes[: self.sizes.smashed]
-
-
-class ZeroClient(_Zeros):
-    """Sizes without learning: every payload is zeros."""
-
-    seconds = 0.0
-
     def adapters_buffer(self) -> memoryview:
         """Where the broadcast is received."""
-        return self._adapters()
+        return self.adapters()
 
     def load_adapters(self) -> None:
         """Nothing to load."""
 
     def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
         """As many bytes as the smashed data and labels take."""
-        return self._smashed(), self._labels
+        return self.gradient_buffer(), self._labels
 
     def gradient_buffer(self) -> memoryview:
         """Where the gradient is received."""
-        return self._smashed()
+        return self._bytes[: self.sizes.smashed]
 
     def backward(self) -> None:
         """Nothing to learn."""
 
     def adapters(self) -> memoryview:
         """As many bytes as the adapters take."""
-        return self._adapters()
+        return self._bytes[: self.sizes.adapters]
 
 
-class ZeroServer(_Zeros):
+class ZeroServer:
     """The server's side of `ZeroClient`; all clients share one buffer, whose content is nothing."""
 
     in_turn = False
 
-    def broadcast(self) -> memoryview:
+    def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
+        """Take the buffer."""
+        self.sizes = sizes
+        self._bytes = _zeros(max(max(each.adapters, each.smashed) for each in sizes))
+        self._labels = _zeros(4 * max(each.labels for each in sizes))
+
+    def adapters_header(self, client: int) -> bytes:
+        """As many bytes as the header takes."""
+        return bytes(self.sizes[client - 1].adapters_header)
+
+    def broadcast(self, client: int) -> memoryview:
         """As many bytes as the adapters take."""
-        return self._adapters()
+        return self.adapters_buffer(client)
 
     def smashed_buffer(self, client: int) -> memoryview:
         """Where smashed data are received."""
-        return self._smashed()
+        return self._bytes[: self.sizes[client - 1].smashed]
 
     def labels_buffer(self, client: int) -> memoryview:
         """Where labels are received."""
@@ -201,11 +205,15 @@ class ZeroServer(_Zeros):
 
     def forward_backward(self, clients: Sequence[int]) -> list[Served]:
         """As many bytes as the gradients take."""
-        return [(self._smashed(), None) for _ in clients]
+        return [(self.smashed_buffer(client), None) for client in clients]
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Where adapters are received."""
-        return self._adapters()
+        return self._bytes[: self.sizes[client - 1].adapters]
+
+    def notes(self) -> Notes:
+        """Nothing is observed."""
+        return {}
 
     def aggregate(self, clients: Collection[int]) -> None:
         """Nothing to average."""

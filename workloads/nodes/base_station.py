@@ -75,8 +75,9 @@ class BaseStation:
                     raise ControlLost(f"{type(order).__name__} is no order to the base station")
 
     def _round(self, order: ServeRound) -> BaseStationReport | Abandoned:
-        terms = order.terms
-        self.work.begin_round(terms.round, terms.split, terms.sizes)
+        terms = [order.of(client) for client in range(1, len(order.s_s) + 1)]
+        splits, sizes = [each.split for each in terms], [each.sizes for each in terms]
+        self.work.begin_round(order.terms.round, splits, sizes)
         settle()
         self.control.send(Ready())
         clock = self.control.expect(Begin, self.settings.timeout_s).clock

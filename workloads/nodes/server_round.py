@@ -284,7 +284,7 @@ class EmulatedServerRound:
     def _give_up(self, lost: GiveUp) -> None:
         self.lost.append(LostClient(lost.client, lost.at, lost.refused))
         if lost.step:
-            sizes, start_s = self.terms.sizes, self.turns[lost.client].start_s
+            sizes, start_s = self.order.of(lost.client).sizes, self.turns[lost.client].start_s
             size = {"SM": sizes.adapters, "S": 0, "SG": sizes.smashed}[lost.step]
             self.going.append((lost.client, lost.iteration, lost.step, start_s, math.inf, size))
         self.station.links[lost.client].hang_up()
@@ -319,7 +319,7 @@ class EmulatedServerRound:
                 self.work.labels_buffer(client),
             )
             self._arrival(client, Kind.RECEIPT, iteration)
-        given = bytearray(self.terms.sizes.adapters_header)
+        given = bytearray(self.order.of(client).sizes.adapters_header)
         self._arrival(
             client,
             Kind.ADAPTERS,
@@ -327,7 +327,7 @@ class EmulatedServerRound:
             self.work.adapters_buffer(client),
             memoryview(given),
         )
-        if given != self.work.adapters_header():
+        if given != self.work.adapters_header(client):
             raise wire.WireError(f"adapters: client {client} sent other tensors than are due")
 
     def _arrival(
@@ -373,9 +373,9 @@ class EmulatedServerRound:
                 self.events.put(Worked(client, done_s, gradient, result))
 
     def _broadcast(self, client: int) -> None:
-        header = self.work.adapters_header()
+        header = self.work.adapters_header(client)
         start_s = self.clock.depart(self.clock.start_s, self.station.credit_s)
-        self._send(client, Kind.BROADCAST, 1, self.work.broadcast(), start_s, extra=header)
+        self._send(client, Kind.BROADCAST, 1, self.work.broadcast(client), start_s, extra=header)
 
     def _transmit(self, client: int) -> None:
         turn = self.turns[client]

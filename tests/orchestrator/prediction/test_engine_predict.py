@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
+from orchestrator.prediction.batch import predict_at_once
 from orchestrator.prediction.engine import simulate
 from orchestrator.prediction.plan import (
     Allocation,
@@ -133,3 +134,43 @@ def test_a_trace_of_other_uavs_is_refused():
     gain = np.ones((4, 10))
     with pytest.raises(InputError, match=r"gain has 4 UAVs, but uavs\.count is 3"):
         predict(SCENARIO, Replay(ChannelTrace(gain, 0.1)), PAPER)
+
+
+PAPER_FILE = Path(__file__).parents[3] / "scenarios" / "paper.yaml"
+MIXED = load(PAPER_FILE, ["workload.split=[1,2,3,4,1,2,3,4,2,2]", "rounds=3"])
+
+
+def test_a_split_for_each_client_costs_each_what_it_costs_alone() -> None:
+    plan = plan_round(MIXED, PAPER, fixed_allocation(MIXED), link_bytes)
+    for k, u in enumerate(MIXED.workload.split):
+        alone = load(PAPER_FILE, [f"workload.split={u}"])
+        other = plan_round(alone, PAPER, fixed_allocation(alone), link_bytes)
+        for name in ("cf_s", "cb_s", "s_s", "sm_bytes", "ca_bytes", "sg_bytes", "cm_bytes"):
+            assert np.array_equal(getattr(plan, name)[k], getattr(other, name)[k]), name
+
+
+def test_rounds_of_a_split_for_each_client() -> None:
+    gain = 10 ** (-np.random.default_rng(4).uniform(85, 103, (10, 4000)) / 10)
+    source = Replay(ChannelTrace(gain, 0.1))
+    timeline, at_once = predict(MIXED, source, PAPER), predict_at_once(MIXED, source, PAPER)
+    rounds = timeline.to_json()
+    assert rounds[0]["split"] == [1, 2, 3, 4, 1, 2, 3, 4, 2, 2]
+    assert np.array_equal(at_once.latency_s, [r.latency_s for r in timeline])
+    assert np.array_equal(at_once.objective, [r.objective for r in timeline])
+    same = load(PAPER_FILE, ["workload.split=[2,2,2,2,2,2,2,2,2,2]"])
+    assert predict(same, source, PAPER).to_json()[0]["split"] == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("workload.split=[1,2]", "workload.split: must have one entry a UAV: 10, not 2"),
+        ("workload.split=[5,1,1,1,1,1,1,1,1,1]", "workload.split: input should be less than"),
+        ("workload.split=[0,1,1,1,1,1,1,1,1,1]", "workload.split"),
+    ],
+)
+def test_wrong_lists_of_splits_are_refused_in_one_line(override: str, says: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        load(PAPER_FILE, [override])
+    assert says in str(refusal.value)
+    assert "\n" not in str(refusal.value)

@@ -23,8 +23,9 @@ from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.system.folders import cache_folder
 from workloads.learning.backbone import backbone_file, load_model
-from workloads.learning.model import OWN_MODELS, initial_trainables
+from workloads.learning.model import initial_trainables
 from workloads.learning.settings import ModelConfig
+from workloads.models.families import OWN_MODELS
 
 
 def a_run(folder: Path, losses: list[float], **workload: object) -> Path:

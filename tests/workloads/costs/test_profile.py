@@ -20,10 +20,14 @@ from workloads.costs.lookup import counted, profile_for
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK
 from workloads.learning.codec import decode, encode
 from workloads.learning.encoding import WireDtype, payload_bytes
-from workloads.learning.model import OWN_MODELS
 from workloads.learning.settings import ModelConfig
+from workloads.models.families import OWN_MODELS
 
 NANO = "swin_nano_patch4_window4_64"
+
+
+def config(rank: int) -> ModelConfig:
+    return ModelConfig(NANO, 10, rank=rank)
 
 
 @pytest.fixture(autouse=True)
@@ -82,27 +86,28 @@ def test_fvcore_counts_the_same() -> None:
 
 def test_the_papers_own_numbers_need_no_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "counted", lambda *_: pytest.fail("counted"))
-    assert profile_for(PAPER_MODEL, PAPER_CLASSES, PAPER_RANK) is PAPER
+    assert profile_for(ModelConfig(PAPER_MODEL, PAPER_CLASSES, rank=PAPER_RANK)) is PAPER
 
 
 def test_another_rank_is_counted() -> None:
-    assert profile_for(NANO, 10, 4) != profile_for(NANO, 10, 8)
-    twice = profile_for(NANO, 10, 8).adapter_bytes
-    assert [2 * size for size in profile_for(NANO, 10, 4).adapter_bytes] == list(twice)
+    assert profile_for(config(4)) != profile_for(config(8))
+    twice = profile_for(config(8)).adapter_bytes
+    assert [2 * size for size in profile_for(config(4)).adapter_bytes] == list(twice)
 
 
 def test_counting_is_remembered_and_then_needs_no_torch(own_cache: Path) -> None:
-    first = counted(NANO, 10, 4)
+    first = counted(config(4))
     [file] = (own_cache / "uav-sfl-testbed" / "profiles").iterdir()
     program = (
         "import sys; from workloads.costs.lookup import counted; "
-        f"print(counted({NANO!r}, 10, 4)); assert 'torch' not in sys.modules"
+        "from workloads.learning.settings import ModelConfig; "
+        f"print(counted(ModelConfig({NANO!r}, 10, rank=4))); assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == repr(first)
     file.write_text("{")
-    assert counted(NANO, 10, 4) == first
+    assert counted(config(4)) == first
 
 
 def test_a_cache_that_cannot_be_written_only_costs_time(
@@ -110,12 +115,12 @@ def test_a_cache_that_cannot_be_written_only_costs_time(
 ) -> None:
     (own_cache / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache / "file"))
-    assert counted(NANO, 10, 4).smashed_bytes[0] == 16 * 16 * 32 * 4
+    assert counted(config(4)).smashed_bytes[0] == 16 * 16 * 32 * 4
 
 
 def test_unknown_models_are_refused() -> None:
     with pytest.raises(InputError, match=r"^workload\.model: "):
-        counted("swin_nonsense", 10, 4)
+        counted(ModelConfig("swin_nonsense", 10))
 
 
 @pytest.mark.parametrize("wire", ["float32", "float16", "bfloat16", "int8"])

@@ -13,8 +13,6 @@ from torchvision.io import write_png
 
 from testbed.core.errors import InputError
 from workloads.learning.data import (
-    DEVIATION,
-    MEAN,
     Dataset,
     Synthetic,
     client_data,
@@ -22,6 +20,7 @@ from workloads.learning.data import (
     partition,
 )
 from workloads.learning.settings import DataConfig
+from workloads.models.chain import DEVIATION, MEAN, Images, Tokens
 
 
 def write_cifar(folder: Path, count: int = 40) -> np.ndarray:
@@ -38,15 +37,22 @@ def write_cifar(folder: Path, count: int = 40) -> np.ndarray:
 def test_cifar_is_read_from_its_binary_files(tmp_path: Path) -> None:
     records = write_cifar(tmp_path / "cifar-100-binary")
     for root in (tmp_path, tmp_path / "cifar-100-binary"):
-        data = open_data(DataConfig(source=str(root)), classes=100, size=32)
+        data = open_data(DataConfig(source=str(root)), classes=100, input_=Images(32))
         assert data.labels.tolist() == records[:, 1].tolist(), "the fine labels"
         image = data.images([7])[0] * torch.tensor(DEVIATION).view(3, 1, 1)
         image = (image + torch.tensor(MEAN).view(3, 1, 1)) * 255
         red = records[7, 2 : 2 + 1024].reshape(32, 32)
         torch.testing.assert_close(image[0], torch.from_numpy(red).float(), atol=1e-2, rtol=0)
-    assert len(open_data(DataConfig(source=str(tmp_path)), 100, 32, train=False).labels) == 10
+    assert (
+        len(open_data(DataConfig(source=str(tmp_path)), 100, Images(32), train=False).labels) == 10
+    )
     assert data.images([0, 1]).shape == (2, 3, 32, 32)
-    assert open_data(DataConfig(source=str(tmp_path)), 100, 64).images([1]).shape == (1, 3, 64, 64)
+    assert open_data(DataConfig(source=str(tmp_path)), 100, Images(64)).images([1]).shape == (
+        1,
+        3,
+        64,
+        64,
+    )
 
 
 def test_pickled_cifar_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -56,13 +62,13 @@ def test_pickled_cifar_is_refused_with_the_reason(tmp_path: Path) -> None:
         (folder / name).write_bytes(pickle.dumps({b"data": b""}))
     for root in (tmp_path, folder):
         with pytest.raises(InputError, match=r"^workload\.data\.source: .*can run code.*binary"):
-            open_data(DataConfig(source=str(root)), 100, 32)
+            open_data(DataConfig(source=str(root)), 100, Images(32))
 
 
 def test_broken_cifar_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.bin").write_bytes(b"x" * 3075)
     with pytest.raises(InputError, match=r"^workload\.data\.source: .*not CIFAR-100"):
-        open_data(DataConfig(source=str(tmp_path)), 100, 32)
+        open_data(DataConfig(source=str(tmp_path)), 100, Images(32))
 
 
 def test_any_image_folder(tmp_path: Path) -> None:
@@ -71,7 +77,7 @@ def test_any_image_folder(tmp_path: Path) -> None:
         for index in range(2):
             shade = torch.full((3, 20, 30 + index), 60 * (label + 1), dtype=torch.uint8)
             write_png(shade, str(tmp_path / "train" / name / f"{index}.png"))
-    data = open_data(DataConfig(source=str(tmp_path)), classes=10, size=16)
+    data = open_data(DataConfig(source=str(tmp_path)), classes=10, input_=Images(16))
     assert data.classes == 2
     assert data.labels.tolist() == [0, 0, 1, 1]
     images = data.images([0, 3])
@@ -79,7 +85,7 @@ def test_any_image_folder(tmp_path: Path) -> None:
     expected = (torch.tensor([120.0, 60.0]) / 255 - MEAN[0]) / DEVIATION[0]
     torch.testing.assert_close(images[:, 0].mean((1, 2)), expected, atol=1e-3, rtol=0)
     with pytest.raises(InputError, match=r"^workload\.classes: "):
-        open_data(DataConfig(source=str(tmp_path)), classes=1, size=16)
+        open_data(DataConfig(source=str(tmp_path)), classes=1, input_=Images(16))
     (tmp_path / "train" / "ants" / "0.png").write_bytes(b"no image")
     with pytest.raises(InputError, match=r"^workload\.data\.source: .*0\.png"):
         data.images([0])
@@ -93,7 +99,7 @@ def picture(folder: Path, *names: str) -> None:
 
 
 def held_out(root: Path, seed: int = 1, train: bool = False) -> Dataset:
-    return open_data(DataConfig(source=str(root), seed=seed), 10, 16, train)
+    return open_data(DataConfig(source=str(root), seed=seed), 10, Images(16), train)
 
 
 def test_held_out_images_bear_the_labels_of_training(tmp_path: Path) -> None:
@@ -152,12 +158,12 @@ def test_too_few_images_to_hold_any_out_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["/nowhere/at/all", "syntetic"])
 def test_other_sources_are_refused(source: str) -> None:
     with pytest.raises(InputError, match=r"^workload\.data\.source: "):
-        open_data(DataConfig(source=source), 10, 32)
+        open_data(DataConfig(source=source), 10, Images(32))
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^workload\.data\.source: "):
-        open_data(DataConfig(source=str(tmp_path)), 10, 32)
+        open_data(DataConfig(source=str(tmp_path)), 10, Images(32))
 
 
 def test_synthetic_images_depend_on_seed_and_index_alone() -> None:
@@ -211,7 +217,7 @@ def test_too_few_samples_are_refused() -> None:
 
 def test_batches_depend_on_seed_client_round_and_iteration_alone() -> None:
     config = DataConfig(samples=200)
-    data = open_data(config, 10, 64)
+    data = open_data(config, 10, Images(64))
     shares = client_data(data, config, 3, batch_size=8)
     assert sum(len(share.indices) for share in shares) == 200
     batch = shares[1].choice(4, 2)
@@ -228,5 +234,43 @@ def test_batches_depend_on_seed_client_round_and_iteration_alone() -> None:
 
 def test_a_client_with_few_samples_still_fills_its_batch() -> None:
     config = DataConfig(samples=6)
-    shares = client_data(open_data(config, 2, 64), config, 2, batch_size=8)
+    shares = client_data(open_data(config, 2, Images(64)), config, 2, batch_size=8)
     assert len(shares[0].choice(0, 1)) == 8
+
+
+def test_synthetic_tokens_follow_each_other_by_topic() -> None:
+    tokens = Tokens(length=12, vocabulary=20)
+    data = open_data(DataConfig(samples=400), 20, tokens)
+    again = open_data(DataConfig(samples=40), 20, tokens)
+    inputs, targets = data.batch(np.arange(40))
+    assert inputs.shape == targets.shape == (40, 12)
+    assert torch.equal(inputs[:, 1:], targets[:, :-1]), "each token's label is the one after it"
+    assert torch.equal(again.batch(np.arange(40))[0], inputs)
+    held_out = open_data(DataConfig(samples=400), 20, tokens, train=False)
+    assert not torch.equal(held_out.batch(np.arange(40))[0], inputs)
+    inputs, targets = data.batch(np.flatnonzero(data.labels == 1))
+    for token in range(20):
+        assert len(targets[inputs == token].unique()) <= 4
+    assert len(set(map(tuple, data.batch(np.arange(400))[0].tolist()))) > 390
+
+
+def test_token_files(tmp_path: Path) -> None:
+    tokens, source = Tokens(length=3, vocabulary=9), DataConfig(source=str(tmp_path))
+    np.save(tmp_path / "train.npy", np.arange(8, dtype=np.uint16).reshape(2, 4))
+    inputs, targets = open_data(source, 9, tokens).batch(np.array([1]))
+    assert (inputs.tolist(), targets.tolist()) == ([[4, 5, 6]], [[5, 6, 7]])
+    with pytest.raises(InputError, match=r"^workload\.data\.source: .*test\.npy"):
+        open_data(source, 9, tokens, train=False)
+    for wrong in (
+        np.zeros((2, 5), int),
+        np.zeros((2, 4)),
+        np.full((2, 4), 9),
+        np.zeros((0, 4), int),
+    ):
+        np.save(tmp_path / "train.npy", wrong)
+        with pytest.raises(InputError, match=r"^workload\.data\.source: .*train\.npy") as refusal:
+            open_data(source, 9, tokens)
+        assert "\n" not in str(refusal.value)
+    np.save(tmp_path / "train.npy", np.array([[{}]]), allow_pickle=True)
+    with pytest.raises(InputError, match=r"^workload\.data\.source: "):
+        open_data(source, 9, tokens)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -22,9 +23,11 @@ from workloads.learning.data import ClientData, client_data, open_data
 from workloads.learning.encoding import WireDtype
 from workloads.learning.export import export_peft
 from workloads.learning.learner import ClientLearner, ServerLearner, ServerStep, Trainees
-from workloads.learning.model import OWN_MODELS, LoraLinear, SplitSwin, initial_trainables
+from workloads.learning.model import LoraLinear, SplitModel, initial_trainables
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
+from workloads.models.chain import Images
+from workloads.models.families import OWN_MODELS
 
 CONFIG = ModelConfig("swin_nano_patch4_window4_64", classes=10, rank=4, alpha=8.0)
 DATA = DataConfig(samples=120, partition="dirichlet", concentration=2.0)
@@ -43,16 +46,16 @@ def one_thread() -> None:
 
 
 @pytest.fixture
-def model(file: Path) -> SplitSwin:
+def model(file: Path) -> SplitModel:
     return load_model(CONFIG, file)
 
 
 def shares(clients: int, data: DataConfig = DATA) -> list[ClientData]:
-    return client_data(open_data(data, CONFIG.classes, 64), data, clients, BATCH)
+    return client_data(open_data(data, CONFIG.classes, Images(64)), data, clients, BATCH)
 
 
 def train_split(
-    model: SplitSwin,
+    model: SplitModel,
     data: Sequence[ClientData],
     splits: Sequence[int],
     training: TrainingConfig = TRAINING,
@@ -117,7 +120,7 @@ def monolith(file: Path, lora: type[PlainLora]) -> SwinTransformer:
         if isinstance(module, nn.Linear) and name != "head.fc":
             net.set_submodule(name, lora(module, CONFIG.alpha / CONFIG.rank))
     net.head.fc.requires_grad_(True)
-    layout = SplitSwin(CONFIG).layout
+    layout = SplitModel(CONFIG).layout
     start = layout.views(initial_trainables(layout, CONFIG.seed))
     load_trainables(net, start)
     return net
@@ -182,7 +185,7 @@ def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("split", [1, 2, 3, 4])
-def test_split_equals_monolithic_bit_for_bit(file: Path, model: SplitSwin, split: int) -> None:
+def test_split_equals_monolithic_bit_for_bit(file: Path, model: SplitModel, split: int) -> None:
     [share] = shares(1)
     net = monolith(file, OurLora)
     start = trainables(net)
@@ -193,7 +196,7 @@ def test_split_equals_monolithic_bit_for_bit(file: Path, model: SplitSwin, split
     assert all(not torch.equal(state[name], start[name]) for name in state if "lora" in name)
 
 
-def test_equals_lora_as_its_paper_writes_it(file: Path, model: SplitSwin) -> None:
+def test_equals_lora_as_its_paper_writes_it(file: Path, model: SplitModel) -> None:
     [share] = shares(1)
     training = TrainingConfig(learning_rate=0.05, optimiser="sgd")
     net = monolith(file, PlainLora)
@@ -207,25 +210,25 @@ def test_equals_lora_as_its_paper_writes_it(file: Path, model: SplitSwin) -> Non
         assert (state[name] - end).norm() < 1e-4 * moved, name
 
 
-def test_four_clients_equal_a_federated_reference(file: Path, model: SplitSwin) -> None:
+def test_four_clients_equal_a_federated_reference(file: Path, model: SplitModel) -> None:
     data = shares(4)
     assert len({len(share.indices) for share in data}) > 1, "weights must matter"
     assert_same(train_split(model, data, [2, 2]), federated_reference(file, data, 2))
 
 
-def test_the_order_of_service_changes_nothing(model: SplitSwin) -> None:
+def test_the_order_of_service_changes_nothing(model: SplitModel) -> None:
     data = shares(3)
     assert_same(
         train_split(model, data, [1, 3]), train_split(model, data, [1, 3], backwards_on=(1, 3))
     )
 
 
-def test_changing_the_split_changes_sides_and_nothing_else(file: Path, model: SplitSwin) -> None:
+def test_changing_the_split_changes_sides_and_nothing_else(file: Path, model: SplitModel) -> None:
     data = shares(2)
     assert_same(train_split(model, data, [3, 1]), train_split(model, data, [2, 4]))
 
 
-def test_client_part_is_the_first_stages_by_name(model: SplitSwin) -> None:
+def test_client_part_is_the_first_stages_by_name(model: SplitModel) -> None:
     server = ServerLearner(model, [1], TRAINING)
     state = server.state()
     for split in (1, 2, 3, 4):
@@ -236,13 +239,13 @@ def test_client_part_is_the_first_stages_by_name(model: SplitSwin) -> None:
         }
 
 
-def test_recomputing_gives_the_same_numbers(model: SplitSwin) -> None:
+def test_recomputing_gives_the_same_numbers(model: SplitModel) -> None:
     data = shares(2)
     recompute = TrainingConfig(learning_rate=3e-3, recompute=True)
     assert_same(train_split(model, data, [3]), train_split(model, data, [3], recompute))
 
 
-def test_recomputing_keeps_less(model: SplitSwin) -> None:
+def test_recomputing_keeps_less(model: SplitModel) -> None:
     kept = {}
     images, _ = shares(1)[0].batch(0, 1)
     for recompute in (False, True):
@@ -262,7 +265,7 @@ def test_recomputing_keeps_less(model: SplitSwin) -> None:
     assert kept[True] < 0.5 * kept[False]
 
 
-def test_shared_server_adapters_are_one_set(model: SplitSwin) -> None:
+def test_shared_server_adapters_are_one_set(model: SplitModel) -> None:
     data = shares(2)
     training = TrainingConfig(server_adapters="shared")
     shared = train_split(model, data, [2], training)
@@ -270,7 +273,7 @@ def test_shared_server_adapters_are_one_set(model: SplitSwin) -> None:
     assert any(not torch.equal(shared[name], reverse[name]) for name in shared)
 
 
-def test_many_clients_in_one_pass_equal_one_by_one(model: SplitSwin) -> None:
+def test_many_clients_in_one_pass_equal_one_by_one(model: SplitModel) -> None:
     data = shares(3)
     training = TrainingConfig(learning_rate=0.05, optimiser="sgd")
     servers = [ServerLearner(model, [1, 2, 3], training) for _ in range(2)]
@@ -300,7 +303,7 @@ def test_many_clients_in_one_pass_equal_one_by_one(model: SplitSwin) -> None:
 
 
 def test_whether_one_pass_pays_is_measured(
-    model: SplitSwin, monkeypatch: pytest.MonkeyPatch
+    model: SplitModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = ServerLearner(model, [1, 2, 3], TRAINING)
     server.begin_round(3)
@@ -333,14 +336,14 @@ def test_stopwatch_times_the_body() -> None:
     assert 0.05 <= watch.seconds < 1
 
 
-def test_a_shared_set_refuses_one_pass_for_many(model: SplitSwin) -> None:
+def test_a_shared_set_refuses_one_pass_for_many(model: SplitModel) -> None:
     server = ServerLearner(model, [1, 2], TrainingConfig(server_adapters="shared"))
     server.begin_round(2)
     with pytest.raises(ValueError, match="one batch after the other"):
         server.forward_backward_together({})
 
 
-def test_smashed_data_are_used_where_they_lie(model: SplitSwin) -> None:
+def test_smashed_data_are_used_where_they_lie(model: SplitModel) -> None:
     [share] = shares(1)
     client, server = ClientLearner(model, TRAINING), ServerLearner(model, [1], TRAINING)
     client.begin_round(2, server.begin_round(2))
@@ -358,7 +361,7 @@ def test_smashed_data_are_used_where_they_lie(model: SplitSwin) -> None:
     assert step.gradient.abs().sum() > 0
 
 
-def test_state_goes_on_where_it_was_left(model: SplitSwin) -> None:
+def test_state_goes_on_where_it_was_left(model: SplitModel) -> None:
     server = ServerLearner(model, [1], TRAINING)
     state = {name: tensor + 1 for name, tensor in server.state().items()}
     again = ServerLearner(model, [1], TRAINING)
@@ -366,11 +369,11 @@ def test_state_goes_on_where_it_was_left(model: SplitSwin) -> None:
     assert_same(again.state(), state)
 
 
-def test_loss_falls_and_accuracy_rises(file: Path, model: SplitSwin) -> None:
+def test_loss_falls_and_accuracy_rises(file: Path, model: SplitModel) -> None:
     """On held-out images; and adapters, not the head alone, bring it."""
     data = DataConfig(samples=2000)
-    test = open_data(data, CONFIG.classes, 64, train=False)
-    held_out = test.images(range(100)), torch.from_numpy(test.labels[:100])
+    test = open_data(data, CONFIG.classes, Images(64), train=False)
+    held_out = test.batch(np.arange(100))
     clients = [
         ClientData(share.dataset, share.indices, share.client, 8, share.seed)
         for share in shares(2, data)
@@ -436,7 +439,7 @@ def test_bfloat16_split_equals_bfloat16_unsplit(tmp_path: Path, split: int) -> N
 
 @pytest.mark.parametrize(("wire", "error"), [("bfloat16", 0.01), ("float16", 2e-3), ("int8", 0.05)])
 def test_wire_types_carry_smashed_data_and_gradients(
-    model: SplitSwin, wire: WireDtype, error: float
+    model: SplitModel, wire: WireDtype, error: float
 ) -> None:
     """Also gradients, which are far below float16's smallest number when the loss is a mean."""
     [share] = shares(1)
@@ -451,7 +454,7 @@ def test_wire_types_carry_smashed_data_and_gradients(
         assert (received - tensor).norm() <= error * tensor.norm()
 
 
-def test_peft_loads_what_was_trained(model: SplitSwin, file: Path, tmp_path: Path) -> None:
+def test_peft_loads_what_was_trained(model: SplitModel, file: Path, tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     state = train_split(model, shares(1), [2])
     export_peft(state, tmp_path / "peft", CONFIG)
@@ -468,7 +471,7 @@ def test_peft_loads_what_was_trained(model: SplitSwin, file: Path, tmp_path: Pat
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_computes_the_same(file: Path, model: SplitSwin) -> None:
+def test_a_gpu_computes_the_same(file: Path, model: SplitModel) -> None:
     training = TrainingConfig(learning_rate=0.05, optimiser="sgd")
     cpu = train_split(model, shares(2), [2, 3], training)
     cuda = train_split(load_model(CONFIG, file, "cuda:0"), shares(2), [2, 3], training)
@@ -477,3 +480,88 @@ def test_a_gpu_computes_the_same(file: Path, model: SplitSwin) -> None:
     with Stopwatch(torch.device("cuda:0")) as watch:
         torch.randn(4096, 4096, device="cuda:0") @ torch.randn(4096, 4096, device="cuda:0")
     assert watch.seconds > 0
+
+
+def test_clients_cut_at_different_points_equal_a_federated_reference(
+    file: Path, model: SplitModel
+) -> None:
+    data, points = shares(4), {1: 1, 2: 4, 3: 2, 4: 3}
+    clients = {share.client: ClientLearner(model, TRAINING) for share in data}
+    server = ServerLearner(model, list(clients), TRAINING)
+    for index in range(2):
+        broadcast = server.begin_round(points)
+        assert len(broadcast) == model.layout.cuts[4]
+        for k, client in clients.items():
+            client.begin_round(points[k], broadcast[: model.layout.cuts[points[k]]])
+        for iteration in range(1, ITERATIONS + 1):
+            for share in data:
+                images, labels = share.batch(index, iteration)
+                smashed = clients[share.client].forward(images)
+                step = server.forward_backward(share.client, smashed, labels)
+                clients[share.client].backward(step.gradient)
+        server.aggregate(
+            {k: client.adapters() for k, client in clients.items()},
+            {share.client: len(share.indices) for share in data},
+        )
+    assert_same(server.state(), federated_reference(file, data, 2))
+
+
+def test_one_pass_and_a_shared_set_have_one_split_point(model: SplitModel) -> None:
+    server = ServerLearner(model, [1, 2], TRAINING)
+    server.begin_round({1: 1, 2: 2})
+    batch = torch.zeros(1, 16, 16, 32), torch.zeros(1, dtype=torch.int64)
+    with pytest.raises(ValueError, match="one split point"):
+        server.forward_backward_together({1: batch, 2: batch})
+    shared = ServerLearner(model, [1, 2], TrainingConfig(server_adapters="shared"))
+    with pytest.raises(ValueError, match="one split point"):
+        shared.begin_round({1: 1, 2: 2})
+
+
+def test_fedprox_adds_its_pull_to_every_gradient(model: SplitModel) -> None:
+    """With plain gradient descent, a step is lr (g + mu (w - w_global)), on both sides."""
+    [share] = shares(1)
+    mu, rate = 5.0, 0.05
+    sgd = TrainingConfig(learning_rate=rate, optimiser="sgd", momentum=0.0)
+    near = replace(sgd, aggregation="fedprox", aggregation_parameters={"mu": mu})
+    states = {}
+    for training in (sgd, near):
+        client, server = ClientLearner(model, training), ServerLearner(model, [1], training)
+        client.begin_round(2, server.begin_round(2))
+        start = torch.cat([t.flatten() for t in server.state().values()])
+        after = []
+        for _ in range(2):
+            images, labels = share.batch(0, 1)
+            client.backward(server.forward_backward(1, client.forward(images), labels).gradient)
+            server_side = server._trainees[1].values.detach()
+            after.append(torch.cat([client.adapters(), server_side]).clone())
+        states[training is near] = after
+    plain, held = states[False], states[True]
+    assert torch.equal(plain[0], held[0]), "at the global model nothing pulls"
+    pull = rate * mu * (held[0] - start)
+    torch.testing.assert_close(held[1], plain[1] - pull, rtol=1e-4, atol=1e-6)
+    assert pull.abs().max() > 1e-4
+
+
+def test_what_a_rule_remembers_goes_on_with_the_state(model: SplitModel, tmp_path: Path) -> None:
+    training = replace(TRAINING, aggregation="fedavgm")
+    data = shares(1)
+    whole = train_split(model, data, [2, 2, 2], training)
+    assert "aggregation.velocity" in whole
+
+    def resumed(state: dict[str, Tensor], index: int) -> dict[str, Tensor]:
+        client, server = ClientLearner(model, training), ServerLearner(model, [1], training)
+        server.load_state(state)
+        client.begin_round(2, server.begin_round(2))
+        for iteration in range(1, ITERATIONS + 1):
+            images, labels = data[0].batch(index, iteration)
+            client.backward(server.forward_backward(1, client.forward(images), labels).gradient)
+        server.aggregate({1: client.adapters()}, {1: 1})
+        return server.state()
+
+    assert_same(resumed(train_split(model, data, [2, 2], training), 2), whole)
+    export_peft(whole, tmp_path, CONFIG)
+    assert not [
+        n
+        for n in safetensors.torch.load_file(tmp_path / "adapter_model.safetensors")
+        if "velocity" in n
+    ]

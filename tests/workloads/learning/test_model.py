@@ -21,12 +21,12 @@ from testbed.core.errors import InputError
 from workloads.learning.backbone import ALIGNMENT, backbone_file, load_model
 from workloads.learning.model import (
     LoraLinear,
-    SplitSwin,
-    architecture,
-    image_size,
+    SplitModel,
     initial_trainables,
 )
 from workloads.learning.settings import ModelConfig
+from workloads.models.chain import Images
+from workloads.models.families import chain_of
 
 NANO = ModelConfig("swin_nano_patch4_window4_64", classes=10, rank=4)
 SWIN_L = ModelConfig("swin_large_patch4_window7_224", classes=100)
@@ -38,7 +38,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_swin_large_has_the_papers_adapters() -> None:
-    layout = SplitSwin(SWIN_L).layout
+    layout = SplitModel(SWIN_L).layout
     assert [4 * cut / 1024 for cut in layout.cuts] == [0, 192, 612, 7596, 9276]
     assert "layers.2.blocks.0.attn.qkv.lora_A" in {entry.name for entry in layout.entries}
     assert [entry.name for entry in layout.entries if "lora" not in entry.name] == [
@@ -48,7 +48,7 @@ def test_swin_large_has_the_papers_adapters() -> None:
 
 
 def test_a_stage_begins_with_its_downsample() -> None:
-    layout = SplitSwin(NANO).layout
+    layout = SplitModel(NANO).layout
     second = [e.name for e in layout.entries if layout.cuts[1] <= e.start < layout.cuts[2]]
     assert second[0] == "layers.1.downsample.reduction.lora_A"
     assert all(name.startswith("layers.1.") for name in second)
@@ -56,8 +56,8 @@ def test_a_stage_begins_with_its_downsample() -> None:
 
 @pytest.mark.parametrize("name", ["swin_s3_tiny_224", "swin_tiny_patch4_window7_224"])
 def test_any_swin_of_timm_can_be_split(name: str) -> None:
-    model = SplitSwin(ModelConfig(name, classes=7))
-    linear = [n for n, m in architecture(model.config).named_modules() if isinstance(m, nn.Linear)]
+    model = SplitModel(ModelConfig(name, classes=7))
+    linear = [n for n, m in chain_of(model.config).net.named_modules() if isinstance(m, nn.Linear)]
     adapted = {e.name.rsplit(".lora_", 1)[0] for e in model.layout.entries if "lora" in e.name}
     assert adapted == set(linear) - {"head.fc"}
 
@@ -68,22 +68,22 @@ def test_any_swin_of_timm_can_be_split(name: str) -> None:
         ("resnet50", None),
         ("swin_nonsense", None),
         ("../x", None),
-        ("swinv2_tiny_window8_256", None),
+        ("deit_tiny_distilled_patch16_224", None),
     ],
 )
 def test_other_models_are_refused_by_name(name: str, size: int | None) -> None:
     with pytest.raises(InputError, match=r"^workload\.model: ") as refusal:
-        SplitSwin(ModelConfig(name, classes=10, image_size=size))
+        SplitModel(ModelConfig(name, classes=10, image_size=size))
     assert "\n" not in str(refusal.value)
 
 
 def test_image_size_is_an_option() -> None:
-    assert image_size(NANO) == 64
-    assert image_size(replace(NANO, image_size=96)) == 96
+    assert chain_of(NANO).input == Images(64)
+    assert chain_of(replace(NANO, image_size=96)).input == Images(96)
 
 
 def test_initial_adapters_depend_on_seed_and_name_only() -> None:
-    small, large = SplitSwin(NANO).layout, SplitSwin(replace(NANO, classes=20)).layout
+    small, large = SplitModel(NANO).layout, SplitModel(replace(NANO, classes=20)).layout
     one = small.views(initial_trainables(small, 1))
     same = large.views(initial_trainables(large, 1))
     other = small.views(initial_trainables(small, 2))
@@ -130,7 +130,7 @@ def test_backbone_is_built_once_and_by_seed(cache: Path) -> None:
 def test_backbone_is_aligned_safetensors_with_timms_names(cache: Path) -> None:
     file = backbone_file(NANO, cache)
     tensors = safetensors.torch.load_file(file)
-    net = architecture(NANO)
+    net = chain_of(NANO).net
     assert set(tensors) == {n for n, _ in net.named_parameters() if not n.startswith("head.")}
     with file.open("rb") as raw:
         [size] = struct.unpack("<Q", raw.read(8))
@@ -221,14 +221,14 @@ def test_a_missing_device_is_refused(cache: Path) -> None:
 
 
 def test_a_vector_of_another_model_is_refused() -> None:
-    layout, other = SplitSwin(NANO).layout, SplitSwin(replace(NANO, rank=2)).layout
+    layout, other = SplitModel(NANO).layout, SplitModel(replace(NANO, rank=2)).layout
     state = other.views(torch.zeros(other.size))
     with pytest.raises(InputError, match=r"^adapters: layers\.0\.blocks\.0\.attn\.qkv\.lora_A"):
         layout.vector(state)
 
 
 def test_header_and_vector_make_a_safetensors_file() -> None:
-    layout = SplitSwin(NANO).layout
+    layout = SplitModel(NANO).layout
     vector = initial_trainables(layout, 1)
     part = vector[: layout.cuts[2]]
     read = safetensors.torch.load(layout.header(2) + part.numpy().tobytes())

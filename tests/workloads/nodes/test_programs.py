@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from play_programs import CLIENTS, ITERATIONS, PLAIN, play
+from play_programs import CLIENTS, ITERATIONS, PLAIN, SIZES, play
 
 from testbed.control.node import ControlLost
 from testbed.core.paradigm import BUILT_IN, Paradigm
@@ -84,11 +84,24 @@ def test_rounds_follow_in_emulated_time() -> None:
     assert all(100 <= s[3] < 110 for s in second)
 
 
+def test_each_client_has_frames_of_its_own_size() -> None:
+    """As where they are cut at different points."""
+    sizes = [
+        replace(SIZES, adapters=1000 * k, adapters_header=8 * k, smashed=3000 * k)
+        for k in range(1, CLIENTS + 1)
+    ]
+    for rounds in (spans for spans in play(BUILT_IN[0], rounds=2, sizes=sizes)):
+        found = {(client, step): size for client, _, step, _, _, size in rounds if size}
+        for k in range(1, CLIENTS + 1):
+            assert found[k, "SM"] == found[k, "CM"] == 1000 * k
+            assert found[k, "CA"] == found[k, "SG"] == 3000 * k
+
+
 class OtherServer(ZeroServer):
     """Its adapters are of other tensors."""
 
-    def adapters_header(self) -> bytes:
-        return b"\1" * self.sizes.adapters_header
+    def adapters_header(self, client: int) -> bytes:
+        return b"\1" * self.sizes[client - 1].adapters_header
 
 
 @pytest.mark.parametrize(

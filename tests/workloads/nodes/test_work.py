@@ -65,10 +65,10 @@ class Network:
             labels=BATCH,
             batches=ITERATIONS,
         )
-        self.server.begin_round(round_, split, sizes)
-        for client in self.clients.values():
+        self.server.begin_round(round_, [split] * len(self.clients), [sizes] * len(self.clients))
+        for k, client in self.clients.items():
             client.begin_round(round_, split, sizes)
-            copy(self.server.broadcast(), client.adapters_buffer())
+            copy(self.server.broadcast(k), client.adapters_buffer())
             client.load_adapters()
 
     def upload(self, iteration: int) -> None:

@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Each rule of aggregation is what its paper writes, stated here again in a few lines of numpy."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from workloads.aggregation.rules import Update, rule_of
+
+OUT, IN, RANK = 7, 5, 3
+A, B = RANK * IN, OUT * RANK
+SIZE = A + B + 4
+WEIGHTS = np.array([0.5, 0.3, 0.2])
+
+
+def views(vector: Tensor) -> dict[str, Tensor]:
+    return {
+        "layer.lora_A": vector[:A].view(RANK, IN),
+        "layer.lora_B": vector[A : A + B].view(OUT, RANK),
+        "head.bias": vector[A + B :],
+    }
+
+
+def rounds(name: str, parameters: Mapping[str, Any], count: int = 3) -> list[np.ndarray]:
+    """The global models that the rule makes of random clients; each round begins with the last."""
+    rule, memory, found = rule_of(name, parameters), {}, [start()]
+    for models in clients(count):
+        update = Update(
+            torch.tensor(found[-1]),
+            lambda models=models: zip(WEIGHTS.tolist(), map(torch.tensor, models), strict=True),
+            views,
+            memory,
+        )
+        found.append(rule(update).numpy())
+    return found
+
+
+def start() -> np.ndarray:
+    return np.random.default_rng(1).normal(size=SIZE)
+
+
+def clients(count: int) -> list[np.ndarray]:
+    random = np.random.default_rng(2)
+    return [random.normal(size=(len(WEIGHTS), SIZE)) for _ in range(count)]
+
+
+def repeated(step: Callable[[np.ndarray, np.ndarray], np.ndarray], count: int = 3) -> Any:
+    """The models by a rule that takes the global model and the clients' mean."""
+    found = [start()]
+    for models in clients(count):
+        found.append(step(found[-1], WEIGHTS @ models))
+    return found
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox"])
+def test_fedavg_is_the_weighted_mean(name: str) -> None:
+    np.testing.assert_allclose(rounds(name, {}), repeated(lambda w, mean: mean), rtol=1e-12)
+
+
+def test_fedavgm_has_server_momentum() -> None:
+    v = np.zeros(SIZE)
+
+    def step(w: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        nonlocal v
+        v = 0.7 * v + (w - mean)
+        return w - 0.5 * v
+
+    ours = rounds("fedavgm", {"momentum": 0.7, "learning_rate": 0.5})
+    np.testing.assert_allclose(ours, repeated(step), rtol=1e-12)
+    np.testing.assert_allclose(
+        rounds("fedavgm", {"momentum": 0.0}), rounds("fedavg", {}), rtol=1e-12
+    )
+
+
+def test_fedadam_is_adam_on_the_mean_change() -> None:
+    m, v = np.zeros(SIZE), np.full(SIZE, 1e-2**2)
+
+    def step(w: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        nonlocal m, v
+        m = 0.8 * m + 0.2 * (mean - w)
+        v = 0.95 * v + 0.05 * (mean - w) ** 2
+        return w + 0.1 * m / (np.sqrt(v) + 1e-2)
+
+    about = {"learning_rate": 0.1, "beta_1": 0.8, "beta_2": 0.95, "tau": 1e-2}
+    np.testing.assert_allclose(rounds("fedadam", about), repeated(step), rtol=1e-12)
+
+
+def test_svd_is_the_best_product_of_the_rank() -> None:
+    for models, ours in zip(clients(2), rounds("svd", {}, 2)[1:], strict=True):
+        products = [m[A : A + B].reshape(OUT, RANK) @ m[:A].reshape(RANK, IN) for m in models]
+        u, s, vt = np.linalg.svd(np.tensordot(WEIGHTS, products, 1))
+        best = u[:, :RANK] * s[:RANK] @ vt[:RANK]
+        a, b = ours[:A].reshape(RANK, IN), ours[A : A + B].reshape(OUT, RANK)
+        np.testing.assert_allclose(b @ a, best, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(a @ a.T, b.T @ b, atol=1e-9, err_msg="shared evenly")
+        np.testing.assert_allclose(ours[A + B :], WEIGHTS @ models[:, A + B :])
+        averaged = WEIGHTS @ models
+        plain = averaged[A : A + B].reshape(OUT, RANK) @ averaged[:A].reshape(RANK, IN)
+        assert np.linalg.norm(plain - best) > 0.1 * np.linalg.norm(best), "the rules differ"
+
+
+def test_svd_leaves_what_has_not_learned_able_to() -> None:
+    model = torch.arange(SIZE, dtype=torch.float64)
+    views(model)["layer.lora_B"].zero_()
+    update = Update(model, lambda: iter([(1.0, model)]), views, {})
+    assert torch.equal(rule_of("svd", {})(update), model)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "says"),
+    [
+        ("fedavg", {"mu": 1}, "its parameters: none"),
+        ("fedprox", {"mu": -1}, "mu: must be a number from 0, not -1"),
+        ("fedavgm", {"momentum": 1}, "momentum: must be a number from 0 and below 1, not 1"),
+        ("fedadam", {"tau": "x"}, "tau: must be a number"),
+    ],
+)
+def test_wrong_parameters_are_refused(name: str, parameters: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=r"must be|parameters") as refusal:
+        rule_of(name, parameters)
+    assert says in str(refusal.value)

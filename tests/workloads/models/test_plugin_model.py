@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The causal transformer of docs/plugins.md: installed, counted, cut, trained and predicted."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import orchestrator as tb
+from testbed.core import plugins
+from testbed.core.errors import InputError
+from workloads.learning.backbone import backbone_file, load_model
+from workloads.learning.data import client_data, open_data
+from workloads.learning.learner import ClientLearner, ServerLearner, Trainees
+from workloads.learning.model import initial_trainables
+from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
+
+ROOT = Path(__file__).resolve().parents[3]
+CONFIG = ModelConfig("prophet", 50, rank=4, parameters={"length": 16, "width": 32})
+TRAINING = TrainingConfig(learning_rate=2e-2)
+ENTRIES = "[testbed.models]\nprophet = prophet:prophet\n"
+RULES = "[testbed.aggregators]\nmidway = prophet:midway\n"
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The page's package as an installer leaves it, and a cache folder of its own."""
+    page = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    code = re.search(r"```python prophet/prophet\.py\n(.*?)```", page, re.DOTALL)
+    assert code
+    folder = tmp_path / "packages"
+    about = folder / "prophet-1.0.dist-info"
+    about.mkdir(parents=True)
+    (folder / "prophet.py").write_text(code[1])
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: prophet\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"{ENTRIES}\n{RULES}")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    plugins.registered.cache_clear()
+    torch.set_num_threads(1)
+    yield folder
+    plugins.registered.cache_clear()
+    sys.modules.pop("prophet", None)
+
+
+def test_split_training_on_tokens_equals_unsplit_and_learns(tmp_path: Path) -> None:
+    model = load_model(CONFIG, backbone_file(CONFIG, tmp_path))
+    data = DataConfig(samples=400)
+    [share] = client_data(open_data(data, 50, model.input), data, 1, batch_size=16)
+    states, losses = [], []
+    for split in (1, 3):
+        client, server = ClientLearner(model, TRAINING), ServerLearner(model, [1], TRAINING)
+        client.begin_round(split, server.begin_round(split))
+        for iteration in range(1, 31):
+            tokens, following = share.batch(0, iteration)
+            smashed = client.forward(tokens)
+            assert smashed.shape == (16, *model.feature_shapes[split - 1]) == (16, 16, 32)
+            step = server.forward_backward(1, smashed, following)
+            losses.append(step.loss)
+            client.backward(step.gradient)
+        server.aggregate({1: client.adapters()}, {1: 1})
+        states.append(server.state())
+    vector = initial_trainables(model.layout, CONFIG.seed)
+    whole = Trainees(model.layout, 0, vector, TRAINING)
+    for iteration in range(1, 31):
+        tokens, following = share.batch(0, iteration)
+        model.attach(whole.tensors)
+        logits = model.server(model.client(tokens, 4), 4)
+        assert logits.shape == (16, 16, 50)
+        functional.cross_entropy(logits.flatten(0, 1), following.flatten()).backward()
+        whole.step()
+    for state in states:
+        for name, tensor in model.layout.views(vector).items():
+            assert torch.equal(state[name], tensor), name
+    assert losses[29] < 0.95 * losses[0], "it learns what follows what"
+
+
+def test_it_looks_back_alone(tmp_path: Path) -> None:
+    model = load_model(CONFIG, backbone_file(CONFIG, tmp_path))
+    model.attach(model.layout.views(initial_trainables(model.layout, 1)))
+    tokens = torch.arange(16)[None]
+    other = tokens.clone()
+    other[0, 10] = 40
+    one, two = (model.server(model.client(t, 2), 2)[0] for t in (tokens, other))
+    assert torch.equal(one[:10], two[:10])
+    assert not torch.equal(one[10:], two[10:])
+
+
+def scenario(**more: object) -> tb.Scenario:
+    keys = {"workload.model": "prophet", "workload.classes": 50, "rounds": 1}
+    return tb.load("quickstart", keys | {k.replace("__", "."): v for k, v in more.items()})
+
+
+def a_trace() -> dict[str, object]:
+    return {"gain": np.full((scenario().uavs.count, 20_000), 1e-10), "slot_s": 0.1}
+
+
+def test_it_is_predicted_with_what_it_counts_to() -> None:
+    trace = a_trace()
+    made = scenario(workload__split=6, workload__parameters={"depth": 6})
+    round_ = tb.predict(made, trace=trace)[0]
+    sizes = {s["step"]: s["bytes"] for s in round_.to_json()["steps"]}
+    assert sizes["CA"] == 4 * made.workload.batch_size * 32 * 64, "float32 of [B, length, width]"
+    rank = made.workload.lora_rank
+    assert sizes["SM"] == 4 * 6 * rank * (64 + 3 * 64 + 64 + 64 + 64 + 4 * 64 + 4 * 64 + 64)
+    with pytest.raises(InputError, match=r"workload\.split: must be 1 to 4 for prophet, not 6"):
+        tb.predict(scenario(workload__split=6), trace=trace)
+
+
+def test_wrong_parameters_are_refused_in_one_line() -> None:
+    for parameters, says in (
+        ({"colour": 1}, r"workload\.parameters\.colour: 'prophet' has no such parameter"),
+        ({"width": 30}, r"workload\.parameters: width must be a multiple of heads"),
+    ):
+        with pytest.raises(InputError, match=says) as refusal:
+            tb.predict(scenario(workload__parameters=parameters), trace=a_trace())
+        assert "\n" not in str(refusal.value)
+    with pytest.raises(InputError, match=r"workload\.image_size: belongs to timm's models"):
+        scenario(workload__image_size=64)
+
+
+def test_its_rule_of_aggregation(tmp_path: Path) -> None:
+    made = scenario(
+        workload__aggregation="midway", workload__aggregation_parameters={"share": 0.25}
+    )
+    assert made.workload.aggregation == "midway"
+    with pytest.raises(InputError, match=r"workload\.aggregation_parameters: 'midway'"):
+        scenario(workload__aggregation="midway", workload__aggregation_parameters={"x": 1})
+    with pytest.raises(InputError, match=r"workload\.aggregation: 'midwy'"):
+        scenario(workload__aggregation="midwy")
+    model = load_model(CONFIG, backbone_file(CONFIG, tmp_path))
+    training = TrainingConfig(aggregation="midway", aggregation_parameters={"share": 0.25})
+    server = ServerLearner(model, [1], training)
+    before = server.begin_round(4).clone()
+    server.aggregate({1: before + 1}, {1: 3})
+    torch.testing.assert_close(server.begin_round(4), before + 0.25)

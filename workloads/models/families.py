@@ -1,0 +1,270 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Which networks can be cut, and where: families of timm, and what packages register."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import timm
+import torch
+from timm.models.beit import Beit
+from timm.models.convnext import ConvNeXt
+from timm.models.eva import Eva
+from timm.models.swin_transformer import SwinTransformer
+from timm.models.swin_transformer_v2 import SwinTransformerV2
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from testbed.core import plugins
+from testbed.core.errors import InputError
+from testbed.core.words import not_one_of
+from workloads.models.chain import Chain, Images, Step
+from workloads.models.config import ModelConfig
+
+PREFIXES: dict[str, type[nn.Module]] = {
+    "swin": SwinTransformer,
+    "swinv2": SwinTransformerV2,
+    "vit": VisionTransformer,
+    "beit": Beit,
+    "eva": Eva,
+    "convnext": ConvNeXt,
+}
+"""The classes of our own models, by the first word of their name."""
+
+OWN_MODELS: dict[str, dict[str, Any]] = {
+    "swin_nano_patch4_window4_64": {
+        "img_size": 64,
+        "patch_size": 4,
+        "window_size": 4,
+        "embed_dim": 32,
+        "depths": (2, 2, 2, 2),
+        "num_heads": (1, 2, 4, 8),
+    },
+    "swinv2_nano_patch4_window4_64": {
+        "img_size": 64,
+        "patch_size": 4,
+        "window_size": 4,
+        "embed_dim": 32,
+        "depths": (2, 2, 2, 2),
+        "num_heads": (1, 2, 4, 8),
+    },
+    "vit_nano_patch8_64": {
+        "img_size": 64,
+        "patch_size": 8,
+        "embed_dim": 64,
+        "depth": 6,
+        "num_heads": 4,
+    },
+    "beit_nano_patch8_64": {
+        "img_size": 64,
+        "patch_size": 8,
+        "embed_dim": 64,
+        "depth": 4,
+        "num_heads": 4,
+        "use_abs_pos_emb": False,
+        "use_rel_pos_bias": True,
+        "init_values": 0.1,
+    },
+    "eva_nano_patch8_64": {
+        "img_size": 64,
+        "patch_size": 8,
+        "embed_dim": 64,
+        "depth": 4,
+        "num_heads": 4,
+        "qkv_fused": False,
+        "swiglu_mlp": True,
+        "use_rot_pos_emb": True,
+        "ref_feat_shape": (8, 8),
+    },
+    "convnext_nano_64": {"depths": (2, 2, 2, 2), "dims": (32, 64, 128, 256)},
+}
+"""Models too small for timm's list, for tests and the quickstart."""
+
+
+def chain_of(config: ModelConfig) -> Chain:
+    """The bare network: parameters on the meta device, so without memory, and real buffers.
+
+    Raises:
+        InputError: No such model, none that can be cut, or it cannot take that image size.
+    """
+    if config.model in plugins.registered(plugins.MODELS):
+        return _of_plugin(config)
+    make_net = _own if config.model in OWN_MODELS else _of_timm
+    try:
+        with _parameters_on_meta():
+            net = make_net(config)
+    except NotImplementedError:
+        # Swin V2 makes its buffers where its parameters are; `load_model` has it make them again.
+        with torch.device("meta"):
+            net = make_net(config)
+    make = CHAINS.get(type(net))
+    if make is None:
+        raise InputError(
+            f"workload.model: {config.model!r} ({type(net).__name__}) cannot be cut; models of "
+            f"these classes of timm can: {', '.join(kind.__name__ for kind in CHAINS)}"
+        )
+    return make(net, _images(net, config))
+
+
+# --- how networks come about ---------------------------------------------------------------------
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Whatever is made within has parameters without memory; buffers are what they are."""
+
+    def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> Any:
+        return None if parameter is None else nn.Parameter(parameter.to("meta"), False)
+
+    hook = register_module_parameter_registration_hook(to_meta)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _own(config: ModelConfig) -> nn.Module:
+    kind, options = PREFIXES[config.model.partition("_")[0]], _options(config)
+    if kind is ConvNeXt:
+        options.pop("img_size", None)
+    return kind(**OWN_MODELS[config.model] | options)
+
+
+def _options(config: ModelConfig) -> dict[str, Any]:
+    options: dict[str, Any] = {"num_classes": config.classes, "drop_path_rate": 0.0}
+    if config.image_size is not None:
+        options["img_size"] = config.image_size
+    return options
+
+
+def _of_timm(config: ModelConfig) -> nn.Module:
+    if not timm.is_model(config.model):
+        known = [*OWN_MODELS, *timm.list_models(), *plugins.registered(plugins.MODELS)]
+        raise InputError(f"workload.model: {not_one_of(config.model, known)}")
+    try:
+        return timm_model(config)
+    except NotImplementedError:
+        raise
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        field = "image_size" if config.image_size is not None else "model"
+        raise InputError(
+            f"workload.{field}: timm cannot make {config.model} so: "
+            f"{' '.join(str(error).split())[:200]}"
+        ) from None
+
+
+def timm_model(config: ModelConfig, pretrained: bool = False) -> nn.Module:
+    """timm's model of that name, classes and image size."""
+    options = _options(config) | {"pretrained": pretrained}
+    try:
+        net: nn.Module = timm.create_model(config.model, **options)
+    except TypeError:
+        # Convolutions alone take pictures of any size, and have no such option.
+        options.pop("img_size", None)
+        net = timm.create_model(config.model, **options)
+    return net
+
+
+def _images(net: nn.Module, config: ModelConfig) -> Images:
+    """What a picture is to the network; as its weights were trained."""
+    known = getattr(net, "pretrained_cfg", None) or {}
+    embed = getattr(net, "patch_embed", None)
+    if embed is not None:
+        size = int(embed.img_size[0])
+    else:
+        own = int(config.model.rpartition("_")[2]) if config.model in OWN_MODELS else None
+        size = config.image_size or own or int(known["input_size"][-1])
+    scaling = {name: tuple(known[key]) for name, key in _SCALING.items() if known.get(key)}
+    return Images(size, **scaling)
+
+
+_SCALING = {"mean": "mean", "deviation": "std"}
+
+
+def _of_plugin(config: ModelConfig) -> Chain:
+    function = plugins.load(plugins.MODELS, config.model)
+    if config.model in OWN_MODELS or timm.is_model(config.model):
+        raise plugins.unfit(plugins.MODELS, config.model, "has a name that is taken")
+    try:
+        with _parameters_on_meta():
+            chain = function(config.classes, **config.parameters)
+    except ValueError as error:
+        raise InputError(f"workload.parameters: {' '.join(str(error).split())}") from error
+    except Exception as error:
+        raise plugins.unfit(
+            plugins.MODELS, config.model, f"cannot be made: {plugins.reason(error)}"
+        ) from error
+    if not isinstance(chain, Chain):
+        raise plugins.unfit(
+            plugins.MODELS, config.model, f"must answer with a Chain, not {chain!r}"
+        )
+    return chain
+
+
+# --- where they can be cut -----------------------------------------------------------------------
+
+
+def _swin(net: Any, images: Images) -> Chain:
+    parts = [(stage.downsample, *stage.blocks) for stage in net.layers]
+    return Chain(net, images, net.patch_embed, parts, lambda x: net.head(net.norm(x)), "head.fc")
+
+
+def _convnext(net: Any, images: Images) -> Chain:
+    parts = [(stage.downsample, *stage.blocks) for stage in net.stages]
+    return Chain(net, images, net.stem, parts, lambda x: net.head(net.norm_pre(x)), "head.fc")
+
+
+def _vit(net: Any, images: Images) -> Chain:
+    def embed(x: Tensor) -> Tensor:
+        return net.norm_pre(net.patch_drop(net._pos_embed(net.patch_embed(x))))  # type: ignore[no-any-return]
+
+    return Chain(
+        net, images, embed, list(net.blocks), lambda x: net.forward_head(net.norm(x)), "head"
+    )
+
+
+def _beit(net: Any, images: Images) -> Chain:
+    def embed(x: Tensor) -> Tensor:
+        x = net.patch_embed(x)
+        x = torch.cat((net.cls_token.expand(x.shape[0], -1, -1), x), dim=1)
+        return x if net.pos_embed is None else x + net.pos_embed
+
+    def block(module: nn.Module, x: Tensor) -> Tensor:
+        shared = None if net.rel_pos_bias is None else net.rel_pos_bias()
+        return module(x, shared_rel_pos_bias=shared)  # type: ignore[no-any-return]
+
+    parts: list[Step] = [partial(block, module) for module in net.blocks]
+    return Chain(net, images, embed, parts, lambda x: net.forward_head(net.norm(x)), "head")
+
+
+def _eva(net: Any, images: Images) -> Chain:
+    def embed(x: Tensor) -> Tensor:
+        return net.norm_pre(net._pos_embed(net.patch_embed(x))[0])  # type: ignore[no-any-return]
+
+    def block(index: int, x: Tensor) -> Tensor:
+        # Each side makes the rotary embedding for itself: it depends on the grid of patches alone.
+        rope = None
+        if net.rope is not None:
+            cached = hasattr(net.rope, "feat_shape") and not net.dynamic_img_size
+            grid = {} if cached else {"shape": list(net.patch_embed.grid_size)}
+            rope = net.rope.get_embed(**grid)
+            rope = rope[index] if getattr(net, "rope_mixed", False) else rope
+        return net.blocks[index](x, rope=rope)  # type: ignore[no-any-return]
+
+    parts: list[Step] = [partial(block, index) for index in range(len(net.blocks))]
+    return Chain(net, images, embed, parts, lambda x: net.forward_head(net.norm(x)), "head")
+
+
+CHAINS: Mapping[type[nn.Module], Callable[[Any, Images], Chain]] = {
+    SwinTransformer: _swin,
+    SwinTransformerV2: _swin,
+    VisionTransformer: _vit,
+    Beit: _beit,
+    Eva: _eva,
+    ConvNeXt: _convnext,
+}
+"""How each of timm's classes is cut: after stages, or after blocks."""
