@@ -110,7 +110,8 @@ def play(case: str, folder: Path, elsewhere: bool, user: int | None) -> dict[str
     done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
     wall_s = time.monotonic() - began
     if done.returncode:
-        return {"measured": f"failed: {done.stderr.strip().splitlines()[-1]}", "kept": ""}
+        *_, line = [f"status {done.returncode}", *done.stderr.strip().splitlines()]
+        return {"measured": f"failed: {line}", "kept": ""}
     rounds = json.loads(result.read_text())
     kept = hashlib.sha256()
     for path in sorted(path for pattern in KEPT for path in out.glob(pattern)):
