@@ -6,8 +6,9 @@
 import io
 import math
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +21,13 @@ from testbed.system.files import read_regular, write_whole
 Array = npt.NDArray[np.float64]
 
 
-FIELDS = ("gain", "slot_s", "position", "seed", "scenario")
+KINDS: Sequence[tuple[str, ...]] = (
+    ("gain",),
+    ("gain_up", "gain_down"),
+    ("uplink_bps", "downlink_bps"),
+)
+"""The fields of which a trace has one or one pair: of both directions, of each, or rates."""
+FIELDS = (*(name for kind in KINDS for name in kind), "slot_s", "position", "seed", "scenario")
 MOST_BYTES = 16 << 30
 """Of a file: 10 UAVs' positions over two years of slots."""
 EASY_BYTES, MOST_GROWTH = 256 << 20, 50
@@ -30,6 +37,7 @@ EASY_BYTES, MOST_GROWTH = 256 << 20, 50
 # Of a trace that others have made; far beyond what any channel is.
 SHORTEST_S, LONGEST_S = 1e-6, 1e4
 LEAST_GAIN, MOST_GAIN = 1e-40, 1e10
+LEAST_BPS, MOST_BPS = 1e-3, 1e15
 FARTHEST_M = 1e9
 
 
@@ -46,17 +54,69 @@ class TraceExhausted(Exception):
 
 
 @dataclass(frozen=True)
+class TwoWay:
+    """A channel whose directions differ; to be sliced as an array [K, S] is."""
+
+    values: Array
+    """Shape [2, K, S], up and down: linear gains, or rates in bit/s."""
+    are_rates: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[K, S]."""
+        return self.values.shape[1:]
+
+    def __getitem__(self, key: Any) -> "TwoWay":
+        keys = key if isinstance(key, tuple) else (key,)
+        return TwoWay(self.values[(slice(None), *keys)], self.are_rates)
+
+
+Gains = Array | TwoWay
+"""What a trace gives the links: gains [K, S] of both directions, or of each."""
+
+
+def both_ways(gain: Gains) -> tuple[Array, Array]:
+    """Up and down."""
+    if isinstance(gain, TwoWay):
+        up, down = gain.values
+        return up, down
+    return gain, gain
+
+
+@dataclass(frozen=True)
 class ChannelTrace:
     """Channel of K UAVs over S slots; slot 0 starts at t = 0."""
 
     gain: Array
-    """Shape [K, S], linear power gain; 0 is an outage."""
+    """Shape [K, S], linear power gain; 0 is an outage. Of the uplink where the directions differ;
+    where the trace has rates, the uplink's in bit/s."""
     slot_s: float
     position_m: Array | None = None
     """Shape [K, S, 3]; None where an outside trace brings none."""
     seed: int | None = None
     scenario: str | None = None
     """JSON text of the scenario that made the trace."""
+    gain_down: Array | None = None
+    """The downlink, where it differs; shape and unit as `gain`."""
+    are_rates: bool = False
+    """Whether these are rates in place of gains: what each link carries, whoever else sends."""
+
+    @cached_property
+    def air(self) -> Gains:
+        """What the links are given, both directions of it."""
+        if self.gain_down is None:
+            return self.gain
+        return TwoWay(np.stack([self.gain, self.gain_down]), self.are_rates)
+
+    def first(self, slots: int) -> "ChannelTrace":
+        """Its first slots alone."""
+        position, down = self.position_m, self.gain_down
+        return replace(
+            self,
+            gain=self.gain[:, :slots],
+            position_m=None if position is None else position[:, :slots],
+            gain_down=None if down is None else down[:, :slots],
+        )
 
     @property
     def uavs(self) -> int:
@@ -69,11 +129,16 @@ class ChannelTrace:
         return int(self.gain.shape[1])
 
     def save(self, path: Path) -> None:
-        """Write the trace as NPZ: gain, slot_s, and position, seed, scenario where known.
+        """Write the trace as NPZ: gains or rates, slot_s, and position, seed, scenario where known.
 
         The file appears whole or not at all.
         """
-        arrays: dict[str, Any] = {"gain": self.gain, "slot_s": np.float64(self.slot_s)}
+        arrays: dict[str, Any] = {"slot_s": np.float64(self.slot_s)}
+        if self.gain_down is None:
+            arrays = {"gain": self.gain} | arrays
+        else:
+            names = KINDS[2 if self.are_rates else 1]
+            arrays = dict(zip(names, (self.gain, self.gain_down), strict=True)) | arrays
         if self.position_m is not None:
             arrays["position"] = self.position_m
         if self.seed is not None:
@@ -89,7 +154,7 @@ class ChannelTrace:
 
     @classmethod
     def load(cls, path: Path) -> "ChannelTrace":
-        """Read an NPZ trace; `gain` and `slot_s` suffice.
+        """Read an NPZ trace; one of `KINDS` and `slot_s` suffice.
 
         Raises:
             TraceError: The file is no such trace; the message names the field.
@@ -108,7 +173,7 @@ class ChannelTrace:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], source: str) -> "ChannelTrace":
-        """The trace of these fields, named as in a file; `gain` and `slot_s` suffice.
+        """The trace of these fields, named as in a file; one of `KINDS` and `slot_s` suffice.
 
         Raises:
             TraceError: A field is not what it should be; the message names source and field.
@@ -118,15 +183,17 @@ class ChannelTrace:
             return TraceError(f"{source}: {what}")
 
         fields = {name: np.asarray(given[name]) for name in FIELDS if name in given}
-        for name in ("gain", "slot_s"):
+        kinds = [kind for kind in KINDS if any(name in fields for name in kind)]
+        if len(kinds) > 1:
+            raise refuse(f"has {kinds[0][0]} and {kinds[1][0]}; a trace is one or the other")
+        for name in (*(kinds or KINDS)[0], "slot_s"):
             if name not in fields:
                 raise refuse(f"{name} is missing")
-        gain = fields["gain"]
-        if gain.dtype.kind not in "fiu" or gain.ndim != 2 or gain.size == 0:
-            raise refuse(f"gain must be numbers of shape [K, S], not {gain.dtype} {gain.shape}")
-        gain = gain.astype(np.float64)
-        if not (((gain == 0) | (gain >= LEAST_GAIN)) & (gain <= MOST_GAIN)).all():
-            raise refuse(f"gain must be 0 or from {LEAST_GAIN:g} to {MOST_GAIN:g}")
+        (kind,) = kinds
+        are_rates = kind == KINDS[2]
+        gain, *down = (_values(fields[name], name, are_rates, refuse) for name in kind)
+        if down and down[0].shape != gain.shape:
+            raise refuse(f"{kind[1]} must have the shape of {kind[0]}, {gain.shape}")
         slot = fields["slot_s"]
         if (
             slot.dtype.kind not in "fiu"
@@ -149,12 +216,27 @@ class ChannelTrace:
         if scenario is not None and (scenario.dtype.kind != "U" or scenario.size != 1):
             raise refuse("scenario must be one text")
         return cls(
-            gain=np.ascontiguousarray(gain),
+            gain=gain,
             slot_s=float(slot),
             position_m=None if position is None else position.astype(np.float64),
             seed=None if seed is None else int(seed),
             scenario=None if scenario is None else str(scenario),
+            gain_down=down[0] if down else None,
+            are_rates=are_rates,
         )
+
+
+def _values(
+    given: npt.NDArray[Any], name: str, are_rates: bool, refuse: Callable[[str], TraceError]
+) -> Array:
+    """Gains or rates as they should be."""
+    if given.dtype.kind not in "fiu" or given.ndim != 2 or given.size == 0:
+        raise refuse(f"{name} must be numbers of shape [K, S], not {given.dtype} {given.shape}")
+    values = given.astype(np.float64)
+    least, most = (LEAST_BPS, MOST_BPS) if are_rates else (LEAST_GAIN, MOST_GAIN)
+    if not (((values == 0) | (values >= least)) & (values <= most)).all():
+        raise refuse(f"{name} must be 0 or from {least:g} to {most:g}")
+    return np.ascontiguousarray(values)
 
 
 def _check_sizes(data: bytes) -> None:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import ChannelSource, ChannelTrace, Replay, TraceError
-from orchestrator.scenario.channel import open_source
+from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceError
+from orchestrator.scenario.channel import open_source, replay
 from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.loading import put, validate
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Trace = str | Path | ChannelTrace | Mapping[str, Any]
-"""A file, or what one holds: `gain` of shape [K, S], linear, and `slot_s`; `position` if known."""
+"""A file, or what one holds: `gain` of shape [K, S], linear, and `slot_s`; `position` if known. In
+place of `gain`: `gain_up` and `gain_down`, or the rates `uplink_bps` and `downlink_bps`."""
 Policy: TypeAlias = "str | Decide"
 """A name as `allocation.policy` takes it, or a function from a `Situation` to an `Allocation`."""
 Capture = Literal["frames", "headers"]
@@ -403,7 +404,7 @@ def _channel(scenario: Scenario, trace: Trace | None) -> Iterator[ChannelSource]
             with open_source(scenario, None if trace is None else Path(trace)) as source:
                 yield source
         else:
-            yield Replay(_trace(trace))
+            yield replay(scenario, _trace(trace))
     except ChannelError as error:
         raise RunError(str(error)) from error
 

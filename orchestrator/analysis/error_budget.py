@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ns3_scenarios.trace import Gains
 from orchestrator.prediction.engine import RoundTimes, service_order_of, simulate
 from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.kernel import BY_RULES
@@ -78,7 +79,7 @@ def error_budget(
     payload_plan: RoundPlan,
     link_plan: RoundPlan,
     radio: Radio,
-    gain: Array,
+    gain: Gains,
     slot_s: float,
     slot_edges_s: Array | None,
     faults: RoundFaults | None = None,
@@ -92,7 +93,7 @@ def error_budget(
         payload_plan: Plan with payload bytes.
         link_plan: Plan with the bytes of the frames on the link.
         radio: What turns a gain into a rate.
-        gain: Shape [K, S], the whole trace.
+        gain: Shape [K, S] or for each direction, the whole trace.
         slot_s: Length of a slot.
         slot_edges_s: Shape [S + 1], when the rates really changed; None if that is not known.
         faults: What went wrong in it. Steps that not all have then have no parts.
@@ -178,7 +179,7 @@ def transfer_errors(
     measured: Round,
     link_plan: RoundPlan,
     radio: Radio,
-    gain: Array,
+    gain: Gains,
     slot_s: float,
     transport: Transport | None = None,
 ) -> pd.DataFrame:
@@ -188,7 +189,8 @@ def transfer_errors(
         measured: The round as it went.
         link_plan: Plan with the bytes of the frames on the link.
         radio: What turns a gain into a rate.
-        gain: Shape [K, S], the whole trace; it must reach as far as the transfers.
+        gain: Shape [K, S] or for each direction, the whole trace; it must reach as far as the
+            transfers.
         slot_s: Length of a slot.
         transport: Whose delay the last frame takes on top; windows and losses are part of the
             error.

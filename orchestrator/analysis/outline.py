@@ -65,12 +65,15 @@ def outline(scenario: Scenario, source: ChannelSource, decide: Decide | None = N
     )
     trace = channel.now
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
-    rates = link_rates(plan, radio_of(scenario), trace.gain[:, :1])
+    rates = link_rates(plan, radio_of(scenario), trace.air[:, :1])
     links = pd.DataFrame({"uav": range(1, scenario.uavs.count + 1)})
     if trace.position_m is not None:
         away_m = trace.position_m[:, 0] - np.array(scenario.base_station.position_m)
         links["distance_m"] = np.linalg.norm(away_m, axis=1)
-    links["gain_db"] = 10 * np.log10(trace.gain[:, 0].clip(min=1e-40))
+    if not trace.are_rates:
+        links["gain_db"] = 10 * np.log10(trace.gain[:, 0].clip(min=1e-40))
+        if trace.gain_down is not None:
+            links["gain_down_db"] = 10 * np.log10(trace.gain_down[:, 0].clip(min=1e-40))
     links["uplink_mbps"] = rates.uplink[:, 0] / 1e6
     links["broadcast_mbps"] = rates.broadcast[:, 0] / 1e6
     links["gradient_mbps"] = rates.gradient[:, 0] / 1e6

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from ns3_scenarios.trace import Gains
 from orchestrator.analysis.byte_accounts import STEP_OF
 from orchestrator.analysis.error_budget import measured_plan, measured_service_order
 from orchestrator.prediction.engine import simulate
@@ -59,7 +60,7 @@ def waterfall(
     payload_plan: RoundPlan,
     accounts: pd.DataFrame,
     radio: Radio,
-    gain: Array,
+    gain: Gains,
     slot_s: float,
     slot_edges_s: Array,
     *,
@@ -76,7 +77,7 @@ def waterfall(
         payload_plan: Plan with payload bytes.
         accounts: The round's, from `orchestrator.analysis.byte_accounts`.
         radio: What turns a gain into a rate.
-        gain: Shape [K, S], the whole trace.
+        gain: Shape [K, S] or for each direction, the whole trace.
         slot_s: Length of a slot.
         slot_edges_s: Shape [S + 1], when the rates really changed.
         charges_headers: Whether the channel's rate carries frames, or their payload alone.

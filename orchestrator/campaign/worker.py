@@ -223,8 +223,12 @@ def _bound(scenario: Scenario, source: ChannelSource, rounds: pd.DataFrame) -> "
     costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
     start_s, objective = rounds["start_s"].to_numpy(), rounds["objective"].to_numpy()
     slots = ceil(float((start_s + objective).max()) / scenario.slot_s) + 1
-    gain = Channel.of(source).trace(slots).gain
-    bound = lower_bound(costs, radio, gain, scenario.slot_s, start_s, objective)
+    trace = Channel.of(source).trace(slots)
+    if trace.are_rates:
+        raise InputError(
+            "bound_rounds: a trace of rates does not say what other shares would carry"
+        )
+    bound = lower_bound(costs, radio, trace.air, scenario.slot_s, start_s, objective)
     return pd.Series(bound, rounds.index)
 
 

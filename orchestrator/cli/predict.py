@@ -33,11 +33,8 @@ def trace(
             made = source.trace(min(have + step, slots))
             have = min(made.slots, slots)
             show("ns-3", have, slots)
-        assert made.position_m is not None
         replace(
-            made,
-            gain=made.gain[:, :slots],
-            position_m=made.position_m[:, :slots],
+            made.first(slots),
             seed=parsed.seed,
             scenario=parsed.model_dump_json(),
         ).save(output)

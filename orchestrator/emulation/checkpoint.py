@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import ChannelTrace
+from ns3_scenarios.trace import ChannelTrace, TwoWay
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.emulation.machine import Machine
 from orchestrator.emulation.record import Emulation, RoundRecord, SetUp
@@ -162,7 +162,8 @@ def _slots(played: Round, slot_s: float) -> slice:
 
 
 def _digest(channel: ChannelTrace, played: Round) -> str:
-    gain = channel.gain[:, _slots(played, channel.slot_s)]
+    part = channel.air[:, _slots(played, channel.slot_s)]
+    gain = part.values if isinstance(part, TwoWay) else part
     return hashlib.sha256(np.ascontiguousarray(gain).tobytes()).hexdigest()
 
 

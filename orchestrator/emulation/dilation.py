@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import ChannelSource, TraceExhausted
+from ns3_scenarios.trace import ChannelSource, Gains, TraceExhausted
 from orchestrator.emulation.learning import learning_settings, place
 from orchestrator.prediction.engine import RoundTimes, simulate
 from orchestrator.prediction.plan import (
@@ -141,7 +141,7 @@ def choose(
     threads = (scenario.uavs.threads, scenario.base_station.threads)
     free = simulate_on(plan, radio, channel, 0.0)
     enough = int(MOST_CHANGE * free.latency_s / channel.slot_s) + 1
-    gain = channel.trace(enough).gain[:, :enough]
+    gain = channel.trace(enough).air[:, :enough]
     for dilation in LADDER:
         try:
             times, overruns = with_overruns(
@@ -164,7 +164,7 @@ def choose(
 def with_overruns(
     plan: RoundPlan,
     radio: Radio,
-    gain: Array,
+    gain: Gains,
     slot_s: float,
     speeds: Speeds,
     threads: tuple[int, int],

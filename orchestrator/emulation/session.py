@@ -164,7 +164,7 @@ def open_session(
             progress("calibrating links", 0, 1)
             plan = plan_round(scenario, profile, fixed_allocation(scenario))
             slots = math.ceil(expected.end_s / channel.slot_s)
-            rates = link_rates(plan, radio_of(scenario), channel.trace(slots).gain[:, :slots])
+            rates = link_rates(plan, radio_of(scenario), channel.trace(slots).air[:, :slots])
             calibration = calibrate(stage.nodes, scenario, rates, channel.slot_s, stage.shape)
         accounts = stage.account(SET_UP, None)
         if are_impaired(scenario):

@@ -307,7 +307,7 @@ class PacketRates:
         channel = self.source.trace(math.ceil(1.5 * slot) + GROWTH_SLOTS)
         if slot >= channel.slots:
             raise InputError(f"trace: its {channel.slots} slots end before ns-3's round does")
-        self.links = link_rates(self.plan, self.radio, channel.gain)
+        self.links = link_rates(self.plan, self.radio, channel.air)
         self.first_gradients_s = first_gradient_s(self.plan, self.links.gradient)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.rma_av import los_path_loss_db
-from ns3_scenarios.trace import ChannelTrace, TraceExhausted
+from ns3_scenarios.trace import ChannelTrace, Gains, TraceExhausted, TwoWay, both_ways
 from orchestrator.policies.shares import least_share, lifted
 from orchestrator.prediction.engine import BatchTimes, SplitCosts, simulate_batch, split_costs
 from orchestrator.prediction.plan import Allocation, Array, Radio, radio_of, split_of
@@ -61,8 +61,8 @@ class Outlook:
 
     costs: SplitCosts
     radio: Radio
-    gain: Array
-    """Shape [K, S]."""
+    gain: Gains
+    """Shape [K, S], or for each direction."""
     slot_s: float
 
     def play(self, tried: "Candidates") -> BatchTimes:
@@ -84,7 +84,7 @@ class Outlook:
         )
 
 
-def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int) -> Array:
+def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int) -> Gains:
     """Gains of the coming slots of `FORECAST_SLOT_S`, at their middles, shape [K, slots].
 
     UAVs keep their velocity over the last `VELOCITY_S` and turn back at the edges of their ring.
@@ -92,7 +92,17 @@ def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int
     fading, no line of sight) stays. Without positions the last gain stays; an outage is taken for
     over.
     """
-    last = _last_heard(known.gain)
+    if known.gain_down is None:
+        return _forecast(scenario, known, known.gain, start_s, slots)
+    ways = (known.gain, known.gain_down)
+    return TwoWay(np.stack([_forecast(scenario, known, way, start_s, slots) for way in ways]))
+
+
+def _forecast(
+    scenario: Scenario, known: ChannelTrace, gain: Array, start_s: float, slots: int
+) -> Array:
+    """The forecast of one direction."""
+    last = _last_heard(gain)
     if known.position_m is None:
         return np.repeat(last[:, None], slots, axis=1)
     position = known.position_m[:, -1]
@@ -203,7 +213,8 @@ def balanced(
     iterations, clients = costs.iterations, tried.beta.shape[1]
     parallel_down = costs.paradigm.gradient_transmission == "parallel"
     parallel_server = costs.paradigm.server_compute == "parallel"
-    gain = outlook.gain[:, : max(1, int(times.latency_s.max() / outlook.slot_s))].mean(axis=1)
+    reached = outlook.gain[:, : max(1, int(times.latency_s.max() / outlook.slot_s))]
+    gain, gain_down = (way.mean(axis=1) for way in both_ways(reached))
 
     compute_j = costs.compute_power_w * iterations * (costs.cf_s + costs.cb_s)[tried.split - 1]
     uplink_s = (times.energy_j - compute_j) / radio.uplink_power_w
@@ -212,7 +223,7 @@ def balanced(
     downlink_s: Array = np.zeros_like(uplink_s)
     if parallel_down:
         hz = tried.beta * radio.downlink_hz
-        down_snr = tried.rho * radio.downlink_power_w * gain / (hz * radio.noise_w_per_hz)
+        down_snr = tried.rho * radio.downlink_power_w * gain_down / (hz * radio.noise_w_per_hz)
         downlink_s = 8 * iterations * costs.gradient_bytes[u] / shannon_bps(hz, down_snr)
     air_s = uplink_s + downlink_s
     work_s = iterations * costs.server_s[u] * np.ones(clients)

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ns3_scenarios.trace import TraceExhausted
+from ns3_scenarios.trace import Gains, TraceExhausted, TwoWay
 from orchestrator.policies.planner import (
     FORECAST_SLOT_S,
     Candidates,
@@ -72,12 +72,15 @@ def _sampled(scenario: Scenario, rounds: int, slots: int) -> list[Outlook]:
     fine = max(1, round(FORECAST_SLOT_S / scenario.slot_s))
     apart, length = round(SPREAD_S / scenario.slot_s), slots * fine
     with ns3_source(scenario) as source:
-        gain = source.trace((rounds - 1) * apart + length).gain
+        gain = source.trace((rounds - 1) * apart + length).air
     starts = range(0, rounds * apart, apart)
 
-    def piece(at: int) -> Array:
-        fine_slots = gain[:, at : at + length].reshape(len(gain), slots, fine)
-        return np.asarray(fine_slots.mean(axis=2))
+    def mean(values: Array) -> Array:
+        return np.asarray(values.reshape(*values.shape[:-1], slots, fine).mean(axis=-1))
+
+    def piece(at: int) -> Gains:
+        part = gain[:, at : at + length]
+        return TwoWay(mean(part.values)) if isinstance(part, TwoWay) else mean(part)
 
     return [Outlook(costs, radio, piece(at), fine * scenario.slot_s) for at in starts]
 

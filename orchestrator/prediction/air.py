@@ -37,13 +37,19 @@ class Air(NamedTuple):
     """A channel trace; `edges_s` is empty where slots are multiples of `slot_s`."""
 
     gain: Array
+    """Shape [2, K, S], up and down; [1, K, S] where they are alike."""
     slot_s: float
     edges_s: Array
 
 
 @inlined
 def rate_of(bandwidth_hz: float, snr: float) -> float:
-    """Shannon's rate in bit/s, eqs. (1), (2), (19)."""
+    """Shannon's rate in bit/s, eqs. (1), (2), (19).
+
+    A bandwidth of 0 stands for a trace that has the rate itself, which then is `snr`.
+    """
+    if bandwidth_hz == 0.0:
+        return snr
     if snr > 1e-3:
         return bandwidth_hz * math.log2(1.0 + snr)
     return bandwidth_hz * (math.log1p(snr) / math.log(2.0))  # 1 + snr would lose the digits of snr
@@ -58,7 +64,7 @@ def edge_of(air: Air, slot: int) -> float:
 @inlined
 def slot_at(air: Air, time_s: float, slot: int) -> int:
     """The slot of a moment, searched from an earlier slot on; an edge belongs to the new slot."""
-    slots = air.gain.shape[1]
+    slots = air.gain.shape[2]
     while slot < slots and edge_of(air, slot + 1) <= time_s + HALF_NS:
         slot += 1
     return slot
@@ -66,7 +72,14 @@ def slot_at(air: Air, time_s: float, slot: int) -> int:
 
 @inlined
 def carried(
-    air: Air, k: int, bits: float, time_s: float, slot: int, bandwidth_hz: float, snr_at_1: float
+    air: Air,
+    way: int,
+    k: int,
+    bits: float,
+    time_s: float,
+    slot: int,
+    bandwidth_hz: float,
+    snr_at_1: float,
 ) -> tuple[float, int]:
     """When a link has carried so many bits, and in which slot.
 
@@ -74,11 +87,12 @@ def carried(
     the rate is 0 and it waits.
     """
     slot = slot_at(air, time_s, slot)
+    row = way if air.gain.shape[0] == 2 else 0
     if bits == 0.0:
         return time_s, slot
-    while slot < air.gain.shape[1]:
+    while slot < air.gain.shape[2]:
         edge_s = edge_of(air, slot + 1)
-        rate = rate_of(bandwidth_hz, snr_at_1 * air.gain[k, slot])
+        rate = rate_of(bandwidth_hz, snr_at_1 * air.gain[row, k, slot])
         if rate > 0.0:
             if bits <= rate * (edge_s - time_s + HALF_NS):
                 return time_s + bits / rate, slot

@@ -9,6 +9,7 @@ from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.prediction.engine import BatchTimes, simulate_chain, split_costs
 from orchestrator.prediction.faults import planned
 from orchestrator.prediction.plan import fixed_allocation, radio_of
+from orchestrator.prediction.rounds import check_shares_of_rates
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from workloads.costs.profile import SplitProfile
@@ -41,9 +42,11 @@ def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitPro
     channel = Channel.of(source)
     while True:
         trace = channel.now
+        if trace.are_rates:
+            check_shares_of_rates(allocation)
         try:
             return simulate_chain(
-                costs, radio, trace.gain, trace.slot_s, 0.0, split, alpha, beta, rho
+                costs, radio, trace.air, trace.slot_s, 0.0, split, alpha, beta, rho
             )
         except TraceExhausted:
             channel.grow()

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import TraceExhausted
+from ns3_scenarios.trace import Gains, TraceExhausted, TwoWay
 from orchestrator.prediction.air import EXHAUSTED, Air
 from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.kernel import (
@@ -146,7 +146,7 @@ def split_costs(
 def simulate(
     plan: RoundPlan,
     radio: Radio,
-    gain: Array,
+    gain: Gains,
     slot_s: float,
     start_s: float = 0.0,
     *,
@@ -160,7 +160,8 @@ def simulate(
     Args:
         plan: The round's durations and bytes.
         radio: What turns a gain into a rate.
-        gain: Shape [K, S], linear; slot s lasts from s slot_s to (s + 1) slot_s. 0 is an outage.
+        gain: Shape [K, S], linear, or for each direction; 0 is an outage. Slot s lasts from
+            s slot_s to (s + 1) slot_s.
         slot_s: Length of a slot.
         start_s: When the round starts.
         slot_edges_s: Shape [S + 1], increasing: the moments at which the rates really changed, in
@@ -184,7 +185,7 @@ def simulate(
         plan.cm_bytes,
         float(plan.backward_ratio),
     )
-    rules, bands = _rules(plan.paradigm), _bands(radio)
+    rules, bands = _rules(plan.paradigm), _bands(radio, gain)
     links = links_of(rules, bands, plan.allocation.beta, plan.allocation.rho)
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
@@ -194,7 +195,7 @@ def simulate(
         rules, work, links, air, wrong, paths, float(start_s), service_order, begin, end
     )
     if latency == EXHAUSTED:
-        raise TraceExhausted(air.gain.shape[1])
+        raise TraceExhausted(air.gain.shape[2])
     spans, lost = _spans(plan, begin, end), []
     if faults is None or wrong is None:
         compute_w = np.full(plan.clients, plan.compute_power_w, float)
@@ -337,7 +338,7 @@ def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
 def simulate_batch(
     costs: SplitCosts,
     radio: Radio,
-    gain: Array,
+    gain: Gains,
     slot_s: float,
     start_s: float,
     split: npt.NDArray[np.int64],
@@ -367,7 +368,7 @@ def simulate_batch(
 def simulate_chain(
     costs: SplitCosts,
     radio: Radio,
-    gain: Array,
+    gain: Gains,
     slot_s: float,
     start_s: float,
     split: npt.NDArray[np.int64],
@@ -385,7 +386,7 @@ def simulate_chain(
 def _many(
     costs: SplitCosts,
     radio: Radio,
-    gain: Array,
+    gain: Gains,
     slot_s: float,
     start_s: float,
     split: npt.NDArray[np.int64],
@@ -412,7 +413,7 @@ def _many(
         ),
         costs.iterations,
         np.ascontiguousarray(costs.compute_power_w, float),
-        _bands(radio),
+        _bands(radio, gain),
         _air(gain, slot_s, None),
         float(start_s),
         follow,
@@ -442,8 +443,9 @@ def _rules(paradigm: Paradigm) -> Rules:
     )
 
 
-def _bands(radio: Radio) -> Bands:
+def _bands(radio: Radio, gain: Gains) -> Bands:
     return Bands(
+        isinstance(gain, TwoWay) and gain.are_rates,
         float(radio.uplink_hz),
         float(radio.downlink_hz),
         float(radio.noise_w_per_hz),
@@ -452,9 +454,10 @@ def _bands(radio: Radio) -> Bands:
     )
 
 
-def _air(gain: Array, slot_s: float, edges_s: Array | None) -> Air:
+def _air(gain: Gains, slot_s: float, edges_s: Array | None) -> Air:
     edges = np.empty(0) if edges_s is None else edges_s
-    return Air(_read_only(gain), float(slot_s), _read_only(edges))
+    ways = gain.values if isinstance(gain, TwoWay) else gain[None]
+    return Air(_read_only(ways), float(slot_s), _read_only(edges))
 
 
 def _read_only(array: Array) -> Array:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ns3_scenarios.trace import Gains, TwoWay
 from orchestrator.prediction.plan import Array
 from orchestrator.scenario.schema import LASTING, Scenario
 from testbed.core.errors import RunEnds
@@ -82,14 +83,14 @@ class RoundFaults:
     causes: dict[int, str]
     """By client, what it is lost to."""
 
-    def silenced(self, gain: Array) -> Array:
+    def silenced(self, gain: Gains) -> Gains:
         """The gains [K, S] with every silent link at 0."""
         if not self.silent:
             return gain
-        gain = gain.copy()
+        values = gain.values.copy() if isinstance(gain, TwoWay) else gain.copy()
         for client, first, end in self.silent:
-            gain[client - 1, first:end] = 0.0
-        return gain
+            values[..., client - 1, first:end] = 0.0
+        return replace(gain, values=values) if isinstance(gain, TwoWay) else values
 
     def of_uav(self, client: int) -> UavFaults:
         """What UAV `client` (from 1) is told."""

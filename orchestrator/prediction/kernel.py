@@ -82,6 +82,8 @@ class Menu(NamedTuple):
 class Bands(NamedTuple):
     """A `Radio`, for compiled code."""
 
+    rates_given: bool
+    """Whether the trace has rates: then no bandwidth and no power decides them."""
     uplink_hz: float
     downlink_hz: float
     noise_w_per_hz: float
@@ -90,7 +92,10 @@ class Bands(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Bandwidth and signal-to-noise ratio at gain 1 of each client's links, shape [K]."""
+    """Bandwidth and signal-to-noise ratio at gain 1 of each client's links, shape [K].
+
+    A bandwidth of 0 stands for a trace that has the rate itself; its ratio is 1.
+    """
 
     uplink_hz: Array
     uplink_snr: Array
@@ -124,6 +129,9 @@ class Faults(NamedTuple):
 @compiled
 def links_of(rules: Rules, bands: Bands, beta: Array, rho: Array) -> Links:
     """The links of a round under its shares."""
+    if bands.rates_given:
+        none, one = np.zeros(beta.size), np.ones(beta.size)
+        return Links(none, one, 0.0, 1.0, none, one)
     uplink_hz = beta * bands.uplink_hz
     uplink_snr = bands.uplink_power_w / (uplink_hz * bands.noise_w_per_hz)
     broadcast_snr = bands.downlink_power_w / (bands.downlink_hz * bands.noise_w_per_hz)
@@ -157,7 +165,7 @@ def _transfer(
     """When a transfer of `size` bytes ends, and in which slot."""
     if paths is not None:
         return delivered(paths, air, way, k, size, time_s, slot, bandwidth_hz, snr_at_1)
-    return carried(air, k, 8.0 * size, time_s, slot, bandwidth_hz, snr_at_1)
+    return carried(air, way, k, 8.0 * size, time_s, slot, bandwidth_hz, snr_at_1)
 
 
 _slowed_end = numba.njit(slowed_end)
@@ -206,8 +214,8 @@ def _lag(
         lag_s += server_s
     elif i:
         lag_s += end[k, column - 5 + SG] - begin[k, column - 5 + SG]
-    elif slot < air.gain.shape[1]:
-        rate = rate_of(links.gradient_hz[k], links.gradient_snr[k] * air.gain[k, slot])
+    elif slot < air.gain.shape[2]:
+        rate = rate_of(links.gradient_hz[k], links.gradient_snr[k] * air.gain[-1, k, slot])
         lag_s += 8.0 * work.sg_bytes[k, 0] / rate if rate > 0.0 else math.inf
     return lag_s
 
@@ -255,7 +263,7 @@ def _pop(heaps: Ints, row: int) -> int:
 @inlined
 def _given_up(faults: Faults, air: Air, k: int) -> bool:
     """Whether a client is lost before the trace ends: then a transfer of its may never end."""
-    return bool(faults.lost_s[k] < edge_of(air, air.gain.shape[1]))
+    return bool(faults.lost_s[k] < edge_of(air, air.gain.shape[2]))
 
 
 @compiled

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ns3_scenarios.trace import Gains, TwoWay, both_ways
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
 
 OUTAGE_S = 1e9
@@ -69,14 +70,16 @@ def first_gradient_s(plan: RoundPlan, gradient_bps: Array) -> Array:
     return seconds.clip(max=OUTAGE_S)
 
 
-def link_rates(plan: RoundPlan, radio: Radio, gain: Array) -> LinkRates:
-    """What the links of a round carry under its allocation; gain [K, S]."""
-    shares = plan.allocation
-    broadcast = broadcast_bps(radio, gain)
+def link_rates(plan: RoundPlan, radio: Radio, gain: Gains) -> LinkRates:
+    """What the links of a round carry under its allocation; gain [K, S], or rates themselves."""
+    shares, (up, down) = plan.allocation, both_ways(gain)
+    if isinstance(gain, TwoWay) and gain.are_rates:
+        return LinkRates(up, down, down)
+    broadcast = broadcast_bps(radio, down)
     return LinkRates(
-        uplink_bps(radio, shares.beta, gain),
+        uplink_bps(radio, shares.beta, up),
         broadcast,
         broadcast
         if plan.paradigm.gradient_transmission == "sequential"
-        else dedicated_bps(radio, shares.beta, shares.rho, gain),
+        else dedicated_bps(radio, shares.beta, shares.rho, down),
     )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
 
+import numpy as np
+
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
 from orchestrator.prediction.engine import RoundTimes, round_of, simulate
 from orchestrator.prediction.faults import FaultSchedule, RoundFaults
@@ -114,6 +116,8 @@ def play_rounds(
             if decide is not None:
                 known = channel.until(start_s)
                 allocation = decide(Situation(index, start_s, played, allocations, known))
+            if channel.now.are_rates:
+                check_shares_of_rates(allocation)
             decision = Decision(index, start_s, allocation, perf_counter() - began)
             round_ = backend.play(decision)
         except TraceExhausted as end:
@@ -160,6 +164,21 @@ def predict(
     except RunEnds as ended:
         return Timeline(done, ended)
     return Timeline(done)
+
+
+def check_shares_of_rates(allocation: Allocation) -> None:
+    """Refuse shares where a trace has rates, which say nothing of what shares would carry.
+
+    Raises:
+        InputError: β or ρ are not equal.
+    """
+    for name in ("beta", "rho"):
+        share = getattr(allocation, name)
+        if np.ptp(share) > 1e-9:
+            raise InputError(
+                f"allocation.{name}: must be 'equal' where the trace has rates: they are what each "
+                "link carries, and bandwidth and power cannot be shared out anew"
+            )
 
 
 class EngineBackend:
@@ -275,7 +294,7 @@ def simulate_on(
             return simulate(
                 plan,
                 radio,
-                trace.gain,
+                trace.air,
                 trace.slot_s,
                 start_s,
                 faults=faults,

@@ -316,7 +316,7 @@ def delivered(
     recovers, timeout_s = False, LEAST_TIMEOUT_S
     while left > 0:
         start_s = max(left_s, ready_s)
-        first_s, _ = carried(air, k, each, start_s, slot, bandwidth_hz, snr_at_1)
+        first_s, _ = carried(air, way, k, each, start_s, slot, bandwidth_hz, snr_at_1)
         if first_s == EXHAUSTED:
             return EXHAUSTED, slot
         frame_s = max(first_s - start_s, 1e-9)
@@ -324,7 +324,7 @@ def delivered(
         pipe = trip_s / frame_s + max(QUEUE_FRAMES, QUEUE_S / frame_s)
         allowed = min(min(sender[WINDOW], sender[OFFERED]), pipe)
         frames = min(left, max(1, int(allowed)))
-        left_s, slot = carried(air, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1)
+        left_s, slot = carried(air, way, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1)
         if left_s == EXHAUSTED:
             return EXHAUSTED, slot
         lost, tail, last_lost = 0, 0, 0

@@ -6,7 +6,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
@@ -84,12 +83,7 @@ class Channel:
         slots = int(time_s / self.slot_s + 1e-6) + 1
         while self.now.slots < slots:
             self.grow()
-        position = self.now.position_m
-        return replace(
-            self.now,
-            gain=self.now.gain[:, :slots],
-            position_m=None if position is None else position[:, :slots],
-        )
+        return self.now.first(slots)
 
 
 def channel_settings(scenario: Scenario) -> ChannelSettings:
@@ -171,4 +165,19 @@ def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[Channel
             f"`trace`: {trace_file}: gain has {trace.uavs} rows, one a UAV; "
             f"uavs.count is {scenario.uavs.count}"
         )
-    yield Replay(trace)
+    yield replay(scenario, trace)
+
+
+def replay(scenario: Scenario, trace: ChannelTrace) -> Replay:
+    """A given trace as the scenario's channel.
+
+    Raises:
+        InputError: It has rates, and the scenario's policy would share out bandwidth.
+    """
+    policy = scenario.allocation.policy
+    if trace.are_rates and policy not in ("fixed", "equal"):
+        raise InputError(
+            f"allocation.policy: must be 'fixed' or 'equal' where the trace has rates, not "
+            f"{policy!r}: they are what each link carries, and cannot be shared out anew"
+        )
+    return Replay(trace)

@@ -171,9 +171,9 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
             continue
         equation = models.EQUATIONS.get(name)
         without = equation is not None and not equation.has_adapters
-        said = asked(plan, radio, channel.gain, channel.slot_s)
+        said = asked(plan, radio, channel.air, channel.slot_s)
         alone = (
-            asked(theory.without_adapters(plan), radio, channel.gain, channel.slot_s)
+            asked(theory.without_adapters(plan), radio, channel.air, channel.slot_s)
             if without
             else said
         )

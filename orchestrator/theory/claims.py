@@ -14,10 +14,9 @@ from rich.console import Group
 from rich.table import Table
 
 from ns3_scenarios.rma_av import los_path_loss_db
-from ns3_scenarios.trace import ChannelSource
+from ns3_scenarios.trace import ChannelSource, Gains, TwoWay
 from orchestrator.prediction.engine import RoundTimes, simulate
 from orchestrator.prediction.plan import (
-    Array,
     Radio,
     RoundPlan,
     fixed_allocation,
@@ -150,7 +149,7 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
     and in all forms but (13), SM and CM carry nothing.
     """
     channel = Channel.of(source)
-    gain = channel.trace(1).gain[:, 0]
+    gain = channel.trace(1).air[:, 0]
     return TheoryTable(
         [
             *_upper_bounds(scenario, channel, profile),
@@ -167,9 +166,16 @@ def _plan(scenario: Scenario, profile: SplitProfile, name: str) -> RoundPlan:
     return plan_round(other, profile, fixed_allocation(other))
 
 
-def _constant_round(plan: RoundPlan, radio: Radio, gain: Array) -> RoundTimes:
+def _constant_round(plan: RoundPlan, radio: Radio, gain: Gains) -> RoundTimes:
     """The engine under assumption 1: one slot that lasts for ever."""
     return simulate(plan, radio, gain[:, None], 1e9)
+
+
+def _alike(gain: Gains) -> Gains:
+    """Everybody's gain the geometric mean of all."""
+    ways = gain.values if isinstance(gain, TwoWay) else gain
+    mean = np.exp(np.log(ways).mean(axis=-1, keepdims=True)) * np.ones(ways.shape)
+    return replace(gain, values=mean) if isinstance(gain, TwoWay) else mean
 
 
 def _upper_bounds(scenario: Scenario, channel: Channel, profile: SplitProfile) -> Iterator[Row]:
@@ -183,7 +189,7 @@ def _upper_bounds(scenario: Scenario, channel: Channel, profile: SplitProfile) -
         )
 
 
-def _closed_forms(scenario: Scenario, profile: SplitProfile, gain: Array) -> Iterator[Row]:
+def _closed_forms(scenario: Scenario, profile: SplitProfile, gain: Gains) -> Iterator[Row]:
     radio = radio_of(scenario)
     names = ("sfl-ps", "cpsfl-no-at", "cpsfl", "sfl-pp", "pipesfl-no-at", "pipesfl")
     plans = {name: without_adapters(_plan(scenario, profile, name)) for name in names}
@@ -272,7 +278,7 @@ def _closed_forms(scenario: Scenario, profile: SplitProfile, gain: Array) -> Ite
     )
 
 
-def _theorems(scenario: Scenario, profile: SplitProfile, gain: Array) -> Iterator[Row]:
+def _theorems(scenario: Scenario, profile: SplitProfile, gain: Gains) -> Iterator[Row]:
     radio = radio_of(scenario)
     plan = without_adapters(_plan(scenario, profile, "cpsfl"))
     some, some_radio, chosen = _only(plan, radio, MOST_ORDERED)
@@ -287,7 +293,7 @@ def _theorems(scenario: Scenario, profile: SplitProfile, gain: Array) -> Iterato
         best_iteration_s(sg, lag),
     )
     few, few_radio, chosen = _only(plan, radio, SEARCHED[0], SEARCHED[1])
-    equal = np.full(few.clients, np.exp(np.log(gain[chosen]).mean()))
+    equal = _alike(gain[chosen])
     p = pipeline(constant_durations(few, few_radio, equal))
     engine_s = _constant_round(few, few_radio, equal).latency_s
     size = f"K = {few.clients}, I = {few.iterations}"

@@ -29,10 +29,11 @@ from itertools import permutations
 import numpy as np
 import numpy.typing as npt
 
+from ns3_scenarios.trace import Gains
 from orchestrator.prediction.air import compiled
 from orchestrator.prediction.engine import RoundTimes
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
-from orchestrator.prediction.rates import broadcast_bps, dedicated_bps, uplink_bps
+from orchestrator.prediction.rates import link_rates
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, S
 
 # --- closed forms --------------------------------------------------------------------------------
@@ -67,13 +68,9 @@ def without_adapters(plan: RoundPlan) -> RoundPlan:
     return replace(plan, sm_bytes=0 * plan.sm_bytes, cm_bytes=0 * plan.cm_bytes)
 
 
-def constant_durations(plan: RoundPlan, radio: Radio, gain: Array) -> Durations:
+def constant_durations(plan: RoundPlan, radio: Radio, gain: Gains) -> Durations:
     """Assumption 1: the durations of a plan when each client's gain, shape [K], stays as it is."""
-    share, column = plan.allocation, gain[:, None]
-    broadcast = broadcast_bps(radio, column)
-    uplink = uplink_bps(radio, share.beta, column)
-    parallel = plan.paradigm.gradient_transmission == "parallel"
-    down = dedicated_bps(radio, share.beta, share.rho, column) if parallel else broadcast
+    uplink, broadcast, down = link_rates(plan, radio, gain[:, None])
     return Durations(
         sm_s=8 * plan.sm_bytes / broadcast[:, 0],
         cf_s=plan.cf_s,

@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ns3_scenarios.trace import Gains, TwoWay, both_ways
 from orchestrator.policies.shares import least_share, lifted
 from orchestrator.prediction.engine import SplitCosts
 from orchestrator.prediction.plan import Array, Radio
@@ -40,7 +41,7 @@ BISECTIONS = 40
 
 
 def lower_bound(
-    costs: SplitCosts, radio: Radio, gain: Array, slot_s: float, start_s: Array, reached: Array
+    costs: SplitCosts, radio: Radio, gain: Gains, slot_s: float, start_s: Array, reached: Array
 ) -> Array:
     """What no allocation can undercut in each of N rounds, shape [N].
 
@@ -67,8 +68,14 @@ def lower_bound(
     return np.asarray(np.minimum(bound, reached))
 
 
-def _best_gain(gain: Array, slot_s: float, start_s: Array, longest_s: Array) -> Array:
+def _best_gain(gain: Gains, slot_s: float, start_s: Array, longest_s: Array) -> Gains:
     """Each client's best gain while a round can last, shape [N, K]; NaN beyond the trace's end."""
+    if isinstance(gain, TwoWay):
+        return TwoWay(np.stack([_best(way, slot_s, start_s, longest_s) for way in gain.values]))
+    return _best(gain, slot_s, start_s, longest_s)
+
+
+def _best(gain: Array, slot_s: float, start_s: Array, longest_s: Array) -> Array:
     first = np.floor(start_s / slot_s + 1e-6).astype(int)
     last = np.ceil((start_s + longest_s) / slot_s)
     unknown = np.full(len(gain), np.nan)
@@ -81,7 +88,7 @@ def _best_gain(gain: Array, slot_s: float, start_s: Array, longest_s: Array) -> 
 
 
 def _over_splits(
-    costs: SplitCosts, radio: Radio, gain: Array, time_weight: float, energy_weight: float
+    costs: SplitCosts, radio: Radio, gain: Gains, time_weight: float, energy_weight: float
 ) -> Array:
     """The bound of time_weight · T + energy_weight · E over all split points, shape [N]."""
     bounds = [
@@ -110,7 +117,8 @@ class _Relaxed:
 
     radio: Radio
     gain: Array
-    """Shape [N, K]."""
+    """Of the uplink, shape [N, K]."""
+    gain_down: Array
     fixed_s: Array
     """c, shape [N, K]."""
     server_s: float
@@ -130,7 +138,9 @@ class _Relaxed:
         if not self.down_bits:
             return _OnAir(up_s, up_s, up_slope, up_slope)
         down_hz = beta * radio.downlink_hz
-        down_s, slope = _transfer(self.down_bits, down_hz, radio.downlink_power_w, radio, gain)
+        down_s, slope = _transfer(
+            self.down_bits, down_hz, radio.downlink_power_w, radio, self.gain_down
+        )
         return _OnAir(up_s, up_s + down_s, up_slope, up_slope + slope)
 
     def pull(self, mu: Array, nu: Array, air: _OnAir) -> Array:
@@ -142,18 +152,20 @@ class _Relaxed:
         return np.sqrt(beta * lifted(_normalised(self.pull(mu, nu, air))))
 
 
-def _relaxed(costs: SplitCosts, radio: Radio, gain: Array, u: int) -> _Relaxed:
+def _relaxed(costs: SplitCosts, radio: Radio, gains: Gains, u: int) -> _Relaxed:
     """The relaxed round of split point u + 1."""
+    gain, gain_down = both_ways(gains)
     iterations = costs.iterations
     parallel_down = costs.paradigm.gradient_transmission == "parallel"
     down_bits = 8.0 * iterations * costs.gradient_bytes[u]
-    whole = _rate(radio.downlink_hz, radio.downlink_power_w, radio, gain)
+    whole = _rate(radio.downlink_hz, radio.downlink_power_w, radio, gain_down)
     fixed_s = iterations * (costs.cf_s[u] + costs.cb_s[u]) + np.zeros_like(gain)
     fixed_s += (8.0 * costs.adapter_bytes[u] / whole).max(axis=1, keepdims=True)
     fixed_s += 0.0 if parallel_down else down_bits / whole
     return _Relaxed(
         radio=radio,
         gain=gain,
+        gain_down=gain_down,
         fixed_s=fixed_s,
         server_s=iterations * costs.server_s[u],
         compute_j=costs.compute_power_w * iterations * (costs.cf_s[u] + costs.cb_s[u]),

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
-from orchestrator.prediction.plan import Array, Radio, RoundPlan
+from ns3_scenarios.trace import Gains, both_ways
+from orchestrator.prediction.plan import Radio, RoundPlan
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
 from orchestrator.theory.closed_forms import Durations
@@ -79,10 +80,10 @@ class Equation:
     metric: str = "latency_s"
     """What it is of."""
 
-    def __call__(self, plan: RoundPlan, radio: Radio, gain: Array, slot_s: float) -> Answer:
+    def __call__(self, plan: RoundPlan, radio: Radio, gain: Gains, slot_s: float) -> Answer:
         """What it says of a round whose channel stays as it is in slot 0 (assumption 1)."""
         relation = self.relation(plan.paradigm)
-        if relation is None or not gain[:, 0].all():
+        if relation is None or not all(way.all() for way in both_ways(gain[:, 0])):
             return None
         d = theory.constant_durations(plan, radio, gain[:, 0])
         if self.metric == "iteration_s" and d.iterations == 1:
@@ -159,7 +160,7 @@ EQUATIONS = {
 """The paper's equations by name; numbered as its source numbers them."""
 
 
-def cpsfl_bounds(plan: RoundPlan, radio: Radio, gain: Array, slot_s: float) -> Answer:
+def cpsfl_bounds(plan: RoundPlan, radio: Radio, gain: Gains, slot_s: float) -> Answer:
     """CPSFL between eq. (18) and, by (17), τ2."""
     low = EQUATIONS["cpsfl-lower"](plan, radio, gain, slot_s)
     high = EQUATIONS["tau2"](plan, radio, gain, slot_s)
@@ -188,13 +189,13 @@ class AnalyticalModel:
     function: Function
     parameters: Mapping[str, Any]
 
-    def __call__(self, plan: RoundPlan, radio: Radio, gain: Array, slot_s: float) -> Said | None:
+    def __call__(self, plan: RoundPlan, radio: Radio, gain: Gains, slot_s: float) -> Said | None:
         """What it says of a round.
 
         Args:
             plan: Durations and bytes.
             radio: What turns a gain into a rate.
-            gain: Shape [K, S], from the round's start on.
+            gain: Shape [K, S] or for each direction, from the round's start on.
             slot_s: Length of a slot.
 
         Raises:

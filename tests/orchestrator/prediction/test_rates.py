@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from engine_cases import EVERY_COMBINATION, random_case
 
+from ns3_scenarios.trace import TwoWay, both_ways
 from orchestrator.prediction import engine, kernel
 from orchestrator.prediction.air import rate_of
 from orchestrator.prediction.rates import OUTAGE_S, first_gradient_s, link_rates, shannon_bps
@@ -23,41 +24,55 @@ def case(scheme, seed):
     return plan, radio, gain
 
 
-def kernel_links(plan, radio):
-    rules, bands = engine._rules(plan.paradigm), engine._bands(radio)
+def ways(gain):
+    """One gain for both directions, one for each, and rates."""
+    both = np.stack([gain, gain[:, ::-1]])
+    return gain, TwoWay(both), TwoWay(1e15 * both, are_rates=True)
+
+
+def kernel_links(plan, radio, gain):
+    rules, bands = engine._rules(plan.paradigm), engine._bands(radio, gain)
     return kernel.links_of(rules, bands, plan.allocation.beta, plan.allocation.rho)
 
 
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
 def test_links_have_the_rates_of_the_kernel(scheme) -> None:
     plan, radio, gain = case(scheme, 1)
-    ours, theirs = link_rates(plan, radio, gain), kernel_links(plan, radio)
-    for k, slot in itertools.product(range(plan.clients), range(gain.shape[1])):
-        h = gain[k, slot]
-        for rate_bps, hz, snr in (
-            (ours.uplink, theirs.uplink_hz[k], theirs.uplink_snr[k]),
-            (ours.broadcast, theirs.broadcast_hz, theirs.broadcast_snr),
-            (ours.gradient, theirs.gradient_hz[k], theirs.gradient_snr[k]),
-        ):
-            assert rate_bps[k, slot] == pytest.approx(rate_of(hz, snr * h), rel=1e-12)
+    for gains in ways(gain):
+        ours, theirs = link_rates(plan, radio, gains), kernel_links(plan, radio, gains)
+        up, down = both_ways(gains)
+        for k, slot in itertools.product(range(plan.clients), range(gain.shape[1])):
+            for rate_bps, way, hz, snr in (
+                (ours.uplink, up, theirs.uplink_hz[k], theirs.uplink_snr[k]),
+                (ours.broadcast, down, theirs.broadcast_hz, theirs.broadcast_snr),
+                (ours.gradient, down, theirs.gradient_hz[k], theirs.gradient_snr[k]),
+            ):
+                expected = rate_of(hz, snr * way[k, slot])
+                assert rate_bps[k, slot] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
 def test_the_first_lag_is_that_of_the_kernel(scheme) -> None:
     plan, radio, gain = case(scheme, 2)
     plan.sg_bytes[:] = np.maximum(plan.sg_bytes, 1)
+    for gains in ways(gain):
+        assert_first_lags(plan, radio, gains)
+
+
+def assert_first_lags(plan, radio, gain):
     seconds = first_gradient_s(plan, link_rates(plan, radio, gain).gradient)
+    down = both_ways(gain)[1]
     work = kernel.Work(
         *(plan.cf_s, plan.cb_s, plan.s_s, plan.sm_bytes, plan.ca_bytes, plan.sg_bytes),
         *(plan.cm_bytes, float(plan.backward_ratio)),
     )
-    links, air = kernel_links(plan, radio), engine._air(gain, 0.1, None)
+    links, air = kernel_links(plan, radio, gain), engine._air(gain, 0.1, None)
     begin = np.zeros((plan.clients, 5 * plan.iterations + 2))
     for k, slot in itertools.product(range(plan.clients), range(gain.shape[1])):
         place = (kernel.COMPUTING, k, 0, slot)
         lag_s = kernel._lag(work, links, air, None, *place, begin, begin)
         own_s = (1 + plan.backward_ratio) * plan.cf_s[k, 0]
-        if gain[k, slot] == 0:
+        if down[k, slot] == 0:
             assert (lag_s, seconds[k, slot]) == (np.inf, OUTAGE_S)
         elif seconds[k, slot] < OUTAGE_S:
             assert own_s + seconds[k, slot] == pytest.approx(lag_s, rel=1e-12)
