@@ -50,6 +50,8 @@ class ChannelSettings:
     slot_s: float = 0.1
     mobility: tuple[str, str] | None = None
     """Name of a model in Python, and its parameters as JSON; None is ns-3's Gauss–Markov."""
+    channel: tuple[str, str] = ("rma-av", "{}")
+    """Name of the channel's model, and its parameters as JSON; see `ns3_scenarios.modelled`."""
 
 
 class Ns3Channel:

@@ -44,6 +44,15 @@ class Airspace:
 Model = Callable[..., Iterable[npt.ArrayLike]]
 
 
+@dataclass(frozen=True)
+class Known:
+    """Where a channel is known: heights above the lowest, up to the highest, and how far."""
+
+    lowest_m: float = LOWEST_M
+    highest_m: float = HIGHEST_M
+    farthest_m: float = FARTHEST_M
+
+
 class Track:
     """Positions of every slot, out of a model's updates.
 
@@ -51,19 +60,17 @@ class Track:
         name: The model's, for messages.
         model: What it yields.
         space: What it was told.
-        highest_m: Up to where the channel is known.
+        known: Where the channel is known.
 
     Raises:
         ValueError: The model refuses its parameters.
         ChannelError: What it yields first is no place for UAVs.
     """
 
-    def __init__(
-        self, name: str, model: Iterable[npt.ArrayLike], space: Airspace, highest_m: float
-    ):
+    def __init__(self, name: str, model: Iterable[npt.ArrayLike], space: Airspace, known: Known):
         self.name = name
         self.space = space
-        self.highest_m = highest_m
+        self.known = known
         self._updates = iter(model)
         self._index = 0
         self._here = self._checked(0, next(self._updates, None))
@@ -107,14 +114,16 @@ class Track:
                 index, f"must yield finite positions, shape {shape}; shape {place.shape} came"
             )
         far_m = np.hypot(*(place[:, :2] - self.space.bs_position_m[:2]).T)
-        outside = (place[:, 2] <= LOWEST_M) | (place[:, 2] > self.highest_m) | (far_m > FARTHEST_M)
+        known = self.known
+        outside = (place[:, 2] <= known.lowest_m) | (place[:, 2] > known.highest_m)
+        outside |= far_m > known.farthest_m
         if outside.any():
             k = int(outside.argmax())
             raise self._wrong(
                 index,
                 f"UAV {k + 1} is {place[k, 2]:g} m high, {far_m[k]:.0f} m from the base station; "
-                f"the channel is known above {LOWEST_M:g} m, up to {self.highest_m:g} m, and as "
-                f"far as {FARTHEST_M:g} m",
+                f"the channel is known above {known.lowest_m:g} m, up to {known.highest_m:g} m, "
+                f"and as far as {known.farthest_m:g} m",
             )
         return place
 

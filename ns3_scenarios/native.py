@@ -14,6 +14,9 @@ from pathlib import Path
 LINE_OF_SIGHT = {"always": 0, "probability": 1, "never": 2}
 """Numbers of RmaAvPropagationLossModel::LineOfSight."""
 
+PATH_LOSS = {"rma-av": 0, "free-space": 1, "two-ray": 2}
+"""What ns-3 computes; for a channel in Python, free space, which nobody looks at."""
+
 _Doubles = ctypes.POINTER(ctypes.c_double)
 
 
@@ -39,6 +42,7 @@ class Settings(ctypes.Structure):
         ("line_of_sight", ctypes.c_int32),
         ("shadow_fading", ctypes.c_int32),
         ("placed", ctypes.c_int32),
+        ("path_loss", ctypes.c_int32),
     )
 
 

@@ -98,6 +98,7 @@ def _settings(plain: dict[str, Any]) -> native.Settings:
         line_of_sight=native.LINE_OF_SIGHT[plain["line_of_sight"]],
         shadow_fading=plain["shadow_fading"],
         placed=plain["mobility"] is not None,
+        path_loss=native.PATH_LOSS.get(plain["channel"][0], 1),
     )
 
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, Gains, TraceExhausted, TwoWay, both_ways
 from orchestrator.policies.shares import least_share, lifted
 from orchestrator.prediction.engine import BatchTimes, SplitCosts, simulate_batch, split_costs
 from orchestrator.prediction.plan import Allocation, Array, Radio, radio_of, split_of
 from orchestrator.prediction.rates import shannon_bps
 from orchestrator.prediction.rounds import Decide, Situation
+from orchestrator.scenario.channel import mean_loss
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.paradigm import Paradigm
@@ -88,9 +88,9 @@ def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int
     """Gains of the coming slots of `FORECAST_SLOT_S`, at their middles, shape [K, slots].
 
     UAVs keep their velocity over the last `VELOCITY_S` and turn back at the edges of their ring.
-    Distance changes the last gain as the LOS path loss of RMa-AV says; what else is in it (shadow
-    fading, no line of sight) stays. Without positions the last gain stays; an outage is taken for
-    over.
+    Distance changes the last gain as the channel's LOS path loss says; what else is in it (shadow
+    fading, no line of sight) stays. Without positions or path loss the last gain stays;
+    an outage is taken for over.
     """
     if known.gain_down is None:
         return _forecast(scenario, known, known.gain, start_s, slots)
@@ -103,7 +103,8 @@ def _forecast(
 ) -> Array:
     """The forecast of one direction."""
     last = _last_heard(gain)
-    if known.position_m is None:
+    path_loss_db = mean_loss(scenario)
+    if known.position_m is None or path_loss_db is None:
         return np.repeat(last[:, None], slots, axis=1)
     position = known.position_m[:, -1]
     back = min(known.slots - 1, max(1, round(VELOCITY_S / known.slot_s)))
@@ -119,7 +120,7 @@ def _forecast(
     radius = inner + np.minimum(beyond, 2 * (outer - inner) - beyond)
 
     def loss_db(distance_m: Array) -> Array:
-        return los_path_loss_db(height_m, distance_m, scenario.radio.carrier_hz)
+        return path_loss_db(height_m, distance_m)
 
     height_m = scenario.fleet.height_m[:, None]
     now_db = loss_db(np.linalg.norm(offset, axis=1)[:, None])

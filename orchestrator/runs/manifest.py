@@ -147,6 +147,7 @@ def _plugins(scenario: Scenario) -> dict[str, str]:
         plugins.MOBILITY: scenario.mobility.model,
         plugins.MODELS: scenario.workload.model,
         plugins.AGGREGATORS: scenario.workload.aggregation,
+        plugins.CHANNELS: scenario.radio.channel,
     }
     found = {plugins.FIELDS[group]: plugins.origin(group, name) for group, name in named.items()}
     return {field: origin for field, origin in found.items() if origin is not None}

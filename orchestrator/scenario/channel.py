@@ -4,15 +4,27 @@
 """Channels for a scenario: from ns-3, or replayed from a file."""
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ns3_scenarios.aerial import AERIAL, free_space_db, two_ray_db
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.child import Launch
-from ns3_scenarios.mobility import HIGHEST_M, HIGHEST_NLOS_M, Airspace, Model, Track
-from ns3_scenarios.trace import ChannelSource, ChannelTrace, Replay, TraceError, TraceExhausted
-from orchestrator.scenario.schema import GAUSS_MARKOV, Scenario
+from ns3_scenarios.mobility import HIGHEST_M, HIGHEST_NLOS_M, Airspace, Known, Model, Track
+from ns3_scenarios.modelled import Gain, ModelledChannel, Surroundings, aerial
+from ns3_scenarios.modelled import Model as ChannelModel
+from ns3_scenarios.rma_av import los_path_loss_db
+from ns3_scenarios.trace import (
+    Array,
+    ChannelSource,
+    ChannelTrace,
+    Replay,
+    TraceError,
+    TraceExhausted,
+)
+from orchestrator.scenario.schema import GAUSS_MARKOV, PLAIN, RMA, Scenario
 from testbed.core import plugins
 from testbed.core.errors import InputError
 from testbed.system import leftovers
@@ -106,17 +118,60 @@ def channel_settings(scenario: Scenario) -> ChannelSettings:
         slot_s=scenario.slot_s,
         seed=scenario.seed,
         mobility=None if model == GAUSS_MARKOV else (model, json.dumps(parameters, sort_keys=True)),
+        channel=(scenario.radio.channel, json.dumps(scenario.radio.parameters, sort_keys=True)),
     )
 
 
-def ns3_source(scenario: Scenario) -> Ns3Channel:
-    """A channel that ns-3 makes as it is asked for; close it after use.
+def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel:
+    """A channel made as it is asked for, by ns-3 or on ns-3's positions; close it after use.
 
     Raises:
-        InputError: A mobility model refuses its parameters.
+        InputError: A mobility or channel model refuses its parameters.
         ChannelError: ns-3 cannot be started, or the model put a UAV where there is no channel.
     """
-    return Ns3Channel(channel_settings(scenario), _track(scenario), ns3_launch())
+    gain = _gain(scenario)
+    flight = Ns3Channel(channel_settings(scenario), _track(scenario), ns3_launch())
+    return flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
+
+
+def _gain(scenario: Scenario) -> Gain | None:
+    """What computes gains on positions; None where ns-3 does."""
+    radio = scenario.radio
+    if radio.channel == RMA or radio.channel in PLAIN:
+        return None
+    space = Surroundings(
+        uavs=scenario.uavs.count,
+        bs_position_m=scenario.base_station.position_m,
+        carrier_hz=radio.carrier_hz,
+        line_of_sight=radio.line_of_sight,
+        shadow_fading=radio.shadow_fading,
+        slot_s=scenario.slot_s,
+        seed=scenario.seed,
+    )
+    if radio.channel in AERIAL:
+        return aerial(AERIAL[radio.channel], space)
+    model: ChannelModel = plugins.load(plugins.CHANNELS, radio.channel)
+    try:
+        return model(space, **radio.parameters)
+    except ValueError as error:
+        raise InputError(f"radio.parameters: {' '.join(str(error).split())}") from error
+
+
+def mean_loss(scenario: Scenario) -> Callable[[Array, Array], Array] | None:
+    """From height and 3D distance in m to path loss in dB, in line of sight.
+
+    None where a package's channel has none that is known.
+    """
+    name, carrier_hz = scenario.radio.channel, scenario.radio.carrier_hz
+    bs_height_m = scenario.base_station.position_m[2]
+    losses: dict[str, Callable[[Array, Array], Array]] = {
+        RMA: lambda height_m, far_m: los_path_loss_db(height_m, far_m, carrier_hz),
+        "free-space": lambda _, far_m: free_space_db(far_m, carrier_hz),
+        "two-ray": lambda height_m, far_m: two_ray_db(height_m, bs_height_m, far_m, carrier_hz),
+    }
+    if name in AERIAL:
+        return lambda height_m, far_m: AERIAL[name].los_db(height_m, far_m, carrier_hz)
+    return losses.get(name)
 
 
 def ns3_launch() -> Launch:
@@ -138,11 +193,23 @@ def _track(scenario: Scenario) -> Track | None:
         update_s=scenario.mobility.update_s,
         seed=scenario.seed,
     )
-    highest_m = HIGHEST_NLOS_M if scenario.radio.line_of_sight == "never" else HIGHEST_M
     try:
-        return Track(name, model(space, **scenario.mobility.parameters), space, highest_m)
+        return Track(name, model(space, **scenario.mobility.parameters), space, _known(scenario))
     except ValueError as error:
         raise InputError(f"mobility.parameters: {' '.join(str(error).split())}") from error
+
+
+def _known(scenario: Scenario) -> Known:
+    """Where the scenario's channel is known."""
+    name, blind = scenario.radio.channel, scenario.radio.line_of_sight == "never"
+    if name == RMA:
+        return Known(highest_m=HIGHEST_NLOS_M if blind else HIGHEST_M)
+    if name not in AERIAL:
+        return Known(0.0, math.inf, math.inf)
+    model = AERIAL[name]
+    return Known(
+        model.lowest_m, model.highest_nlos_m if blind else model.highest_m, model.farthest_m
+    )
 
 
 @contextmanager

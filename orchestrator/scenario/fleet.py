@@ -96,11 +96,12 @@ def each(value: float | list[float] | Spread[float], count: int, seed: int, key:
     return np.full(count, value, float)
 
 
-def highest(value: float | list[float] | Spread[float]) -> float:
-    """The largest value that any UAV may have."""
+def ends(value: float | list[float] | Spread[float]) -> tuple[float, float]:
+    """The smallest and the largest value that any UAV may have."""
     if isinstance(value, Spread):
-        return value.ends[1]
-    return max(value) if isinstance(value, list) else value
+        return value.ends
+    values = value if isinstance(value, list) else [value]
+    return min(values), max(values)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 Every key carries its unit in its name; `orchestrator.scenario.loading` reads files of them.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ from pydantic import (
     model_validator,
 )
 
-from orchestrator.scenario.fleet import Array, Fleet, Spread, each, highest
+from ns3_scenarios.aerial import AERIAL
+from orchestrator.scenario.fleet import Array, Fleet, Spread, each, ends
 from testbed.core import plugins
 from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId
@@ -61,6 +63,9 @@ MOST_SPLITS = 1000
 SplitPoint = Annotated[int, Field(ge=1, le=MOST_SPLITS)]
 SWIN_STAGES = 4
 GAUSS_MARKOV = "gauss-markov"
+RMA = "rma-av"
+PLAIN = ("free-space", "two-ray")
+CHANNELS = (RMA, *AERIAL, *PLAIN)
 POLICIES = ("fixed", "equal", "static", "planner", "agent")
 
 
@@ -248,9 +253,34 @@ class Radio(Section):
     noise_dbm_per_mhz: Annotated[float, Field(ge=-200, le=100)] = -114.0
     """Noise power spectral density, N0."""
     line_of_sight: Literal["always", "probability", "never"] = "always"
-    """RMa-AV LOS only; by TR 36.777's LOS probability; or NLOS only."""
+    """LOS only; by TR 36.777's LOS probability; or NLOS only."""
     shadow_fading: bool = False
     """Log-normal shadow fading of TR 36.777."""
+    channel: str = Field(default=RMA, exclude_if=lambda name: name == RMA)
+    """`rma-av`, `uma-av`, `umi-av` of TR 36.777, `free-space`, `two-ray`, or one that a package
+    registers as `testbed.channels`: docs/channels.md."""
+    parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
+    """Of a channel from a package."""
+
+    @model_validator(mode="after")
+    def _channel_known(self) -> "Radio":
+        if self.channel in CHANNELS:
+            if self.parameters:
+                raise ValueError(f"parameters: {self.channel!r} has none")
+            for name in ("line_of_sight", "shadow_fading"):
+                if (
+                    self.channel in PLAIN
+                    and getattr(self, name) != Radio.model_fields[name].default
+                ):
+                    raise ValueError(f"{name}: {self.channel!r} knows neither obstacles nor fading")
+            return self
+        known = plugins.registered(plugins.CHANNELS)
+        if self.channel not in known:
+            raise ValueError(f"channel: {not_one_of(self.channel, [*CHANNELS, *known])}")
+        with _within("radio"):
+            function = plugins.load(plugins.CHANNELS, self.channel)
+            plugins.check_parameters(self.channel, function, self.parameters, "radio.parameters")
+        return self
 
 
 Delay = Annotated[float, Field(ge=0, le=10)]
@@ -882,11 +912,24 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _nlos_has_a_model(self) -> "Scenario":
-        highest_m = highest(self.uavs.height_m)
-        if self.radio.line_of_sight == "never" and highest_m > 40:
+        model, height_m = AERIAL.get(self.radio.channel), ends(self.uavs.height_m)
+        nlos_m = 40.0 if self.radio.channel == RMA else model.highest_nlos_m if model else math.inf
+        if self.radio.line_of_sight == "never" and height_m[1] > nlos_m:
             raise ValueError(
-                f"radio.line_of_sight: 'never' holds for uavs.height_m up to 40, "
-                f"not {highest_m:g}; TR 36.777 knows no NLOS above"
+                f"radio.line_of_sight: 'never' holds for uavs.height_m up to {nlos_m:g}, "
+                f"not {height_m[1]:g}; TR 36.777 knows no NLOS above"
+            )
+        if model is None or self.mobility.model != GAUSS_MARKOV:
+            return self
+        if height_m[0] <= model.lowest_m:
+            raise ValueError(
+                f"uavs.height_m: must be above {model.lowest_m:g} where radio.channel is "
+                f"{model.name!r}, not {height_m[0]:g}; TR 36.777 has other models below"
+            )
+        if (far_m := max(outer for _, outer in self.uavs.ring_m)) > model.farthest_m:
+            raise ValueError(
+                f"uavs.rings_m: must lie within {model.farthest_m:g} m where radio.channel is "
+                f"{model.name!r}, not {far_m:g}"
             )
         return self
 

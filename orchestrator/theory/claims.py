@@ -13,7 +13,6 @@ import pandas as pd
 from rich.console import Group
 from rich.table import Table
 
-from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelSource, Gains, TwoWay
 from orchestrator.prediction.engine import RoundTimes, simulate
 from orchestrator.prediction.plan import (
@@ -24,7 +23,7 @@ from orchestrator.prediction.plan import (
     radio_of,
 )
 from orchestrator.prediction.rounds import simulate_on
-from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.channel import Channel, mean_loss
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory.closed_forms import (
     best_iteration_s,
@@ -337,6 +336,9 @@ def _only(
 
 def _random_networks(scenario: Scenario, profile: SplitProfile) -> Iterator[Row]:
     """The scenario with its UAVs thrown anew into their rings, area-uniform, in line of sight."""
+    path_loss_db = mean_loss(scenario)
+    if path_loss_db is None:  # of a package's channel there is none that is known
+        return
     rng = np.random.default_rng(scenario.seed)
     radio = radio_of(scenario)
     plan = without_adapters(_plan(scenario, profile, "cpsfl"))
@@ -347,7 +349,7 @@ def _random_networks(scenario: Scenario, profile: SplitProfile) -> Iterator[Row]
     for _ in range(NETWORKS):
         across_m = np.sqrt(rng.uniform(rings_m[:, 0] ** 2, rings_m[:, 1] ** 2))
         distance_m = np.hypot(across_m, over_m)
-        loss_db = los_path_loss_db(scenario.fleet.height_m, distance_m, scenario.radio.carrier_hz)
+        loss_db = path_loss_db(scenario.fleet.height_m, distance_m)
         gain = 10 ** (-loss_db / 10)
         d = constant_durations(plan, radio, gain)
         greedy = order_latency_s(pipeline(d), larger_lag_first(lag_of(d)))

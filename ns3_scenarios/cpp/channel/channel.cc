@@ -16,6 +16,7 @@
 #include "ns3/enum.h"
 #include "ns3/object-factory.h"
 #include "ns3/pointer.h"
+#include "ns3/propagation-loss-model.h"
 #include "ns3/rng-seed-manager.h"
 #include "ns3/simulator.h"
 #include "ns3/vector.h"
@@ -47,6 +48,7 @@ extern "C" struct Settings
     int32_t lineOfSight;       // RmaAvPropagationLossModel::LineOfSight
     int32_t shadowFading;      // 0 or 1
     int32_t placed;            // 1: positions come from outside, slot by slot
+    int32_t pathLoss;          // 0: RMa-AV, 1: free space, 2: two rays
 };
 
 namespace
@@ -70,6 +72,24 @@ MakeLoss(double frequency, int32_t lineOfSight, bool shadowFading, Ptr<MobilityM
         BooleanValue(shadowFading),
         "BaseStation",
         PointerValue(baseStation));
+}
+
+/// ns-3's own model where it has one, which knows neither obstacles nor fading; null for RMa-AV.
+Ptr<PropagationLossModel>
+MakePlainLoss(double frequency, int32_t pathLoss)
+{
+    switch (pathLoss)
+    {
+    case 1:
+        return CreateObjectWithAttributes<FriisPropagationLossModel>("Frequency",
+                                                                     DoubleValue(frequency));
+    case 2:
+        return CreateObjectWithAttributes<TwoRayGroundPropagationLossModel>(
+            "Frequency",
+            DoubleValue(frequency));
+    default:
+        return nullptr;
+    }
 }
 
 Ptr<MobilityModel>
@@ -101,11 +121,17 @@ class Channel
         : m_slot(settings.slot),
           m_placed(settings.placed != 0),
           m_baseStation(MakeFixed(settings.bsPosition)),
-          m_loss(MakeLoss(settings.frequency,
-                          settings.lineOfSight,
-                          settings.shadowFading != 0,
-                          m_baseStation))
+          m_loss(MakePlainLoss(settings.frequency, settings.pathLoss))
     {
+        Ptr<RmaAvPropagationLossModel> rural;
+        if (!m_loss)
+        {
+            rural = MakeLoss(settings.frequency,
+                             settings.lineOfSight,
+                             settings.shadowFading != 0,
+                             m_baseStation);
+            m_loss = rural;
+        }
         ObjectFactory factory("ns3::RingGaussMarkovMobilityModel",
                               "Center",
                               VectorValue(m_baseStation->GetPosition()),
@@ -128,7 +154,10 @@ class Channel
             auto uav = m_placed ? MakeFixed(start) : factory.Create<MobilityModel>();
             const auto stream = static_cast<int64_t>(k) * STREAMS_PER_UAV;
             const int64_t used = uav->AssignStreams(stream);
-            m_loss->AddLink(uav, stream + used);
+            if (rural)
+            {
+                rural->AddLink(uav, stream + used);
+            }
             uav->Initialize();
             m_uavs.push_back(uav);
         }
@@ -178,7 +207,7 @@ class Channel
     double m_slot;                             // s
     bool m_placed;                             // positions come from outside
     Ptr<MobilityModel> m_baseStation;
-    Ptr<RmaAvPropagationLossModel> m_loss;
+    Ptr<PropagationLossModel> m_loss;
     std::vector<Ptr<MobilityModel>> m_uavs;
     uint64_t m_index{0};                       // of the next slot
     uint64_t m_first{0};                       // slot of the current chunk

@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""UMa-AV and UMi-AV, the urban channels of aerial vehicles, and the plain models beside them.
+
+Source: 3GPP TR 36.777 v15.0.0, Annex B: path loss (table B-2), LOS probability (B-1), shadow fading
+(B-3), for UAVs above 22.5 m; below, TR 38.901's UMa and UMi hold, which are other models. How far
+shadowing and the LOS state reach along a path: TR 38.901, tables 7.5-6 and 7.6.3.1-2. Distances in
+m, losses in dB; `rma_av` has the rural channel. Free space and two rays: as ns-3's
+FriisPropagationLossModel and TwoRayGroundPropagationLossModel have them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Loss = Callable[[Array, Array, float], Array]
+"""From height, 3D distance and carrier frequency in Hz to dB."""
+LIGHT_M_S = 299_792_458.0
+
+
+@dataclass(frozen=True)
+class Aerial:
+    """One of TR 36.777's channels, and where it holds."""
+
+    name: str
+    lowest_m: float
+    """UAVs fly above this."""
+    highest_m: float
+    highest_nlos_m: float
+    """Above it every link is in line of sight."""
+    farthest_m: float
+    """Horizontally."""
+    los_db: Loss
+    nlos_db: Loss
+    los_probability: Callable[[Array, Array], Array]
+    """From height and horizontal distance."""
+    los_deviation_db: Callable[[Array], Array]
+    """Of shadow fading, from the height."""
+    nlos_deviation_db: float
+    state_m: float
+    """Correlation distances: of the LOS state, and of shadowing in LOS and NLOS."""
+    los_shadow_m: float
+    nlos_shadow_m: float
+
+
+def free_space_db(distance_m: npt.ArrayLike, carrier_hz: float) -> Array:
+    """Free-space path loss (Friis)."""
+    return np.asarray(20 * np.log10(4 * np.pi * np.asarray(distance_m) * carrier_hz / LIGHT_M_S))
+
+
+def two_ray_db(
+    height_m: npt.ArrayLike, bs_height_m: float, distance_m: npt.ArrayLike, carrier_hz: float
+) -> Array:
+    """Two rays over flat ground: free space up to 4 π h h' / λ, beyond it d⁴ / (h h')²."""
+    heights, distance = np.asarray(height_m) * bs_height_m, np.asarray(distance_m)
+    crossover_m = 4 * np.pi * heights * carrier_hz / LIGHT_M_S
+    beyond = 40 * np.log10(distance) - 20 * np.log10(heights)
+    return np.where(distance <= crossover_m, free_space_db(distance, carrier_hz), beyond)
+
+
+def _by_distance(distance_m: Array, p1: Array, d1: Array) -> Array:
+    """Table B-1's LOS probability: 1 up to d1, then falling with p1."""
+    near = d1 / np.maximum(distance_m, d1)
+    return np.asarray(near + np.exp(-distance_m / p1) * (1 - near))
+
+
+def _uma_los_db(height_m: Array, distance_m: Array, carrier_hz: float) -> Array:
+    return np.asarray(28.0 + 22 * np.log10(distance_m) + 20 * np.log10(carrier_hz / 1e9))
+
+
+def _uma_nlos_db(height_m: Array, distance_m: Array, carrier_hz: float) -> Array:
+    slope = 46 - 7 * np.log10(height_m)
+    carrier_db = 20 * np.log10(40 * np.pi * (carrier_hz / 1e9) / 3)
+    return np.asarray(-17.5 + slope * np.log10(distance_m) + carrier_db)
+
+
+def _uma_probability(height_m: Array, distance_m: Array) -> Array:
+    p1 = 4300 * np.log10(height_m) - 3800
+    d1 = np.maximum(460 * np.log10(height_m) - 700, 18)
+    return np.where(height_m > UMA.highest_nlos_m, 1.0, _by_distance(distance_m, p1, d1))
+
+
+def _umi_los_db(height_m: Array, distance_m: Array, carrier_hz: float) -> Array:
+    slope = 22.25 - 0.5 * np.log10(height_m)
+    loss_db = 30.9 + slope * np.log10(distance_m) + 20 * np.log10(carrier_hz / 1e9)
+    return np.maximum(free_space_db(distance_m, carrier_hz), loss_db)
+
+
+def _umi_nlos_db(height_m: Array, distance_m: Array, carrier_hz: float) -> Array:
+    slope = 43.2 - 7.6 * np.log10(height_m)
+    loss_db = 32.4 + slope * np.log10(distance_m) + 20 * np.log10(carrier_hz / 1e9)
+    return np.maximum(_umi_los_db(height_m, distance_m, carrier_hz), loss_db)
+
+
+def _umi_probability(height_m: Array, distance_m: Array) -> Array:
+    p1 = 233.98 * np.log10(height_m) - 0.95
+    d1 = np.maximum(294.05 * np.log10(height_m) - 432.94, 18)
+    return _by_distance(distance_m, p1, d1)
+
+
+UMA = Aerial(
+    name="uma-av",
+    lowest_m=22.5,
+    highest_m=300.0,
+    highest_nlos_m=100.0,
+    farthest_m=4000.0,
+    los_db=_uma_los_db,
+    nlos_db=_uma_nlos_db,
+    los_probability=_uma_probability,
+    los_deviation_db=lambda height_m: 4.64 * np.exp(-0.0066 * height_m),
+    nlos_deviation_db=6.0,
+    state_m=50.0,
+    los_shadow_m=37.0,
+    nlos_shadow_m=50.0,
+)
+UMI = Aerial(
+    name="umi-av",
+    lowest_m=22.5,
+    highest_m=300.0,
+    highest_nlos_m=300.0,
+    farthest_m=4000.0,
+    los_db=_umi_los_db,
+    nlos_db=_umi_nlos_db,
+    los_probability=_umi_probability,
+    los_deviation_db=lambda height_m: np.maximum(5 * np.exp(-0.01 * height_m), 2.0),
+    nlos_deviation_db=8.0,
+    state_m=50.0,
+    los_shadow_m=10.0,
+    nlos_shadow_m=13.0,
+)
+AERIAL = {model.name: model for model in (UMA, UMI)}

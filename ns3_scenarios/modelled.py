@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Channel models in Python, on the positions at which ns-3's mobility puts the UAVs.
+
+A model is a function that takes `Surroundings` (and parameters of its own by keyword) and answers
+with a function from positions, shape [K, n, 3] in m, and moments, shape [n] in s, to linear power
+gains: [K, n] for both directions, or a pair of them, up and down. That one is asked slot after
+slot, so that it may remember what was before; how many slots it is asked for at once must not
+matter.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from scipy.special import ndtr
+
+from ns3_scenarios.aerial import Aerial
+from ns3_scenarios.channel import Ns3Channel
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a model is told of the scenario."""
+
+    uavs: int
+    """K."""
+    bs_position_m: tuple[float, float, float]
+    carrier_hz: float
+    line_of_sight: Literal["always", "probability", "never"]
+    shadow_fading: bool
+    slot_s: float
+    seed: int
+    """Of the scenario: equal seeds must give equal gains."""
+
+
+Gain = Callable[[Array, Array], Any]
+Model = Callable[..., Gain]
+
+
+class ModelledChannel:
+    """A `ChannelSource`: ns-3 moves the UAVs, a model says what the air gives them.
+
+    Args:
+        name: The model's, for messages.
+        gain: What the model answered with.
+        flight: Where the UAVs are.
+    """
+
+    def __init__(self, name: str, gain: Gain, flight: Ns3Channel):
+        self._name, self._gain, self._flight = name, gain, flight
+        self._made: list[ChannelTrace] = []
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot, in seconds."""
+        return self._flight.slot_s
+
+    @property
+    def uavs(self) -> int:
+        """K."""
+        return self._flight.uavs
+
+    def trace(self, slots: int) -> ChannelTrace:
+        """The trace from slot 0 with at least that many slots; earlier slots never change.
+
+        Raises:
+            ChannelError: ns-3 ended, or the model failed; the message says how.
+        """
+        have = self._made[0].slots if self._made else 0
+        if slots <= have:
+            return self._made[0]
+        flown = self._flight.trace(slots)
+        assert flown.position_m is not None
+        times_s = np.arange(have, flown.slots) * self.slot_s
+        parts = self._asked(flown.position_m[:, have:], times_s)
+        if have:
+            before = self._made[0]
+            ways = [before.gain] if before.gain_down is None else [before.gain, before.gain_down]
+            if len(ways) != len(parts):
+                raise self._wrong(times_s[0], "its directions differ only now and then")
+            parts = [np.concatenate(both, axis=1) for both in zip(ways, parts, strict=True)]
+        for part in parts:
+            part.flags.writeable = False
+        up, *down = parts
+        whole = ChannelTrace(
+            up, self.slot_s, flown.position_m, flown.seed, gain_down=down[0] if down else None
+        )
+        self._made = [whole]
+        return whole
+
+    def close(self) -> None:
+        """End ns-3's process. Traces that were handed out stay valid."""
+        self._flight.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _asked(self, position_m: Array, times_s: Array) -> list[Array]:
+        """What the model says of some slots, in one or both directions, checked."""
+        try:
+            given = self._gain(position_m, times_s)
+        except Exception as error:
+            why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise self._wrong(times_s[0], why) from error
+        return [
+            self._checked(way, position_m.shape[:2], times_s)
+            for way in (given if isinstance(given, tuple) else (given,))
+        ]
+
+    def _checked(self, given: Any, shape: tuple[int, ...], times_s: Array) -> Array:
+        try:
+            gain = np.array(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise self._wrong(times_s[0], "what it gave is no array of numbers") from None
+        if gain.shape != shape:
+            raise self._wrong(times_s[0], f"must give gains of shape {shape}; {gain.shape} came")
+        fit = ((gain == 0) | (gain >= LEAST_GAIN)) & (gain <= MOST_GAIN)
+        if not fit.all():
+            k, s = np.argwhere(~fit)[0]
+            why = f"gave UAV {k + 1} the gain {gain[k, s]:g}; 0 or {LEAST_GAIN:g} to {MOST_GAIN:g}"
+            raise self._wrong(times_s[s], why)
+        return gain
+
+    def _wrong(self, time_s: float, why: str) -> ChannelError:
+        return ChannelError(f"radio.channel {self._name!r} at {time_s:g} s: {why}")
+
+
+class Correlated:
+    """Standard normal processes along paths, one a UAV: two values d metres apart correlate with
+    exp(-d / distance) (TR 38.901, 7.6.3.1; Gudmundson).
+
+    Args:
+        distance_m: The correlation distance.
+        seeds: Of each UAV's process.
+    """
+
+    def __init__(self, distance_m: float, seeds: Sequence[Sequence[int]]):
+        self._distance_m = distance_m
+        self._noise = [np.random.default_rng(list(seed)) for seed in seeds]
+        self._value = np.zeros(len(seeds))
+        self._position: Array | None = None
+
+    def along(self, position_m: Array) -> Array:
+        """Values at the next positions, shape [K, n, 3]; shape [K, n]."""
+        first = position_m[:, :1] if self._position is None else self._position[:, None]
+        stepped = np.diff(np.concatenate([first, position_m], axis=1), axis=1)
+        lag = np.linalg.norm(stepped, axis=2) / self._distance_m
+        kept, fresh = np.exp(-lag), np.sqrt(-np.expm1(-2 * lag))
+        if self._position is None:
+            kept[:, 0], fresh[:, 0] = 0.0, 1.0
+        values = fresh * np.stack([rng.standard_normal(lag.shape[1]) for rng in self._noise])
+        now = self._value
+        for s in range(lag.shape[1]):
+            now = kept[:, s] * now + values[:, s]
+            values[:, s] = now
+        self._value, self._position = now, position_m[:, -1]
+        return values
+
+
+def aerial(model: Aerial, space: Surroundings) -> Gain:
+    """A channel of TR 36.777: path loss, and LOS state and shadow fading where they are random."""
+
+    def process(stream: int, distance_m: float) -> Correlated:
+        return Correlated(distance_m, [(space.seed, k, stream) for k in range(space.uavs)])
+
+    state, los = process(0, model.state_m), process(1, model.los_shadow_m)
+    nlos = process(2, model.nlos_shadow_m)
+
+    def gain(position_m: Array, times_s: Array) -> Array:
+        offset = position_m - np.array(space.bs_position_m)
+        across_m = np.hypot(offset[..., 0], offset[..., 1])
+        distance_m, height_m = np.linalg.norm(offset, axis=2), position_m[..., 2]
+        in_sight = np.full(height_m.shape, space.line_of_sight != "never")
+        if space.line_of_sight == "probability":
+            chance = model.los_probability(height_m, across_m)
+            in_sight = ndtr(state.along(position_m)) <= chance
+        loss_db = np.where(
+            in_sight,
+            model.los_db(height_m, distance_m, space.carrier_hz),
+            model.nlos_db(height_m, distance_m, space.carrier_hz),
+        )
+        if space.shadow_fading:
+            loss_db += np.where(
+                in_sight,
+                model.los_deviation_db(height_m) * los.along(position_m),
+                model.nlos_deviation_db * nlos.along(position_m),
+            )
+        return np.asarray(10 ** (-loss_db / 10))
+
+    return gain
