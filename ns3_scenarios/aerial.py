@@ -87,13 +87,13 @@ def _uma_probability(height_m: Array, distance_m: Array) -> Array:
 def _umi_los_db(height_m: Array, distance_m: Array, carrier_hz: float) -> Array:
     slope = 22.25 - 0.5 * np.log10(height_m)
     loss_db = 30.9 + slope * np.log10(distance_m) + 20 * np.log10(carrier_hz / 1e9)
-    return np.maximum(free_space_db(distance_m, carrier_hz), loss_db)
+    return np.asarray(np.maximum(free_space_db(distance_m, carrier_hz), loss_db))
 
 
 def _umi_nlos_db(height_m: Array, distance_m: Array, carrier_hz: float) -> Array:
     slope = 43.2 - 7.6 * np.log10(height_m)
     loss_db = 32.4 + slope * np.log10(distance_m) + 20 * np.log10(carrier_hz / 1e9)
-    return np.maximum(_umi_los_db(height_m, distance_m, carrier_hz), loss_db)
+    return np.asarray(np.maximum(_umi_los_db(height_m, distance_m, carrier_hz), loss_db))
 
 
 def _umi_probability(height_m: Array, distance_m: Array) -> Array:

@@ -76,7 +76,7 @@ class ModelledChannel:
             return self._made[0]
         flown = self._flight.trace(slots)
         assert flown.position_m is not None
-        times_s = np.arange(have, flown.slots) * self.slot_s
+        times_s: Array = np.arange(have, flown.slots, dtype=np.float64) * self.slot_s
         parts = self._asked(flown.position_m[:, have:], times_s)
         if have:
             before = self._made[0]
@@ -156,7 +156,7 @@ class Correlated:
         kept, fresh = np.exp(-lag), np.sqrt(-np.expm1(-2 * lag))
         if self._position is None:
             kept[:, 0], fresh[:, 0] = 0.0, 1.0
-        values = fresh * np.stack([rng.standard_normal(lag.shape[1]) for rng in self._noise])
+        values: Array = fresh * np.stack([rng.standard_normal(lag.shape[1]) for rng in self._noise])
         now = self._value
         for s in range(lag.shape[1]):
             now = kept[:, s] * now + values[:, s]

@@ -5,6 +5,7 @@
 
 import numpy as np
 
+from ns3_scenarios.trace import both_ways
 from orchestrator.prediction.plan import Array, fixed_allocation, radio_of
 from orchestrator.prediction.rates import broadcast_bps, dedicated_bps, uplink_bps
 from orchestrator.scenario.channel import Channel
@@ -70,10 +71,11 @@ class Feed:
         `Shape.lowest_rate`.
         """
         trace = self._channel.trace(end)
-        gain = trace.gain[:, np.arange(first, end) % trace.slots]
-        up = uplink_bps(self._radio, self._shares.beta, gain)
-        if self.shared:
-            down = broadcast_bps(self._radio, gain)
-        else:
-            down = dedicated_bps(self._radio, self._shares.beta, self._shares.rho, gain)
+        up, down = both_ways(trace.air[:, np.arange(first, end) % trace.slots])
+        if not trace.are_rates:
+            up = uplink_bps(self._radio, self._shares.beta, up)
+            if self.shared:
+                down = broadcast_bps(self._radio, down)
+            else:
+                down = dedicated_bps(self._radio, self._shares.beta, self._shares.rho, down)
         return np.where(up < self._floor_bps, 0, up), np.where(down < self._floor_bps, 0, down)

@@ -16,7 +16,7 @@ import pytest
 
 import orchestrator as tb
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.mobility import Airspace, Track
+from ns3_scenarios.mobility import Airspace, Known, Track
 from orchestrator.policies.registry import decider
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.channel import ns3_source, open_source
@@ -75,6 +75,15 @@ def circles(space, radius_m, speed_m_s=10.0):
         turn += speed_m_s * space.update_s / radius_m
 
 
+def rain(space, db_per_km):
+    """Free space and rain; the downlink has twice the gain of the uplink."""
+    def gains(position_m, time_s):
+        distance_m = np.linalg.norm(position_m - np.array(space.bs_position_m), axis=2)
+        up = 10 ** (-db_per_km * distance_m / 1e4) * 1e-4 / distance_m**2
+        return up, 2 * up
+    return gains
+
+
 def diving(space):
     for height_m in (20, 15, 5):
         yield [(300, 0, height_m)] * space.uavs
@@ -105,6 +114,9 @@ plan = old_plan:model
 scenario = old_scenario:model
 paradigm = old_paradigm:model
 crew = old_crew:model
+
+[testbed.channels]
+rain = skyward:rain
 """
 OLD = {
     "old_plan": "from orchestrator.plan import Allocation",
@@ -229,9 +241,25 @@ def test_uavs_fly_where_the_model_says_and_ns3_says_what_the_air_gives() -> None
     np.testing.assert_allclose(-10 * np.log10(gain), loss, rtol=0, atol=1e-9)
 
 
+@pytest.mark.usefixtures("installed")
+def test_a_packages_channel_says_what_the_air_gives_each_direction() -> None:
+    given = ["radio.channel=rain", "radio.parameters.db_per_km=3", "paradigm=cpsfl"]
+    with ns3_source(load(QUICK, given)) as source:
+        trace = source.trace(40)
+    assert trace.position_m is not None
+    assert trace.gain_down is not None
+    distance = np.linalg.norm(trace.position_m - [0, 0, 30], axis=-1)
+    loss_db = 20 * np.log10(distance) + 40 + 3 * distance / 1000
+    np.testing.assert_allclose(-10 * np.log10(trace.gain), loss_db, atol=1e-9)
+    np.testing.assert_array_equal(trace.gain_down, 2 * trace.gain)
+    assert foresee(*given).rounds[0].latency_s > 0
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
+        (["radio.channel=fog"], "radio.channel: 'fog' is not one of rma-av, uma-av, umi-av, free"),
+        (["radio.channel=rain"], "radio.parameters.db_per_km: is missing; 'rain' needs it"),
         (["mobility.model=spirals"], "mobility.model: 'spirals' is not one of gauss-markov, cir"),
         (["mobility.model=circles"], "mobility.parameters.radius_m: is missing; 'circles' needs"),
         ([*CIRCLES, "mobility.parameters.colour=1"], "mobility.parameters.colour: 'circles' has"),
@@ -331,9 +359,9 @@ def test_sizes_of_calls_do_not_move_a_uav() -> None:
             yield place
             place = place + rng.normal(0, 1, (2, 3))
 
-    whole = Track("walk", walk(), SPACE, 300.0).positions(0, 1000, 0.1)
+    whole = Track("walk", walk(), SPACE, Known()).positions(0, 1000, 0.1)
     pieces, at = [], 0
-    track = Track("walk", walk(), SPACE, 300.0)
+    track = Track("walk", walk(), SPACE, Known())
     for slots in (1, 2, 297, 700):
         pieces.append(track.positions(at, slots, 0.1))
         at += slots
@@ -352,4 +380,4 @@ def test_sizes_of_calls_do_not_move_a_uav() -> None:
 )
 def test_what_is_no_flight_is_refused(yields: list[object], says: str) -> None:
     with pytest.raises(ChannelError, match=f"mobility.model 'x' at 0 s: .*{says}"):
-        Track("x", iter(yields), SPACE, 300.0)
+        Track("x", iter(yields), SPACE, Known())
