@@ -5,13 +5,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 import numpy as np
 
 from ns3_scenarios import build
 from ns3_scenarios.child import LAUNCH, Child, Launch
-from ns3_scenarios.mobility import Track
 from ns3_scenarios.trace import Array, ChannelTrace
 
 _CHUNK_BYTES = 1 << 20
@@ -54,6 +53,13 @@ class ChannelSettings:
     """Name of the channel's model, and its parameters as JSON; see `ns3_scenarios.modelled`."""
 
 
+class Flight(Protocol):
+    """Where UAVs are that ns-3 does not move."""
+
+    def positions(self, first: int, slots: int, slot_s: float) -> Array:
+        """Shape [K, slots, 3], at the start of each slot; slots are asked for in their order."""
+
+
 class Ns3Channel:
     """A `ChannelSource` whose slots an ns-3 simulation makes, in a process of its own.
 
@@ -74,7 +80,7 @@ class Ns3Channel:
     def __init__(
         self,
         settings: ChannelSettings,
-        track: Track | None = None,
+        track: Flight | None = None,
         launch: Launch = LAUNCH,
     ) -> None:
         self.settings = settings

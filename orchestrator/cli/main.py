@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from ns3_scenarios.errors import ChannelError
-from orchestrator.cli import archive, emulate, learning, machine, predict, programs, study
+from orchestrator.cli import archive, emulate, exchange, learning, machine, predict, programs, study
 from orchestrator.cli.campaign import app as campaign_app
 from orchestrator.cli.console import log_to_stderr
 from orchestrator.cli.grouped import Grouped
@@ -30,6 +30,7 @@ from testbed.core.errors import InputError, RunError
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (predict.init, predict.show, predict.trace, predict.predict),
+    "Channels": (exchange.export_trace,),
     "Emulate": (emulate.run, emulate.report, emulate.perfetto),
     "Programs": (programs.up,),
     "Share": (archive.bundle, archive.verify),
@@ -43,9 +44,12 @@ FLAGS = {
     name: f"--{name}"
     for name in (
         *("json", "node", "out", "overwrite", "resume", "rounds", "scheduler", "sweep", "trace"),
-        "until",
+        *("until", "down", "origin", "scenario", "format"),
     )
-} | {"overrides": "--set"}
+} | {
+    **{"overrides": "--set", "columns": "--column", "slot_s": "--slot-s"},
+    **{"speed": "--speed", "tx_dbm": "--tx-dbm", "files": "FILE"},
+}
 """What arguments that errors name are called on the command line."""
 MACHINE_SAYS_NO = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ENAMETOOLONG),
@@ -71,6 +75,7 @@ app.command(
     # What follows the node is the command's.
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )(programs.exec_)
+app.command("import", rich_help_panel="Channels")(exchange.import_)
 app.command("opinions", hidden=True)(study.cross_check)  # what it was called
 app.add_typer(campaign_app, name="campaign", rich_help_panel="Study")
 app.add_typer(kernel_app, name="kernel", rich_help_panel="Machine")

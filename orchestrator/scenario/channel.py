@@ -7,11 +7,15 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from ns3_scenarios.aerial import AERIAL, free_space_db, two_ray_db
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.child import Launch
+from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.mobility import HIGHEST_M, HIGHEST_NLOS_M, Airspace, Known, Model, Track
 from ns3_scenarios.modelled import Gain, ModelledChannel, Surroundings, aerial
 from ns3_scenarios.modelled import Model as ChannelModel
@@ -129,23 +133,73 @@ def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel:
         InputError: A mobility or channel model refuses its parameters.
         ChannelError: ns-3 cannot be started, or the model put a UAV where there is no channel.
     """
-    gain = _gain(scenario)
+    gain = _gain(scenario, scenario.uavs.count, scenario.slot_s)
     flight = Ns3Channel(channel_settings(scenario), _track(scenario), ns3_launch())
     return flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
 
 
-def _gain(scenario: Scenario) -> Gain | None:
+def flown(scenario: Scenario, position_m: Array, slot_s: float) -> ChannelTrace:
+    """What the scenario's channel gives UAVs on a given flight, shape [K, S, 3].
+
+    Raises:
+        ChannelError: The channel is not known there.
+    """
+    uavs, slots, _ = position_m.shape
+    settings = replace(
+        channel_settings(scenario),
+        ring_m=((0.0, 1.0),) * uavs,  # nobody flies by these, nor by height and speeds
+        **{"height_m": 20.0, "speed_m_s": (0.0, 1.0), "mean_speed_m_s": 0.0},
+        speed_deviation_m_s=0.0,
+        slot_s=slot_s,
+        mobility=("flight", "{}"),
+    )
+    _check_known(_known(scenario), scenario.base_station.position_m, position_m, slot_s)
+    gain = _gain(scenario, uavs, slot_s)
+    flight = Ns3Channel(settings, _Given(position_m), ns3_launch())
+    source = flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
+    with source:
+        return replace(source.trace(slots), seed=None)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Positions that are known beforehand."""
+
+    position_m: Array
+
+    def positions(self, first: int, slots: int, slot_s: float) -> Array:
+        """Of the slots from the first on."""
+        return np.ascontiguousarray(self.position_m[:, first : first + slots])
+
+
+def _check_known(
+    known: Known, bs_position_m: tuple[float, float, float], position_m: Array, slot_s: float
+) -> None:
+    far_m = np.hypot(*np.moveaxis(position_m[..., :2] - np.array(bs_position_m[:2]), -1, 0))
+    height_m = position_m[..., 2]
+    outside = (height_m <= known.lowest_m) | (height_m > known.highest_m)
+    outside |= far_m > known.farthest_m
+    if outside.any():
+        k, s = np.argwhere(outside)[0]
+        raise ChannelError(
+            f"UAV {k + 1} is {height_m[k, s]:g} m high and {far_m[k, s]:.0f} m from the base "
+            f"station at {s * slot_s:g} s; the channel is known above {known.lowest_m:g} m, up to "
+            f"{known.highest_m:g} m, and as far as {known.farthest_m:g} m"
+        )
+
+
+def _gain(scenario: Scenario, uavs: int, slot_s: float) -> Gain | None:
     """What computes gains on positions; None where ns-3 does."""
     radio = scenario.radio
     if radio.channel == RMA or radio.channel in PLAIN:
         return None
     space = Surroundings(
-        uavs=scenario.uavs.count,
+        uavs=uavs,
         bs_position_m=scenario.base_station.position_m,
         carrier_hz=radio.carrier_hz,
         line_of_sight=radio.line_of_sight,
         shadow_fading=radio.shadow_fading,
-        slot_s=scenario.slot_s,
+        slot_s=slot_s,
         seed=scenario.seed,
     )
     if radio.channel in AERIAL:

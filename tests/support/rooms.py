@@ -22,7 +22,17 @@ PACKAGES = {
     "testbed": ["host", "virtual", "runtimes", "network", "control", "transport", "system", "core"],
     "workloads": ["nodes", "costs", "learning", "aggregation", "models"],
     "orchestrator": [
-        *("cli", "archive", "validation", "studies", "campaign", "reporting", "sessions", "runs"),
+        *(
+            "cli",
+            "exchange",
+            "archive",
+            "validation",
+            "studies",
+            "campaign",
+            "reporting",
+            "sessions",
+            "runs",
+        ),
         "theory",
         *("emulation", "policies", "packet_simulation", "analysis", "prediction", "scenario"),
     ],

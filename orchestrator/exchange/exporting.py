@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Traces as other tools read them."""
+
+from pathlib import Path
+
+from ns3_scenarios.trace import ChannelTrace, TraceError, both_ways
+from orchestrator.exchange import mahimahi
+from orchestrator.prediction.plan import fixed_allocation, radio_of
+from orchestrator.prediction.rates import dedicated_bps, uplink_bps
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+from testbed.core.words import not_one_of
+
+FORMATS = ("mahimahi",)
+
+
+def exported(kind: str, file: Path, scenario: Scenario | None, folder: Path) -> list[Path]:
+    """Write a trace in a foreign format; answer the files.
+
+    Gains become the rates of a scenario's own shares, down as under parallel transmission: what
+    each link carries while all are busy.
+
+    Raises:
+        InputError: The trace is broken, does not fit the scenario, or needs one.
+    """
+    if kind not in FORMATS:
+        raise InputError(f"`format`: {not_one_of(kind, FORMATS)}")
+    try:
+        trace = ChannelTrace.load(file)
+    except TraceError as error:
+        raise InputError(str(error)) from None
+    return mahimahi.write(trace if trace.are_rates else _rates(trace, scenario, file), folder)
+
+
+def _rates(trace: ChannelTrace, scenario: Scenario | None, file: Path) -> ChannelTrace:
+    if scenario is None:
+        raise InputError(f"`scenario`: is missing; {file} has gains, whose rates it decides")
+    if trace.uavs != scenario.uavs.count:
+        raise InputError(f"{file}: has {trace.uavs} UAVs; uavs.count is {scenario.uavs.count}")
+    radio, shares = radio_of(scenario), fixed_allocation(scenario)
+    up, down = both_ways(trace.air)
+    return ChannelTrace(
+        uplink_bps(radio, shares.beta, up),
+        trace.slot_s,
+        gain_down=dedicated_bps(radio, shares.beta, shares.rho, down),
+        are_rates=True,
+    )

@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What readers of foreign files share: text within bounds, slots, positions between waypoints."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.core.errors import InputError
+from testbed.system.files import read_regular
+
+Array = npt.NDArray[np.float64]
+MOST_BYTES = 64 << 20
+"""Of a file that is read."""
+MOST_SLOTS, MOST_VALUES = 10_000_000, 50_000_000
+"""Of a trace that is made: slots, and slots times UAVs."""
+EARTH_M = 6_378_137.0
+"""Equatorial radius of WGS 84."""
+FLATTENING = 1 / 298.257_223_563
+
+
+def text_of(path: Path) -> str:
+    """The whole text of a file.
+
+    Raises:
+        InputError: It is missing, no regular file, too long, or no UTF-8.
+    """
+    try:
+        return read_regular(path, MOST_BYTES).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: no text in UTF-8") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+
+
+def slots_of(seconds: float, slot_s: float, uavs: int, source: object) -> int:
+    """How many slots cover so many seconds.
+
+    Raises:
+        InputError: There would be too many.
+    """
+    slots = max(1, math.ceil(seconds / slot_s - 1e-9))
+    if slots > MOST_SLOTS or slots * uavs > MOST_VALUES:
+        raise InputError(
+            f"{source}: {seconds:g} s of {uavs} UAVs are {slots * uavs:,} slots of {slot_s:g} s; "
+            f"{MOST_SLOTS:,} a UAV and {MOST_VALUES:,} in all may be imported"
+        )
+    return slots
+
+
+@dataclass(frozen=True)
+class Flight:
+    """Waypoints of one UAV; it flies straight between them and stays at the last."""
+
+    times_s: Array
+    """Shape [n], rising."""
+    position_m: Array
+    """Shape [n, 3]."""
+
+    def at(self, times_s: Array) -> Array:
+        """Positions at those moments, shape [S, 3]."""
+        columns = [np.interp(times_s, self.times_s, column) for column in self.position_m.T]
+        return np.stack(columns, axis=1)
+
+
+def sampled(flights: Sequence[Flight], slot_s: float, source: object) -> Array:
+    """Positions at the start of every slot until all have arrived, shape [K, S, 3].
+
+    Raises:
+        InputError: There would be too many slots.
+    """
+    last_s = max(float(flight.times_s[-1]) for flight in flights)
+    times_s = slot_s * np.arange(slots_of(last_s, slot_s, len(flights), source) + 1)
+    return np.stack([flight.at(times_s) for flight in flights])
+
+
+def along(waypoints_m: Array, speed_m_s: float) -> Flight:
+    """A flight at a constant speed."""
+    legs = np.linalg.norm(np.diff(waypoints_m, axis=0), axis=1)
+    return Flight(np.concatenate([[0.0], np.cumsum(legs)]) / speed_m_s, waypoints_m)
+
+
+def local_m(
+    latitude: Array, longitude: Array, height_m: Array, origin: tuple[float, float]
+) -> Array:
+    """East, north and height in m of places on WGS 84, shape [n, 3]; the origin in degrees.
+
+    On the plane that touches the ellipsoid at the origin; to a metre within 30 km.
+    """
+    phi = math.radians(origin[0])
+    squared = FLATTENING * (2 - FLATTENING)
+    curved = 1 - squared * math.sin(phi) ** 2
+    across, along_m = EARTH_M / math.sqrt(curved), EARTH_M * (1 - squared) / curved**1.5
+    turn = (np.asarray(longitude) - origin[1] + 180) % 360 - 180
+    east = np.radians(turn) * across * math.cos(phi)
+    north = np.radians(np.asarray(latitude) - origin[0]) * along_m
+    return np.stack([east, north, np.asarray(height_m)], axis=1)

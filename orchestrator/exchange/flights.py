@@ -1,0 +1,155 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Flights as ground stations and maps have them: QGroundControl's plans, paths in KML."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from orchestrator.exchange.files import Flight, along, local_m, text_of
+from testbed.core.errors import InputError
+
+WAYPOINTS = {16, 19, 21, 22}
+"""MAVLink's commands that name a place: waypoint, loiter for a time, land, take off."""
+KML = "{http://www.opengis.net/kml/2.2}"
+GX = "{http://www.google.com/kml/ext/2.2}"
+MOST_POINTS = 1_000_000
+Origin = tuple[float, float]
+
+
+def read_qgc(path: Path, origin: Origin | None, speed_m_s: float | None) -> list[Flight]:
+    """The flight of a plan (`.plan`), from its planned home on unless an origin is given.
+
+    Args:
+        path: The plan.
+        origin: Latitude and longitude of x = y = 0.
+        speed_m_s: Left out: the plan's cruise speed.
+
+    Raises:
+        InputError: It is no plan, or one with patterns in place of waypoints.
+    """
+    try:
+        plan = json.loads(text_of(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: no JSON ({str(error)[:80]})") from None
+    mission = plan.get("mission") if isinstance(plan, dict) else None
+    if not isinstance(mission, dict) or not isinstance(mission.get("items"), list):
+        raise InputError(f"{path}: no QGroundControl plan: it has no mission.items")
+    home = mission.get("plannedHomePosition")
+    if origin is None:
+        latitude, longitude, _ = _numbers(home, 3, f"{path}: mission.plannedHomePosition")
+        origin = latitude, longitude
+    speed = speed_m_s if speed_m_s is not None else mission.get("cruiseSpeed")
+    if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed < 1e4:
+        raise InputError(f"{path}: mission.cruiseSpeed must be a speed in m/s, not {speed!r}")
+    places = []
+    for index, item in enumerate(mission["items"]):
+        where = f"{path}: mission.items.{index}"
+        if not isinstance(item, dict) or item.get("type") != "SimpleItem":
+            kind = item.get("complexItemType", item.get("type")) if isinstance(item, dict) else item
+            raise InputError(f"{where}: must be a SimpleItem, not {str(kind)[:40]!r}")
+        if item.get("command") in WAYPOINTS:
+            params = item.get("params")
+            if not isinstance(params, list) or len(params) != 7:
+                raise InputError(f"{where}.params: must be seven numbers")
+            places.append(_numbers(params[4:], 3, f"{where}.params"))
+    if not places:
+        raise InputError(f"{path}: has no waypoints")
+    return [along(_placed(places, origin, str(path)), float(speed))]
+
+
+def read_kml(path: Path, origin: Origin | None, speed_m_s: float | None) -> list[Flight]:
+    """The paths of a KML file, one UAV each: `gx:Track`s by their times, `LineString`s at a speed.
+
+    Args:
+        path: The file.
+        origin: Latitude and longitude of x = y = 0; left out: the first point of the first path.
+        speed_m_s: Along a `LineString`.
+
+    Raises:
+        InputError: It is no KML, has no path, or a path is broken.
+    """
+    text = text_of(path)
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise InputError(f"{path}: has a document type, which no KML needs; refused")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise InputError(f"{path}: no XML ({error})") from None
+    if not root.tag.endswith("}kml") and root.tag != "kml":
+        raise InputError(f"{path}: no KML: its root is {root.tag[:40]!r}")
+    tracks = [_track(track, str(path)) for track in root.iter(f"{GX}Track")]
+    lines = [_line(line, str(path)) for line in root.iter(f"{KML}LineString")]
+    if not tracks and not lines:
+        raise InputError(f"{path}: has no path: neither a LineString nor a gx:Track of KML 2.2")
+    if lines and not (speed_m_s and 0 < speed_m_s < 1e4):
+        raise InputError("`speed`: is missing; a LineString does not say how fast it is flown")
+    first = (tracks[0][1] if tracks else lines[0])[0]
+    origin = origin or (first[0], first[1])
+    start_s = min((times[0] for times, _ in tracks), default=0.0)
+    return [
+        *(Flight(times - start_s, _placed(places, origin, str(path))) for times, places in tracks),
+        *(along(_placed(places, origin, str(path)), float(speed_m_s or 1)) for places in lines),
+    ]
+
+
+def _line(line: ElementTree.Element, source: str) -> list[list[float]]:
+    tuples = (line.findtext(f"{KML}coordinates") or "").split()
+    if len(tuples) < 2:
+        raise InputError(f"{source}: a LineString has {len(tuples)} points; a path has two or more")
+    return [_coordinates(given.split(","), source) for given in tuples]
+
+
+def _track(track: ElementTree.Element, source: str) -> tuple[Any, list[list[float]]]:
+    whens = [when.text or "" for when in track.iter(f"{KML}when")]
+    coordinates = [(place.text or "").split() for place in track.iter(f"{GX}coord")]
+    if not whens or len(whens) != len(coordinates):
+        raise InputError(
+            f"{source}: a gx:Track has {len(whens)} times and {len(coordinates)} places"
+        )
+    try:
+        moments = np.array([np.datetime64(w.strip().removesuffix("Z"), "us") for w in whens])
+    except ValueError as error:
+        raise InputError(f"{source}: a gx:Track's time: {error}") from None
+    times = (moments - np.datetime64(0, "us")) / np.timedelta64(1, "s")
+    if not (np.diff(times) > 0).all():
+        raise InputError(f"{source}: a gx:Track's times must rise")
+    return times, [_coordinates(place, source) for place in coordinates]
+
+
+def _coordinates(words: list[str], source: str) -> list[float]:
+    """Latitude, longitude and height of a place that KML writes the other way round."""
+    try:
+        longitude, latitude, *height = map(float, words)
+    except ValueError:
+        raise InputError(f"{source}: {','.join(words)[:40]!r} is no place") from None
+    return [latitude, longitude, height[0] if height else 0.0]
+
+
+def _numbers(given: Any, count: int, where: str) -> list[float]:
+    if not isinstance(given, list) or len(given) != count:
+        raise InputError(f"{where}: must be {count} numbers")
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in given):
+        raise InputError(f"{where}: must be {count} numbers, not {str(given)[:60]}")
+    return [float(value) for value in given]
+
+
+def _placed(places: list[list[float]], origin: Origin, source: str) -> Any:
+    if len(places) > MOST_POINTS:
+        raise InputError(f"{source}: has {len(places):,} points; {MOST_POINTS:,} may be imported")
+    latitude, longitude, height = np.array(places).T
+    for name, values, most in (("latitude", latitude, 90), ("longitude", longitude, 180)):
+        if not (abs(values) <= most).all():
+            raise InputError(f"{source}: a {name} lies outside of ±{most} degrees")
+    if not (abs(height) < 1e5).all():
+        raise InputError(f"{source}: a height is none in metres")
+    placed = local_m(latitude, longitude, height, origin)
+    far_m = math.hypot(*np.abs(placed[:, :2]).max(axis=0))
+    if far_m > 1e6:
+        raise InputError(f"{source}: lies {far_m / 1000:.0f} km from the origin {origin}")
+    return placed

@@ -1,0 +1,108 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""One door for all foreign formats: from files to a channel trace."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from ns3_scenarios.aerial import free_space_db
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import ChannelTrace, TraceError
+from orchestrator.exchange import flights, mahimahi, ns2, tables
+from orchestrator.exchange.files import Array, sampled
+from orchestrator.scenario.channel import flown
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+from testbed.core.words import not_one_of
+
+FORMATS = ("mahimahi", "ns2", "csv", "kml", "qgc")
+BASE_STATION_M, CARRIER_HZ, NEAREST_M = (0.0, 0.0, 30.0), 2e9, 1.0
+"""Where no scenario says: of the paper's. Closer than this, free space would amplify."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a file does not say."""
+
+    slot_s: float = 0.1
+    scenario: Scenario | None = None
+    """Its base station, carrier and channel give the gains of a flight; None: free space."""
+    height_m: float | None = None
+    """Of all waypoints, in place of the file's."""
+    speed_m_s: float | None = None
+    origin: tuple[float, float] | None = None
+    """Latitude and longitude of x = y = 0."""
+    tx_dbm: float | None = None
+    """Power of the reference signal that `rsrp_dbm` is what is left of."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    down: Sequence[Path] = ()
+    """Mahimahi's downlinks."""
+
+
+def imported(kind: str, files: Sequence[Path], options: Options) -> ChannelTrace:
+    """The trace that files of a foreign format describe, one or several UAVs.
+
+    Raises:
+        InputError: A file is not what it should be; the line names it and what is wrong.
+    """
+    if kind not in FORMATS:
+        raise InputError(f"`format`: {not_one_of(kind, FORMATS)}")
+    if not 1e-3 <= options.slot_s <= 10:
+        raise InputError(f"`slot_s`: must be from 0.001 to 10, not {options.slot_s:g}")
+    if kind == "mahimahi":
+        return mahimahi.read(files, options.down, options.slot_s)
+    if kind == "csv":
+        return _of_table(files, options)
+    readers = {
+        "ns2": ns2.read,
+        "kml": lambda path: flights.read_kml(path, options.origin, options.speed_m_s),
+        "qgc": lambda path: flights.read_qgc(path, options.origin, options.speed_m_s),
+    }
+    flown_by = [flight for path in files for flight in readers[kind](path)]
+    return _over(sampled(flown_by, options.slot_s, files[0]), options)
+
+
+def _over(position_m: Array, options: Options) -> ChannelTrace:
+    """A trace of these positions [K, S, 3], with the gains of a channel there."""
+    if options.height_m is not None:
+        position_m = position_m.copy()
+        position_m[..., 2] = options.height_m
+    if options.scenario is not None:
+        try:
+            return flown(options.scenario, position_m, options.slot_s)
+        except ChannelError as error:
+            raise InputError(str(error)) from None
+    far_m = np.linalg.norm(position_m - np.array(BASE_STATION_M), axis=2)
+    gain = 10 ** (-free_space_db(np.maximum(far_m, NEAREST_M), CARRIER_HZ) / 10)
+    return ChannelTrace(gain, options.slot_s, position_m)
+
+
+def _of_table(files: Sequence[Path], options: Options) -> ChannelTrace:
+    if len(files) > 1:
+        raise InputError("`files`: one CSV file at a time; its column uav tells UAVs apart")
+    (path,) = files
+    found = tables.read(path, options.columns, options.slot_s, options.origin)
+    values = dict(found.values)
+    if "rsrp_dbm" in values:
+        if options.tx_dbm is None:
+            raise InputError("`tx_dbm`: is missing; rsrp_dbm is what is left of which power?")
+        values["gain_db"] = values.pop("rsrp_dbm") - options.tx_dbm
+    fields = {
+        name.removesuffix("_db"): 10 ** (value / 10) if name.endswith("_db") else value
+        for name, value in values.items()
+    }
+    position = found.position_m
+    if position is not None and options.height_m is not None:
+        position[..., 2] = options.height_m
+    if not fields:
+        assert position is not None
+        return _over(position, options)
+    try:
+        trace = ChannelTrace.of(fields | {"slot_s": options.slot_s}, str(path))
+    except TraceError as error:
+        raise InputError(str(error)) from None
+    return replace(trace, position_m=position)

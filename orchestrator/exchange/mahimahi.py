@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Mahimahi's traces of packet deliveries, read and written.
+
+A line is a millisecond at which a link may deliver 1500 bytes; after the last line's it starts
+anew. A slot's rate is that of the deliveries in it, the slot's own end included and its start not,
+so that a period of a file has all of its deliveries; 0 counts as the first millisecond.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ns3_scenarios.trace import ChannelTrace
+from orchestrator.exchange.files import Array, slots_of, text_of
+from testbed.core.errors import InputError
+
+PACKET_BITS = 8 * 1500
+Milliseconds = npt.NDArray[np.int64]
+
+
+def read(up: Sequence[Path], down: Sequence[Path], slot_s: float) -> ChannelTrace:
+    """A trace of rates: one file a UAV and direction.
+
+    Shorter files go on from their start, as Mahimahi plays them, until the longest ends.
+
+    Args:
+        up: Uplinks.
+        down: Downlinks; none: as the uplinks.
+        slot_s: Length of a slot, whole milliseconds.
+
+    Raises:
+        InputError: A file is no such trace, or there is not one downlink for each uplink.
+    """
+    if down and len(down) != len(up):
+        raise InputError(f"`down`: must be one file a UAV: {len(up)}, not {len(down)}")
+    slot_ms = _whole_ms(slot_s)
+    deliveries = [_deliveries(path) for path in (*up, *down)]
+    last_ms = max(int(times[-1]) for times in deliveries)
+    slots = slots_of(last_ms / 1000, slot_s, len(deliveries), up[0])
+    rates = [_rates(times, slots, slot_ms) for times in deliveries]
+    uplink, downlink = np.array(rates[: len(up)]), np.array(rates[-len(up) :])
+    return ChannelTrace(uplink, slot_s, gain_down=downlink, are_rates=True)
+
+
+def _whole_ms(slot_s: float) -> int:
+    slot_ms = round(slot_s * 1000)
+    if abs(slot_s * 1000 - slot_ms) > 1e-6 or slot_ms < 1:
+        raise InputError(f"`slot_s`: must be whole milliseconds for Mahimahi, not {slot_s:g} s")
+    return slot_ms
+
+
+def _deliveries(path: Path) -> Milliseconds:
+    lines = text_of(path).splitlines()
+    if not lines:
+        raise InputError(f"{path}: is empty; a Mahimahi trace has a millisecond a line")
+    times = np.empty(len(lines), np.int64)
+    before = 0
+    for number, line in enumerate(lines, 1):
+        if not (line.isascii() and line.strip().isdigit() and len(line.strip()) <= 12):
+            raise InputError(f"{path}, line {number}: must be a millisecond, not {line[:40]!r}")
+        now = int(line)
+        if now < before:
+            raise InputError(f"{path}, line {number}: {now} is before {before}, the line above")
+        times[number - 1] = before = now
+    if before == 0:
+        raise InputError(f"{path}: its last line is 0; a trace must last a millisecond or more")
+    return times
+
+
+def _rates(times_ms: Milliseconds, slots: int, slot_ms: int) -> Array:
+    """Bit/s of each slot."""
+    period = int(times_ms[-1])
+    counts = np.zeros(slots, np.int64)
+    first = np.maximum(times_ms, 1)
+    for turn in range(math.ceil(slots * slot_ms / period)):
+        slot = (first + turn * period - 1) // slot_ms
+        counts += np.bincount(slot[slot < slots], minlength=slots)
+    return counts * PACKET_BITS / (slot_ms / 1000)
+
+
+def write(trace: ChannelTrace, folder: Path) -> list[Path]:
+    """Write `uavK.up` and `uavK.down` of each UAV; answer the files.
+
+    A slot's deliveries are spread evenly over it; what is left of a packet goes to the next slot,
+    so no rate is ever off by more than a packet in all. Silence after the last delivery is lost:
+    the format cannot say it.
+
+    Raises:
+        InputError: The trace has no rates, or a link that never delivers, which Mahimahi refuses.
+    """
+    slot_ms = _whole_ms(trace.slot_s)
+    assert trace.gain_down is not None
+    texts = {}
+    for way, rates in (("up", trace.gain), ("down", trace.gain_down)):
+        for k, rate_bps in enumerate(rates):
+            times = _spread(rate_bps, slot_ms)
+            if not times.size:
+                raise InputError(f"uav{k + 1}, {way}: never delivers a packet of 1500 bytes")
+            texts[folder / f"uav{k + 1}.{way}"] = "".join(f"{ms}\n" for ms in times)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in texts.items():
+        path.write_text(text)
+    return list(texts)
+
+
+def _spread(rate_bps: Array, slot_ms: int) -> Milliseconds:
+    packets = np.floor(np.cumsum(rate_bps) * (slot_ms / 1000) / PACKET_BITS + 1e-6).astype(np.int64)
+    counts = np.diff(packets, prepend=0)
+    slot = np.repeat(np.arange(len(counts)), counts)
+    nth = np.arange(len(slot)) - np.repeat(packets - counts, counts) + 1
+    return slot * slot_ms + -(-nth * slot_ms // np.repeat(counts, counts))
