@@ -211,6 +211,8 @@ class Player:
         trace = channel.trace(slots)
         if trace.slots < slots:
             raise TraceExhausted(trace.slots)
+        if trace.gain_down is not None:
+            raise InputError("radio.channel: models are validated where both directions are alike")
         gain = trace.gain[:, :slots]
         return (payload, frames), Case(plan, radio_of(scenario), gain, channel.slot_s)
 

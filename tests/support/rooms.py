@@ -22,18 +22,8 @@ PACKAGES = {
     "testbed": ["host", "virtual", "runtimes", "network", "control", "transport", "system", "core"],
     "workloads": ["nodes", "costs", "learning", "aggregation", "models"],
     "orchestrator": [
-        *(
-            "cli",
-            "exchange",
-            "archive",
-            "validation",
-            "studies",
-            "campaign",
-            "reporting",
-            "sessions",
-            "runs",
-        ),
-        "theory",
+        *("cli", "exchange", "archive", "validation", "studies", "campaign", "reporting"),
+        *("sessions", "runs", "theory"),
         *("emulation", "policies", "packet_simulation", "analysis", "prediction", "scenario"),
     ],
 }

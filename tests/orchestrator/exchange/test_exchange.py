@@ -1,0 +1,380 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Files of other tools: what comes in, what goes out again, and what is refused in one line."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ns3_scenarios import build
+from ns3_scenarios.aerial import free_space_db
+from ns3_scenarios.rma_av import los_path_loss_db
+from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.cli.main import app
+from orchestrator.exchange import mahimahi, ns2
+from orchestrator.exchange.exporting import exported
+from orchestrator.exchange.files import sampled
+from orchestrator.exchange.importing import Options, imported
+from orchestrator.prediction.rounds import predict
+from orchestrator.scenario.loading import load, validate
+from testbed.core.errors import InputError
+from workloads.costs.profile import PAPER
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+# --- Mahimahi ------------------------------------------------------------------------------------
+
+
+def test_a_millisecond_of_mahimahi_is_a_packet_of_1500_bytes(tmp_path: Path) -> None:
+    up = written(tmp_path / "up", "1\n3\n10\n11\n25\n25\n30\n")
+    trace = mahimahi.read([up], [], 0.01)
+    assert trace.are_rates
+    # Slots end with their last millisecond: 1, 3, 10 | 11 | 25, 25, 30.
+    np.testing.assert_allclose(trace.gain, [[3 * 1.2e6, 1.2e6, 3 * 1.2e6]])
+    np.testing.assert_array_equal(trace.gain_down, trace.gain)
+
+
+def test_shorter_files_start_anew_as_mahimahi_plays_them(tmp_path: Path) -> None:
+    up = written(tmp_path / "up", "4\n10\n")
+    down = written(tmp_path / "down", "30\n")
+    trace = mahimahi.read([up], [down], 0.01)
+    np.testing.assert_allclose(trace.gain, [[2.4e6] * 3])  # 4, 10 | 14, 20 | 24, 30
+    assert trace.gain_down is not None
+    np.testing.assert_allclose(trace.gain_down, [[0, 0, 1.2e6]])
+
+
+@pytest.mark.parametrize(("slot_ms", "off_ms"), [(1, 0), (10, 10), (100, 100)])
+def test_a_round_trip_loses_no_more_than_the_slot(
+    slot_ms: int, off_ms: int, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(slot_ms)
+    times = np.sort(rng.integers(1, 20_000, 5000))
+    times[-1] = 20_000
+    up = written(tmp_path / "up", "".join(f"{t}\n" for t in times))
+    trace = mahimahi.read([up], [], slot_ms / 1000)
+    trace.save(tmp_path / "t.npz")
+    files = exported("mahimahi", tmp_path / "t.npz", None, tmp_path / "out")
+    assert [path.name for path in files] == ["uav1.up", "uav1.down"]
+    back = np.loadtxt(files[0], dtype=int)
+    assert len(back) == len(times)
+    assert abs(back - times).max() <= max(0, off_ms - (slot_ms > 1))
+    if slot_ms == 1:
+        assert files[0].read_text() == up.read_text()
+    again = mahimahi.read([files[0]], [], slot_ms / 1000)
+    np.testing.assert_array_equal(again.gain, trace.gain)
+
+
+def test_gains_are_exported_as_the_rates_of_a_scenario(tmp_path: Path) -> None:
+    scenario = validate({"uavs": {"tx_power_w": [1, 0.4]}, "paradigm": "sfl-pp"}, "test")
+    trace = ChannelTrace(np.full((2, 50), 1e-11), 0.1)
+    trace.save(tmp_path / "t.npz")
+    with pytest.raises(InputError, match="`scenario`: is missing"):
+        exported("mahimahi", tmp_path / "t.npz", None, tmp_path / "out")
+    up, *_ = exported("mahimahi", tmp_path / "t.npz", scenario, tmp_path / "out")
+    noise = 1e-3 * 10 ** (-114 / 10) / 1e6
+    rate = 10e6 * np.log2(1 + 1e-11 / (10e6 * noise))
+    assert abs(len(np.loadtxt(up)) - rate * 5.0 / 12000) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty"),
+        ("5\n3\n", "line 2: 3 is before 5"),
+        ("5\nx\n", "line 2: must be a millisecond, not 'x'"),
+        ("-5\n", "line 1: must be a millisecond"),
+        ("1.5\n", "line 1: must be a millisecond"),
+        ("0\n0\n", "its last line is 0"),
+        ("9" * 12 + "\n", "may be imported"),
+        ("9" * 4000 + "\n", "line 1: must be a millisecond"),
+    ],
+)
+def test_a_wrong_mahimahi_trace_is_one_line(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        mahimahi.read([written(tmp_path / "up", text)], [], 0.1)
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+# --- ns-2 ----------------------------------------------------------------------------------------
+
+MOVEMENT = """# made by hand
+$node_(0) set X_ 10.0
+$node_(0) set Y_ 20.0
+$node_(0) set Z_ 25.0
+$god_ set-dist 0 1 2
+$ns_ at 1.0 "$node_(0) setdest 110.0 20.0 10.0"
+$ns_ at 5.0 "$node_(0) setdest 50.0 100.0 5.0"
+$node_(1) set X_ 0.5
+$node_(1) set Y_ 0
+$node_(1) set Z_ 30
+$ns_ at 0.5 "$node_(1) setdest 3 4 1"
+$ns_ at 9.0 "$node_(1) setdest 3 4 0"
+$ns_ at 12.25 "$node_(1) setdest -30 4.5 2.5e0"
+$ns_ at 14.0 "$node_(1) setdest -30 4.5 0.0"
+"""
+
+
+def by_ns3(movement: Path, nodes: int, slot_s: float, slots: int, folder: Path) -> np.ndarray:
+    """Positions as ns-3's Ns2MobilityHelper reads them."""
+    version, wheel = build._wheel()
+    libraries = ("mobility", "network", "core")
+    command = list(build._command("g++", version, wheel, libraries))
+    command.remove("-shared")
+    source = (ROOT / "tests" / "support" / "ns2_positions.cc").read_text()
+    program = folder / "ns2"
+    subprocess.run([*command, "-o", str(program)], input=source, text=True, check=True, timeout=300)
+    words = [program, movement, nodes, slot_s, slots]
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=True)
+    return np.array(done.stdout.split(), float).reshape(slots, nodes, 3).swapaxes(0, 1)
+
+
+def test_a_movement_is_what_ns3_itself_reads(tmp_path: Path) -> None:
+    movement = written(tmp_path / "m.tcl", MOVEMENT)
+    position = sampled(ns2.read(movement), 0.1, movement)
+    read = by_ns3(movement, 2, 0.1, position.shape[1], tmp_path)
+    np.testing.assert_allclose(position, read, atol=2e-5)  # ns-3 was asked a microsecond later
+    assert np.ptp(position[0, :, 0]) > 30
+
+
+def test_a_movement_has_the_gains_of_free_space_or_of_a_scenario(tmp_path: Path) -> None:
+    movement = written(tmp_path / "m.tcl", MOVEMENT)
+    free = imported("ns2", [movement], Options())
+    assert free.position_m is not None
+    far_m = np.linalg.norm(free.position_m - [0, 0, 30], axis=2)
+    expected = free_space_db(np.maximum(far_m, 1), 2e9)
+    np.testing.assert_allclose(-10 * np.log10(free.gain), expected, atol=1e-9)
+    paper = imported("ns2", [movement], Options(scenario=load(Path("paper"))))
+    assert paper.position_m is not None
+    np.testing.assert_array_equal(paper.position_m, free.position_m)
+    height = paper.position_m[..., 2]
+    expected = los_path_loss_db(height, far_m, 2e9)
+    np.testing.assert_allclose(-10 * np.log10(paper.gain), expected, atol=1e-9)
+    high = imported("ns2", [movement], Options(height_m=120.0))
+    assert high.position_m is not None
+    assert (high.position_m[..., 2] == 120).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "moves no nodes"),
+        ("<xml/>\n", "line 1: is no command of an ns-2 movement file"),
+        ("$node_(0) set X_ abc\n", "line 1: is no command"),
+        ('$node_(0) set X_ 1\n$ns_ at -1 "$node_(0) setdest 1 1 1"\n', "line 2: time and speed"),
+        ('$node_(0) set X_ 1\n$ns_ at 1 "$node_(0) setdest 1 1 -1"\n', "line 2: time and speed"),
+        ("$node_(1) set X_ 1\n", "$node_(0) is missing"),
+        ('$node_(0) set X_ 1\n$ns_ at 1e9 "$node_(0) setdest 2 2 1"\n', "may be imported"),
+    ],
+)
+def test_a_wrong_movement_is_one_line(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        imported("ns2", [written(tmp_path / "m.tcl", text)], Options())
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_flight_beyond_the_channel_is_refused(tmp_path: Path) -> None:
+    movement = written(tmp_path / "m.tcl", MOVEMENT)
+    with pytest.raises(InputError, match=r"UAV 1 is 5 m high .* known above 10 m"):
+        imported("ns2", [movement], Options(scenario=load(Path("paper")), height_m=5.0))
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+AERPAW = """time,Latitude,Longitude,Altitude,RSRP
+2023-08-26 10:00:00.0,35.7274,-78.6962,30,-80
+2023-08-26 10:00:01.0,35.7284,-78.6962,40,-83
+2023-08-26 10:00:03.0,35.7284,-78.6952,40,-90
+"""
+COLUMNS = {
+    "latitude": "Latitude",
+    "longitude": "Longitude",
+    "height": "Altitude",
+    "rsrp_dbm": "RSRP",
+}
+
+
+def test_measurements_hold_and_positions_change_evenly(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.csv", AERPAW)
+    trace = imported("csv", [path], Options(slot_s=0.5, columns=COLUMNS, tx_dbm=10.0))
+    np.testing.assert_allclose(
+        10 * np.log10(trace.gain[0]), [-90, -90, -93, -93, -93, -93, -100], atol=1e-9
+    )
+    assert trace.position_m is not None
+    north_m = 0.001 * np.pi / 180 * 6_359_000  # the meridian's radius at 35.7°, to a few km
+    np.testing.assert_allclose(trace.position_m[0, 2], [0, north_m, 40], rtol=2e-3, atol=1e-6)
+    east_m = 0.001 * np.pi / 180 * 6_385_400 * np.cos(np.radians(35.7274))
+    np.testing.assert_allclose(trace.position_m[0, -1, 0], east_m, rtol=2e-3)
+    np.testing.assert_allclose(trace.position_m[0, 1], trace.position_m[0, [0, 2]].mean(axis=0))
+
+
+def test_rates_and_uavs_of_a_table_make_a_trace_that_is_played(tmp_path: Path) -> None:
+    rows = ["time,uav,uplink_bps,downlink_bps"]
+    rows += [f"{t},{uav},{uav * 1e7},{uav * 4e7}" for t in range(60) for uav in (1, 2)]
+    path = written(tmp_path / "r.csv", "\n".join(rows))
+    trace = imported("csv", [path], Options())
+    assert trace.are_rates
+    assert trace.gain[:, 0].tolist() == [1e7, 2e7]
+    scenario = validate({"uavs": {"tx_power_w": [1, 1]}}, "test")
+    assert predict(scenario, Replay(trace), PAPER)[0].latency_s > 0
+
+
+def test_a_table_of_positions_alone_gets_a_channel(tmp_path: Path) -> None:
+    path = written(tmp_path / "p.csv", "time,x,y,z\n0,100,0,30\n10,200,0,30\n")
+    trace = imported("csv", [path], Options())
+    expected = free_space_db(np.array([100.0, 150.0]), 2e9)
+    np.testing.assert_allclose(-10 * np.log10(trace.gain[0, [0, 50]]), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "says"),
+    [
+        ("", {}, "no CSV"),
+        ("a,b\n1,2\n", {}, "has no column for time; it has a, b"),
+        ("time,gain_db\n", {}, "has no rows"),
+        ("time,gain_db\n0,-80\n0,-81\n", {}, "line 3: its time is not after"),
+        ("time,gain_db\n0,-80\n1,loud\n", {}, "line 3: gain_db must be a number, not 'loud'"),
+        ("time,gain_db\nsoon,-80\n", {}, "line 2: its time is none"),
+        ("time,b\n0,1\n", {}, "has neither positions nor any of gain_db"),
+        ("time,RSRP\n0,-80\n", {"columns": {"rsrp_dbm": "RSRP"}}, "`tx_dbm`: is missing"),
+        ("time,b\n0,1\n", {"columns": {"rsrp_dbm": "RSRP"}}, "has no column 'RSRP'; it has time"),
+        ("time,b\n0,1\n", {"columns": {"power": "b"}}, "`columns` power: is none of time, uav"),
+        ("time,uplink_bps\n0,1e6\n", {}, "downlink_bps is missing"),
+        ("time,gain_db\n0,-80\n1e9,-80\n", {}, "may be imported"),
+        ("time,gain_db\n0,900\n", {}, "gain must be 0 or from"),
+    ],
+)
+def test_a_wrong_table_is_one_line(text: str, options: Any, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        imported("csv", [written(tmp_path / "m.csv", text)], Options(**options))
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+# --- plans and paths -----------------------------------------------------------------------------
+
+
+def plan(*places: tuple[float, float, float], **mission: Any) -> str:
+    items = [
+        {"type": "SimpleItem", "command": 16, "params": [0, 0, 0, None, *place]} for place in places
+    ]
+    rest = {"cruiseSpeed": 10, "plannedHomePosition": [35.0, -78.0, 100.0]} | mission
+    return json.dumps({"fileType": "Plan", "mission": {"items": items} | rest})
+
+
+NORTH = 100 / (6_356_800 * np.pi / 180)
+"""Degrees of 100 m of a meridian at 35 degrees, near enough."""
+
+
+def test_a_plan_is_flown_from_waypoint_to_waypoint(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.plan", plan((35.0, -78.0, 30.0), (35.0 + NORTH, -78.0, 30.0)))
+    trace = imported("qgc", [path], Options())
+    assert trace.position_m is not None
+    np.testing.assert_allclose(trace.position_m[0, 50], [0, 50, 30], rtol=5e-3, atol=1e-6)
+    np.testing.assert_allclose(trace.position_m[0, -1], [0, 100, 30], rtol=5e-3, atol=1e-6)
+
+
+KML = """<?xml version="1.0"?><kml xmlns="http://www.opengis.net/kml/2.2"
+ xmlns:gx="http://www.google.com/kml/ext/2.2"><Document>%s</Document></kml>"""
+LINE = "<Placemark><LineString><coordinates>%s</coordinates></LineString></Placemark>"
+TRACK = """<Placemark><gx:Track><when>2023-01-01T00:00:00Z</when><when>2023-01-01T00:00:04Z</when>
+<gx:coord>-78 35 30</gx:coord><gx:coord>-78 35.001 50</gx:coord></gx:Track></Placemark>"""
+
+
+def test_paths_of_a_map_are_flights(tmp_path: Path) -> None:
+    line = LINE % f"-78,35,30 -78,{35 + NORTH},30"
+    path = written(tmp_path / "a.kml", KML % (TRACK + line))
+    trace = imported("kml", [path], Options(speed_m_s=20.0))
+    assert trace.position_m is not None
+    assert trace.uavs == 2
+    np.testing.assert_allclose(trace.position_m[0, 20, 2], 40)  # two of four seconds
+    np.testing.assert_allclose(trace.position_m[1, 25, 1], 50, rtol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "says"),
+    [
+        ("qgc", "[]", "it has no mission.items"),
+        ("qgc", "{", "no JSON"),
+        ("qgc", "[" * 100_000, "no JSON"),
+        ("qgc", plan(), "has no waypoints"),
+        ("qgc", plan((95.0, 0.0, 30.0)), "a latitude lies outside of ±90"),
+        ("qgc", plan((1.0, 0.0, 30.0)), "km from the origin"),
+        ("qgc", plan((35.0, -78.0, 30.0), cruiseSpeed=0), "mission.cruiseSpeed must be a speed"),
+        ("qgc", plan((35.0, -78.0, 30.0), plannedHomePosition=[1]), "must be 3 numbers"),
+        (
+            "qgc",
+            plan((35.0, -78.0, 30.0), items=[{"type": "ComplexItem", "complexItemType": "survey"}]),
+            "mission.items.0: must be a SimpleItem, not 'survey'",
+        ),
+        ("kml", "<a/>", "no KML: its root is 'a'"),
+        ("kml", "<a>", "no XML"),
+        ("kml", '<!DOCTYPE x [<!ENTITY a "b">]><kml/>', "has a document type"),
+        ("kml", KML % "", "has no path"),
+        ("kml", KML % (LINE % "-78,35"), "a LineString has 1 points"),
+        ("kml", KML % (LINE % "-78,35 here"), "'here' is no place"),
+        ("kml", KML % TRACK.replace("00:00:04", "00:00:00"), "times must rise"),
+        ("kml", KML % TRACK.replace("2023-01-01T00:00:04Z", "soon"), "a gx:Track's time"),
+    ],
+)
+def test_a_wrong_flight_is_one_line(kind: str, text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        imported(
+            kind, [written(tmp_path / "f", text)], Options(speed_m_s=None if kind == "qgc" else 5.0)
+        )
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+# --- the door ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["mahimahi", "ns2", "csv", "kml", "qgc"])
+def test_what_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
+    endless, fifo = Path("/dev/zero"), tmp_path / "fifo"
+    os.mkfifo(fifo)
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00" * 100)
+    for path, says in (
+        (endless, "cannot be read"),
+        (fifo, "cannot be read"),
+        (tmp_path / "nothing", "no such file"),
+        (binary, "no text in UTF-8"),
+    ):
+        with pytest.raises(InputError, match=says):
+            imported(kind, [path], Options())
+
+
+def test_a_file_that_is_too_long_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.exchange.files.MOST_BYTES", 100)
+    with pytest.raises(InputError, match="cannot be read"):
+        mahimahi.read([written(tmp_path / "up", "1\n" * 200)], [], 0.1)
+
+
+def test_the_command_writes_a_trace_or_nothing(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    up, out = written(tmp_path / "up", "5\n10\n"), tmp_path / "t.npz"
+    words = ["import", "mahimahi", str(up), str(up), "--out", str(out), "--slot-s", "0.01"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert ChannelTrace.load(out).uavs == 2
+    out.unlink()
+    bad = CliRunner().invoke(app, ["import", "mahimahi", "/dev/null", "--out", str(out)])
+    assert isinstance(bad.exception, InputError)
+    assert not out.exists()
