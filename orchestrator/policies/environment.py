@@ -27,7 +27,7 @@ from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
 from orchestrator.policies.shares import scaled
 from orchestrator.prediction.plan import Allocation, Array, split_of
 from orchestrator.prediction.rounds import Backend, Decision, EngineBackend
-from orchestrator.scenario.channel import Channel, ns3_source
+from orchestrator.scenario.channel import Channel, ns3_source, observed
 from orchestrator.scenario.loading import PAPER, load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -72,6 +72,8 @@ def equal_allocation(scenario: Scenario) -> Allocation:
 def trajectory_of(scenario: Scenario, channel: ChannelTrace, round_: Round) -> Floats:
     """χ_k(s) of all slots of a round, shape [M, K, 4]: coordinates and distance to the BS, in m.
 
+    Of a channel that is known late, as many slots as the round had, up to the last that is known.
+
     Raises:
         InputError: The trace brings no positions.
     """
@@ -81,6 +83,8 @@ def trajectory_of(scenario: Scenario, channel: ChannelTrace, round_: Round) -> F
         int(time_s / channel.slot_s + 1e-6)
         for time_s in (round_.start_s, round_.start_s + round_.latency_s)
     )
+    late = max(0, last - (channel.slots - 1))
+    first, last = max(0, first - late), last - late
     position = channel.position_m[:, first : last + 1].swapaxes(0, 1)
     offset = position - np.array(scenario.base_station.position_m)
     distance = np.linalg.norm(offset, axis=2, keepdims=True)
@@ -257,7 +261,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         self.round, self.allocation = self._backend.play(decision), decision.allocation
 
     def _observe(self) -> Observation:
-        known = self._channel.until(self.round.end_s)
+        known = observed(self.scenario, self._channel.until(self.round.end_s))
         return observe(self.scenario, self.round, self.allocation, known, self.trajectories)
 
     def _info(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from orchestrator.prediction.plan import (
     radio_of,
 )
 from orchestrator.prediction.transport import Transport, transport_of
-from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.channel import Channel, observed
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.timeline import Round, Timeline
@@ -114,7 +114,7 @@ def play_rounds(
         try:
             began = perf_counter()
             if decide is not None:
-                known = channel.until(start_s)
+                known = observed(scenario, channel.until(start_s))
                 allocation = decide(Situation(index, start_s, played, allocations, known))
             if channel.now.are_rates:
                 check_shares_of_rates(allocation)

@@ -33,6 +33,8 @@ from testbed.core import plugins
 from testbed.core.errors import InputError
 from testbed.system import leftovers
 
+NOISE = 0x0B5
+"""Of all that is drawn by a scenario's seed, the noise of observations."""
 FIRST_SLOTS = 1024
 """Slots that a channel is asked for at first; whoever needs more doubles them."""
 
@@ -100,6 +102,28 @@ class Channel:
         while self.now.slots < slots:
             self.grow()
         return self.now.first(slots)
+
+
+def observed(scenario: Scenario, known: ChannelTrace) -> ChannelTrace:
+    """What a policy is told of the slots so far: late and noisy, as `allocation.observation` says.
+
+    The first slot is known always. A slot's noise stays the same whenever it is looked at.
+    """
+    asked = scenario.allocation.observation
+    if asked.delay_slots:
+        known = known.first(max(1, known.slots - asked.delay_slots))
+    if not asked.noise_db:
+        return known
+
+    def noisy(gain: Array, way: int) -> Array:
+        seeds = ((scenario.seed, NOISE, way, k) for k in range(known.uavs))
+        drawn = [np.random.default_rng(seed).standard_normal(known.slots) for seed in seeds]
+        return np.asarray(gain * 10 ** (asked.noise_db * np.stack(drawn) / 10))
+
+    down = known.gain_down
+    return replace(
+        known, gain=noisy(known.gain, 0), gain_down=None if down is None else noisy(down, 1)
+    )
 
 
 def channel_settings(scenario: Scenario) -> ChannelSettings:

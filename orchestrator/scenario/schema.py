@@ -589,6 +589,15 @@ class Workload(Section):
         return self
 
 
+class Observation(Section):
+    """What of the channel whoever decides knows when a round starts."""
+
+    delay_slots: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """How many slots late gains and positions are known."""
+    noise_db: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """Standard deviation of what gains are measured with, each slot's for itself, by seed."""
+
+
 class AllocationSection(Section):
     """Who decides split and shares, and the shares where they are fixed."""
 
@@ -598,6 +607,9 @@ class AllocationSection(Section):
     a package registers as `testbed.policies`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = {}
     """Of a policy from a package."""
+    observation: Observation = Field(
+        default=Observation(), exclude_if=lambda given: given == Observation()
+    )
     agent: str | None = None
     """Folder of the trained agent, for the policy `agent`; see `testbed train`."""
     alpha: Shares = "equal"

@@ -9,7 +9,7 @@ What stands behind a block's opening fence says what it is:
 - ``console``: the same behind ``$ ``, each followed by what it prints. Every line shown must be in
   the output, in this order; ``…`` stands for anything.
 - ``python``: a program that must succeed.
-- ``yaml``, ``python``, ``toml``, ``json`` and a file name: that file, for what follows.
+- ``yaml``, ``python``, ``toml``, ``json``, ``text`` and a file name: that file, for what follows.
 - ``yaml``, ``json``, ``toml``, ``text``, ``mermaid`` alone: nothing to run.
 
 Words behind ``sh``, ``console`` and ``python``: ``about``: numbers in the output differ from run to
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 RUN = {"sh", "console", "python"}
-FILES = {"yaml", "python", "toml", "json"}
+FILES = {"yaml", "python", "toml", "json", "text"}
 SHOWN = {"yaml", "toml", "json", "text", "mermaid"}
 WORDS = {"about", "full", "docker"}
 NUMBER = r"[−+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?"
