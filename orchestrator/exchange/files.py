@@ -77,7 +77,8 @@ def sampled(flights: Sequence[Flight], slot_s: float, source: object) -> Array:
         InputError: There would be too many slots.
     """
     last_s = max(float(flight.times_s[-1]) for flight in flights)
-    times_s = slot_s * np.arange(slots_of(last_s, slot_s, len(flights), source) + 1)
+    slots = slots_of(last_s, slot_s, len(flights), source) + 1
+    times_s: Array = slot_s * np.arange(slots, dtype=np.float64)
     return np.stack([flight.at(times_s) for flight in flights])
 
 

@@ -3,7 +3,7 @@
 
 """One door for all foreign formats: from files to a channel trace."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelTrace, TraceError
 from orchestrator.exchange import flights, mahimahi, ns2, tables
-from orchestrator.exchange.files import Array, sampled
+from orchestrator.exchange.files import Array, Flight, sampled
 from orchestrator.scenario.channel import flown
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -57,7 +57,7 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> ChannelTrace
         return mahimahi.read(files, options.down, options.slot_s)
     if kind == "csv":
         return _of_table(files, options)
-    readers = {
+    readers: dict[str, Callable[[Path], list[Flight]]] = {
         "ns2": ns2.read,
         "kml": lambda path: flights.read_kml(path, options.origin, options.speed_m_s),
         "qgc": lambda path: flights.read_qgc(path, options.origin, options.speed_m_s),

@@ -113,4 +113,5 @@ def _spread(rate_bps: Array, slot_ms: int) -> Milliseconds:
     counts = np.diff(packets, prepend=0)
     slot = np.repeat(np.arange(len(counts)), counts)
     nth = np.arange(len(slot)) - np.repeat(packets - counts, counts) + 1
-    return slot * slot_ms + -(-nth * slot_ms // np.repeat(counts, counts))
+    times: Milliseconds = slot * slot_ms + -(-nth * slot_ms // np.repeat(counts, counts))
+    return times

@@ -52,7 +52,7 @@ def read(
     first_s = float(table["time"].min())
     seconds = float(table["time"].max()) - first_s
     slots = slots_of(seconds + slot_s, slot_s, len(groups), path)
-    times_s = first_s + slot_s * np.arange(slots)
+    times_s: Array = first_s + slot_s * np.arange(slots, dtype=np.float64)
     names = [name for name in VALUES if name in table]
     values: dict[str, Array] = {name: np.empty((len(groups), slots)) for name in names}
     places = []
@@ -102,7 +102,7 @@ def _table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
         numbers = pd.to_numeric(table[name], errors="coerce").astype(float)
         wrong = ~numbers.between(LEAST, MOST)
         if wrong.any():
-            given = table[name][wrong.idxmax()]
+            given = table[name].iloc[_line(wrong) - 2]
             raise InputError(f"{path}, line {_line(wrong)}: {name} must be a number, not {given!r}")
         table[name] = numbers
     return table

@@ -172,7 +172,9 @@ def flown(scenario: Scenario, position_m: Array, slot_s: float) -> ChannelTrace:
     settings = replace(
         channel_settings(scenario),
         ring_m=((0.0, 1.0),) * uavs,  # nobody flies by these, nor by height and speeds
-        **{"height_m": 20.0, "speed_m_s": (0.0, 1.0), "mean_speed_m_s": 0.0},
+        height_m=20.0,
+        speed_m_s=(0.0, 1.0),
+        mean_speed_m_s=0.0,
         speed_deviation_m_s=0.0,
         slot_s=slot_s,
         mobility=("flight", "{}"),
