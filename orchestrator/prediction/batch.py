@@ -9,8 +9,7 @@ from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.prediction.engine import BatchTimes, simulate_chain, split_costs
 from orchestrator.prediction.faults import planned
 from orchestrator.prediction.plan import fixed_allocation, radio_of
-from orchestrator.prediction.rounds import check_shares_of_rates
-from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.channel import Channel, check_equal_shares
 from orchestrator.scenario.schema import Scenario
 from workloads.costs.profile import SplitProfile
 
@@ -43,7 +42,7 @@ def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitPro
     while True:
         trace = channel.now
         if trace.are_rates:
-            check_shares_of_rates(allocation)
+            check_equal_shares(beta=allocation.beta, rho=allocation.rho)
         try:
             return simulate_chain(
                 costs, radio, trace.air, trace.slot_s, 0.0, split, alpha, beta, rho

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
 
-import numpy as np
-
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
 from orchestrator.prediction.engine import RoundTimes, round_of, simulate
 from orchestrator.prediction.faults import FaultSchedule, RoundFaults
@@ -29,7 +27,7 @@ from orchestrator.prediction.plan import (
     radio_of,
 )
 from orchestrator.prediction.transport import Transport, transport_of
-from orchestrator.scenario.channel import Channel, observed
+from orchestrator.scenario.channel import Channel, check_equal_shares, observed
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.timeline import Round, Timeline
@@ -117,7 +115,7 @@ def play_rounds(
                 known = observed(scenario, channel.until(start_s))
                 allocation = decide(Situation(index, start_s, played, allocations, known))
             if channel.now.are_rates:
-                check_shares_of_rates(allocation)
+                check_equal_shares(beta=allocation.beta, rho=allocation.rho)
             decision = Decision(index, start_s, allocation, perf_counter() - began)
             round_ = backend.play(decision)
         except TraceExhausted as end:
@@ -164,21 +162,6 @@ def predict(
     except RunEnds as ended:
         return Timeline(done, ended)
     return Timeline(done)
-
-
-def check_shares_of_rates(allocation: Allocation) -> None:
-    """Refuse shares where a trace has rates, which say nothing of what shares would carry.
-
-    Raises:
-        InputError: β or ρ are not equal.
-    """
-    for name in ("beta", "rho"):
-        share = getattr(allocation, name)
-        if np.ptp(share) > 1e-9:
-            raise InputError(
-                f"allocation.{name}: must be 'equal' where the trace has rates: they are what each "
-                "link carries, and bandwidth and power cannot be shared out anew"
-            )
 
 
 class EngineBackend:

@@ -126,6 +126,20 @@ def observed(scenario: Scenario, known: ChannelTrace) -> ChannelTrace:
     )
 
 
+def check_equal_shares(**shares: Array) -> None:
+    """Refuse shares where a trace has rates, which say nothing of what shares would carry.
+
+    Raises:
+        InputError: They are not equal.
+    """
+    for name, share in shares.items():
+        if np.ptp(share) > 1e-9:
+            raise InputError(
+                f"allocation.{name}: must be 'equal' where the trace has rates: they are what each "
+                "link carries, and bandwidth and power cannot be shared out anew"
+            )
+
+
 def channel_settings(scenario: Scenario) -> ChannelSettings:
     """What decides the scenario's channel: scenarios of equal settings meet the same one."""
     model, parameters = scenario.mobility.model, scenario.mobility.parameters
