@@ -26,9 +26,9 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.analysis import metrics
+from orchestrator.campaign.batch import is_known_beforehand, predict_at_once
 from orchestrator.campaign.spec import Beside, digest_of
 from orchestrator.policies.registry import Timed, decider, evaluate
-from orchestrator.prediction.batch import is_known_beforehand, predict_at_once
 from orchestrator.prediction.engine import split_costs
 from orchestrator.prediction.plan import Array, radio_of
 from orchestrator.prediction.rounds import predict
