@@ -149,7 +149,7 @@ class Checkout:
         ).stdout
         for name in listed.rstrip("\0").split("\0"):
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, self.folder / name)
+            shutil.copy2(ROOT / name, self.folder / name, follow_symlinks=False)
         environment = self.folder / ".venv"
         subprocess.run(
             [sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True
