@@ -104,7 +104,7 @@ def ends(value: float | list[float] | Spread[float]) -> tuple[float, float]:
     return min(values), max(values)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a scenario keeps its own, and is compared by its fields
 class Fleet:
     """What each UAV is like; arrays have shape [K]."""
 
