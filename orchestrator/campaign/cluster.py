@@ -76,6 +76,8 @@ class Cluster:
     """Processes on this machine; None: one a core; 0: none but this one."""
     pool: bool = False
     """Processes that start faster than Dask's; but if one is killed, all ends."""
+    key: Path | None = None
+    """The scheduler's key file, see `dask_nodes.make_key`; None: it asks for none."""
 
 
 HERE = Cluster()
@@ -354,8 +356,10 @@ def _connected(jobs: int, cluster: Cluster) -> Iterator[Any]:
 
     if cluster.scheduler is not None:
         try:
-            client = Client(cluster.scheduler, timeout=CONNECT_S, set_as_default=False)
-        except (OSError, ValueError) as error:
+            client = Client(
+                cluster.scheduler, timeout=CONNECT_S, set_as_default=False, **_secured(cluster.key)
+            )
+        except (OSError, ValueError, TypeError) as error:  # TypeError: TLS, and no key
             raise InputError(
                 f"`scheduler`: {cluster.scheduler} does not answer ({error})"
             ) from None
@@ -371,12 +375,23 @@ def _connected(jobs: int, cluster: Cluster) -> Iterator[Any]:
         yield client
 
 
+def _secured(key: Path | None) -> dict[str, Any]:
+    """What a client of the scheduler needs to be let in."""
+    if key is None:
+        return {}
+    from testbed.host.dask_nodes import security
+
+    return {"security": security(key)}
+
+
 def _local_cluster(workers: int) -> Any:
     """Worker processes on this machine; nobody else on it can give them work, or see it.
 
     They listen on the loopback interface, and ask for a certificate that was made for this run.
     """
-    from distributed import Nanny, Scheduler, Security, SpecCluster
+    from distributed import Nanny, Security, SpecCluster
+
+    from testbed.host.dask_nodes import QuietScheduler, QuietWorker
 
     common = {
         "host": "127.0.0.1",
@@ -384,7 +399,12 @@ def _local_cluster(workers: int) -> Any:
         "security": Security.temporary(),
         "dashboard": False,
     }
-    options = common | {"nthreads": 1, "memory_limit": 0, "silence_logs": logging.ERROR}
+    options = common | {
+        "worker_class": QuietWorker,
+        "nthreads": 1,
+        "memory_limit": 0,
+        "silence_logs": logging.ERROR,
+    }
     machine = {"resources": {"machine": 1}}
     specs = {
         index: {"cls": Nanny, "options": options | (machine if index == 0 else {})}
@@ -393,8 +413,8 @@ def _local_cluster(workers: int) -> Any:
     return SpecCluster(
         workers=specs,
         scheduler={
-            "cls": Scheduler,
-            "options": common | {"port": 0, "dashboard_address": "127.0.0.1:0"},
+            "cls": QuietScheduler,
+            "options": common | {"port": 0},
         },
         security=common["security"],
         silence_logs=logging.ERROR,

@@ -3,6 +3,8 @@
 
 """`testbed campaign`: run, look at, report and verify campaigns."""
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +41,10 @@ Scheduler = Annotated[
         help="Use the workers of this Dask scheduler; left out: processes on this machine.",
     ),
 ]
+Key = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The scheduler's key, as `campaign scheduler` makes it."),
+]
 Workers = Annotated[
     int | None,
     typer.Option(min=1, help="Processes on this machine; left out: one a core."),
@@ -50,6 +56,7 @@ def run(
     given: Given,
     output: Output = None,
     scheduler: Scheduler = None,
+    key: Key = None,
     workers: Workers = None,
     retry_invalid: Annotated[
         bool, typer.Option("--retry-invalid", help="Emulate again what was not valid.")
@@ -64,7 +71,7 @@ def run(
         done = run_campaign(
             campaign,
             folder,
-            cluster=Cluster(scheduler, workers),
+            cluster=Cluster(scheduler, workers, key=key),
             retry_invalid=retry_invalid,
             progress=lambda now, total: show(campaign.name, now, total),
         )
@@ -116,6 +123,7 @@ def verify(
         float, typer.Option(min=0, help="Relative, of measured latencies.")
     ] = 0.05,
     scheduler: Scheduler = None,
+    key: Key = None,
     workers: Workers = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the verdicts as JSON.")
@@ -132,7 +140,7 @@ def verify(
             _folder(given, output),
             sample=sample,
             tolerance=tolerance,
-            cluster=Cluster(scheduler, workers),
+            cluster=Cluster(scheduler, workers, key=key),
             progress=lambda now, total: show("verify", now, total),
         )
     if json_file is not None:
@@ -141,6 +149,43 @@ def verify(
         out.print(line, markup=False, highlight=False, soft_wrap=True)
     if not done.ok:
         raise RunError(f"{sum(not r.ok for r in done.replays)} points differ from what is stored")
+
+
+@app.command("scheduler")
+def serve_scheduler(
+    host: Annotated[str, typer.Option(help="The address of this machine to listen on.")],
+    key: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Who has it may use the scheduler and its workers; made where there is none.",
+        ),
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any.")] = 8786,
+) -> None:
+    """Be a scheduler of campaigns: TLS alone, for those with the key, and no pages."""
+    from testbed.host import dask_nodes
+
+    dask_nodes.make_key(key)
+    dask_nodes.serve_scheduler(
+        host, port, key, lambda address: print(f"testbed: {address}", file=sys.stderr, flush=True)
+    )
+
+
+@app.command("worker")
+def serve_worker(
+    address: Annotated[str, typer.Argument(metavar="tls://HOST:PORT", help="The scheduler.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The scheduler's key.")],
+    workers: Workers = None,
+    machine: Annotated[
+        bool, typer.Option("--machine", help="Emulate, too; one process, one such a machine.")
+    ] = False,
+) -> None:
+    """Compute points for a scheduler, until it is gone."""
+    from testbed.host import dask_nodes
+
+    count = 1 if machine else workers or len(os.sched_getaffinity(0))
+    dask_nodes.serve_workers(address, key, count, machine=machine)
 
 
 def _folder(given: Path, output: Path | None) -> "CampaignFolder":

@@ -43,8 +43,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 FLAGS = {
     name: f"--{name}"
     for name in (
-        *("json", "node", "out", "overwrite", "resume", "rounds", "scheduler", "sweep", "trace"),
-        *("until", "down", "origin", "scenario", "format"),
+        *("json", "key", "node", "out", "overwrite", "resume", "rounds", "scheduler", "sweep"),
+        *("trace", "until", "down", "origin", "scenario", "format"),
     )
 } | {
     **{"overrides": "--set", "columns": "--column", "slot_s": "--slot-s"},

@@ -176,6 +176,7 @@ class RealServer:
         self._held_out: Dataset | None = None
         self._input = model.input
         self._pass_times: dict[int, PassTimes] = {}
+        self._times: PassTimes | None = None
         self.in_turn = settings.training.server_adapters == "shared"
         self._warm_up()
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -15,11 +16,13 @@ from play_programs import play as play_programs
 from testbed.core.paradigm import BUILT_IN, Paradigm
 from testbed.transport.wire import RoundSizes
 from workloads.learning.backbone import backbone_file
+from workloads.learning.data import client_data, open_data
 from workloads.learning.encoding import payload_bytes
 from workloads.learning.learner import PassTimes
 from workloads.learning.real import RealClient, RealServer, Settings
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.learning.work import Served, ZeroServer
+from workloads.models.chain import Images
 
 MODEL = ModelConfig("swin_nano_patch4_window4_64", classes=5, rank=4)
 BATCH, ITERATIONS = 4, 2
@@ -156,15 +159,14 @@ def test_what_the_wire_changes_is_noted(settings: Settings, wire: str, most: flo
 
 def test_a_pass_is_as_large_as_it_may_be_in_time(settings: Settings) -> None:
     server = RealServer(settings)
-    server._split = 2
     assert server.pass_size(3, float("inf")) == 1, "nothing was measured"
-    server._pass_times[2] = PassTimes(3, one_by_one_s=3.0, together_s=2.0)
+    server._times = PassTimes(3, one_by_one_s=3.0, together_s=2.0)
     assert server.pass_size(3, float("inf")) == 3
     assert server.pass_size(2, float("inf")) == 2
     assert server.pass_size(9, 1.6) == 2
     assert server.pass_size(9, 1.2) == 1
     assert server.pass_size(9, 0.1) == 3, "late in any case: the most work done"
-    server._pass_times[2] = PassTimes(3, one_by_one_s=3.0, together_s=3.1)
+    server._times = PassTimes(3, one_by_one_s=3.0, together_s=3.1)
     assert server.pass_size(3, float("inf")) == 1
 
 
@@ -227,3 +229,78 @@ def test_shared_adapters_are_trained_in_the_order_of_turns() -> None:
     turns = [span[0] for span in sorted((s for s in spans if s[2] == "S"), key=lambda s: s[3])]
     assert [clients[0] for clients in server.passes] == turns
     assert min(b - a for a, b in zip(server.began_s, server.began_s[1:], strict=False)) > 0.1
+
+
+def trained(settings: Settings, round_: int = 0) -> tuple[Network, dict[int, torch.Tensor]]:
+    """A network that has played a round up to its aggregation, and what each client trained."""
+    network = Network(settings)
+    network.begin(round_, 2)
+    for iteration in range(1, ITERATIONS + 1):
+        network.upload(iteration)
+        everyone = list(network.clients)
+        network.download(everyone, network.server.forward_backward(everyone))
+    found = {}
+    for k, client in network.clients.items():
+        copy(client.adapters(), network.server.adapters_buffer(k))
+        found[k] = torch.frombuffer(bytearray(client.adapters()), dtype=torch.float32)
+    return network, found
+
+
+def test_clients_weigh_by_their_samples_in_whatever_order_they_came(settings: Settings) -> None:
+    uneven = replace(
+        settings, data=DataConfig(samples=60, partition="dirichlet", concentration=0.5)
+    )
+    dataset = open_data(uneven.data, MODEL.classes, Images(64))
+    shares = [len(share.indices) for share in client_data(dataset, uneven.data, 3, BATCH)]
+    assert len(set(shares)) > 1
+    states = []
+    for order in ([1, 2, 3], [3, 1, 2]):
+        network, adapters = trained(uneven)
+        network.server.aggregate(order)
+        states.append(network.server.state())
+    assert states[0] == states[1], "sums run in the clients' order"
+    network.begin(1, 2)
+    mean = torch.frombuffer(bytearray(network.server.broadcast(1)), dtype=torch.float32)
+    weighted = sum(n / sum(shares) * adapters[k].double() for k, n in enumerate(shares, 1))
+    torch.testing.assert_close(mean, weighted.float())
+    equal = sum(adapter.double() for adapter in adapters.values()) / 3
+    assert not torch.allclose(mean, equal.float(), rtol=1e-5, atol=1e-7)
+
+
+def test_who_was_lost_does_not_count(settings: Settings) -> None:
+    network, adapters = trained(settings)
+    network.server.aggregate([2])
+    network.begin(1, 2)
+    mean = torch.frombuffer(bytearray(network.server.broadcast(1)), dtype=torch.float32)
+    torch.testing.assert_close(mean, adapters[2])
+
+
+def test_each_client_trains_on_batches_of_its_own_and_of_its_round(settings: Settings) -> None:
+    dataset = open_data(settings.data, MODEL.classes, Images(64))
+    shares = client_data(dataset, settings.data, settings.clients, BATCH)
+    network = Network(settings)
+    sent = {}
+    for round_ in (0, 1):
+        network.begin(round_, 2)
+        for iteration in range(1, ITERATIONS + 1):
+            for k, client in network.clients.items():
+                smashed, labels = client.forward(iteration)
+                _, due = shares[k - 1].batch(round_, iteration)
+                assert bytes(labels) == due.numpy().astype("<u4").tobytes()
+                sent[k, round_, iteration] = bytes(smashed)
+    assert len(set(sent.values())) == 3 * 2 * ITERATIONS, "no two batches are the same"
+
+
+def test_the_global_state_is_evaluated_on_images_held_out(settings: Settings) -> None:
+    network, _ = trained(settings)
+    network.server.aggregate([1, 2, 3])
+    found = network.server.evaluate()
+    losses = {}
+    for train in (True, False):
+        data = open_data(settings.data, MODEL.classes, Images(64), train=train)
+        order = np.random.default_rng(settings.data.seed).permutation(len(data.labels))
+        chosen = order[: settings.evaluate_samples]
+        labels = torch.from_numpy(data.labels)[chosen]
+        losses[train] = network.server._learner.evaluate(data.images(chosen), labels)[0]
+    assert found.loss == pytest.approx(losses[False], rel=1e-5)
+    assert found.loss != pytest.approx(losses[True], rel=1e-3)

@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A Dask scheduler and workers that only those with the key can use, and that serve no pages.
+
+A scheduler runs whatever it is given, on every worker; and Dask's own starts an HTTP server beside
+it even without a dashboard. These speak TLS alone, to whoever has the same key file, and listen on
+nothing else.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from distributed import Nanny, Scheduler, Security, Worker
+
+from testbed.core.errors import InputError, RunError
+from testbed.system.files import read_regular
+
+MOST_KEY_BYTES = 1 << 16
+_PEM = re.compile(r"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----\n?", re.DOTALL)
+
+
+class QuietScheduler(Scheduler):  # type: ignore[misc]
+    """A scheduler without an HTTP server."""
+
+    def start_http_server(self, *_: Any, **__: Any) -> None:
+        """Not started."""
+
+
+class QuietWorker(Worker):  # type: ignore[misc]
+    """A worker without an HTTP server."""
+
+    def start_http_server(self, *_: Any, **__: Any) -> None:
+        """Not started."""
+
+
+def make_key(path: Path) -> None:
+    """Write a new key file that its owner alone can read; left untouched where there is one.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    made = Security.temporary()
+    text = f"{made.tls_scheduler_key}{made.tls_scheduler_cert}"
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise InputError(f"`key`: {path} cannot be written ({error.strerror})") from None
+    with os.fdopen(file, "w") as stream:
+        stream.write(text)
+
+
+def security(path: Path) -> Security:
+    """What connections need, from a key file.
+
+    Raises:
+        InputError: It is none, or others may read it.
+    """
+    try:
+        text = read_regular(path, MOST_KEY_BYTES).decode("ascii")
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        raise InputError(f"`key`: {path} cannot be read ({error})") from None
+    if mode & 0o077:
+        raise InputError(f"`key`: others may read {path}; `chmod 600` it, or make a new one")
+    found = {match[1]: match[0] for match in _PEM.finditer(text)}
+    key = next((pem for kind, pem in found.items() if kind.endswith("PRIVATE KEY")), None)
+    certificate = found.get("CERTIFICATE")
+    if key is None or certificate is None:
+        raise InputError(f"`key`: {path} holds no key with its certificate")
+    ends = {f"tls_{who}_key": key for who in ("client", "scheduler", "worker")}
+    ends |= {f"tls_{who}_cert": certificate for who in ("client", "scheduler", "worker")}
+    return Security(require_encryption=True, tls_ca_file=certificate, **ends)
+
+
+def serve_scheduler(host: str, port: int, key: Path, ready: Any = None) -> None:
+    """Be a scheduler until told to stop.
+
+    Args:
+        host: The address to listen on.
+        port: Its port; 0: any.
+        key: See `make_key`.
+        ready: Called with the scheduler's address when it listens.
+
+    Raises:
+        RunError: It cannot listen there.
+    """
+
+    async def serve() -> None:
+        node = QuietScheduler(
+            host=host, port=port, protocol="tls", security=security(key), dashboard=False
+        )
+        async with node:
+            if ready is not None:
+                ready(node.address)
+            await node.finished()
+
+    try:
+        asyncio.run(serve())
+    except OSError as error:
+        raise RunError(f"cannot listen on {host}:{port} ({error.strerror or error})") from None
+
+
+def serve_workers(scheduler: str, key: Path, workers: int, *, machine: bool) -> None:
+    """Be workers of a scheduler until told to stop, or until it is gone.
+
+    Args:
+        scheduler: Its address, `tls://…`.
+        key: The scheduler's.
+        workers: How many processes.
+        machine: Whether they emulate, too: one a machine should.
+    """
+    options = {
+        "nthreads": 1,
+        "memory_limit": 0,
+        "security": security(key),
+        "dashboard": False,
+        "worker_class": QuietWorker,
+        "resources": {"machine": 1} if machine else None,
+    }
+
+    async def serve() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            nodes = [
+                await stack.enter_async_context(Nanny(scheduler, **options)) for _ in range(workers)
+            ]
+            await asyncio.gather(*(node.finished() for node in nodes))
+
+    asyncio.run(serve())

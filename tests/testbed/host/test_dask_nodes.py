@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Schedulers and workers that only those with the key can use, and that serve no pages."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from console import TESTBED
+from small_campaign import write_campaign
+
+from orchestrator.campaign import cluster as clusters
+from orchestrator.campaign.cluster import Cluster, run_campaign
+from orchestrator.campaign.folder import CampaignFolder
+from orchestrator.campaign.spec import load_campaign
+from testbed.core.errors import InputError
+from testbed.host.dask_nodes import make_key, security
+
+
+def listening(process: psutil.Process) -> list[str]:
+    """Addresses on which a process listens."""
+    return [
+        f"{each.laddr.ip}"
+        for each in process.net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN
+    ]
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    words = ["campaign", "scheduler", "--host", "127.0.0.1", "--port", "0"]
+    scheduler = subprocess.Popen(
+        [*TESTBED, *words, "--key", str(tmp_path / "key")], stderr=subprocess.PIPE, text=True
+    )
+    workers: list[subprocess.Popen[str]] = []
+    try:
+        assert scheduler.stderr is not None
+        line = next(line for line in scheduler.stderr if line.startswith("testbed: tls://"))
+        found = line.split()[1]
+        words = ["campaign", "worker", found, "--key", str(tmp_path / "key"), "--workers", "1"]
+        workers.append(subprocess.Popen([*TESTBED, *words], stderr=subprocess.DEVNULL, text=True))
+        assert any("Register worker" in line for line in scheduler.stderr)
+        assert listening(psutil.Process(scheduler.pid)) == ["127.0.0.1"]
+        yield found
+    finally:
+        for process in (*workers, scheduler):
+            process.terminate()
+        for process in (*workers, scheduler):
+            process.wait(30)
+
+
+def test_who_has_the_key_computes_and_nobody_else(tmp_path: Path, address: str) -> None:
+    campaign = load_campaign(write_campaign(tmp_path))
+    folder = CampaignFolder(tmp_path / "out")
+    done = run_campaign(campaign, folder, cluster=Cluster(address, key=tmp_path / "key"))
+    assert (done.points, done.made, done.failed) == (8, 8, {})
+    other = tmp_path / "other"
+    make_key(other)
+    for key in (None, other):
+        with pytest.raises(InputError, match=r"`scheduler`: .* does not answer"):
+            run_campaign(
+                campaign, CampaignFolder(tmp_path / "no"), cluster=Cluster(address, key=key)
+            )
+
+
+def test_a_local_campaigns_processes_serve_no_pages() -> None:
+    before = len(listening(psutil.Process()))
+    with clusters._local_cluster(1):
+        own = listening(psutil.Process())
+        (worker,) = [
+            listening(child)
+            for child in psutil.Process().children(recursive=True)
+            if listening(child)
+        ]
+    assert len(own) - before == 2, "the scheduler, and the worker's nanny"
+    assert set(own[before:]) == {"127.0.0.1"}
+    assert worker == ["127.0.0.1"]
+
+
+def test_a_key_is_for_its_owner_alone_and_made_once(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    make_key(key)
+    text = key.read_bytes()
+    assert key.stat().st_mode & 0o777 == 0o600
+    make_key(key)
+    assert key.read_bytes() == text
+    assert security(key).require_encryption
+    key.chmod(0o640)
+    with pytest.raises(InputError, match="others may read"):
+        security(key)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"-----BEGIN CERTIFICATE-----\nx\n"])
+def test_what_is_no_key(tmp_path: Path, content: bytes) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(content)
+    key.chmod(0o600)
+    with pytest.raises(InputError, match=r"^`key`: "):
+        security(key)
+    with pytest.raises(InputError, match="cannot be read"):
+        security(tmp_path / "none")
+    with pytest.raises(InputError, match="cannot be written"):
+        make_key(tmp_path / "no" / "key")
