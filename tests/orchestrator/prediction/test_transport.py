@@ -45,7 +45,7 @@ def transport(delay_s: float, losses: tuple[float, ...] | float, control: str, s
 
 def took_s(rate_bps: float, made: Transport, transfers: int = 5) -> list[float]:
     """Transfers of `SIZE` bytes, each 0.4 s after the one before."""
-    air, paths = Air(np.ones((1, 10_000)), 0.1, np.empty(0)), made.fresh()
+    air, paths = Air(np.ones((1, 1, 10_000)), 0.1, np.empty(0)), made.fresh()
     at_s, slot, found = 0.0, 0, []
     for _ in range(transfers):
         start_s = at_s + 0.4
