@@ -42,7 +42,7 @@ class Allocation:
         """Split points that are all the same are one number."""
         if isinstance(self.split, list | tuple | np.ndarray):
             points = tuple(np.ravel(self.split).tolist())
-            same = len(set(points)) == 1
+            same = len(set(points)) == 1 and len(points) == len(np.ravel(self.alpha))
             object.__setattr__(self, "split", points[0] if same else points)
 
     @property

@@ -253,7 +253,8 @@ def waterfall_figure(outcome: Outcome) -> Figure:
     whole, above = figure.subplots(2, 1, height_ratios=(1, 3))
     begins = np.concatenate([[0.0], np.cumsum(list(outcome.parts_s.values()))])
     predicted_s = begins[2]
-    colours = [_GREY, _ORANGE, *[_BLUE] * 6, *[_RED] * 4]
+    first = PARTS.index("overruns")
+    colours = [_GREY, _ORANGE, *[_BLUE] * (first - 2), *[_RED] * (len(PARTS) - first)]
     for begin, (part, lasts_s), colour in zip(
         begins[:-1], outcome.parts_s.items(), colours, strict=True
     ):
@@ -273,8 +274,8 @@ def waterfall_figure(outcome: Outcome) -> Figure:
     for text, colour, some in (
         ("payload", _GREY, seconds[:1]),
         ("computing", _ORANGE, seconds[1:2]),
-        ("protocol", _BLUE, seconds[2:8]),
-        ("emulation", _RED, seconds[8:]),
+        ("protocol", _BLUE, seconds[2:first]),
+        ("emulation", _RED, seconds[first:]),
     ):
         whole.barh(0, 0, color=colour, label=f"{text} {sum(some):.3f} s")
     whole.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)

@@ -77,8 +77,8 @@ EQUAL = np.full(10, 0.1)
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (Allocation(np.array([2, 3]), EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not array"),
-        (Allocation(np.full(500, 2), EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not array"),
+        (Allocation(np.array([2, 3]), EQUAL, EQUAL, EQUAL), "split must have one entry a UAV: 10"),
+        (Allocation(np.full(500, 2), EQUAL, EQUAL, EQUAL), "split must have one entry a UAV: 10"),
         (Allocation(2.0, EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not 2.0"),
         (Allocation(None, EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not None"),
         (Allocation("2", EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not '2'"),

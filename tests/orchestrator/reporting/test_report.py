@@ -356,7 +356,7 @@ def test_a_part_that_the_report_does_not_know_is_shown_all_the_same(run_dir: Pat
     table.to_parquet(run_dir / "budget.parquet")
     page = render(read_run(run_dir))
     cells = Page(page).cells("budget")
-    assert "FramingComputingRateinjectionOrderWeatherMeasureds" in cells
+    assert "FramingDelayLossComputingRateinjectionOrderWeatherMeasureds" in cells
     assert [part["key"] for part in embedded(page)["budget"][0]["parts"]][-1] == "weather"
     assert "Thepartsofround" not in cells  # they add up
 
