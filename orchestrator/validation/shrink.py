@@ -182,6 +182,11 @@ def plain(scenario: Scenario) -> dict[str, Any]:
 def _simpler(scenario: Scenario) -> Iterator[Scenario]:
     """Scenarios that are simpler in one respect, what matters most first."""
     tree = plain(scenario)
+    # What was taken away may come back by itself, filled in from other keys.
+    return (tried for tried in _reduced(scenario, tree) if plain(tried) != tree)
+
+
+def _reduced(scenario: Scenario, tree: dict[str, Any]) -> Iterator[Scenario]:
     if scenario.name != "counterexample":
         yield from _valid(tree, {"name": "counterexample"})
     for one in range(scenario.uavs.count - 1, -1, -1):

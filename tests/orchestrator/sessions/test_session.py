@@ -238,7 +238,7 @@ class Up:
             stdout=subprocess.PIPE,
             text=True,
         )
-        until(lambda: (self.out / "session.sock").exists() or self.process.poll() is not None)
+        until(lambda: (self.out / "session.sock").exists() or self.process.poll() is not None, 60)
 
     def exec(self, *words: str, **options) -> "subprocess.Popen[str]":
         options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True} | options
