@@ -95,8 +95,9 @@ def _no_kernel() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip such a test where something is missing; in CI, fail it."""
-    for mark, missing in (("docker", _no_docker), ("guest", _no_kernel)):
+    """Skip such a test where something is missing; where that must be there, fail it."""
+    needs = (("docker", "CI", _no_docker), ("guest", "GUEST", _no_kernel))
+    for mark, variable, missing in needs:
         if item.get_closest_marker(mark) and (why := missing()):
-            refuse = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+            refuse = pytest.fail if os.environ.get(variable) == "true" else pytest.skip
             refuse(why)
