@@ -178,7 +178,8 @@ def test_uavs_reach_each_other_through_the_base_station(tmp_path, at, family, to
     carried = table.groupby(["client", "direction"]).carried_bytes.sum()
     assert carried[1, "up"] > 50_000
     assert carried[3, "down"] > 50_000
-    assert carried[2].sum() == 0
+    # IPv6 may still announce its multicast groups, a frame each.
+    assert carried[2].sum() < 500
 
 
 def test_without_a_relay_they_do_not(tmp_path) -> None:
