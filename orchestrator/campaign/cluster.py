@@ -355,11 +355,12 @@ def _connected(jobs: int, cluster: Cluster) -> Iterator[Any]:
     from distributed import Client
 
     if cluster.scheduler is not None:
+        secured = _secured(cluster.scheduler, cluster.key)
         try:
             client = Client(
-                cluster.scheduler, timeout=CONNECT_S, set_as_default=False, **_secured(cluster.key)
+                cluster.scheduler, timeout=CONNECT_S, set_as_default=False, security=secured
             )
-        except (OSError, ValueError, TypeError) as error:  # TypeError: TLS, and no key
+        except (OSError, ValueError) as error:
             raise InputError(
                 f"`scheduler`: {cluster.scheduler} does not answer ({error})"
             ) from None
@@ -375,13 +376,21 @@ def _connected(jobs: int, cluster: Cluster) -> Iterator[Any]:
         yield client
 
 
-def _secured(key: Path | None) -> dict[str, Any]:
-    """What a client of the scheduler needs to be let in."""
-    if key is None:
-        return {}
+def _secured(scheduler: str, key: Path | None) -> Any:
+    """What a client of the scheduler needs to be let in: the key, or what Dask's settings name.
+
+    Raises:
+        InputError: It speaks TLS, and there is neither.
+    """
+    from distributed import Security
+
     from testbed.host.dask_nodes import security
 
-    return {"security": security(key)}
+    secured = Security() if key is None else security(key)
+    has_key = secured.get_connection_args("client")["ssl_context"] is not None
+    if scheduler.startswith("tls:") and not has_key:
+        raise InputError(f"`key`: is missing; {scheduler} lets in who has it")
+    return secured
 
 
 def _local_cluster(workers: int) -> Any:

@@ -52,6 +52,7 @@ def address(tmp_path: Path) -> Iterator[str]:
             process.wait(30)
 
 
+@pytest.mark.alone
 def test_who_has_the_key_computes_and_nobody_else(tmp_path: Path, address: str) -> None:
     campaign = load_campaign(write_campaign(tmp_path))
     folder = CampaignFolder(tmp_path / "out")
@@ -59,8 +60,8 @@ def test_who_has_the_key_computes_and_nobody_else(tmp_path: Path, address: str) 
     assert (done.points, done.made, done.failed) == (8, 8, {})
     other = tmp_path / "other"
     make_key(other)
-    for key in (None, other):
-        with pytest.raises(InputError, match=r"`scheduler`: .* does not answer"):
+    for key, says in ((None, "`key`: is missing"), (other, "`scheduler`: .* does not answer")):
+        with pytest.raises(InputError, match=says):
             run_campaign(
                 campaign, CampaignFolder(tmp_path / "no"), cluster=Cluster(address, key=key)
             )
