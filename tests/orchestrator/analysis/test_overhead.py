@@ -63,6 +63,7 @@ class Stretches:
         return True
 
 
+@pytest.mark.alone
 def test_accounts_and_captures_hold_the_same_bytes(run: tuple[str, Path]) -> None:
     choice, out = run
     accounts = pd.read_parquet(out / "accounts.parquet")
