@@ -17,6 +17,7 @@ from typing import Any
 
 import docker
 import pytest
+from required import lacks
 from xdist.scheduler import LoadScopeScheduling
 
 from testbed.virtual import kernel
@@ -99,5 +100,4 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     needs = (("docker", "CI", _no_docker), ("guest", "GUEST", _no_kernel))
     for mark, variable, missing in needs:
         if item.get_closest_marker(mark) and (why := missing()):
-            refuse = pytest.fail if os.environ.get(variable) == "true" else pytest.skip
-            refuse(why)
+            lacks(why, variable)

@@ -30,6 +30,8 @@ from orchestrator.campaign.verify import (
     apart,
     budget_differences,
     environment_differences,
+    environment_json,
+    environment_lines,
     explained,
     replay,
 )
@@ -107,10 +109,7 @@ class RunVerification:
             yield f"the sample is not valid here: {'; '.join(self.not_valid)}"
         if self.not_emulated:
             yield f"not emulated again: {self.not_emulated}"
-        if not self.environment:
-            yield "The environment is the same."
-        for name, (then, now) in self.environment.items():
-            yield f"environment: {name}: {then} there, {now} here"
+        yield from environment_lines(self.environment)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -131,9 +130,7 @@ class RunVerification:
             "clock": self.clock or None,
             "not_valid": self.not_valid,
             "not_emulated": self.not_emulated or None,
-            "environment": {
-                name: {"then": then, "now": now} for name, (then, now) in self.environment.items()
-            },
+            "environment": environment_json(self.environment),
         }
 
 

@@ -88,10 +88,7 @@ class Verification:
                     )
                     place = f"{replay.cell.study} ({axes}), seed {replay.cell.seed}"
                     yield f"  {replay.cell.point.id} {place}: {replay.detail}"
-        if not self.environment:
-            yield "The environment is the same."
-        for name, (then, now) in self.environment.items():
-            yield f"environment: {name}: {then} there, {now} here"
+        yield from environment_lines(self.environment)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -109,9 +106,7 @@ class Verification:
                 }
                 for replay in self.replays
             ],
-            "environment": {
-                name: {"then": then, "now": now} for name, (then, now) in self.environment.items()
-            },
+            "environment": environment_json(self.environment),
         }
 
 
@@ -278,3 +273,16 @@ def environment_differences(
     parts = [{name: manifest.get(name) for name in names} for manifest in (then, now)]
     apart = sorted(differing(parts, "absent").items())
     return {key: (str(before), str(after)) for key, (before, after) in apart}
+
+
+def environment_lines(differences: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    """What `environment_differences` found, in words."""
+    if not differences:
+        yield "The environment is the same."
+    for name, (then, now) in differences.items():
+        yield f"environment: {name}: {then} there, {now} here"
+
+
+def environment_json(differences: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
+    """The same, as plain values."""
+    return {name: {"then": then, "now": now} for name, (then, now) in differences.items()}

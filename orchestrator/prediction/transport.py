@@ -107,7 +107,7 @@ class Transport:
 
     def fresh(self) -> Paths:
         """As a round finds it when it begins."""
-        sender = np.zeros((*self.delay_s.shape, 10))
+        sender = np.zeros((*self.delay_s.shape, BAD + 1))
         sender[..., WINDOW] = self.initial
         sender[..., THRESHOLD] = math.inf
         sender[..., OFFERED] = RECEIVER_FRAMES
@@ -306,7 +306,11 @@ def delivered(
     back_s = paths.delay_s[UP, k] + paths.delay_s[DOWN, k]
     _after_idle(paths, way, k, time_s, back_s + LEAST_TIMEOUT_S)
     if paths.round_trips > 0:
-        sender[WINDOW], sender[THRESHOLD], sender[OFFERED] = paths.initial, math.inf, 45.0
+        sender[WINDOW], sender[THRESHOLD], sender[OFFERED] = (
+            paths.initial,
+            math.inf,
+            RECEIVER_FRAMES,
+        )
         sender[CEILING], sender[SINCE_S] = 0.0, 0.0
         time_s += paths.round_trips * back_s
     bits = 8.0 * size

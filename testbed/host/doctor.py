@@ -395,7 +395,7 @@ def _main() -> None:
             result["error"] = str(error)
     if "namespaces" in result:
         result["links"] = _try_links()
-        result["qdiscs"] = {name: _has_qdisc(name) for name in _QDISCS}
+        result["qdiscs"] = {name: _knows_qdisc(name) for name in _QDISCS}
     result["landlock"] = _try_landlock()
     json.dump(result, sys.stdout)
 
@@ -446,7 +446,7 @@ def _within(seconds: float, condition: Callable[[], bool]) -> bool:
     return True
 
 
-def _has_qdisc(kind: str) -> bool:
+def _knows_qdisc(kind: str) -> bool:
     """Whether the kernel knows a qdisc: an unknown one is refused before its options are read."""
     linux.new_network_namespace()
     loopback = 1

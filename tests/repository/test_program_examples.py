@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
-import pytest
+from required import lacks
 
 from orchestrator import api
 
@@ -22,8 +22,7 @@ def needs(*programs: str) -> None:
     """Skip where one is missing; in CI, fail."""
     search = os.environ["PATH"] + ":/usr/sbin"
     if missing := [p for p in programs if shutil.which(p, path=search) is None]:
-        refuse = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        refuse(f"{', '.join(missing)}: not installed")
+        lacks(f"{', '.join(missing)}: not installed")
 
 
 def play(name: str, out: Path, monkeypatch, **changes) -> None:

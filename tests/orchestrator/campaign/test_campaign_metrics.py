@@ -4,12 +4,12 @@
 """A campaign compares and draws numbers that a package makes of timelines."""
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from packages import importable, write_package
 from small_campaign import campaign_tree, write_campaign
 
 from orchestrator.analysis import metrics
@@ -18,7 +18,6 @@ from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.report import write_campaign_report
 from orchestrator.campaign.results import write_results
 from orchestrator.campaign.spec import cells, load_campaign
-from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import Timeline
 
@@ -45,16 +44,9 @@ words = measurer:words
 
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    about = tmp_path / "site" / "measurer-0.1.dist-info"
-    about.mkdir(parents=True)
-    (about.parent / "measurer.py").write_text(MODULE)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: measurer\nVersion: 0.1\n")
-    (about / "entry_points.txt").write_text(ENTRIES)
-    monkeypatch.syspath_prepend(str(about.parent))
-    plugins.registered.cache_clear()
-    yield
-    plugins.registered.cache_clear()
-    sys.modules.pop("measurer", None)
+    write_package(tmp_path / "site", "measurer", MODULE, ENTRIES)
+    with importable(tmp_path / "site", "measurer", monkeypatch):
+        yield
 
 
 def test_a_campaign_compares_and_draws_them(tmp_path: Path) -> None:

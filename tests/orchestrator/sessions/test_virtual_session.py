@@ -16,7 +16,6 @@ from console import TESTBED
 from small_scenario import TREE
 
 import orchestrator as tb
-from testbed.virtual import kernel
 
 FLOOD = """
 import socket
@@ -27,7 +26,7 @@ while True: s.sendto(bytes(1400), ("bs", 9))
 
 
 @pytest.mark.alone
-@pytest.mark.skipif(kernel.find() is None, reason="no kernel is built: `testbed kernel build`")
+@pytest.mark.guest
 def test_a_link_that_is_kept_busy_carries_its_rate(tmp_path: Path) -> None:
     tree = TREE | {"emulation": {"clock": "virtual"}, "nodes": {}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))

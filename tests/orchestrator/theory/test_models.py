@@ -6,7 +6,6 @@
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packages import importable, write_package
 from packet_cases import small
 
 from ns3_scenarios.trace import ChannelTrace, Replay
@@ -24,7 +24,6 @@ from orchestrator.scenario.loading import varied
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies.cross_check import closed_forms
 from orchestrator.theory.models import EQUATIONS, Interval, Said, model, names
-from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
 
 MODULE = """
@@ -72,16 +71,9 @@ number = theorist:number
 
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    about = tmp_path / "site" / "theorist-0.1.dist-info"
-    about.mkdir(parents=True)
-    (about.parent / "theorist.py").write_text(MODULE)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theorist\nVersion: 0.1\n")
-    (about / "entry_points.txt").write_text(ENTRIES)
-    monkeypatch.syspath_prepend(str(about.parent))
-    plugins.registered.cache_clear()
-    yield
-    plugins.registered.cache_clear()
-    sys.modules.pop("theorist", None)
+    write_package(tmp_path / "site", "theorist", MODULE, ENTRIES)
+    with importable(tmp_path / "site", "theorist", monkeypatch):
+        yield
 
 
 GAIN = np.outer([1e-9, 1e-10, 3e-11], np.ones(3000))

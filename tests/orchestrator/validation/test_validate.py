@@ -5,7 +5,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from packages import importable, write_package
 from packet_cases import small
 
 import orchestrator as tb
@@ -26,7 +26,6 @@ from orchestrator.validation.page import page
 from orchestrator.validation.shrink import _simpler, limit_of, margin_of
 from orchestrator.validation.space import Space, default_space, load_space
 from orchestrator.validation.worker import Player, channels
-from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
 
 MODULE = """
@@ -82,16 +81,9 @@ KEYS: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    about = tmp_path / "site" / "theorist-0.1.dist-info"
-    about.mkdir(parents=True)
-    (about.parent / "theorist.py").write_text(MODULE)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theorist\nVersion: 0.1\n")
-    (about / "entry_points.txt").write_text(ENTRIES)
-    monkeypatch.syspath_prepend(str(about.parent))
-    plugins.registered.cache_clear()
-    yield
-    plugins.registered.cache_clear()
-    sys.modules.pop("theorist", None)
+    write_package(tmp_path / "site", "theorist", MODULE, ENTRIES)
+    with importable(tmp_path / "site", "theorist", monkeypatch):
+        yield
 
 
 def asked(name: str, keys: dict[str, Any] = KEYS, **more: Any) -> study.Asked:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from packages import importable, write_package
 
 import orchestrator as tb
 from ns3_scenarios.errors import ChannelError
@@ -131,13 +132,9 @@ OLD = {
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package, as an installer leaves it."""
     folder = tmp_path_factory.mktemp("packages")
-    (folder / "skyward.py").write_text(MODULE)
+    write_package(folder, "skyward", MODULE, ENTRIES)
     for name, text in OLD.items():
         (folder / f"{name}.py").write_text(text + "\n")
-    about = folder / "skyward-1.2.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: skyward\nVersion: 1.2\n")
-    (about / "entry_points.txt").write_text(ENTRIES)
     return folder
 
 
@@ -157,11 +154,8 @@ def call(packages: Path, *words: object, cwd: Path) -> subprocess.CompletedProce
 @pytest.fixture
 def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The package in this process."""
-    monkeypatch.syspath_prepend(str(packages))
-    plugins.registered.cache_clear()
-    yield
-    plugins.registered.cache_clear()
-    sys.modules.pop("skyward", None)
+    with importable(packages, "skyward", monkeypatch):
+        yield
 
 
 def foresee(*overrides: str) -> Timeline:

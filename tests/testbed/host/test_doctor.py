@@ -83,7 +83,7 @@ def test_a_qdisc_that_no_kernel_has_is_missed():
 from testbed.host import doctor
 from testbed.system import linux
 linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNET)
-print(doctor._has_qdisc("nonesuch"), doctor._has_qdisc("htb"))
+print(doctor._knows_qdisc("nonesuch"), doctor._knows_qdisc("htb"))
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert found.stdout.split() == ["False", "True"], found.stderr

@@ -4,17 +4,16 @@
 """The causal transformer of docs/plugins.md: installed, counted, cut, trained and predicted."""
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from packages import importable, write_package
 from torch.nn import functional
 
 import orchestrator as tb
-from testbed.core import plugins
 from testbed.core.errors import InputError
 from workloads.learning.backbone import backbone_file, load_model
 from workloads.learning.data import client_data, open_data
@@ -36,18 +35,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     code = re.search(r"```python prophet/prophet\.py\n(.*?)```", page, re.DOTALL)
     assert code
     folder = tmp_path / "packages"
-    about = folder / "prophet-1.0.dist-info"
-    about.mkdir(parents=True)
-    (folder / "prophet.py").write_text(code[1])
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: prophet\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"{ENTRIES}\n{RULES}")
-    monkeypatch.syspath_prepend(str(folder))
+    write_package(folder, "prophet", code[1], f"{ENTRIES}\n{RULES}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    plugins.registered.cache_clear()
     torch.set_num_threads(1)
-    yield folder
-    plugins.registered.cache_clear()
-    sys.modules.pop("prophet", None)
+    with importable(folder, "prophet", monkeypatch):
+        yield folder
 
 
 def test_split_training_on_tokens_equals_unsplit_and_learns(tmp_path: Path) -> None:
