@@ -121,7 +121,7 @@ def samples(first: int, sent: list[int], queued: list[int]) -> Samples:
 
 
 def test_a_row_says_what_a_link_carried_from_one_boundary_to_the_next(tmp_path) -> None:
-    source = feed(np.full((3, 100), 1e-9))
+    source = feed(np.linspace(1e-9, 2e-9, 300).reshape(3, 100))  # no two slots are alike
     recorder = Recorder(source, 3, 1514, tmp_path / "t.parquet")
     recorder.take(samples(-1, [0, 0, 100], [0, 50, 60]), None)
     recorder.take(samples(2, [300, 700, 800], [70, 0, 9]), None)
@@ -136,6 +136,9 @@ def test_a_row_says_what_a_link_carried_from_one_boundary_to_the_next(tmp_path) 
     uplink = table[(table.client == 1) & (table.direction == "up")]
     assert uplink.carried_bytes.tolist() == [100, 200, 400, 100, 200]
     assert uplink.queued_bytes.tolist() == [60, 70, 0, 9, 1]
+    up, down = source.rates(0, 5)
+    assert (table.rate_bps.to_numpy().reshape(5, 3, 2) == np.stack([up.T, down.T], axis=2)).all()
+    assert len(set(table.rate_bps)) == len(table)
     assert np.allclose(table.offered_bytes, table.rate_bps * 0.1 / 8)
     assert not table[table.client != 1].carried_bytes.any()
     assert recorder.totals.carried_bytes[0].tolist() == [1000, 0]
