@@ -12,9 +12,10 @@ from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import yaml
-from processes import family, gone, until
+from processes import arguments, family, gone, until
 from small_scenario import TREE
 
 from orchestrator import api
@@ -248,6 +249,10 @@ class Up:
         return subprocess.Popen([*self.testbed, "exec", str(self.out), *words], **options)
 
 
+def sleepers(up: Up) -> list[psutil.Process]:
+    return [p for p in family(up.process) if arguments(p) == ["sleep", "99"]]
+
+
 def test_others_come_in_and_ctrl_c_ends_it_all(tmp_path) -> None:
     up = Up(tmp_path)
     inside = up.exec("uav2", "--", "sh", "-c", "hostname; cat; exit 7", cwd="/")
@@ -260,11 +265,12 @@ def test_others_come_in_and_ctrl_c_ends_it_all(tmp_path) -> None:
     left, stays = (up.exec("uav1", "--", "sh", "-c", "echo in; exec sleep 99") for _ in "ab")
     for visitor in (left, stays):
         assert visitor.stdout.readline() == "in\n"
+    # A shell that said so becomes the program it runs a moment later.
+    until(lambda: len(sleepers(up)) == 2)
     processes = family(up.process)
-    (sleeper, *others) = [p for p in processes if p.cmdline()[:1] == ["sleep"]]
-    assert len(others) == 1
+    both = sleepers(up)
     left.kill()
-    until(lambda: not (sleeper.is_running() and others[0].is_running()))
+    until(lambda: not all(sleeper.is_running() for sleeper in both))
     up.process.send_signal(signal.SIGINT)
     said, _ = up.process.communicate(timeout=20)
     assert (up.process.returncode, said.splitlines()[-1]) == (0, f"session: {up.out}")
@@ -279,8 +285,8 @@ def test_nothing_is_left_when_the_session_is_killed(tmp_path) -> None:
     up = Up(tmp_path, "--node", "uav*=sleep 99")
     visitor = up.exec("bs", "--", "sh", "-c", "echo in; exec sleep 99", stderr=subprocess.PIPE)
     assert visitor.stdout.readline() == "in\n"
+    until(lambda: len(sleepers(up)) == 4)
     processes = family(up.process)
-    assert sum(p.cmdline() == ["sleep", "99"] for p in processes) == 4
     up.process.kill()
     assert "the session ended" in visitor.communicate(timeout=20)[1]
     until(lambda: gone(processes))
