@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-from scipy.special import ndtr
 
 from ns3_scenarios.aerial import Aerial
 from ns3_scenarios.channel import Ns3Channel
@@ -170,6 +169,8 @@ def aerial(model: Aerial, space: Surroundings) -> Gain:
 
     def process(stream: int, distance_m: float) -> Correlated:
         return Correlated(distance_m, [(space.seed, k, stream) for k in range(space.uavs)])
+
+    from scipy.special import ndtr  # half a second that only this needs
 
     state, los = process(0, model.state_m), process(1, model.los_shadow_m)
     nlos = process(2, model.nlos_shadow_m)

@@ -20,9 +20,7 @@ Number = TypeVar("Number", bound=float)
 class Spread(BaseModel, Generic[Number]):
     """A distribution from which each UAV's value is drawn: exactly one of the four."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     uniform: tuple[Number, Number] | None = Field(default=None, exclude_if=lambda v: v is None)
     """Lowest and highest value."""

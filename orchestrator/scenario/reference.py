@@ -6,15 +6,19 @@
 ``python -m orchestrator.scenario.reference > docs/scenario.md``
 """
 
+import ast
+import functools
 import inspect
 import json
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -47,10 +51,10 @@ def _keys(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]
         if isinstance(inner, type) and issubclass(inner, Section):
             yield from _keys(inner, f"{prefix}{name}.")
             continue
-        yield f"{prefix}{name}", _default(field), _what(field)
+        yield f"{prefix}{name}", _default(field), _what(section, name)
         mark = "[]" if get_origin(inner) is list else ""
-        for section in _sections(inner):
-            yield from _keys(section, f"{prefix}{name}{mark}.")
+        for below in _sections(inner):
+            yield from _keys(below, f"{prefix}{name}{mark}.")
 
 
 def template(name: str) -> str:
@@ -77,7 +81,7 @@ def _template(section: type[Section], indent: str, given: dict[str, Any]) -> Ite
             below = list(_template(inner, indent + "  ", given.get(key, {})))
             yield from below[1:]  # no empty line before the first
             continue
-        yield from _comment(_what(field).replace("\\|", "|"), indent)
+        yield from _comment(_what(section, key).replace("\\|", "|"), indent)
         value = given.get(key, field.default)
         yield f"{indent}{key}: {json.dumps(value)}"
 
@@ -103,8 +107,30 @@ def _default(field: FieldInfo) -> str:
     return "none" if value is None else f"`{json.dumps(value)}`"
 
 
-def _what(field: FieldInfo) -> str:
-    parts = [" ".join((field.description or "").split())]
+@functools.cache
+def _descriptions(section: type[BaseModel]) -> dict[str, str]:
+    """What the source says below each field; pydantic would read it at every start instead."""
+    said = {}
+    for owner in reversed(section.__mro__):
+        if owner is BaseModel or not issubclass(owner, BaseModel):
+            continue
+        if owner.__pydantic_generic_metadata__["origin"]:
+            continue  # no source of its own
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(tree, ast.ClassDef)
+        for before, after in pairwise(tree.body):
+            match before, after:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    said[name] = text
+    return said
+
+
+def _what(section: type[BaseModel], name: str) -> str:
+    field = section.model_fields[name]
+    parts = [" ".join(_descriptions(section).get(name, "").split())]
     choices = _choices(field.annotation)
     if choices:
         parts.append("One of " + ", ".join(f"`{choice}`" for choice in choices) + ".")

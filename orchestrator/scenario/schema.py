@@ -97,9 +97,7 @@ def _within(section: str) -> Iterator[None]:
 class Section(BaseModel):
     """Part of a scenario; unknown keys are refused."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class BaseStation(Section):
