@@ -66,6 +66,7 @@ def project(words: list[str], tmp_path: Path) -> Iterator[tuple[Path, Up]]:
         image = image_of(client, "host")
     for name in ("scenarios", "campaigns"):
         shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "compose-seccomp.json", tmp_path)
     (tmp_path / "runs").mkdir()
     own = {
         "image": image,
@@ -151,14 +152,30 @@ def test_nothing_is_published_and_the_campaigns_network_leads_nowhere() -> None:
 def test_workers_are_what_campaigns_ask_for() -> None:
     known = services()
     for name in ("predictor", "worker"):
-        assert "tcp://scheduler:8786 --no-dashboard" in known[name]["command"]
+        assert "tls://scheduler:8786" in known[name]["command"]
         assert known[name]["networks"] == known["scheduler"]["networks"] == ["campaign"]
-    assert "--resources machine=1" in known["worker"]["command"]
-    assert "--resources" not in known["predictor"]["command"]
-    assert {"SYS_ADMIN", "NET_ADMIN"} <= set(known["worker"]["cap_add"])
+    assert "--machine" in known["worker"]["command"]
+    assert "--machine" not in known["predictor"]["command"]
 
 
-@pytest.mark.parametrize("name", ["orchestrator", "campaign"])
+def test_what_runs_points_has_no_rights_over_the_machine() -> None:
+    for name, service in services().items():
+        if name == "orchestrator":  # which plugs links into containers
+            continue
+        assert service["cap_drop"] == ["ALL"]
+        assert service.get("cap_add", []) == (["SYS_NICE"] if name == "worker" else [])
+        assert "seccomp:unconfined" not in service.get("security_opt", [])
+    profile = json.loads((ROOT / "compose-seccomp.json").read_text(encoding="utf-8"))
+    (denied,) = profile["syscalls"]
+    assert denied["action"] == "SCMP_ACT_ERRNO"
+    assert {"bpf", "init_module", "kexec_load", "keyctl", "ptrace"} <= set(denied["names"])
+    assert not {"unshare", "setns", "mount", "clone", "clone3"} & set(denied["names"])
+
+
+SERVED = ["orchestrator", "campaign", "scheduler", "predictor", "worker"]
+
+
+@pytest.mark.parametrize("name", SERVED)
 def test_commands_are_ones_that_the_testbed_has(name: str) -> None:
     program, *words = shlex.split(services()[name]["command"])
     assert program == "testbed"
@@ -168,5 +185,5 @@ def test_commands_are_ones_that_the_testbed_has(name: str) -> None:
     assert not hasattr(command, "commands")
     context = command.make_context(name, words)
     files = [v for k, v in context.params.items() if k in {"scenario", "given"}]
-    assert files
+    assert bool(files) == (name in ("orchestrator", "campaign"))
     assert all((ROOT / file).is_file() for file in files)
