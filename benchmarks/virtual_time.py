@@ -8,8 +8,9 @@
 Plays each case so often; beside the last runs, four processes that do nothing but compute, and the
 very last two from another folder, with another home, environment and empty cache, and, if asked, as
 another user (who must be able to read this folder and Python). Of each run: a digest of `measured`
-as `--json` writes it, and one of the accounts, captures and adapters that it keeps. A case has
-passed when all its digests are one.
+as `--json` writes it, one of the accounts, captures and adapters that it keeps, and what its checks
+of validity have seen. A case has passed when all its digests are one. FILE is written after each
+run; what it holds already is not played again.
 """
 
 import argparse
@@ -44,6 +45,7 @@ FAULTS = (
     "faults.random.within_s=8",
     "faults.random.duration_s=[0.1, 1]",
 )
+MANY = ("uavs.tx_power_w=0.4", "radio.uplink_bandwidth_hz=2e8", "radio.downlink_bandwidth_hz=2e8")
 CASES: dict[str, tuple[str, ...]] = {
     "quickstart": ("quickstart", *NONE),
     "captured": ("quickstart", *NONE, "--pcap"),
@@ -60,11 +62,24 @@ CASES: dict[str, tuple[str, ...]] = {
     },
 }
 """Arguments of `testbed run`."""
+LARGE: dict[str, tuple[str, ...]] = {
+    "hundred": ("hundred",),
+    "thousand": (
+        *("hundred", "--set", "uavs.count=1000"),
+        *(word for change in MANY for word in ("--set", change)),
+    ),
+}
+"""Cases that are played by name alone: they take minutes and gigabytes."""
 KEPT = ("accounts.parquet", "adapters.safetensors", "pcap/*.pcap")
 """What of a run directory must repeat, too."""
 HOGS = 4
 OTHERS = 2
 """The last runs, elsewhere."""
+
+SHOWN = ("round", "SM", "CA", "SG", "CM")
+"""Of a run's errors, those in the table."""
+UNTOLD = ("errors", "checks")
+"""Of a run, what stands in FILE alone."""
 
 err = Console(stderr=True)
 
@@ -84,46 +99,62 @@ def hogs(count: int) -> Iterator[None]:
 
 
 def play(case: str, folder: Path, elsewhere: bool, user: int | None) -> dict[str, Any]:
-    """One run: its digests, and how far it is from its prediction."""
+    """One run: its digests, what its checks have seen, and how far it is from its prediction."""
     folder.mkdir(mode=0o755)
     result, out = folder / "run.json", folder / "out"
-    words = [sys.executable, "-m", "orchestrator", "run", *CASES[case], "--json", str(result)]
-    words += ["--set", "emulation.clock=virtual", "--out", str(out)]
+    words = [sys.executable, "-m", "orchestrator", "run", *(CASES | LARGE)[case]]
+    words += ["--json", str(result), "--set", "emulation.clock=virtual", "--out", str(out)]
     options: dict[str, Any] = {"cwd": ROOT}
     if elsewhere:
-        cache = folder / "a" / "rather" / "long" / "way" / "to" / "the" / "cache"
-        shutil.copytree(kernels(), cache / "uav-sfl-testbed" / "kernels")
-        options = {
-            "cwd": folder,
-            "env": {
-                "PATH": os.environ["PATH"],
-                "HOME": str(folder),
-                "XDG_CACHE_HOME": str(cache),
-                "PYTHONPATH": str(ROOT),
-                "NOISE": "x" * 2000,
-            },
-        }
+        options = another_place(folder)
         if user is not None:
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, user, user)
             options |= {"user": user, "group": user, "extra_groups": []}
     began = time.monotonic()
-    done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
-    wall_s = time.monotonic() - began
-    if done.returncode:
-        *_, line = [f"status {done.returncode}", *done.stderr.strip().splitlines()]
-        return {"measured": f"failed: {line}", "kept": ""}
+    with (folder / "said").open("w+") as said:
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said, **options)
+        # Of the command and all that it has waited for.
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        wall_s = time.monotonic() - began
+        said.seek(0)
+        *_, line = ["it says nothing", *said.read().strip().splitlines()]
+    if process.returncode:
+        return {"measured": f"failed with status {process.returncode}: {line}", "kept": ""}
     rounds = json.loads(result.read_text())
     kept = hashlib.sha256()
     for path in sorted(path for pattern in KEPT for path in out.glob(pattern)):
         kept.update(path.name.encode() + b"\0" + path.read_bytes())
+    manifest = json.loads((out / "manifest.json").read_text())
     return {
         "measured": hashlib.sha256(json.dumps(rounds["measured"]).encode()).hexdigest(),
         "kept": kept.hexdigest(),
-        "valid": json.loads((out / "manifest.json").read_text())["valid"],
+        "valid": manifest["valid"],
+        "checks": {check["check"]: check["value"] for check in manifest["validity"]},
         "elsewhere": elsewhere,
         "wall_s": round(wall_s, 1),
+        "cpu_s": round(used.ru_utime + used.ru_stime, 1),
+        "memory_mib": used.ru_maxrss >> 10,
         "errors": errors(rounds),
+    }
+
+
+def another_place(folder: Path) -> dict[str, Any]:
+    """Options of a process with another working directory, home, environment and empty cache."""
+    cache = folder / "a" / "rather" / "long" / "way" / "to" / "the" / "cache"
+    shutil.copytree(kernels(), cache / "uav-sfl-testbed" / "kernels")
+    return {
+        "cwd": folder,
+        "env": {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "XDG_CACHE_HOME": str(cache),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(
+                ":"
+            ),
+            "NOISE": "x" * 2000,
+        },
     }
 
 
@@ -141,16 +172,34 @@ def errors(rounds: dict[str, Any]) -> dict[str, float]:
     seen = both["end_s_measured"] - both["start_s_measured"]
     error = (seen / predicted - 1).abs()
     found = {"round": max(latency)}
-    for step in ("SM", "CA", "SG", "CM"):
+    for step in SHOWN[1:]:
         of_step = error[(both["step"] == step) & (predicted > 0)]
         found[step] = float(np.quantile(of_step, 0.95))
     return found
 
 
+def digests(runs: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """What the runs of a case came to; one, where they are equal."""
+    return {(run["measured"], run["kept"]) for run in runs}
+
+
+def row(case: str, runs: list[dict[str, Any]]) -> list[str]:
+    """A line of the table."""
+    (measured, kept), *others = digests(runs)
+    said = f"{measured[:16]} {kept[:8]} × {len(runs)}"
+    found = runs[0].get("errors", {})
+    shares = [f"{100 * found[name]:.4f} %" if found else "" for name in SHOWN]
+    walls = [run["wall_s"] for run in runs if "wall_s" in run]
+    wall = f"{min(walls)} to {max(walls)}" if walls else ""
+    memory = str(max((run.get("memory_mib", 0) for run in runs), default=0))
+    valid = "yes" if all(run.get("valid") for run in runs) else "no"
+    return [case, f"{1 + len(others)} DIFFERENT" if others else said, valid, *shares, wall, memory]
+
+
 def main() -> None:
-    """Play, print a table, write the figures."""
+    """Play, write the figures as they come, print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", choices=[[], *CASES], metavar="CASE")
+    parser.add_argument("cases", nargs="*", choices=[[], *CASES, *LARGE], metavar="CASE")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--hogs", type=int, default=5, help="Of the runs, the last so many.")
     parser.add_argument(
@@ -158,30 +207,27 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    table = Table("case", "digests", "round", "SM", "CA", "SG", "CM", "wall (s)")
-    played: dict[str, list[dict[str, Any]]] = {}
+    known = asked.json is not None and asked.json.exists()
+    played: dict[str, list[dict[str, Any]]] = json.loads(asked.json.read_text()) if known else {}
     for case in asked.cases or CASES:
-        played[case] = []
-        for run in range(asked.runs):
+        runs = played.setdefault(case, [])
+        for run in range(len(runs), asked.runs):
             elsewhere = run >= max(1, asked.runs - OTHERS)
             disturbed = run >= asked.runs - asked.hogs
             with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
                 Path(temporary).chmod(0o755)
                 with hogs(HOGS * disturbed):
-                    played[case].append(play(case, Path(temporary) / "run", elsewhere, asked.user))
-            err.print(case, run, {k: v for k, v in played[case][-1].items() if k != "errors"})
-        first = played[case][0]
-        digests = {(each["measured"], each["kept"]) for each in played[case]}
-        said = f"{first['measured'][:16]} {first['kept'][:8]} × {asked.runs}"
-        if len(digests) > 1:
-            said = f"{len(digests)} DIFFERENT"
-        shares = [f"{100 * value:.4f} %" for value in first.get("errors", {}).values()]
-        walls = [each.get("wall_s", 0.0) for each in played[case]]
-        table.add_row(case, said, *(shares or [""] * 5), f"{min(walls)} to {max(walls)}")
-    Console().print(table)
-    if asked.json is not None:
-        write_json(asked.json, played)
-    if any(len({(e["measured"], e["kept"]) for e in runs}) > 1 for runs in played.values()):
+                    runs.append(play(case, Path(temporary) / "run", elsewhere, asked.user))
+            err.print(case, run, {k: v for k, v in runs[-1].items() if k not in UNTOLD})
+            if asked.json is not None:
+                write_json(asked.json, played)
+    table = Table("case", "digests", "valid", *SHOWN, "wall (s)", "memory (MiB)")
+    for case, runs in played.items():
+        table.add_row(*row(case, runs))
+    Console(width=160).print(table)
+    if failed := [run["measured"] for runs in played.values() for run in runs if not run["kept"]]:
+        sys.exit(f"{len(failed)} runs failed; the first {failed[0]}")
+    if any(len(digests(runs)) > 1 for runs in played.values()):
         sys.exit("runs differ")
 
 

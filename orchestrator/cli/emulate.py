@@ -66,8 +66,10 @@ def run(
         validity_lines,
     )
     from orchestrator.cli.virtual import enter
-    from orchestrator.reporting.live import serve
+    from orchestrator.reporting.live import serve, told
+    from orchestrator.runs.directory import claimed
     from testbed.host.quiet import wait_until_quiet
+    from testbed.system import inside
     from testbed.system.files import check_writable, write_json
     from testbed.system.leftovers import running
 
@@ -79,7 +81,11 @@ def run(
     capture: api.Capture | None = "frames" if pcap else None
     if pcap_headers:
         capture = "headers"
-    enter(parsed, "emulated s", refused={"--live": live})
+    claim = None
+    if output is not None:
+        claim = claimed(output, parsed, overwrite=overwrite, resume=resume)
+    enter(parsed, "emulated s", live=live, holding=claim)
+    view = serve if inside.told() is None else told
     if wait_s is not None:
         with shown("s") as show:
             wait_until_quiet(wait_s, show)
@@ -93,7 +99,7 @@ def run(
             resume=resume,
             capture=capture,
             progress=_noting(others, show),
-            view=serve if live else None,
+            view=view if live else None,
         )
     if json_file is not None:
         write_json(json_file, done.to_json())

@@ -77,9 +77,17 @@ def up(
     from orchestrator import api
     from orchestrator.cli.tables import validity_lines
     from orchestrator.cli.virtual import enter
+    from orchestrator.sessions.visits import closed_to_visitors
 
     parsed = api.load(scenario, overrides or [])
-    enter(parsed, "s", refused={"--capture": capture})
+    named = node or any(programs.command for programs in parsed.nodes.values())
+    if parsed.emulation.clock == "virtual" and seconds is None and not named:
+        raise InputError(
+            "--seconds: must be given where emulation.clock is 'virtual' and no node has a "
+            "command: time passes there as fast as it can be computed"
+        )
+    alone = f"{output}: runs in virtual time (emulation.clock), which nobody can enter from here"
+    enter(parsed, "s", holding=closed_to_visitors(output, alone))
     stop = _Stop()
     with shown("s") as show:
         done = api.play_session(

@@ -11,17 +11,22 @@ is the command line as it runs inside; it writes as the terminal of the host wou
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import typer
 
 from orchestrator.cli.console import shown
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError
 from testbed.system import inside
 
 
-def enter(scenario: Scenario, unit: str, *, refused: Mapping[str, bool] | None = None) -> None:
+def enter(
+    scenario: Scenario,
+    unit: str,
+    *,
+    live: bool = False,
+    holding: AbstractContextManager[object] | None = None,
+) -> None:
     """Where the scenario asks for virtual time, run this command in it and exit as it does.
 
     Returns where it does not, or where this is virtual time already.
@@ -29,18 +34,16 @@ def enter(scenario: Scenario, unit: str, *, refused: Mapping[str, bool] | None =
     Args:
         scenario: As the command has read it.
         unit: Of the command's progress.
-        refused: Options that cannot work there, and whether they were given.
+        live: Whether to serve a page that shows how the run stands.
+        holding: Entered here for as long as the guest lasts: its own locks hold inside alone.
 
     Raises:
-        InputError: There is no kernel, or a refused option was given.
+        InputError: There is no kernel.
         RunError: The guest failed.
         typer.Exit: With the status of the command inside.
     """
     if scenario.emulation.clock == "real" or inside.told() is not None:
         return
-    for option, given in (refused or {}).items():
-        if given:
-            raise InputError(f"{option}: is unavailable where emulation.clock is 'virtual'")
     from orchestrator.runs.virtual import kernel
     from testbed.virtual import guest
 
@@ -51,8 +54,15 @@ def enter(scenario: Scenario, unit: str, *, refused: Mapping[str, bool] | None =
         "colour": sys.stdout.isatty(),
     }
     argv = [sys.executable, "-P", "-m", __name__, *sys.argv[1:]]
-    with shown(unit) as show:
-        done = guest.run(found, argv, told=told, progress=show)
+    with ExitStack() as held:
+        held.enter_context(holding or nullcontext())
+        show = None
+        if live:
+            from orchestrator.reporting.live import mirror
+
+            show = held.enter_context(mirror(scenario)).show
+        progress = held.enter_context(shown(unit))
+        done = guest.run(found, argv, told=told, progress=progress, show=show)
     raise typer.Exit(done.status)
 
 

@@ -7,7 +7,7 @@ It listens only where it was asked for, on a free port of 127.0.0.1; a random to
 keeps other users of the machine out. The page asks for what is new some times a second. What it
 shows of a round in progress comes from the base station, which tells its steps and queues now and
 then (`workloads.nodes.progress`); the steps on board of the UAVs are known when the round has
-ended.
+ended. A run in virtual time tells its host what there is to show (`Live` inside, `Mirror` there).
 """
 
 import hmac
@@ -18,7 +18,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -34,6 +34,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Progress
 from testbed.core.clock import EmulatedClock
 from testbed.core.timeline import STEPS, Round
+from testbed.system import inside
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +50,63 @@ Row = tuple[int, int, int, float, float]
 """Client, iteration, index of the step, start_s, end_s."""
 
 
-class Live:
-    """What the page shows; written by the run, read by the server's threads."""
+class View:
+    """What the page asks; the server's threads do so."""
 
-    def __init__(self, scenario: Scenario):
-        self.scenario = scenario
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
         self.lock = threading.Lock()
         self.phase = "starting nodes"
+        self.told = threading.Event()
+        """Set when a page has heard that the run has ended."""
+        self.asked_s = 0.0
+
+    def whole(self) -> dict[str, Any]:
+        """All that there is to show; the lock is held."""
+        return {
+            "phase": self.phase,
+            "round": -1,
+            "rounds": self.rounds,
+            "latencies_s": [],
+            "waiting": {"compute": [], "transmit": []},
+        }
+
+    def state(self, round_: int, steps: int) -> dict[str, Any]:
+        """What is new for a page that has so many measured steps of that round."""
+        with self.lock:
+            self.asked_s = time.monotonic()
+            state = self.whole()
+            if self.phase == "ended":
+                self.told.set()
+        if "steps" not in state:
+            return state
+        same = round_ == state["round"] and state["phase"] == "running"
+        if not (same and 0 <= steps <= len(state["steps"])):
+            return state
+        return state | {"from": steps, "steps": state["steps"][steps:], "predicted": None}
+
+    def end(self) -> None:
+        """The run has ended; waits a moment for a page that watches to hear of it."""
+        with self.lock:
+            self.phase = "ended"
+        if time.monotonic() - self.asked_s < LINGER_S:
+            self.told.wait(LINGER_S)
+
+
+class Live(View):
+    """A run that is watched.
+
+    Args:
+        scenario: Which it is of.
+        tell: Given all that there is to show, whenever that has changed.
+    """
+
+    def __init__(
+        self, scenario: Scenario, tell: Callable[[dict[str, Any]], object] | None = None
+    ) -> None:
+        super().__init__(scenario.rounds)
+        self.slot_s = scenario.slot_s
+        self.tell = tell
         self.index = -1
         self.clock: EmulatedClock | None = None
         self.expected_s = 0.0
@@ -66,9 +117,6 @@ class Live:
         self.first = 0
         self.rates_bps: dict[str, Array] = {}
         self.position_m: Array | None = None
-        self.told = threading.Event()
-        """Set when a page has heard that the run has ended."""
-        self.asked_s = 0.0
 
     # What the run tells.
 
@@ -102,6 +150,7 @@ class Live:
             self.first = first
             self.rates_bps = {"up": uplink_bps, "down": downlink_bps}
             self.position_m = position_m
+        self._changed()
 
     def heard(self, message: Progress) -> None:
         """The base station told how far its round is."""
@@ -111,6 +160,7 @@ class Live:
                 for client, iteration, step, start_s, end_s, _ in message.steps
             ]
             self.waiting = {name: list(queue) for name, queue in message.waiting.items()}
+        self._changed()
 
     def finished(self, measured: Round) -> None:
         """The round has ended: now all its steps are known."""
@@ -119,57 +169,65 @@ class Live:
             self.measured = _rows(measured)
             self.latencies_s.append(measured.latency_s)
             self.waiting = {"compute": [], "transmit": []}
+        self._changed()
 
-    def end(self) -> None:
-        """The run has ended; waits a moment for a page that watches to hear of it."""
+    def _changed(self) -> None:
+        if self.tell is not None:
+            with self.lock:
+                state = self.whole()
+            self.tell(state)
+
+    # What there is to show.
+
+    def whole(self) -> dict[str, Any]:
+        """All that there is to show; the lock is held."""
+        state = super().whole() | {
+            "round": self.index,
+            "latencies_s": list(self.latencies_s),
+            "waiting": self.waiting,
+        }
+        if self.clock is None:
+            return state
+        now_s = self.clock.now()
+        if self.phase != "running":
+            now_s = max((row[4] for row in self.measured), default=now_s)
+        slot = max(0, int(now_s / self.slot_s))
+        rates = {
+            name: np.round(bps[:, np.clip(slot - self.first, 0, bps.shape[1] - 1)] / 1e3).tolist()
+            for name, bps in self.rates_bps.items()
+        }
+        place = self.position_m
+        return state | {
+            "start_s": self.clock.start_s,
+            "now_s": now_s,
+            "expected_s": self.expected_s,
+            "from": 0,
+            "steps": list(self.measured),
+            "predicted": self.predicted,
+            "up_kbps": rates["up"],
+            "down_kbps": rates["down"],
+            "position_m": None
+            if place is None
+            else np.round(place[:, min(slot, place.shape[1] - 1), :2], 1).tolist(),
+        }
+
+
+class Mirror(View):
+    """A run in virtual time that is watched from its host."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario.rounds)
+        self._shown: dict[str, Any] | None = None
+
+    def show(self, state: dict[str, Any]) -> None:
+        """Take what the run has told."""
         with self.lock:
-            self.phase = "ended"
-        if time.monotonic() - self.asked_s < LINGER_S:
-            self.told.wait(LINGER_S)
+            self.phase = state["phase"]
+            self._shown = state
 
-    # What the page asks.
-
-    def state(self, round_: int, steps: int) -> dict[str, Any]:
-        """What is new for a page that has so many measured steps of that round."""
-        with self.lock:
-            self.asked_s = time.monotonic()
-            if self.phase == "ended":
-                self.told.set()
-            state: dict[str, Any] = {
-                "phase": self.phase,
-                "round": self.index,
-                "rounds": self.scenario.rounds,
-                "latencies_s": self.latencies_s,
-                "waiting": self.waiting,
-            }
-            if self.clock is None:
-                return state
-            now_s = self.clock.now()
-            if self.phase != "running":
-                now_s = max((row[4] for row in self.measured), default=now_s)
-            slot = max(0, int(now_s / self.scenario.slot_s))
-            same = round_ == self.index and self.phase == "running"
-            same = same and 0 <= steps <= len(self.measured)
-            rates = {
-                name: np.round(
-                    bps[:, np.clip(slot - self.first, 0, bps.shape[1] - 1)] / 1e3
-                ).tolist()
-                for name, bps in self.rates_bps.items()
-            }
-            place = self.position_m
-            return state | {
-                "start_s": self.clock.start_s,
-                "now_s": now_s,
-                "expected_s": self.expected_s,
-                "from": steps if same else 0,
-                "steps": self.measured[steps:] if same else self.measured,
-                "predicted": None if same else self.predicted,
-                "up_kbps": rates["up"],
-                "down_kbps": rates["down"],
-                "position_m": None
-                if place is None
-                else np.round(place[:, min(slot, place.shape[1] - 1), :2], 1).tolist(),
-            }
+    def whole(self) -> dict[str, Any]:
+        """All that there is to show; the lock is held."""
+        return super().whole() | (self._shown or {}) | {"phase": self.phase}
 
 
 def _rows(round_: Round) -> list[Row]:
@@ -186,17 +244,37 @@ _watches: type[Observer] = Live  # what mypy holds it against
 def serve(scenario: Scenario) -> Iterator[Live]:
     """A live view that is served while the context lasts; its address is logged."""
     live = Live(scenario)
+    with _served(live, scenario):
+        yield live
+
+
+@contextmanager
+def mirror(scenario: Scenario) -> Iterator[Mirror]:
+    """The same, of a run in virtual time."""
+    view = Mirror(scenario)
+    with _served(view, scenario):
+        yield view
+
+
+@contextmanager
+def told(scenario: Scenario) -> Iterator[Live]:
+    """A run in virtual time tells its host what there is to show, while the context lasts."""
+    yield Live(scenario, inside.show)
+
+
+@contextmanager
+def _served(view: View, scenario: Scenario) -> Iterator[None]:
     token = secrets.token_urlsafe(24)
     page = _page(scenario).encode()
     # A class a view: the handler's class is all that the server lets one choose.
-    handler = type("Handler", (_Handler,), {"live": live, "token": token, "page": page})
+    handler = type("Handler", (_Handler,), {"view": view, "token": token, "page": page})
     with _Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=_behind(server.serve_forever), args=(0.1,), daemon=True).start()
         log.info("live view: http://127.0.0.1:%d/%s/", server.server_port, token)
         try:
-            yield live
+            yield
         finally:
-            live.end()
+            view.end()
             server.shutdown()
 
 
@@ -226,7 +304,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     """Answers who knows the token; to everybody else only that it does not."""
 
-    live: Live
+    view: View
     token: str
     page: bytes
     protocol_version = "HTTP/1.1"
@@ -242,7 +320,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif known and rest[0] == "state":
             query = parse_qs(asked.query)
             round_, steps = (_count(query.get(name)) for name in ("round", "steps"))
-            state = json.dumps(self.live.state(round_, steps), allow_nan=False)
+            state = json.dumps(self.view.state(round_, steps), allow_nan=False)
             self._answer(200, "application/json", state.encode())
         else:
             self.send_error(403)

@@ -84,15 +84,7 @@ def run_folder(
         with tempfile.TemporaryDirectory(prefix="testbed-run-") as temporary:
             yield Path(temporary)
         return
-    if resume and overwrite:
-        raise InputError("`resume`: does not go together with `overwrite`")
-    part = part_of(out)
-    _check_own(out, part)
-    if resume:
-        _find(out, part, scenario)
-    else:
-        _check_free(out, overwrite)
-    with _locked(out, part):
+    with claimed(out, scenario, overwrite=overwrite, resume=resume) as part:
         if not resume:
             _clear(out, part, overwrite)
         write_json(part / SCENARIO, scenario.model_dump(mode="json"))
@@ -101,6 +93,39 @@ def run_folder(
         finally:
             if _settle(out, part):
                 finish(out)
+
+
+@contextlib.contextmanager
+def claimed(
+    out: Path, scenario: Scenario, *, overwrite: bool = False, resume: bool = False
+) -> Iterator[Path]:
+    """The part of `out`, locked against other runs; an empty one is gone in the end.
+
+    For `run_folder`, and for whoever has it called in virtual time: locks of a guest hold there
+    alone, and its host's hold here.
+
+    Raises:
+        InputError: As `run_folder` has it.
+    """
+    if resume and overwrite:
+        raise InputError("`resume`: does not go together with `overwrite`")
+    part = part_of(out)
+    _check_own(out, part)
+    made = [path for path in part.parents if not path.exists()]
+    if resume:
+        _find(out, part, scenario)
+    else:
+        _check_free(out, overwrite)
+    with _locked(out, part):
+        try:
+            yield part
+        finally:
+            # Nobody may have got so far as to fill or to resume it.
+            if part.exists() and (resume or "status" not in _json(part / MANIFEST)):
+                _settle(out, part)
+            with contextlib.suppress(OSError):  # They hold a run.
+                for path in made:
+                    path.rmdir()
 
 
 def _check_own(out: Path, part: Path) -> None:

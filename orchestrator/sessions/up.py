@@ -22,7 +22,7 @@ from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from orchestrator.sessions.programs import Program, check_nodes
 from orchestrator.sessions.session import End, Session, Settings, opened
-from orchestrator.sessions.visits import runs_in
+from orchestrator.sessions.visits import SOCKET, runs_in
 from testbed.core.errors import InputError
 from testbed.core.node import NodeId
 from testbed.core.progress import Progress, silent
@@ -105,7 +105,9 @@ def held(
         raise
     finally:
         if session is None:
-            shutil.rmtree(out)
+            _clear(out)
+            with suppress(OSError):  # A host's socket is there.
+                out.rmdir()
         else:
             _finish(out, session, channel, about)
 
@@ -184,16 +186,26 @@ def _claim(out: Path, overwrite: bool) -> None:
     """
     if runs_in(out):
         raise InputError(f"`out`: a session is running in {out}")
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+    # In virtual time, its host has put a socket there.
+    if out.exists() and not (out.is_dir() and {p.name for p in out.iterdir()} <= {SOCKET}):
         earlier = (out / MANIFEST).is_file()
         if not (earlier and overwrite):
             remedy = "or pass `overwrite`" if earlier else "it holds no session"
             raise InputError(f"`out`: {out} exists already; choose another name, {remedy}")
-        shutil.rmtree(out)
+        _clear(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"`out`: {out} cannot be made ({error.strerror})") from None
+
+
+def _clear(out: Path) -> None:
+    """Remove what is in the folder, but for its host's socket."""
+    for path in out.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != SOCKET:
+            path.unlink()
 
 
 def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]) -> None:

@@ -5,13 +5,15 @@
 
 Who comes in sends one datagram, with the standard files of what is to be started, and is told
 whether it was, and how it ended. Whoever leaves before ends what was started. The socket is its
-owner's alone.
+owner's alone. A session in virtual time lets nobody in: its host has the socket, and says so.
 """
 
+import fcntl
 import json
 import os
 import socket
 import struct
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,12 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.sessions.programs import Program, nodes_named
 from testbed.core.errors import InputError, RunError
+from testbed.system import inside
 
 if TYPE_CHECKING:
     from orchestrator.sessions.session import Session
 
 SOCKET = "session.sock"
 MOST_BYTES = 1 << 20
+WISH_S = 5.0
+"""Until a visitor who is not let in has said what he wants."""
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -39,17 +44,23 @@ def _address(folder: Path) -> Iterator[str]:
         os.close(place)
 
 
+def _listener(folder: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with _address(folder) as address:
+        listener.bind(address)
+    (folder / SOCKET).chmod(0o600)
+    listener.listen()
+    return listener
+
+
 class Visits:
     """The session's end; served by one thread."""
 
     def __init__(self, folder: Path, session: "Session"):
-        self._path = folder / SOCKET
         self._session = session
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with _address(folder) as address:
-            self._listener.bind(address)
-        self._path.chmod(0o600)
-        self._listener.listen()
+        # In virtual time that of the folder is the host's, and nobody comes to this one.
+        self._place = folder if inside.told() is None else Path(tempfile.mkdtemp())
+        self._listener = _listener(self._place)
         self._visitors: dict[socket.socket, Program | None] = {}
         self._close = threading.Event()
 
@@ -61,7 +72,7 @@ class Visits:
     def close(self) -> None:
         """Let nobody in any more; what visitors have started is the session's to end."""
         self._close.set()
-        self._path.unlink(missing_ok=True)
+        (self._place / SOCKET).unlink(missing_ok=True)
 
     def dismiss(self) -> None:
         """Close what is open, from the thread that has served it."""
@@ -129,6 +140,58 @@ class Visits:
 def _tell(visitor: socket.socket, what: Mapping[str, Any]) -> None:
     with suppress(OSError):
         visitor.send(json.dumps(what).encode())
+
+
+# What follows runs outside of a session in virtual time.
+
+
+@contextmanager
+def closed_to_visitors(folder: Path, why: str) -> Iterator[None]:
+    """Hold a session's folder while the context lasts, and tell whoever wants to come in why not.
+
+    The folder is made where it is missing, and removed again if nothing else came into it.
+
+    Raises:
+        InputError: A session runs there, or it cannot be made.
+    """
+    if runs_in(folder):
+        raise InputError(f"`out`: a session is running in {folder}")
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"`out`: {folder} cannot be made ({error.strerror})") from None
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (folder / SOCKET).unlink(missing_ok=True)  # of one that was killed
+        listener = _listener(folder)
+    except BlockingIOError:
+        os.close(place)
+        raise InputError(f"`out`: a session is running in {folder}") from None
+    thread = threading.Thread(target=_turn_away, args=(listener, why), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listener.close()
+        (folder / SOCKET).unlink(missing_ok=True)
+        os.close(place)
+        with suppress(OSError):  # It holds a session.
+            for path in made:
+                path.rmdir()
+
+
+def _turn_away(listener: socket.socket, why: str) -> None:
+    with suppress(OSError):  # It has been shut down.
+        while True:
+            visitor, _ = listener.accept()
+            with visitor, suppress(OSError):
+                visitor.settimeout(WISH_S)
+                if visitor.recv(MOST_BYTES):
+                    _tell(visitor, {"error": why})
 
 
 # What follows runs in the other shell.

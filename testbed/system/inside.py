@@ -29,5 +29,16 @@ def told() -> dict[str, Any] | None:
 
 def tell(what: str, done: float, total: float) -> None:
     """Progress, for the host to show."""
+    _say([what, done, total])
+
+
+def show(state: dict[str, Any]) -> None:
+    """How the run stands, for the host's page."""
+    _say(state)
+
+
+def _say(what: Any) -> None:
     os.set_inheritable(PROGRESS_FD, False)
-    os.write(PROGRESS_FD, json.dumps([what, done, total]).encode() + b"\n")
+    line = json.dumps(what).encode() + b"\n"
+    while line:
+        line = line[os.write(PROGRESS_FD, line) :]

@@ -89,6 +89,14 @@ class Outcome:
     """Of the guest and all in it."""
 
 
+@dataclass(frozen=True)
+class _Told:
+    """Who takes what the command tells."""
+
+    progress: Progress
+    show: Callable[[dict[str, Any]], object] | None
+
+
 @dataclass
 class _Conversation:
     """What the guest has told so far."""
@@ -145,6 +153,7 @@ def run(
     told: Mapping[str, Any] | None = None,
     share: float = 1.0,
     progress: Progress = silent,
+    show: Callable[[dict[str, Any]], object] | None = None,
     out: IO[bytes] | None = None,
     err: IO[bytes] | None = None,
 ) -> Outcome:
@@ -159,6 +168,7 @@ def run(
         told: What the command finds in `testbed.system.inside.told`.
         share: Of the memory that a guest alone would be given.
         progress: Told what the command tells by `testbed.system.inside.tell`.
+        show: The same by `show`.
         out: Takes its standard output; left out: ours.
         err: The same for its standard error.
 
@@ -186,7 +196,7 @@ def run(
             kind: stack.enter_context(_writer(stream))
             for kind, stream in ((b"o", out or sys.stdout.buffer), (b"e", err or sys.stderr.buffer))
         }
-        status = _converse(guest, ours, stops, writers, folder, progress)
+        status = _converse(guest, ours, stops, writers, folder, _Told(progress, show))
         if status is None:
             raise RunError(_why(log))
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -334,7 +344,7 @@ def _converse(
     stops: socket.socket,
     writers: Mapping[bytes, Callable[[bytes], None]],
     folder: Path,
-    progress: Progress,
+    hear: "_Told",
 ) -> int | None:
     """Carry bytes until the command has ended; its status, None if the guest ended before.
 
@@ -356,7 +366,7 @@ def _converse(
                     data = b""
                 if not data:
                     break
-                _hear(told, data, writers, progress)
+                _hear(told, data, writers, hear)
                 if told.ready and folder.exists():
                     shutil.rmtree(folder, ignore_errors=True)
             if stops in ready:
@@ -383,7 +393,7 @@ def _hear(
     told: _Conversation,
     data: bytes,
     writers: Mapping[bytes, Callable[[bytes], None]],
-    progress: Progress,
+    hear: "_Told",
 ) -> None:
     """Take frames from the line; what is not whole yet waits."""
     told.pending += data
@@ -403,7 +413,11 @@ def _hear(
             *lines, rest = told.progress.split(b"\n")
             told.progress = bytearray(rest)
             for line in lines:
-                progress(*json.loads(line))
+                what = json.loads(line)
+                if not isinstance(what, dict):
+                    hear.progress(*what)
+                elif hear.show is not None:
+                    hear.show(what)
         else:
             writers[kind](body)
 

@@ -32,7 +32,7 @@ def test_a_link_that_is_kept_busy_carries_its_rate(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
     np.savez(tmp_path / "t.npz", gain=np.full((3, 400), 1e-10), slot_s=0.1)
     (tmp_path / "flood.py").write_text(FLOOD)
-    words = ["up", "s.yaml", "--trace", "t.npz", "--seconds", "2", "--out", "out"]
+    words = ["up", "s.yaml", "--trace", "t.npz", "--seconds", "2", "--capture", "--out", "out"]
     node = f"uav2={sys.executable} {tmp_path}/flood.py"
     done = subprocess.run(
         [*TESTBED, *words, "--node", node], cwd=tmp_path, capture_output=True, text=True
@@ -40,9 +40,12 @@ def test_a_link_that_is_kept_busy_carries_its_rate(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr  # The flood does not end by itself.
     assert "uav2: still running" in done.stdout
     assert "valid: every check is within its limit" in done.stdout
-    assert json.loads((tmp_path / "out/manifest.json").read_text())["clock"] == "virtual"
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert (manifest["clock"], manifest["captured"]["missed_packets"]) == ("virtual", 0)
+    assert not (tmp_path / "out/session.sock").exists()
     table = pd.read_parquet(tmp_path / "out/session.parquet")
     busy = table[(table.client == 2) & (table.direction == "up") & table.slot.between(5, 19)]
+    assert (tmp_path / "out/pcap/uav2.pcap").stat().st_size > busy.carried_bytes.sum()
     share = busy.carried_bytes.sum() / busy.offered_bytes.sum()
     # A frame more or less at either end.
     assert share == pytest.approx(1, abs=2 * 1442 / busy.offered_bytes.sum())
