@@ -6,9 +6,7 @@
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
@@ -24,16 +22,25 @@ def said(cell: Any) -> list[str]:
     return [each["text/plain"] for each in data if "text/plain" in each and "image/png" not in each]
 
 
-def executed(path: Path, folder: Path) -> Any:
+def read(path: Path) -> Any:
+    import nbformat  # seconds, which whoever collects tests need not wait
+
     notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def executed(path: Path, folder: Path) -> Any:
+    from nbclient import NotebookClient
+
+    notebook = read(path)
     NotebookClient(notebook, timeout=250, resources={"metadata": {"path": folder}}).execute()
     return notebook
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_is_stored_with_what_it_printed(path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
+    notebook = read(path)
     counts = [cell.execution_count for cell in cells(notebook)]
     assert counts == list(range(1, len(counts) + 1))
     outputs = [output for cell in cells(notebook) for output in cell.outputs]
@@ -43,7 +50,7 @@ def test_it_is_stored_with_what_it_printed(path: Path) -> None:
 
 def test_predictions_come_out_as_they_are_stored(tmp_path: Path) -> None:
     path = EXAMPLES / "predict_and_compare.ipynb"
-    stored = nbformat.read(path, as_version=4)
+    stored = read(path)
     fresh = executed(path, tmp_path)
     assert [said(cell) for cell in cells(fresh)] == [said(cell) for cell in cells(stored)]
 
