@@ -311,7 +311,7 @@ class Stage:
         links = injector.report()
         before = Machine.now()
         clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), round_.start_s, dilation)
-        injector.epoch(clock, slot_s)
+        injector.epoch(clock, slot_s, self._held(plan))
         for node in nodes:
             self.nodes.send(node, Begin(clock))
         node_faults.follow(clock)
@@ -396,6 +396,7 @@ class Stage:
                 live=self.observer is not None,
                 faults=node_faults.of_bs(),
                 each=tuple(terms) if differ else (),
+                held=bool(self._held(plan)),
             ),
         )
         alive = self._alive([uav(client) for client in round_.clients])
@@ -405,6 +406,16 @@ class Stage:
             order = JoinRound(terms[node.index], cf_s, cb_s, plan.backward_ratio, faults)
             self.nodes.send(node, order)
         self.nodes.collect(Ready, [BS, *alive], self.ready_s)
+
+    def _held(self, plan: RoundPlan) -> list[int]:
+        """The last frame of each downlink's part of the broadcast, in bytes as they are charged.
+
+        Links hold the broadcast back until it is due, but for connections that are opened for it.
+        """
+        if self.scenario.emulation.connection != "kept":
+            return []
+        frame_bytes = self.shape.frame_bytes
+        return [(int(size) - 1) % frame_bytes + 1 for size in plan.sm_bytes]
 
     def _changes(self, table: RateTable) -> pd.DataFrame:
         """When the injector changed the rates of each slot: slot, boundary_s, lateness_s."""

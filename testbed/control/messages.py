@@ -189,6 +189,8 @@ class ServeRound:
     faults: BsFaults | None
     each: tuple[RoundTerms, ...] = ()
     """The terms of every client of the run, where their split points differ; else empty."""
+    held: bool = False
+    """Whether the broadcast is held back by the links until it is due."""
 
     def of(self, client: int) -> RoundTerms:
         """What that client is told."""
@@ -372,6 +374,9 @@ class Epoch:
 
     clock: EmulatedClock
     slot_s: float
+    held: tuple[int, ...] = ()
+    """The last frame, in bytes, of what each downlink is given to carry from the clock's beginning:
+    their gates stay closed until then. Empty: nothing is known to begin then."""
 
 
 @dataclass(frozen=True)

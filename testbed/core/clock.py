@@ -15,6 +15,11 @@ SPIN_NS = 100_000
 """How long before a deadline waiting turns from sleep into a busy loop: a sleeper wakes some 60 µs
 late, and that would go into every transfer's start."""
 
+FILL_S = 15e-3
+"""Real seconds before their moment at which senders fill their sockets behind closed gates."""
+OPEN_S = 2e-3
+"""Real seconds after the moment at which gates open; until then, whoever fills may be late."""
+
 TICK_NS = 10_000_000
 """A whole number of ticks of the kernel's coarse timers, of 1, 4 or 10 ms."""
 
@@ -63,6 +68,17 @@ class EmulatedClock:
         if rest > 0:
             time.sleep(rest / 1e9)
         return start_s
+
+    def fill(self, due_s: float) -> float:
+        """Wait until a transfer that its link holds back may be handed to it, and return its start.
+
+        Held back transfers start when they are due if all of them is handed over before the links'
+        gates open (`testbed.network.gates`); later ones start later.
+        """
+        rest = self.monotonic_ns(due_s) - round(FILL_S * 1e9) - time.monotonic_ns()
+        if rest > 0:
+            time.sleep(rest / 1e9)
+        return max(due_s, self.now() - OPEN_S / self.dilation)
 
     def wait_until(self, emulated_s: float) -> None:
         """Sleep until that emulated time; returns at once if it has passed.

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from testbed.control.codec import encode
 from testbed.control.messages import (
@@ -71,6 +71,7 @@ from testbed.network.fabric import (
     limit_packets,
     wire,
 )
+from testbed.network.gates import Opening, openings
 from testbed.network.impairments import air_counts
 from testbed.network.line import Line, LineCount
 from testbed.network.netlink import Batch
@@ -171,6 +172,8 @@ class _Service:
         self._below_floor = 0
         self._exhausted = 0
         self._record = array.array("q")
+        self._gates: list[_GateStep] = []
+        """What is to be done with the gates of downlinks that are held, by time."""
         self._airtime = Airtime(len(fabric.uavs)) if shape.shared_downlink else None
         self._looked_ns = time.monotonic_ns()
         self._watched = False
@@ -187,7 +190,12 @@ class _Service:
             if self._running:
                 deadline = self._clock.monotonic_ns((self._slot + 1) * self._slot_s)
                 prepared = prepared or self._prepare(self._slot + 1)
-                if self._look_is_due(deadline):
+                if self._gates and self._gates[0].at_ns < deadline:
+                    if not self._message_before(self._gates[0].at_ns):
+                        self._step_of_gates()
+                        prepared = None
+                        continue
+                elif self._look_is_due(deadline):
                     if not self._message_before(self._looked_ns + EVERY_NS):
                         self._share_airtime()
                         prepared = None
@@ -215,6 +223,7 @@ class _Service:
                 self._switch_to(order.index)
             case Pause():
                 self._running = False
+                self._hold([])
             case Impair(uplinks, downlinks):
                 self._line = impair(self._fabric, uplinks, downlinks)
                 self._tell(Impaired())
@@ -342,13 +351,63 @@ class _Service:
         self._slot = math.floor(epoch.clock.start_s / epoch.slot_s + 1e-9)
         self._running = True
         self._limit_packets()
+        self._hold(self._openings(epoch.held))
         prepared = self._prepare(self._slot)
         done = prepared.send()
         self._below_floor += prepared.below_floor
         if prepared.missing:
             self._exhausted += 1
-        self._record.extend((self._slot, epoch.clock.start_ns, done, prepared.changes))
+        if not self._gates:
+            self._record.extend((self._slot, epoch.clock.start_ns, done, prepared.changes))
         self._tell(EpochBegun(done, prepared.missing))
+
+    def _openings(self, last_bytes: Sequence[int]) -> list[Opening]:
+        """When the downlinks' gates open for transfers that start with the epoch, if any do."""
+        if not last_bytes:
+            return []
+        phase = self._phase
+
+        def downlinks(slot: int) -> Sequence[float] | None:
+            row = self._table.row(slot, phase)
+            return row and row[1]
+
+        site = self._fabric.base_station
+        return openings(site, self._shape, self._clock, self._slot_s, downlinks, last_bytes)
+
+    def _hold(self, opening: Sequence[Opening]) -> None:
+        """Close the gates of these downlinks until they are to open; whoever was held is not."""
+        site = self._fabric.base_station
+        held = [end for each in opening for end in each.ends]
+        for end in site.ends:
+            end.held = end in held
+        self._gates = [
+            step
+            for each in opening
+            for step in (
+                _GateStep(each.soon_ns, "soon", each),
+                _GateStep(each.at_ns, "open", each),
+                _GateStep(each.restored_ns, "restore", each),
+            )
+        ]
+        self._gates.sort(key=lambda step: step.at_ns)
+        if held:
+            site.netlink.transact([message for end in held for message in end.change(0.0)])
+            for end in held:
+                end.changed(0.0)
+
+    def _step_of_gates(self) -> None:
+        """Make gates ready, open them, or let their links save up as always."""
+        step = self._gates.pop(0)
+        netlink, opening = self._fabric.base_station.netlink, step.opening
+        netlink.send(step.batch or opening.restore())
+        done = time.monotonic_ns()
+        netlink.check()
+        if step.what == "open":
+            for end, rate_bps in zip(opening.ends, opening.rates_bps, strict=True):
+                end.held = False
+                end.changed(rate_bps)
+            slot = math.floor(self._clock.start_s / self._slot_s + 1e-9)
+            self._record.extend((slot, step.at_ns, done, len(opening.ends)))
 
     def _switch_to(self, index: int) -> None:
         self._phase = index
@@ -407,6 +466,19 @@ def _direction(
     return Direction(**vars(queue), **of_device, **of_air)
 
 
+class _GateStep:
+    """Something to be done with gates at a moment."""
+
+    def __init__(
+        self, at_ns: int, what: Literal["soon", "open", "restore"], opening: Opening
+    ) -> None:
+        self.at_ns, self.what, self.opening = at_ns, what, opening
+        self.batch: Batch | None = None
+        """Made beforehand, but for what depends on the rates by then."""
+        if what != "restore":
+            self.batch = opening.soon() if what == "soon" else opening.open()
+
+
 class _Prepared:
     """The messages that lead to a slot's rates."""
 
@@ -420,6 +492,8 @@ class _Prepared:
     def add(self, site: Site, rates: Sequence[float], floor_bps: float) -> None:
         messages = []
         for end, rate in zip(site.ends, rates, strict=True):
+            if end.held:
+                continue
             if 0 < rate < floor_bps:
                 rate = 0.0
                 self.below_floor += 1
@@ -558,16 +632,22 @@ class Injector:
         with self._lock:
             self._send(SetRates(first_slot, len(downlink_bps), warn_slots, blob))
 
-    def epoch(self, clock: EmulatedClock, slot_s: float) -> None:
+    def epoch(self, clock: EmulatedClock, slot_s: float, held: Sequence[int] = ()) -> None:
         """Start: the rates of the slot in which the clock starts at once, the others on time.
 
         Slot n begins at n · `slot_s` emulated seconds.
+
+        Args:
+            clock: When that is.
+            slot_s: Length of a slot in emulated seconds.
+            held: What the last frame of a transfer that starts with the clock is charged, of each
+                downlink: see `testbed.network.gates`. Empty: none does.
 
         Raises:
             RunError: No rates were given for the first slot.
         """
         with self._lock:
-            self._send(Epoch(clock, slot_s))
+            self._send(Epoch(clock, slot_s, tuple(held)))
             if self._await(EpochBegun).missing:
                 raise RunError(f"injector: no rates were given for the slot at {clock.start_s} s")
 

@@ -15,7 +15,10 @@ Each end carries, from the device inwards, a *gate* (TBF), a *shaper* (HTB with 
 - The gate closes by a trick of accounting. Each frame is charged as `_CLOSED_FRAME_BYTES` (the
   rate's minimum packet unit), more than the bucket ever holds, so none passes, whereas the limit
   on a frame's size, which does not know that unit, still lets all of them queue. The gate tries
-  again every `POLL_S`, which bounds the delay at opening.
+  again every `POLL_S`, which bounds the delay at opening; less for gates that are about to open.
+- A closed gate has taken one packet from the shaper, which was charged for it long ago. Whoever
+  opens the gate for a transfer that has waited behind it therefore says how much the link has saved
+  up by then (`End.release`).
 """
 
 import math
@@ -29,6 +32,8 @@ from testbed.network.netlink import attribute, message, nested, text, u32
 
 POLL_S = 0.5e-3
 """How often a closed gate with frames behind it tries again."""
+SOON_POLL_S = 50e-6
+"""The same of a gate that is about to open."""
 
 _TICK_S = 64e-9
 """The unit of the kernel's packet scheduler (/proc/net/psched)."""
@@ -148,11 +153,12 @@ def _size_table(shape: Shape) -> list[bytes]:
     return [nested(_STAB, attribute(1, table))]
 
 
-def _gate(index: int, flags: int, shape: Shape, is_open: bool) -> bytes:
-    if is_open:
+def _gate(index: int, flags: int, shape: Shape, poll_s: float | None) -> bytes:
+    """A gate that is closed and tries again so often; None: an open one."""
+    if poll_s is None:
         rate, buffer_s = _rate(_OPEN_BYTES_S), 1e-3
     else:
-        bytes_s = round(_CLOSED_FRAME_BYTES / POLL_S)
+        bytes_s = round(_CLOSED_FRAME_BYTES / poll_s)
         rate = _rate(bytes_s, least_bytes=_CLOSED_FRAME_BYTES)
         buffer_s = _CLOSED_FRAME_BYTES / 4 / bytes_s
     options = rate + bytes(12) + struct.pack("=III", 1 << 20, _ticks(buffer_s), 0)
@@ -169,9 +175,9 @@ def _gate(index: int, flags: int, shape: Shape, is_open: bool) -> bytes:
     )
 
 
-def _shaper(index: int, flags: int, shape: Shape, rate_bps: float, packet_frames: int) -> bytes:
+def _shaper(index: int, flags: int, shape: Shape, rate_bps: float, burst_s: float) -> bytes:
     rate = _rate(max(1, round(rate_bps / 8)))
-    buffer = _ticks(shape.burst_at(rate_bps, packet_frames))
+    buffer = _ticks(burst_s)
     options = rate + rate + struct.pack("=IIIII", buffer, buffer, shape.frame_bytes, 0, 0)
     return _object(
         netlink.NEWTCLASS,
@@ -234,16 +240,18 @@ class End:
         """In force, as far as this object was told; 0 is an outage."""
         self.packet_frames = 1
         """Frames that the kernel may handle as one packet."""
+        self.held = False
+        """Whether its gate is kept closed, whatever the rate: see `testbed.network.gates`."""
         self._shape = shape
         self._shaped_bps = shape.lowest_rate(1.0)
-        self._open = _gate(index, 0, shape, True)
-        self._close = _gate(index, 0, shape, False)
+        self._open = _gate(index, 0, shape, None)
+        self._close = _gate(index, 0, shape, POLL_S)
 
     def install(self) -> list[bytes]:
         """The messages that put gate, shaper and queue in place."""
         create = netlink.CREATE | netlink.REPLACE
         return [
-            _gate(self.index, create, self._shape, False),
+            _gate(self.index, create, self._shape, POLL_S),
             _object(
                 netlink.NEWQDISC,
                 create,
@@ -253,7 +261,7 @@ class End:
                 attribute(_KIND, text("htb")),
                 nested(_OPTIONS, attribute(2, struct.pack("=IIIII", 3, 10, 1, 0, 0))),
             ),
-            _shaper(self.index, create, self._shape, self._shaped_bps, self.packet_frames),
+            self._shaper(self._shaped_bps, flags=create),
             _queue(self.index, create, self._shape),
         ]
 
@@ -265,10 +273,27 @@ class End:
             return [self._close]
         messages = []
         if rate_bps != self._shaped_bps:
-            messages.append(_shaper(self.index, 0, self._shape, rate_bps, self.packet_frames))
+            messages.append(self._shaper(rate_bps))
         if self.rate_bps == 0:
             messages.append(self._open)
         return messages
+
+    def soon(self) -> list[bytes]:
+        """The messages that ready a closed gate for opening at a moment."""
+        return [_gate(self.index, 0, self._shape, SOON_POLL_S)]
+
+    def release(self, rate_bps: float, credit_s: float) -> list[bytes]:
+        """The messages that open a closed gate, with so much saved up at that rate."""
+        burst_s = max(0.0, credit_s)
+        return [_shaper(self.index, 0, self._shape, rate_bps, burst_s), self._open]
+
+    def restore(self) -> list[bytes]:
+        """The messages that let the link save up as always; of `release`, a bit later."""
+        return [self._shaper(self._shaped_bps)]
+
+    def _shaper(self, rate_bps: float, flags: int = 0) -> bytes:
+        burst_s = self._shape.burst_at(rate_bps, self.packet_frames)
+        return _shaper(self.index, flags, self._shape, rate_bps, burst_s)
 
     def changed(self, rate_bps: float) -> None:
         """Take note that the messages of `change` were sent."""

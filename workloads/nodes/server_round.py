@@ -374,7 +374,10 @@ class EmulatedServerRound:
 
     def _broadcast(self, client: int) -> None:
         header = self.work.adapters_header(client)
-        start_s = self.clock.depart(self.clock.start_s, self.station.credit_s)
+        if self.order.held:
+            start_s = self.clock.fill(self.clock.start_s)
+        else:
+            start_s = self.clock.depart(self.clock.start_s, self.station.credit_s)
         self._send(client, Kind.BROADCAST, 1, self.work.broadcast(client), start_s, extra=header)
 
     def _transmit(self, client: int) -> None:
