@@ -28,7 +28,7 @@ from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from testbed.network.capture import frames
+from testbed.capture.pcap import frames
 from testbed.network.fabric import link_addresses
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"

@@ -80,6 +80,7 @@ from testbed.core.node import BS, NodeId, uav, uavs
 from testbed.core.progress import Progress
 from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
 from testbed.network.fabric import link_addresses
+from testbed.network.gates import last_frames
 from testbed.network.injector import Report
 from testbed.runtimes import Module, NodeSpec, World
 from testbed.transport import TransportSettings
@@ -218,6 +219,8 @@ class Stage:
         """What the injector did since its last report, and the links' counters, as of the last
         `account`."""
         self.shape = shape_of(scenario, scenario.dilation)
+        self.holds = scenario.emulation.connection == "kept"
+        """Whether links hold the broadcast back until it is due: not where it opens connections."""
 
     def capture(self, folder: Path, *, headers_only: bool) -> None:
         """Capture every link into a folder of its own from now on."""
@@ -311,7 +314,8 @@ class Stage:
         links = injector.report()
         before = Machine.now()
         clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), round_.start_s, dilation)
-        injector.epoch(clock, slot_s, self._held(plan))
+        held = last_frames(plan.sm_bytes.tolist(), self.shape) if self.holds else []
+        injector.epoch(clock, slot_s, held)
         for node in nodes:
             self.nodes.send(node, Begin(clock))
         node_faults.follow(clock)
@@ -396,7 +400,7 @@ class Stage:
                 live=self.observer is not None,
                 faults=node_faults.of_bs(),
                 each=tuple(terms) if differ else (),
-                held=bool(self._held(plan)),
+                held=self.holds,
             ),
         )
         alive = self._alive([uav(client) for client in round_.clients])
@@ -406,16 +410,6 @@ class Stage:
             order = JoinRound(terms[node.index], cf_s, cb_s, plan.backward_ratio, faults)
             self.nodes.send(node, order)
         self.nodes.collect(Ready, [BS, *alive], self.ready_s)
-
-    def _held(self, plan: RoundPlan) -> list[int]:
-        """The last frame of each downlink's part of the broadcast, in bytes as they are charged.
-
-        Links hold the broadcast back until it is due, but for connections that are opened for it.
-        """
-        if self.scenario.emulation.connection != "kept":
-            return []
-        frame_bytes = self.shape.frame_bytes
-        return [(int(size) - 1) % frame_bytes + 1 for size in plan.sm_bytes]
 
     def _changes(self, table: RateTable) -> pd.DataFrame:
         """When the injector changed the rates of each slot: slot, boundary_s, lateness_s."""

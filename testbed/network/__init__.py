@@ -3,5 +3,5 @@
 
 """What is an emulated link, and who sets its rate in every slot?
 
-Devices, queues, the injector, captures; not what programs send over them.
+Devices, queues, the injector; not what programs send over them.
 """

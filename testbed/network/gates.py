@@ -105,6 +105,11 @@ def openings(
     ]
 
 
+def last_frames(transfer_bytes: Sequence[int], shape: Shape) -> list[int]:
+    """What the last frame of each transfer is charged, of what all of its frames are."""
+    return [(size - 1) % shape.frame_bytes + 1 for size in transfer_bytes]
+
+
 def _two_packets_bytes(end: End, shape: Shape, last_bytes: int) -> float:
     """The first packet and the last: where packets have several frames, half of one in the mean."""
     first_bytes = end.packet_frames * shape.frame_bytes

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from testbed.capture.pcap import END_S, Capture
 from testbed.control.codec import encode
 from testbed.control.messages import (
     FROM_INJECTOR,
@@ -60,7 +61,6 @@ from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment
 from testbed.network.airtime import EVERY_NS, Airtime
-from testbed.network.capture import END_S, Capture
 from testbed.network.fabric import (
     BS_DEVICE_BASE,
     DeviceCount,

@@ -19,7 +19,10 @@ MAY_IMPORT = {
     "orchestrator": {"testbed", "ns3_scenarios", "workloads"},
 }
 PACKAGES = {
-    "testbed": ["host", "virtual", "runtimes", "network", "control", "transport", "system", "core"],
+    "testbed": [
+        *("host", "virtual", "runtimes", "network", "capture"),
+        *("control", "transport", "system", "core"),
+    ],
     "workloads": ["nodes", "costs", "learning", "aggregation", "models"],
     "orchestrator": [
         *("cli", "exchange", "archive", "validation", "studies", "campaign", "reporting"),

@@ -16,7 +16,7 @@ from small_scenario import TEXT
 
 from orchestrator.analysis.byte_accounts import BYTES, SET_UP
 from orchestrator.analysis.waterfall import PARTS
-from testbed.network.capture import frames
+from testbed.capture.pcap import frames
 
 CHOICES = {
     "tcp": [],

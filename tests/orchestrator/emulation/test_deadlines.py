@@ -20,6 +20,8 @@ from orchestrator.emulation.learning import startup_limit_s
 from orchestrator.emulation.nodes import Nodes
 from orchestrator.scenario.loading import validate
 from testbed import runtimes
+from testbed.capture import injector, netlink
+from testbed.capture import pcap as capture
 from testbed.control import stream as control
 from testbed.control.codec import encode
 from testbed.control.messages import Begin, CountFrames, FramesSent, Low, Restore
@@ -29,7 +31,6 @@ from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.node import BS, NodeId, uav
 from testbed.host import doctor
-from testbed.network import capture, injector, netlink
 from testbed.network.injector import Injector
 from testbed.network.netlink import Batch, Netlink
 from testbed.network.shaping import Shape

@@ -25,8 +25,8 @@ from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import load_campaign
 from orchestrator.runs.directory import MANIFEST
 from orchestrator.scenario.loading import load
+from testbed.capture.pcap import frames
 from testbed.core.errors import InputError
-from testbed.network.capture import frames
 from testbed.system import leftovers
 from testbed.virtual import kernel
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testbed.core.clock import OPEN_S, EmulatedClock
-from testbed.network.gates import Opening, openings
+from testbed.network.gates import Opening, last_frames, openings
 from testbed.network.shaping import SOON_POLL_S, End, Shape
 
 SHAPE = Shape()
@@ -62,3 +62,8 @@ def test_dilation_makes_slots_longer_not_gates() -> None:
     slow_time = EmulatedClock(10**12, 0.03, 4.0)
     (opening,) = of((20e6,), clock=slow_time)
     assert opening.at_ns == slow_time.start_ns + round(OPEN_S * 1e9)
+
+
+def test_the_last_frame_is_what_full_ones_leave() -> None:
+    full = SHAPE.frame_bytes
+    assert last_frames([full, full + 1, 3 * full - 1, 60], SHAPE) == [full, 1, full - 1, 60]

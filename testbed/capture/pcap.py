@@ -11,7 +11,8 @@ ring with a process, that process receives them one by one, which costs nothing 
 
 A packet of several frames, as the kernel handles it, is written as the frames that it stands for:
 each with its own lengths and sequence number. Their checksums are those of the packet, which
-virtual devices leave to nobody. Packets of other protocols than TCP over IPv4 are written as one.
+virtual devices leave to nobody. Packets of other protocols than TCP over IPv4 are written as one;
+of UDP's, too, what they carry can be left out.
 """
 
 import contextlib
@@ -69,7 +70,7 @@ _NANOSECONDS = 0xA1B23C4D
 _ETHERNET = 1
 RECORD = struct.Struct("<IIII")
 _IPV4 = 0x0800
-_TCP = 6
+_TCP, _UDP = 6, 17
 _FIN_PSH, _CWR = 0x09, 0x80
 
 
@@ -251,7 +252,7 @@ class _Writer:
         """One packet, as the frames that it stands for."""
         kind, segment = gso
         headers = header_bytes(data)
-        if not kind or not headers or size - headers <= segment:
+        if not kind or not headers or data[23] != _TCP or size - headers <= segment:
             kept = data[:headers] if self._headers_only and headers else data
             self.file.write(RECORD.pack(sec, nsec, len(kept), size))
             self.file.write(kept)
@@ -277,30 +278,33 @@ class _Writer:
 
 
 def header_bytes(frame: "bytes | memoryview") -> int:
-    """Length of the Ethernet, IPv4 and TCP headers of a frame; 0 where it is another kind."""
-    if len(frame) < 54 or frame[12] << 8 | frame[13] != _IPV4 or frame[23] != _TCP:
+    """Length of the Ethernet, IPv4 and TCP or UDP headers of a frame; 0 where it is no such."""
+    if len(frame) < 42 or frame[12] << 8 | frame[13] != _IPV4:
         return 0
-    tcp = 14 + 4 * (frame[14] & 15)
-    return tcp + 4 * (frame[tcp + 12] >> 4)
+    inner = 14 + 4 * (frame[14] & 15)
+    if frame[23] == _UDP:
+        return inner + 8
+    return inner + 4 * (frame[inner + 12] >> 4) if frame[23] == _TCP else 0
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A TCP frame of a capture."""
+    """A TCP or UDP frame of a capture."""
 
     time_ns: int
     """Of day."""
     source: str
     ports: tuple[int, int]
     flags: int
-    """FIN 1, SYN 2, RST 4, PSH 8, ACK 16."""
+    """FIN 1, SYN 2, RST 4, PSH 8, ACK 16; none of UDP."""
     sequence: int
+    """Of TCP; 0 of UDP."""
     header_bytes: int
     data_bytes: int
 
 
 def frames(path: Path) -> Iterator[Frame]:
-    """The TCP frames of a file that `Capture` has written, in their order."""
+    """The TCP and UDP frames of a file that `Capture` has written, in their order."""
     data = memoryview(path.read_bytes())
     at = _FILE.size
     while at < len(data):
@@ -310,14 +314,15 @@ def frames(path: Path) -> Iterator[Frame]:
         headers = header_bytes(frame)
         if not headers:
             continue
-        tcp = 14 + 4 * (frame[14] & 15)
-        source, target, sequence = struct.unpack_from("!HHI", frame, tcp)
+        inner = 14 + 4 * (frame[14] & 15)
+        source, target, sequence = struct.unpack_from("!HHI", frame, inner)
+        is_tcp = frame[23] == _TCP
         yield Frame(
             time_ns=sec * 1_000_000_000 + nsec,
             source=socket.inet_ntoa(frame[26:30]),
             ports=(source, target),
-            flags=frame[tcp + 13],
-            sequence=sequence,
+            flags=frame[inner + 13] if is_tcp else 0,
+            sequence=sequence if is_tcp else 0,
             header_bytes=headers,
             data_bytes=size - headers,
         )
