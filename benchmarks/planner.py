@@ -52,7 +52,7 @@ def evolved(ahead: Outlook, seed: int) -> Allocation:
         """Columns of x are tried; half the rows are alpha's, half beta's logarithms."""
         alpha, beta = (lifted(np.exp(part.T) / np.exp(part.T).sum(1)[:, None]) for part in
                        (x[:clients], x[clients:]))  # fmt: skip
-        return Candidates(np.full(len(beta), 2), alpha, beta, np.full_like(beta, 1 / clients))
+        return Candidates(np.full_like(beta, 2, int), alpha, beta, np.full_like(beta, 1 / clients))
 
     found = differential_evolution(
         lambda x: ahead.play(made(x)).objective,

@@ -15,6 +15,7 @@ quiet machine.
 import argparse
 import ctypes
 import json
+import math
 import multiprocessing
 import socket
 import statistics
@@ -40,12 +41,13 @@ from testbed.system.folders import cache_folder
 from testbed.transport import wire
 from testbed.transport.accounts import Counts
 from testbed.transport.streams import KeptLink, TcpStream
+from workloads.codecs import registry
 from workloads.costs.lookup import profile_for
 from workloads.learning.backbone import backbone_file, load_model
-from workloads.learning.codec import decode, encode
 from workloads.learning.learner import ClientLearner, ServerLearner, Trainees
 from workloads.learning.model import SplitModel, initial_trainables
 from workloads.learning.settings import ModelConfig, TrainingConfig
+from workloads.learning.streams import Receiver, Sender
 from workloads.models.families import OWN_MODELS
 
 MIB = 2**20
@@ -212,11 +214,13 @@ def codec(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
         "tensor_mib": size / MIB,
         "framing over payload": wire.HEADER_BYTES / size,
     }
-    for name in ("float32", "bfloat16", "float16", "int8"):
-        buffer = bytearray(encode(tensor, name))
+    for name in registry.BUILT_IN:
+        of_name = registry.codec_of(name, {})
+        sender, receiver = Sender(of_name, "gradient"), Receiver(of_name, "gradient")
+        buffer = memoryview(bytearray(sender.encode(tensor)))
         ways: dict[str, Callable[[], object]] = {
-            "encode": lambda name=name: encode(tensor, name),
-            "decode": lambda name=name, buffer=buffer: decode(buffer, shape, name),
+            "encode": lambda sender=sender: sender.encode(tensor),
+            "decode": lambda receiver=receiver, buffer=buffer: receiver.decode(buffer, shape),
         }
         for way, work in ways.items():
             work()
@@ -228,7 +232,7 @@ def codec(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
 def loopback(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
     """Throughput of one connection with frames of one batch's smashed data: MiB/s."""
     shape = (batch, *SplitModel(config).feature_shapes[split - 1])
-    payload = memoryview(bytearray(encode(torch.randn(shape), "float32")))
+    payload = memoryview(bytearray(4 * math.prod(shape)))
     place = memoryview(bytearray(len(payload)))
     header = wire.Header(wire.Kind.SMASHED, 1, 1, 0, 0, len(payload), 0.0, 0.0)
 

@@ -60,6 +60,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         "clients": scenario.uavs.count,
         "backbone": str(backbone_file(model, cache_folder())),
         "wire_dtype": workload.wire_dtype,
+        "wire_parameters": workload.wire_parameters,
         "wire_error": workload.wire_error,
         "clients_per_pass": workload.clients_per_pass,
         "evaluate_samples": workload.evaluate_samples,

@@ -13,7 +13,7 @@ that would balance it follow in closed form but for one bisection.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,9 @@ WORTH_A_LOOK = 1.05
 """Splits whose balanced objective is within this factor of the best one's are searched."""
 NOISE = (5e-4, 0.02)
 """Standard deviations of the logarithms of shares, drawn log-uniformly: large steps and small."""
+MOVES = 48
+"""Of a generation, where each client has its own split point: how many other cuts are tried."""
+MOVE_BALANCING_STEPS = 2
 AIM_NOISE = 0.02
 """Likewise of the largest energy that balancing aims at."""
 
@@ -145,7 +148,7 @@ class Candidates:
     """N allocations; shares have shape [N, K]."""
 
     split: npt.NDArray[np.int64]
-    """Shape [N]."""
+    """u_k, shape [N, K]."""
     alpha: Array
     beta: Array
     rho: Array
@@ -158,7 +161,7 @@ class Candidates:
         """One of them; shares of what the paradigm does not share out are equal."""
         equal = np.full_like(self.beta[at], 1 / self.beta.shape[1])
         return Allocation(
-            int(self.split[at]),
+            tuple(self.split[at].tolist()),
             self.alpha[at] if paradigm.server_compute == "parallel" else equal,
             self.beta[at],
             self.rho[at] if paradigm.gradient_transmission == "parallel" else equal,
@@ -175,7 +178,7 @@ _FIELDS = ("split", "alpha", "beta", "rho")
 
 def candidates(allocations: Sequence[Allocation]) -> Candidates:
     """The allocations, side by side."""
-    split = np.array([a.split for a in allocations], np.int64)
+    split = np.array([a.splits for a in allocations])
     return Candidates(
         split, *(np.array([getattr(a, name) for a in allocations]) for name in _FIELDS[1:])
     )
@@ -210,14 +213,15 @@ def balanced(
         times: What came of them.
         largest_energy_j: What no client may exceed, shape [N].
     """
-    costs, radio, u = outlook.costs, outlook.radio, tried.split[:, None] - 1
+    costs, radio, u = outlook.costs, outlook.radio, tried.split - 1
     iterations, clients = costs.iterations, tried.beta.shape[1]
     parallel_down = costs.paradigm.gradient_transmission == "parallel"
     parallel_server = costs.paradigm.server_compute == "parallel"
     reached = outlook.gain[:, : max(1, int(times.latency_s.max() / outlook.slot_s))]
     gain, gain_down = (way.mean(axis=1) for way in both_ways(reached))
 
-    compute_j = costs.compute_power_w * iterations * (costs.cf_s + costs.cb_s)[tried.split - 1]
+    step_s = (costs.cf_s + costs.cb_s)[u, np.arange(clients)]
+    compute_j = costs.compute_power_w * iterations * step_s
     uplink_s = (times.energy_j - compute_j) / radio.uplink_power_w
     snr = radio.uplink_power_w * gain / (tried.beta * radio.uplink_hz * radio.noise_w_per_hz)
     elasticity = 1 - _power_elasticity(snr)
@@ -227,7 +231,7 @@ def balanced(
         down_snr = tried.rho * radio.downlink_power_w * gain_down / (hz * radio.noise_w_per_hz)
         downlink_s = 8 * iterations * costs.gradient_bytes[u] / shannon_bps(hz, down_snr)
     air_s = uplink_s + downlink_s
-    work_s = iterations * costs.server_s[u] * np.ones(clients)
+    work_s = iterations * costs.server_s[u]
     server_s = work_s / tried.alpha if parallel_server else np.zeros_like(air_s)
     rest_s = times.finish_s - air_s - server_s
 
@@ -294,6 +298,7 @@ def search(
     *,
     splits: Sequence[int] | None = None,
     generations: int = GENERATIONS,
+    per_client: bool = False,
 ) -> tuple[Allocation, float]:
     """The best allocation found for the round, and its objective.
 
@@ -303,6 +308,7 @@ def search(
         rng: Where noise comes from.
         splits: The split points to choose from; left out: all.
         generations: How long to search.
+        per_client: Whether each client may have a split point of its own.
 
     Raises:
         TraceExhausted: The forecast is too short.
@@ -328,20 +334,50 @@ def search(
     promising = [
         u
         for u in splits
-        if done.objective[tried.split == u].min(initial=np.inf)
+        if done.objective[tried.split[:, 0] == u].min(initial=np.inf)
         <= WORTH_A_LOOK * done.objective.min()
     ]
-    keep = np.flatnonzero(np.isin(tried.split, promising))
-    for _ in range(generations):
+    keep = np.flatnonzero(per_client | np.isin(tried.split[:, 0], promising))
+    for generation in range(2 * generations if per_client else generations):
         keep = keep[np.argsort(done.objective[keep], kind="stable")[:PARENTS]]
         tried, done = tried.take(keep), taken(done, keep)
         parent = rng.integers(len(keep), size=CHILDREN)
         children = _children(outlook, tried.take(parent), taken(done, parent), rng)
         tried = joined([tried, children])
         done = joined_times([done, outlook.play(children)])
+        if generation >= generations:
+            moved = _moved(outlook, tried, done, splits, rng)
+            tried, done = joined([tried, moved[0]]), joined_times([done, moved[1]])
         keep = np.arange(len(tried.split))
     best = int(np.argmin(done.objective))
     return tried.allocation(best, outlook.costs.paradigm), float(done.objective[best])
+
+
+def _moved(
+    outlook: Outlook,
+    tried: Candidates,
+    times: BatchTimes,
+    splits: Sequence[int],
+    rng: np.random.Generator,
+) -> tuple[Candidates, BatchTimes]:
+    """The best candidate with one client cut elsewhere, some of all such moves, made balanced."""
+    at = int(np.argmin(times.objective))
+    start, clients = tried.split[at], tried.split.shape[1]
+    moves = [(k, u) for k in range(clients) for u in splits if u != start[k]]
+    chosen = rng.permutation(len(moves))[:MOVES]
+    made = tried.take(np.full(len(chosen), at))
+    split = made.split.copy()
+    for row, move in enumerate(chosen):
+        split[row, moves[move][0]] = moves[move][1]
+    made = replace(made, split=split)
+    outcome = outlook.play(made)
+    for _ in range(MOVE_BALANCING_STEPS):
+        better = balanced(outlook, made, outcome, outcome.energy_j.max(axis=1))
+        after = outlook.play(better)
+        index = np.arange(len(chosen)) + len(chosen) * (after.objective < outcome.objective)
+        made = joined([made, better]).take(index)
+        outcome = taken(joined_times([outcome, after]), index)
+    return made, outcome
 
 
 def _children(
@@ -378,10 +414,12 @@ def planner(
     *,
     splits: Sequence[int] | None = None,
     generations: int = GENERATIONS,
+    per_client: bool = False,
 ) -> Decide:
     """A policy that plans every round afresh, beginning with the plan of the one before.
 
-    Its choices depend on the scenario, its seed and the past alone.
+    Its choices depend on the scenario, its seed and the past alone. Where `per_client`, each client
+    may be cut elsewhere.
     """
     costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
 
@@ -392,7 +430,14 @@ def planner(
             gain = forecast(scenario, now.channel, now.start_s, slots)
             outlook = Outlook(costs, radio, gain, FORECAST_SLOT_S)
             try:
-                found, _ = search(outlook, warm, rng, splits=splits, generations=generations)
+                found, _ = search(
+                    outlook,
+                    warm,
+                    rng,
+                    splits=splits,
+                    generations=generations,
+                    per_client=per_client,
+                )
             except TraceExhausted:
                 slots *= 2
                 if slots > LONGEST_FORECAST_SLOTS:

@@ -29,7 +29,8 @@ def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
     Args:
         scenario: What it decides for.
         name: `fixed`: the scenario's shares; `equal`: 1/K; `static`: the best allocation that never
-            changes; `planner`: searched before each round; `agent`: a trained one; or a plugin's.
+            changes; `planner`: searched before each round; `per-client-planner`: likewise, with a
+            split point for each client; `agent`: a trained one; or a plugin's.
             Split points: the scenario's for the first two, else decided.
         agent: Where a trained agent is: `agent.pt` or the folder that holds it.
 
@@ -46,8 +47,8 @@ def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
         from orchestrator.policies.static import best_static
 
         return always(best_static(scenario))
-    if name == "planner":
-        return planner(scenario)
+    if name in {"planner", "per-client-planner"}:
+        return planner(scenario, per_client=name == "per-client-planner")
     if name == "agent":
         from orchestrator.policies.agent import agent_policy  # torch takes seconds to import
 

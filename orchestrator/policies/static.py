@@ -96,7 +96,8 @@ def _evolved(rounds: list[Outlook], rng: np.random.Generator, generations: int) 
         for name in ("alpha", "beta", "rho")
     ]
     splits = rounds[0].costs.splits
-    pool = Candidates(np.arange(1, splits + 1), *(np.tile(shares, (splits, 1)) for shares in mean))
+    split = np.repeat(np.arange(1, splits + 1)[:, None], len(mean[0]), axis=1)
+    pool = Candidates(split, *(np.tile(shares, (splits, 1)) for shares in mean))
     worth = mean_objective(pool)
     for _ in range(generations):
         keep = np.argsort(worth, kind="stable")[:PARENTS]

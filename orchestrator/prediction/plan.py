@@ -16,7 +16,6 @@ from testbed.transport import wire
 from testbed.transport.tls import client_flights_bytes, record_overhead_bytes
 from testbed.transport.wire import GREETING_BYTES, RoundSizes
 from workloads.costs.profile import SplitProfile
-from workloads.learning.encoding import payload_bytes as tensor_bytes
 
 Array = npt.NDArray[np.float64]
 FLOAT32_BYTES = 4
@@ -158,7 +157,7 @@ Sizing = Callable[[Scenario, SplitProfile, int], Transfers]
 def payload_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
     """Tensors alone, as the paper counts."""
     values = scenario.workload.batch_size * profile.smashed_bytes[split - 1] // FLOAT32_BYTES
-    smashed = tensor_bytes(values, scenario.workload.wire_dtype)
+    smashed = scenario.workload.codec.size(values)
     return Transfers(profile.adapter_bytes[split - 1], smashed, smashed)
 
 

@@ -15,6 +15,8 @@ from testbed.core.errors import InputError
 from testbed.core.paradigm import title_of
 
 PRECISION = ("workload.wire_dtype", "workload.dtype")
+CODEC = "workload.wire_parameters"
+"""Begins the keys that say more of the wire's precision."""
 UNTOLD = {"name", "emulation.dilation", "emulation.runtime", "workload.wire_error"}
 """Keys that make no other experiment."""
 
@@ -26,7 +28,8 @@ def compare(runs: Sequence[Run]) -> pd.DataFrame:
         run, rounds, latency_s (mean of measured rounds), emulated_s (to the end of the last one),
         train_loss and train_accuracy (mean over the last round's batches), held_out_loss and
         held_out_accuracy (of the last evaluation), smashed_error and gradient_error (root mean
-        square of the wire's relative errors), valid. NaN where a run has none.
+        square of the codec's relative errors), batch_bytes (mean of the smashed data of a batch),
+        valid. NaN where a run has none.
 
     Raises:
         InputError: None of the runs has learned anything.
@@ -39,6 +42,7 @@ def compare(runs: Sequence[Run]) -> pd.DataFrame:
         last = train[train["round"] == train["round"].max()]
         end = held_out.tail(1)
         measured = run.rounds.dropna(subset=["measured_latency_s"])
+        steps = run.measured.frame()
         ends_s = measured["measured_start_s"] + measured["measured_latency_s"]
         rows.append(
             {
@@ -52,6 +56,7 @@ def compare(runs: Sequence[Run]) -> pd.DataFrame:
                 "held_out_accuracy": end["accuracy"].mean(),
                 "smashed_error": _rms(train, "smashed_error"),
                 "gradient_error": _rms(train, "gradient_error"),
+                "batch_bytes": steps[steps["step"] == "CA"]["bytes"].mean(),
                 "valid": run.manifest.get("valid"),
             }
         )
@@ -92,7 +97,7 @@ def label(runs: Sequence[Run]) -> list[str]:
     names = []
     for run in runs:
         values = trees.flat(run.scenario.model_dump(mode="json"))
-        parts = [f"{key.rpartition('.')[2]} {values.get(key)}" for key in keys]
+        parts = [f"{key.rpartition('.')[2]} {values[key]}" for key in keys if key in values]
         names.append(", ".join([title_of(run.scenario.paradigm), *parts]))
     return [
         f"{name} ({run.folder})" if names.count(name) > 1 else name
@@ -118,7 +123,8 @@ def precision_costs(runs: Sequence[Run]) -> list[dict[str, Any]]:
         if set(values.values()) == {"float32"}:
             continue
         for base, other in enumerate(runs):
-            keys = set(differing([run, other])) - UNTOLD - {"rounds"}
+            apart = set(differing([run, other])) - UNTOLD - {"rounds"}
+            keys = {key for key in apart if not key.startswith(CODEC)}
             others = trees.flat(other.scenario.model_dump(mode="json"))
             exact = all(others[key] == "float32" for key in PRECISION)
             if exact and keys <= set(PRECISION):

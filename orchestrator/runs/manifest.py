@@ -147,6 +147,7 @@ def _plugins(scenario: Scenario) -> dict[str, str]:
         plugins.MOBILITY: scenario.mobility.model,
         plugins.MODELS: scenario.workload.model,
         plugins.AGGREGATORS: scenario.workload.aggregation,
+        plugins.CODECS: scenario.workload.wire_dtype,
         plugins.CHANNELS: scenario.radio.channel,
     }
     found = {plugins.FIELDS[group]: plugins.origin(group, name) for group, name in named.items()}

@@ -8,7 +8,7 @@ Every key carries its unit in its name; `orchestrator.scenario.loading` reads fi
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
@@ -38,6 +38,8 @@ from testbed.core.node import PATTERN as NODE
 from testbed.core.paradigm import Paradigm, paradigm
 from testbed.core.words import not_one_of
 from workloads.aggregation import rules
+from workloads.codecs import registry
+from workloads.codecs.codec import Codec
 
 # Bounds lie far beyond what is built, and no product of values within them overflows.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -66,7 +68,7 @@ GAUSS_MARKOV = "gauss-markov"
 RMA = "rma-av"
 PLAIN = ("free-space", "two-ray")
 CHANNELS = (RMA, *AERIAL, *PLAIN)
-POLICIES = ("fixed", "equal", "static", "planner", "agent")
+POLICIES = ("fixed", "equal", "static", "planner", "per-client-planner", "agent")
 
 
 def _shares(value: list[float]) -> list[float]:
@@ -92,6 +94,23 @@ def _within(section: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise ValueError(str(error).removeprefix(section).lstrip(".: ")) from None
+
+
+PARAMETERS = {"aggregation": "aggregation_parameters", "wire_dtype": "wire_parameters"}
+"""By the key of the workload that names something: the one that holds its parameters."""
+
+
+@contextmanager
+def _named(field: str, name: str, built_in: Iterable[str], group: str) -> Iterator[None]:
+    """Refuse a name that is neither built in nor a package's, and then what its making refuses."""
+    known = [*built_in, *plugins.registered(group)]
+    if name not in known:
+        raise ValueError(f"{field}: {not_one_of(name, known)}")
+    with _within("workload"):
+        try:
+            yield
+        except ValueError as error:
+            raise ValueError(f"{PARAMETERS[field]}: {' '.join(str(error).split())}") from None
 
 
 class Section(BaseModel):
@@ -478,8 +497,12 @@ class Workload(Section):
     """Of the optimiser."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of computing; bfloat16 is autocast, adapters and head stay float32."""
-    wire_dtype: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
-    """Of smashed data and gradients on the links; adapters are always float32."""
+    wire_dtype: str = "float32"
+    """Of smashed data and gradients on the links: `float32`, `float16`, `bfloat16`, `int8`, `int4`,
+    `top-k`, or a codec that a package registers as `testbed.codecs`: docs/learning.md. Adapters are
+    always float32."""
+    wire_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
+    """Of the codec, by name."""
     recompute: bool = False
     """Whether UAVs recompute activations in the backward pass: less memory, the same numbers."""
     weights: str | None = None
@@ -547,16 +570,20 @@ class Workload(Section):
 
     @model_validator(mode="after")
     def _aggregation_known(self) -> "Workload":
-        known = [*rules.BUILT_IN, *plugins.registered(plugins.AGGREGATORS)]
-        if self.aggregation not in known:
-            raise ValueError(f"aggregation: {not_one_of(self.aggregation, known)}")
-        with _within("workload"):
-            try:
-                rules.rule_of(self.aggregation, self.aggregation_parameters)
-            except ValueError as error:
-                why = " ".join(str(error).split())
-                raise ValueError(f"aggregation_parameters: {why}") from None
+        with _named("aggregation", self.aggregation, rules.BUILT_IN, plugins.AGGREGATORS):
+            rules.rule_of(self.aggregation, self.aggregation_parameters)
         return self
+
+    @model_validator(mode="after")
+    def _codec_known(self) -> "Workload":
+        with _named("wire_dtype", self.wire_dtype, registry.BUILT_IN, plugins.CODECS):
+            _ = self.codec
+        return self
+
+    @property
+    def codec(self) -> Codec:
+        """How smashed data and gradients travel."""
+        return registry.codec_of(self.wire_dtype, self.wire_parameters)
 
     @model_validator(mode="after")
     def _shared_cut_at_one_place(self) -> "Workload":
@@ -601,8 +628,9 @@ class AllocationSection(Section):
 
     policy: str = "fixed"
     """`fixed`: the shares below and workload.split; `equal`: 1/K each; `static`: the best one
-    that never changes; `planner`: searched before each round; `agent`: a trained one; or one that
-    a package registers as `testbed.policies`: docs/plugins.md."""
+    that never changes; `planner`: searched before each round; `per-client-planner`: likewise, with
+    a split point for each client; `agent`: a trained one; or one that a package registers as
+    `testbed.policies`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = {}
     """Of a policy from a package."""
     observation: Observation = Field(
@@ -1004,6 +1032,12 @@ class Scenario(Section):
         if self.workload.differing_splits and self.allocation.policy == "agent":
             raise ValueError(
                 "workload.split: must be one number where allocation.policy is 'agent'"
+            )
+        shared = self.workload.server_adapters == "shared"
+        if shared and self.allocation.policy == "per-client-planner":
+            raise ValueError(
+                "allocation.policy: 'per-client-planner' needs workload.server_adapters "
+                "'per-client'; clients that train one set are cut at one place"
             )
         return self
 

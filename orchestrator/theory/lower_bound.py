@@ -23,8 +23,13 @@ is minimised, and there the constraints' terms are at most 0). So weights and pr
 of their own; a poor choice only makes the bound low. x and X are convex in β (Shannon's rate is
 concave in the bandwidth, and its reciprocal convex), so the inner minima are found by bisection of
 the derivative, to far below the digits shown.
+
+Where each client may have a split point of its own, its broadcast waits for nobody else's, and its
+terms are least over u_k, too: the same weights and prices serve all u_k, so the sum of these minima
+is still no larger than the minimum.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,11 +42,19 @@ from orchestrator.prediction.plan import Array, Radio
 from orchestrator.prediction.rates import shannon_bps
 
 TURNS = 800
+MIXED_TURNS = 300
 BISECTIONS = 40
 
 
 def lower_bound(
-    costs: SplitCosts, radio: Radio, gain: Gains, slot_s: float, start_s: Array, reached: Array
+    costs: SplitCosts,
+    radio: Radio,
+    gain: Gains,
+    slot_s: float,
+    start_s: Array,
+    reached: Array,
+    *,
+    per_client: bool = False,
 ) -> Array:
     """What no allocation can undercut in each of N rounds, shape [N].
 
@@ -58,13 +71,15 @@ def lower_bound(
         start_s: When the rounds start, shape [N].
         reached: An objective that some allocation is known to reach in each round, shape [N]: it
             limits how long a round worth looking at can last.
+        per_client: Whether each client may have a split point of its own.
     """
+    least = _over_mixed_splits if per_client else _over_splits
     longest_s = reached
     best = _best_gain(gain, slot_s, start_s, longest_s)
-    energy_j = _over_splits(costs, radio, best, 0.0, 1.0)
+    energy_j = least(costs, radio, best, 0.0, 1.0)
     longest_s = reached - costs.energy_weight * energy_j
     best = _best_gain(gain, slot_s, start_s, longest_s)
-    bound = _over_splits(costs, radio, best, 1.0, costs.energy_weight)
+    bound = least(costs, radio, best, 1.0, costs.energy_weight)
     return np.asarray(np.minimum(bound, reached))
 
 
@@ -96,6 +111,74 @@ def _over_splits(
         for u in range(costs.splits)
     ]
     return np.asarray(np.min(bounds, axis=0))
+
+
+def _over_mixed_splits(
+    costs: SplitCosts, radio: Radio, gain: Gains, time_weight: float, energy_weight: float
+) -> Array:
+    """The bound of time_weight · T + energy_weight · E over a split point for each client, [N]."""
+    rounds = [_relaxed(costs, radio, gain, u, alone=True) for u in range(costs.splits)]
+    clients = rounds[0].gain.shape[1]
+    mu = np.full_like(rounds[0].gain, time_weight / clients)
+    nu = np.full_like(mu, energy_weight / clients)
+    price = _price(rounds, mu, nu)
+    bound = _mixed(rounds, mu, nu, price).bound
+    for turn in range(MIXED_TURNS):
+        found = _mixed(rounds, mu, nu, price)
+        bound = np.fmax(bound, found.bound)
+        step = 0.5 / (1 + 0.05 * turn)
+        mu, nu = _shifted(mu, found.time_s, step), _shifted(nu, found.energy_j, step)
+        price = price * np.exp(step * np.clip(found.bandwidth - 1, -0.5, 0.5))
+    return np.asarray(bound)
+
+
+class _Mixed(NamedTuple):
+    """What the least of every client's terms comes to, at given weights and price."""
+
+    bound: Array
+    """Shape [N]."""
+    time_s: Array
+    """Of each client, where its terms are least, shape [N, K]."""
+    energy_j: Array
+    bandwidth: Array
+    """Sum of the shares of bandwidth there, shape [N, 1]."""
+
+
+def _mixed(rounds: Sequence["_Relaxed"], mu: Array, nu: Array, price: Array) -> _Mixed:
+    """The bound at these weights and this price of bandwidth, shape [N, 1]."""
+    work_s = np.mean([round_.server_s for round_ in rounds])
+    server_price = work_s * np.sqrt(mu).sum(axis=1, keepdims=True) ** 2
+    terms, times, energies, shares = [], [], [], []
+    for round_ in rounds:
+        beta, air = _cheapest(round_, mu, nu, price)
+        server_s, of_server = round_.server_s, mu * round_.server_s
+        if round_.parallel_server:
+            alpha = _cheapest_alpha(round_.server_s, mu, server_price)
+            server_s = round_.server_s / alpha
+            of_server = mu * server_s + server_price * alpha
+        time_s = round_.fixed_s + air.all_s
+        energy_j = round_.compute_j + round_.radio.uplink_power_w * air.up_s
+        terms.append(mu * time_s + nu * energy_j + price * beta + of_server)
+        times.append(time_s + server_s)
+        energies.append(energy_j)
+        shares.append(beta)
+    least = np.argmin(terms, axis=0)[None]
+
+    def of_least(values: list[Array]) -> Array:
+        return np.asarray(np.take_along_axis(np.array(values), least, axis=0)[0])
+
+    bound = of_least(terms).sum(axis=1) - price[:, 0]
+    if rounds[0].parallel_server:
+        bound = bound - server_price[:, 0]
+    bandwidth = of_least(shares).sum(axis=1, keepdims=True)
+    return _Mixed(bound, of_least(times), of_least(energies), bandwidth)
+
+
+def _price(rounds: Sequence["_Relaxed"], mu: Array, nu: Array) -> Array:
+    """A price of bandwidth to begin with, shape [N, 1]: what it is worth at equal shares."""
+    equal = np.full_like(mu, 1 / mu.shape[1])
+    pulls = [round_.pull(mu, nu, round_.on_air(equal)) for round_ in rounds]
+    return np.asarray(np.min(pulls, axis=0).sum(axis=1, keepdims=True))
 
 
 class _OnAir(NamedTuple):
@@ -152,15 +235,18 @@ class _Relaxed:
         return np.sqrt(beta * lifted(_normalised(self.pull(mu, nu, air))))
 
 
-def _relaxed(costs: SplitCosts, radio: Radio, gains: Gains, u: int) -> _Relaxed:
-    """The relaxed round of split point u + 1."""
+def _relaxed(
+    costs: SplitCosts, radio: Radio, gains: Gains, u: int, *, alone: bool = False
+) -> _Relaxed:
+    """The relaxed round of split point u + 1; `alone`: nobody waits for others' broadcasts."""
     gain, gain_down = both_ways(gains)
     iterations = costs.iterations
     parallel_down = costs.paradigm.gradient_transmission == "parallel"
     down_bits = 8.0 * iterations * costs.gradient_bytes[u]
     whole = _rate(radio.downlink_hz, radio.downlink_power_w, radio, gain_down)
     fixed_s = iterations * (costs.cf_s[u] + costs.cb_s[u]) + np.zeros_like(gain)
-    fixed_s += (8.0 * costs.adapter_bytes[u] / whole).max(axis=1, keepdims=True)
+    broadcast_s = 8.0 * costs.adapter_bytes[u] / whole
+    fixed_s += broadcast_s if alone else broadcast_s.max(axis=1, keepdims=True)
     fixed_s += 0.0 if parallel_down else down_bits / whole
     return _Relaxed(
         radio=radio,
@@ -225,23 +311,33 @@ def _least_on_air(round_: _Relaxed, mu: Array, nu: Array, beta: Array) -> Array:
         air = round_.on_air(beta)
         beta = round_.towards_minimum(mu, nu, beta, air)
     price = round_.pull(mu, nu, air).sum(axis=1, keepdims=True)
-    low, high = np.full_like(beta, least_share(beta.shape[1])), np.ones_like(beta)
+    high, air = _cheapest(round_, mu, nu, price)
+    time, energy = round_.fixed_s + air.all_s, round_.compute_j + power * air.up_s
+    bound = (mu * time + nu * energy + price * high).sum(axis=1)
+    return np.asarray(bound - price[:, 0])
+
+
+def _cheapest(round_: _Relaxed, mu: Array, nu: Array, price: Array) -> tuple[Array, _OnAir]:
+    """Shares β at which what is weighted and paid for is least, each client's for itself."""
+    low, high = np.full_like(mu, least_share(mu.shape[1])), np.ones_like(mu)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         falling = round_.pull(mu, nu, round_.on_air(middle)) > price * middle
         low, high = np.where(falling, middle, low), np.where(falling, high, middle)
-    air = round_.on_air(high)
-    time, energy = round_.fixed_s + air.all_s, round_.compute_j + power * air.up_s
-    bound = (mu * time + nu * energy + price * high).sum(axis=1)
-    return np.asarray(bound - price[:, 0])
+    return high, round_.on_air(high)
+
+
+def _cheapest_alpha(server_s: float, mu: Array, price: Array) -> Array:
+    """Likewise of the server, in closed form."""
+    best = np.sqrt(mu * server_s / np.maximum(price, 1e-12))
+    return np.clip(best, least_share(mu.shape[1]), 1.0)
 
 
 def _least_at_server(round_: _Relaxed, mu: Array) -> Array:
     """The server's terms, shape [N]: least over α in closed form at the best price."""
     server_s = round_.server_s
     price = server_s * (np.sqrt(mu).sum(axis=1, keepdims=True)) ** 2
-    best = np.sqrt(mu * server_s / np.maximum(price, 1e-12))
-    alpha = np.clip(best, least_share(mu.shape[1]), 1.0)
+    alpha = _cheapest_alpha(server_s, mu, price)
     return np.asarray((mu * server_s / alpha + price * alpha).sum(axis=1) - price[:, 0])
 
 

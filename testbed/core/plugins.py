@@ -21,6 +21,7 @@ from testbed.core.errors import InputError
 PARADIGMS, POLICIES, MOBILITY = "testbed.paradigms", "testbed.policies", "testbed.mobility"
 ANALYTICAL_MODELS, METRICS = "testbed.analytical_models", "testbed.metrics"
 MODELS, AGGREGATORS = "testbed.models", "testbed.aggregators"
+CODECS = "testbed.codecs"
 CHANNELS = "testbed.channels"
 FIELDS = {
     PARADIGMS: "paradigm",
@@ -30,6 +31,7 @@ FIELDS = {
     METRICS: "metric",
     MODELS: "workload.model",
     AGGREGATORS: "workload.aggregation",
+    CODECS: "workload.wire_dtype",
     CHANNELS: "radio.channel",
 }
 """The key of a scenario that names a plugin of each group."""

@@ -23,7 +23,7 @@ PACKAGES = {
         *("host", "virtual", "runtimes", "network", "capture"),
         *("control", "transport", "system", "core"),
     ],
-    "workloads": ["nodes", "costs", "learning", "aggregation", "models"],
+    "workloads": ["nodes", "costs", "learning", "aggregation", "codecs", "models"],
     "orchestrator": [
         *("cli", "exchange", "archive", "validation", "studies", "campaign", "reporting"),
         *("sessions", "runs", "theory"),

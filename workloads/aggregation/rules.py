@@ -8,13 +8,13 @@ What it remembers between rounds it keeps in `Update.memory`, which is saved wit
 No torch at import: whoever checks a scenario has none.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed.core import plugins
+from testbed.core.parameters import made, number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,14 +59,14 @@ def fedavg() -> Rule:
 
 def fedprox(mu: float = PROXIMAL) -> Rule:
     """FedAvg of clients whose loss has mu/2 ||w - w_global||² beside it (Li et al. 2020, eq. 2)."""
-    _within("mu", mu, 0, math.inf)
+    number("mu", mu, 0, math.inf)
     return Update.mean
 
 
 def fedavgm(momentum: float = 0.9, learning_rate: float = 1.0) -> Rule:
     """Server momentum (Hsu et al. 2019): v <- momentum v + (w - mean), w <- w - learning_rate v."""
-    _within("momentum", momentum, 0, 1)
-    _within("learning_rate", learning_rate, 0, math.inf)
+    number("momentum", momentum, 0, 1)
+    number("learning_rate", learning_rate, 0, math.inf)
 
     def rule(update: Update) -> "Tensor":
         change = update.before - update.mean()
@@ -81,10 +81,10 @@ def fedadam(
     learning_rate: float = 0.01, beta_1: float = 0.9, beta_2: float = 0.99, tau: float = 1e-3
 ) -> Rule:
     """Adam at the server on the mean change (Reddi et al. 2021, algorithm 2); v begins at tau²."""
-    _within("learning_rate", learning_rate, 0, math.inf)
-    _within("beta_1", beta_1, 0, 1)
-    _within("beta_2", beta_2, 0, 1)
-    _within("tau", tau, 1e-12, math.inf)
+    number("learning_rate", learning_rate, 0, math.inf)
+    number("beta_1", beta_1, 0, 1)
+    number("beta_2", beta_2, 0, 1)
+    number("tau", tau, 1e-12, math.inf)
 
     def rule(update: Update) -> "Tensor":
         change = update.mean() - update.before
@@ -147,18 +147,5 @@ def rule_of(name: str, parameters: Mapping[str, Any]) -> Rule:
         ValueError: It has no such parameters, or not these values.
         InputError: A package's cannot be loaded.
     """
-    make = BUILT_IN.get(name) or plugins.load(plugins.AGGREGATORS, name)
-    try:
-        inspect.signature(make).bind(**parameters)
-    except TypeError as error:
-        has = ", ".join(inspect.signature(make).parameters) or "none"
-        raise ValueError(f"{name!r}: {error}; its parameters: {has}") from None
-    rule: Rule = make(**parameters)
+    rule: Rule = made(plugins.AGGREGATORS, BUILT_IN, name, parameters)
     return rule
-
-
-def _within(name: str, value: Any, low: float, high: float) -> None:
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and low <= value < high
-    if not fits:
-        limit = "" if high == math.inf else f" and below {high:g}"
-        raise ValueError(f"{name}: must be a number from {low:g}{limit}, not {value!r}")

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from testbed.transport.wire import RoundSizes
+from workloads.codecs.codec import Codec, Kind
+from workloads.codecs.registry import codec_of
 from workloads.learning.backbone import load_model
-from workloads.learning.codec import decode, encode
 from workloads.learning.data import Dataset, client_data, open_data
-from workloads.learning.encoding import WireDtype
 from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner
 from workloads.learning.model import SplitModel
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
+from workloads.learning.streams import Receiver, Sender
 from workloads.learning.work import BatchResult, Evaluation, Notes, Served
 
 
@@ -38,9 +39,12 @@ class Settings:
     clients: int
     backbone: str
     """File of the frozen weights."""
-    wire_dtype: WireDtype
+    wire_dtype: str
+    """Name of the codec."""
+    wire_parameters: Mapping[str, Any]
+    """Of the codec."""
     wire_error: bool
-    """Whether to note what the wire's type changes."""
+    """Whether to note what the codec changes."""
     clients_per_pass: int
     """Most clients that the server serves in one pass."""
     evaluate_samples: int
@@ -59,6 +63,15 @@ class Settings:
         ):
             fields[name] = kind(**fields[name])  # type: ignore[arg-type]
         return cls(**fields)  # type: ignore[arg-type]
+
+    @property
+    def codec(self) -> Codec:
+        """How smashed data and gradients travel."""
+        return codec_of(self.wire_dtype, self.wire_parameters)
+
+    def sender(self, kind: Kind) -> Sender:
+        """The sending end of a stream of a round."""
+        return Sender(self.codec, kind, notes_errors=self.wire_error)
 
     def open_model(self) -> SplitModel:
         """The model on its device, over the shared backbone."""
@@ -101,7 +114,8 @@ class RealClient:
         self._round, self._split, self._batches = round_, split, sizes.batches
         self._received = torch.empty(self._layout.cuts[split])
         self._gradient = memoryview(bytearray(sizes.smashed))
-        self._errors: list[float] = []
+        self._up = self._settings.sender("smashed")
+        self._down = Receiver(self._settings.codec, "gradient")
         self._fetch(1)
         self._batch.result()
 
@@ -129,9 +143,8 @@ class RealClient:
         with self._watch:
             smashed = self._learner.forward(images).cpu()
             self._shape = smashed.shape
-            sent = encode(smashed, self._settings.wire_dtype)
-        if self._settings.wire_error:
-            self._errors.append(wire_error(smashed, sent, self._settings.wire_dtype))
+            sent = self._up.encode(smashed)
+        self._up.note_error(smashed, sent)
         if iteration < self._batches:
             self._fetch(iteration + 1)
         return sent, _view(labels.numpy().astype("<u4"))
@@ -148,16 +161,15 @@ class RealClient:
     def backward(self) -> None:
         """Backward pass and optimiser step."""
         with self._watch:
-            gradient = decode(self._gradient, self._shape, self._settings.wire_dtype)
-            self._learner.backward(gradient)
+            self._learner.backward(self._down.decode(self._gradient, self._shape))
 
     def adapters(self) -> memoryview:
         """The trained adapters."""
         return as_bytes(self._learner.adapters())
 
     def notes(self) -> Notes:
-        """By iteration, the error that the wire's type put into the smashed data."""
-        return {"wire_errors": self._errors}
+        """By iteration, the error that the codec put into the smashed data."""
+        return {"wire_errors": self._up.errors}
 
 
 class RealServer:
@@ -204,7 +216,9 @@ class RealServer:
         self._times = None if same is None else self._pass_times.get(same)
         self._broadcast = self._learner.begin_round(self._splits).contiguous()
         self._passes: list[int] = []
-        self._errors: dict[int, list[float]] = {client: [] for client in self._samples}
+        settings = self._settings
+        self._up = {k: Receiver(settings.codec, "smashed") for k in self._samples}
+        self._down = {k: settings.sender("gradient") for k in self._samples}
         of_client = dict(enumerate(sizes, start=1))
         self._smashed = {k: memoryview(bytearray(of_client[k].smashed)) for k in self._samples}
         self._labels = {k: np.zeros(of_client[k].labels, dtype="<u4") for k in self._samples}
@@ -241,10 +255,9 @@ class RealServer:
     def forward_backward(self, clients: Sequence[int]) -> list[Served]:
         """Gradient of each client's smashed data, and what was learned; in one pass."""
         self._passes.append(len(clients))
-        wire_dtype = self._settings.wire_dtype
         waiting = {
             client: (
-                decode(self._smashed[client], self._shape(client), wire_dtype),
+                self._up[client].decode(self._smashed[client], self._shape(client)),
                 torch.from_numpy(self._labels[client].astype(np.int64)),
             )
             for client in clients
@@ -256,10 +269,9 @@ class RealServer:
             steps = self._learner.forward_backward_together(waiting)
         served: list[Served] = []
         for client, step in steps.items():
-            gradient = step.gradient.cpu()
-            sent = encode(gradient, wire_dtype)
-            if self._settings.wire_error:
-                self._errors[client].append(wire_error(gradient, sent, wire_dtype))
+            gradient, down = step.gradient.cpu(), self._down[client]
+            sent = down.encode(gradient)
+            down.note_error(gradient, sent)
             served.append((sent, BatchResult(step.loss, step.accuracy)))
         return served
 
@@ -281,7 +293,7 @@ class RealServer:
         return {
             "passes": self._passes,
             "pass_times": None if self._times is None else asdict(self._times),
-            "wire_errors": self._errors,
+            "wire_errors": {client: down.errors for client, down in self._down.items()},
         }
 
     def evaluate(self) -> Evaluation:
@@ -314,10 +326,3 @@ class RealServer:
             InputError: It is another model's.
         """
         self._learner.load_state(safetensors.torch.load(state))
-
-
-def wire_error(tensor: Tensor, sent: memoryview, wire_dtype: WireDtype) -> float:
-    """What a tensor loses on the wire: 2-norm of the difference over that of the tensor."""
-    norm = float(tensor.norm())
-    received = decode(bytearray(sent), tensor.shape, wire_dtype)
-    return float((received - tensor).norm()) / norm if norm else 0.0

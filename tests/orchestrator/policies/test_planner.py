@@ -19,7 +19,7 @@ from orchestrator.policies.planner import (
     planner,
     search,
 )
-from orchestrator.policies.registry import evaluate
+from orchestrator.policies.registry import evaluate, policy
 from orchestrator.policies.shares import least_share, lifted, scaled
 from orchestrator.policies.static import best_static
 from orchestrator.prediction.engine import simulate_batch, split_costs
@@ -27,6 +27,7 @@ from orchestrator.prediction.plan import Allocation, radio_of
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load, validate
 from orchestrator.theory.lower_bound import lower_bound
+from testbed.core.errors import InputError
 from testbed.core.paradigm import BUILT_IN
 from workloads.costs.profile import PAPER
 
@@ -183,6 +184,35 @@ def test_search_takes_only_the_splits_it_may(trace):
     assert allocation.split == 1
 
 
+MIXED = "uavs.compute_flops=[0.5e12,1e12,2.5e12,5e12,1e13,0.5e12,1e12,2.5e12,5e12,1e13]"
+
+
+def test_each_client_is_cut_where_it_computes_best(trace):
+    """UAVs of 0.5 to 10 TFLOP/s: fast ones keep more of the model; on equal ones all cuts agree."""
+    ahead = outlook(paper(MIXED), trace, slots=400)
+    common, one = search(ahead, [], np.random.default_rng(1), generations=6)
+    apart, each = search(ahead, [], np.random.default_rng(1), generations=6, per_client=True)
+    assert isinstance(common.split, int)
+    assert each < 0.9 * one
+    assert apart.splits[[4, 9]].min() > apart.splits[[0, 5]].max()
+    assert ahead.play(candidates([apart])).objective[0] == each
+    kept, again = search(ahead, [apart], np.random.default_rng(2), generations=0, per_client=True)
+    assert again == each
+    assert kept.split == apart.split
+    alike, _ = search(
+        outlook(paper(), trace), [], np.random.default_rng(1), generations=3, per_client=True
+    )
+    assert alike.split == 2
+
+
+def test_a_policy_cuts_each_client_for_itself(trace):
+    scenario = paper(MIXED, "allocation.policy=per-client-planner")
+    rows = evaluate(scenario, Replay(trace), policy(scenario, "per-client-planner"), rounds=1)
+    assert len(rows["split"][0]) == 10
+    with pytest.raises(InputError, match=r"allocation\.policy: 'per-client-planner' needs"):
+        paper("allocation.policy=per-client-planner", "workload.server_adapters=shared")
+
+
 @pytest.mark.parametrize("name", [scheme.name for scheme in BUILT_IN])
 def test_search_improves_every_paradigm(trace, name):
     ahead = outlook(paper(f"paradigm={name}"), trace, slots=400)
@@ -262,6 +292,30 @@ def test_no_allocation_is_below_the_bound(trace, name, weight):
     bound = lower_bound(costs, radio, trace.gain, 0.1, np.zeros(1), 1.1 * objective[:1])[0]
     assert bound < objective.min()
     assert bound > (0.9 if weight else 0.6) * objective[0]  # and it says something
+
+
+@pytest.mark.parametrize("name", ["cpsfl", "pipesfl", "sfl-pp"])
+def test_no_allocation_with_mixed_cuts_is_below_their_bound(trace, name):
+    scenario = paper(f"paradigm={name}", MIXED)
+    costs, radio = split_costs(scenario, PAPER), radio_of(scenario)
+    rng = np.random.default_rng(5)
+    ahead = outlook(scenario, trace, slots=400)
+    found, _ = search(ahead, [], rng, generations=6, per_client=True)
+    tried = [found] + [
+        Allocation(tuple(rng.integers(1, 5, 10)), *(lifted(rng.dirichlet(np.full(10, 9.0), 3))))
+        for _ in range(100)
+    ]
+    made = candidates(tried)
+    objective = simulate_batch(
+        costs, radio, trace.gain, 0.1, 0.0, made.split, made.alpha, made.beta, made.rho
+    ).objective
+    reached = 1.1 * objective[:1]
+    one, each = (
+        lower_bound(costs, radio, trace.gain, 0.1, np.zeros(1), reached, per_client=mixed)[0]
+        for mixed in (False, True)
+    )
+    assert 0.85 * objective[0] < each < objective.min()
+    assert each < one, "more may be chosen"
 
 
 def test_bound_is_reached_where_nothing_is_relaxed():

@@ -65,6 +65,8 @@ def test_each_run_is_a_row_and_a_curve(tmp_path: Path) -> None:
     assert table["held_out_loss"].tolist() == pytest.approx([2.5, 1.5])
     assert table["held_out_accuracy"].tolist() == pytest.approx([0.75, 0.85])
     assert table["gradient_error"].tolist() == pytest.approx([0.3, 0.3])
+    smashed = [s["bytes"] for s in runs[0].measured.to_json()[0]["steps"] if s["step"] == "CA"]
+    assert table["batch_bytes"].tolist() == pytest.approx(2 * [sum(smashed) / len(smashed)])
     page = tmp_path / "page.html"
     write_comparison(folders, page)
     text = page.read_text()
@@ -93,6 +95,12 @@ def test_precision_costs_what_else_equal_runs_are_apart(tmp_path: Path) -> None:
         read_run(a_run(tmp_path / "other", [9.0, 9.0, 9.0], wire_dtype="int8", split=3)),
         read_run(a_run(tmp_path / "half", [3.0, 1.9], dtype="bfloat16", wire_error=True)),
     ]
+    sparse = a_run(
+        tmp_path / "sparse", [3.0, 2.0], wire_dtype="top-k", wire_parameters={"share": 0.3}
+    )
+    (cost,) = precision_costs([runs[0], read_run(sparse)])
+    assert cost["against"] == "CPSFL, wire_dtype float32"
+    assert cost["run"] == "CPSFL, wire_dtype top-k, share 0.3"
     costs = precision_costs(runs)
     assert [cost["against"] for cost in costs] == [label(runs)[0]] * 2
     assert costs[0]["train_loss"] == pytest.approx(0.1)

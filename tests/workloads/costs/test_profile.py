@@ -18,8 +18,6 @@ from workloads.costs import lookup
 from workloads.costs.counting import count
 from workloads.costs.lookup import counted, profile_for
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK
-from workloads.learning.codec import decode, encode
-from workloads.learning.encoding import WireDtype, payload_bytes
 from workloads.learning.settings import ModelConfig
 from workloads.models.families import OWN_MODELS
 
@@ -121,11 +119,3 @@ def test_a_cache_that_cannot_be_written_only_costs_time(
 def test_unknown_models_are_refused() -> None:
     with pytest.raises(InputError, match=r"^workload\.model: "):
         counted(ModelConfig("swin_nonsense", 10))
-
-
-@pytest.mark.parametrize("wire", ["float32", "float16", "bfloat16", "int8"])
-def test_payload_bytes_are_what_the_codec_makes(wire: WireDtype) -> None:
-    for values in (1, 127, 128, 129, 4096):
-        tensor = torch.randn(values)
-        assert len(encode(tensor, wire)) == payload_bytes(values, wire)
-        assert decode(encode(tensor, wire), tensor.shape, wire).shape == tensor.shape

@@ -20,12 +20,14 @@ from workloads.learning.data import client_data, open_data
 from workloads.learning.learner import ClientLearner, ServerLearner, Trainees
 from workloads.learning.model import initial_trainables
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
+from workloads.learning.streams import Receiver, Sender
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ModelConfig("prophet", 50, rank=4, parameters={"length": 16, "width": 32})
 TRAINING = TrainingConfig(learning_rate=2e-2)
 ENTRIES = "[testbed.models]\nprophet = prophet:prophet\n"
 RULES = "[testbed.aggregators]\nmidway = prophet:midway\n"
+CODECS = "[testbed.codecs]\nsigns = prophet:Signs\n"
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +37,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     code = re.search(r"```python prophet/prophet\.py\n(.*?)```", page, re.DOTALL)
     assert code
     folder = tmp_path / "packages"
-    write_package(folder, "prophet", code[1], f"{ENTRIES}\n{RULES}")
+    write_package(folder, "prophet", code[1], f"{ENTRIES}\n{RULES}\n{CODECS}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     torch.set_num_threads(1)
     with importable(folder, "prophet", monkeypatch):
@@ -133,3 +135,25 @@ def test_its_rule_of_aggregation(tmp_path: Path) -> None:
     before = server.begin_round(4).clone()
     server.aggregate({1: before + 1}, {1: 3})
     torch.testing.assert_close(server.begin_round(4), before + 0.25)
+
+
+def test_its_codec() -> None:
+    made = scenario(workload__wire_dtype="signs")
+    values = made.workload.batch_size * 32 * 64
+    steps = tb.predict(made, trace=a_trace())[0].to_json()["steps"]
+    sizes = {step["step"]: step["bytes"] for step in steps}
+    assert sizes["CA"] == sizes["SG"] == 4 + values // 8
+    with pytest.raises(InputError, match=r"workload\.wire_parameters: 'signs'"):
+        scenario(workload__wire_dtype="signs", workload__wire_parameters={"x": 1})
+    with pytest.raises(InputError, match=r"workload\.wire_dtype: 'sings' .* did you mean 'signs'"):
+        scenario(workload__wire_dtype="sings")
+    codec = made.workload.codec
+    sender, receiver = Sender(codec, "gradient"), Receiver(codec, "gradient")
+    random = torch.Generator().manual_seed(1)
+    due = sent = torch.zeros(5, 5)
+    for _ in range(200):
+        batch = torch.randn(5, 5, generator=random) + torch.arange(5)
+        due = due + batch
+        sent = sent + receiver.decode(memoryview(bytearray(sender.encode(batch))), (5, 5))
+    torch.testing.assert_close(sent / 200, due / 200, atol=0.3, rtol=0)
+    assert not torch.allclose(sent / 200, due.abs().mean() / 200 * due.sign(), atol=0.3, rtol=0)

@@ -17,7 +17,6 @@ from testbed.core.paradigm import BUILT_IN, Paradigm
 from testbed.transport.wire import RoundSizes
 from workloads.learning.backbone import backbone_file
 from workloads.learning.data import client_data, open_data
-from workloads.learning.encoding import payload_bytes
 from workloads.learning.learner import PassTimes
 from workloads.learning.real import RealClient, RealServer, Settings
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
@@ -38,6 +37,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         clients=3,
         backbone=str(backbone_file(MODEL, tmp_path_factory.mktemp("backbone"))),
         wire_dtype="float32",
+        wire_parameters={},
         wire_error=False,
         clients_per_pass=1,
         evaluate_samples=50,
@@ -56,7 +56,7 @@ class Network:
     def __init__(self, settings: Settings):
         self.server = RealServer(settings)
         self.clients = {k: RealClient(settings, k) for k in range(1, settings.clients + 1)}
-        self.wire = settings.wire_dtype
+        self.codec = settings.codec
 
     def begin(self, round_: int, split: int) -> None:
         layout = self.server._layout
@@ -64,7 +64,7 @@ class Network:
         sizes = RoundSizes(
             adapters=4 * layout.cuts[split],
             adapters_header=len(layout.header(split)),
-            smashed=payload_bytes(values, self.wire),
+            smashed=self.codec.size(values),
             labels=BATCH,
             batches=ITERATIONS,
         )
@@ -146,7 +146,10 @@ def test_evaluation_is_of_the_whole_held_out_set_however_it_is_cut(settings: Set
     assert few.evaluate().samples == 7
 
 
-@pytest.mark.parametrize(("wire", "most"), [("float32", 0.0), ("bfloat16", 0.01), ("int8", 0.05)])
+@pytest.mark.parametrize(
+    ("wire", "most"),
+    [("float32", 0.0), ("bfloat16", 0.01), ("int8", 0.05), ("int4", 0.2), ("top-k", 1.0)],
+)
 def test_what_the_wire_changes_is_noted(settings: Settings, wire: str, most: float) -> None:
     network = play(replace(settings, wire_dtype=wire, wire_error=True), together=False)
     noted = [network.clients[1].notes()["wire_errors"], network.server.notes()["wire_errors"][1]]

@@ -1,0 +1,36 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Codecs by name: built in, or a package's."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from testbed.core import plugins
+from testbed.core.parameters import made
+from workloads.codecs.codec import Codec
+from workloads.codecs.formats import Floats, ScaledHalf, int4, int8, top_k
+
+BUILT_IN: dict[str, Callable[..., Codec]] = {
+    "float32": lambda: Floats("float32"),
+    "float16": ScaledHalf,
+    "bfloat16": lambda: Floats("bfloat16"),
+    "int8": int8,
+    "int4": int4,
+    "top-k": top_k,
+}
+"""By name, a function from parameters to a codec."""
+
+
+def codec_of(name: str, parameters: Mapping[str, Any]) -> Codec:
+    """The codec of that name: built in, or a package's (`testbed.codecs`).
+
+    Raises:
+        ValueError: It has no such parameters, or not these values.
+        InputError: A package's cannot be loaded, or is no codec.
+    """
+    codec: Codec = made(plugins.CODECS, BUILT_IN, name, parameters)
+    for method in ("size", "encode", "decode"):
+        if not callable(getattr(codec, method, None)):
+            raise plugins.unfit(plugins.CODECS, name, f"is no codec: it has no {method}")
+    return codec
