@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.api import read_run as read_run
     from orchestrator.api import run as run
     from orchestrator.network import Network as Network
+    from orchestrator.participation.selection import RoundStart as RoundStart
     from orchestrator.policies.environment import UavSflEnv as UavSflEnv
     from orchestrator.prediction.plan import Allocation as Allocation
     from orchestrator.prediction.plan import Radio as Radio
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from testbed.core.timeline import Round as Round
     from testbed.core.timeline import Timeline as Timeline
     from workloads.aggregation.rules import Update as Update
+    from workloads.codecs.codec import Codec as Codec
+    from workloads.codecs.codec import Stream as Stream
     from workloads.models.chain import Chain as Chain
     from workloads.models.chain import Images as Images
     from workloads.models.chain import Tokens as Tokens
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Allocation": "orchestrator.prediction.plan",
     "Chain": "workloads.models.chain",
+    "Codec": "workloads.codecs.codec",
     "Images": "workloads.models.chain",
     "InputError": "testbed.core.errors",
     "Interval": "orchestrator.theory.models",
@@ -48,10 +52,12 @@ _HOMES = {
     "Radio": "orchestrator.prediction.plan",
     "Round": "testbed.core.timeline",
     "RoundPlan": "orchestrator.prediction.plan",
+    "RoundStart": "orchestrator.participation.selection",
     "Run": "orchestrator.runs.reader",
     "RunError": "testbed.core.errors",
     "Scenario": "orchestrator.scenario.schema",
     "Situation": "orchestrator.prediction.rounds",
+    "Stream": "workloads.codecs.codec",
     "Timeline": "testbed.core.timeline",
     "Tokens": "workloads.models.chain",
     "UavSflEnv": "orchestrator.policies.environment",
@@ -67,6 +73,7 @@ _HOMES = {
 __all__ = [
     "Allocation",
     "Chain",
+    "Codec",
     "Images",
     "InputError",
     "Interval",
@@ -75,10 +82,12 @@ __all__ = [
     "Radio",
     "Round",
     "RoundPlan",
+    "RoundStart",
     "Run",
     "RunError",
     "Scenario",
     "Situation",
+    "Stream",
     "Timeline",
     "Tokens",
     "UavSflEnv",

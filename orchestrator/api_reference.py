@@ -44,9 +44,9 @@ SHOWN = {
     "Functions": ("load", "predict", "run", "read_run", "compare"),
     "Results": ("Timeline", "Round", "Run"),
     "Programs of one's own": ("Network",),
-    "Decisions": ("Situation", "Allocation", "Paradigm"),
+    "Decisions": ("Situation", "Allocation", "RoundStart", "Paradigm"),
     "Analytical models": ("RoundPlan", "Radio", "Interval"),
-    "Learning": ("Chain", "Images", "Tokens", "Update"),
+    "Learning": ("Chain", "Images", "Tokens", "Update", "Codec", "Stream"),
     "Others": ("Scenario", "UavSflEnv", "InputError", "RunError"),
 }
 """The public names in the order of the page."""

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ns3_scenarios.trace import Gains
+from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.engine import RoundTimes, service_order_of, simulate
-from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.kernel import BY_RULES
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
 from orchestrator.prediction.rates import link_rates

@@ -11,8 +11,8 @@ import pandas as pd
 from ns3_scenarios.trace import Gains
 from orchestrator.analysis.byte_accounts import STEP_OF
 from orchestrator.analysis.error_budget import measured_plan, measured_service_order
+from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.engine import simulate
-from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.kernel import BY_RULES
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
 from orchestrator.prediction.transport import Transport

@@ -35,7 +35,7 @@ from orchestrator.campaign.verify import (
     explained,
     replay,
 )
-from orchestrator.prediction.faults import FaultSchedule
+from orchestrator.participation.faults import FaultSchedule
 from orchestrator.prediction.plan import link_bytes, payload_bytes
 from orchestrator.prediction.rounds import Companion, Decision, EngineBackend
 from orchestrator.runs.directory import MANIFEST
@@ -246,7 +246,7 @@ def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline
             raise InputError(f"{run.folder}: decisions.parquet: round {measured.index} is missing")
         allocation = allocation_of(decided[measured.index])
         decision = Decision(measured.index, measured.start_s, allocation)
-        wrong = faults.round(measured.index, measured.start_s)
+        wrong = faults.round(measured.index, measured.start_s, allocation.clients)
         for kind, engine in engines.items():
             rounds[kind].append(engine.of(decision, wrong))
         faults.played(measured)

@@ -6,8 +6,9 @@
 import numpy as np
 
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
+from orchestrator.participation.faults import planned
+from orchestrator.participation.selection import selection
 from orchestrator.prediction.engine import BatchTimes, simulate_chain, split_costs
-from orchestrator.prediction.faults import planned
 from orchestrator.prediction.plan import fixed_allocation, radio_of
 from orchestrator.scenario.channel import Channel, check_equal_shares
 from orchestrator.scenario.schema import Scenario
@@ -15,8 +16,10 @@ from workloads.costs.profile import SplitProfile
 
 
 def is_known_beforehand(scenario: Scenario) -> bool:
-    """Whether every round has the scenario's own split and shares, and nothing goes wrong."""
-    return scenario.allocation.policy in {"fixed", "equal"} and not planned(scenario)
+    """Whether every round has the scenario's own split and shares, everybody takes part, and
+    nothing goes wrong."""
+    decided = scenario.allocation.policy not in {"fixed", "equal"} or selection(scenario)
+    return not decided and not planned(scenario)
 
 
 def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> BatchTimes:

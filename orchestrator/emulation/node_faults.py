@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from orchestrator.emulation.nodes import Nodes
-from orchestrator.prediction.faults import RoundFaults
+from orchestrator.participation.faults import RoundFaults
 from testbed.control.messages import Abandoned, LostClient, RoundReport, StepsSoFar
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import BsFaults, UavFaults
@@ -40,11 +40,13 @@ class NodeFaults:
 
     def of_bs(self) -> BsFaults | None:
         """What the base station is told of them."""
-        return None if self._faults is None else self._faults.of_bs()
+        faults = self._faults
+        return None if faults is None or faults.are_none else faults.of_bs()
 
     def of_uav(self, client: int) -> UavFaults | None:
         """What a UAV is told of them."""
-        return None if self._faults is None else self._faults.of_uav(client)
+        faults = self._faults
+        return None if faults is None or faults.are_none else faults.of_uav(client)
 
     def follow(self, clock: EmulatedClock) -> None:
         """The round begins: end processes when it is time."""
@@ -74,7 +76,7 @@ class NodeFaults:
             return []
         lost = {
             client: LostClient(client, float(self._faults.lost_s[client - 1]), "")
-            for client, is_absent in enumerate(self._faults.absent, 1)
+            for client, is_absent in enumerate(self._faults.absent & ~self._faults.resting, 1)
             if is_absent
         } | {loss.client: loss for loss in noted}
         return [

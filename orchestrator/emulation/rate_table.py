@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from orchestrator.prediction.faults import RoundFaults
+from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.plan import Radio, RoundPlan
 from orchestrator.prediction.rates import link_rates
 from orchestrator.scenario.channel import Channel

@@ -30,7 +30,7 @@ from orchestrator.emulation.nodes import Nodes
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.record import Emulation, SetUp
 from orchestrator.emulation.stage import Stage, StagedRound, start_world
-from orchestrator.prediction.faults import FaultSchedule
+from orchestrator.participation.faults import FaultSchedule
 from orchestrator.prediction.plan import (
     fixed_allocation,
     link_bytes,
@@ -217,7 +217,7 @@ class Session:
             )
         if index >= scenario.rounds:
             raise RunEnds(f"the scenario has {scenario.rounds} rounds", decision.start_s)
-        faults = self._faults.round(index, decision.start_s)
+        faults = self._faults.round(index, decision.start_s, decision.allocation.clients)
         staged = StagedRound(
             decision=decision,
             predicted=self._payload.of(decision, faults),

@@ -30,8 +30,8 @@ from orchestrator.emulation.nodes import Nodes
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.rate_table import RateTable
 from orchestrator.emulation.record import RoundRecord
+from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.engine import cut, round_of, round_of_spans
-from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.plan import (
     Radio,
     RoundPlan,

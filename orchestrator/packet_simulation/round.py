@@ -124,7 +124,7 @@ class PacketRound:
             client: messages_of(scenario, profile, split)
             for client, split in enumerate(plan.allocation.splits.tolist(), 1)
         }
-        clients = range(1, plan.clients + 1)
+        clients = plan.allocation.clients or range(1, plan.clients + 1)
         self.uavs = {client: _Uav() for client in clients}
         self.protocol = ServerRound(plan.paradigm, clients, self.rates.first_gradient_ns)
         self.broadcasting = True

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
+from orchestrator.participation.selection import selection
 from orchestrator.policies.shares import scaled
 from orchestrator.prediction.plan import Allocation, Array, split_of
 from orchestrator.prediction.rounds import Backend, Decision, EngineBackend
@@ -197,6 +198,8 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
             scenario = load(PAPER if scenario is None else Path(scenario))
         if scenario.workload.differing_splits:
             raise InputError("workload.split: must be one number for an agent")
+        if selection(scenario) is not None:
+            raise InputError("participation: an agent decides for rounds of all UAVs alone")
         self.scenario = scenario
         self.rounds = rounds
         self.trajectories = trajectories

@@ -12,7 +12,7 @@ these two bounds ask for. The engine tells each candidate's waits and times on a
 that would balance it follow in closed form but for one bisection.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,6 +67,20 @@ class Outlook:
     gain: Gains
     """Shape [K, S], or for each direction."""
     slot_s: float
+
+    def of(self, clients: Collection[int] | None) -> "Outlook":
+        """The round of some of the clients, from 1."""
+        if clients is None or len(clients) == len(self.radio.uplink_power_w):
+            return self
+        at, costs = np.array(sorted(clients)) - 1, self.costs
+        own = replace(
+            costs,
+            cf_s=np.ascontiguousarray(costs.cf_s[:, at]),
+            cb_s=np.ascontiguousarray(costs.cb_s[:, at]),
+            compute_power_w=costs.compute_power_w[at],
+        )
+        radio = replace(self.radio, uplink_power_w=self.radio.uplink_power_w[at])
+        return Outlook(own, radio, _rows(self.gain, at), self.slot_s)
 
     def play(self, tried: "Candidates") -> BatchTimes:
         """What would come of the candidates.
@@ -138,6 +152,33 @@ def _last_heard(gain: Array) -> Array:
         last[k] = heard[-1] if heard.size else 0.0
     worst = last[last > 0].min(initial=1.0)
     return np.where(last > 0, last, worst)
+
+
+def _rows(gain: Gains, at: npt.NDArray[np.int64]) -> Gains:
+    """The gains of some clients."""
+    if isinstance(gain, TwoWay):
+        return replace(gain, values=gain.values[:, at])
+    return np.ascontiguousarray(gain[at])
+
+
+def _among(allocation: Allocation, clients: Collection[int] | None) -> Allocation:
+    """An allocation of all, as one of these clients alone."""
+    if clients is None or len(clients) == len(allocation.beta):
+        return allocation
+    at = np.array(sorted(clients)) - 1
+    shares = (s[at] / s[at].sum() for s in (allocation.alpha, allocation.beta, allocation.rho))
+    return Allocation(tuple(allocation.splits[at].tolist()), *shares)
+
+
+def _for_all(found: Allocation, clients: Collection[int] | None, count: int) -> Allocation:
+    """An allocation of these clients as one of all; the others' shares mean nothing."""
+    if clients is None or len(clients) == count:
+        return found
+    at, split = np.array(sorted(clients)) - 1, np.full(count, found.splits[0])
+    split[at] = found.splits
+    every = np.full((3, count), 1 / count)
+    every[:, at] = found.alpha, found.beta, found.rho
+    return Allocation(tuple(split.tolist()), *every)
 
 
 # --- candidates ----------------------------------------------------------------------------------
@@ -425,10 +466,10 @@ def planner(
 
     def decide(now: Situation) -> Allocation:
         rng = np.random.default_rng([scenario.seed, now.index])
-        warm, slots = list(now.allocations[-1:]), FORECAST_SLOTS
+        warm, slots = [_among(a, now.clients) for a in now.allocations[-1:]], FORECAST_SLOTS
         while True:
             gain = forecast(scenario, now.channel, now.start_s, slots)
-            outlook = Outlook(costs, radio, gain, FORECAST_SLOT_S)
+            outlook = Outlook(costs, radio, gain, FORECAST_SLOT_S).of(now.clients)
             try:
                 found, _ = search(
                     outlook,
@@ -445,6 +486,6 @@ def planner(
                     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
                     return Allocation(split_of(scenario), equal, equal, equal)
             else:
-                return found
+                return _for_all(found, now.clients, scenario.uavs.count)
 
     return decide

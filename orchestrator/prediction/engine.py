@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import Gains, TraceExhausted, TwoWay
+from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.air import EXHAUSTED, Air
-from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.kernel import (
     BY_RULES,
     Bands,

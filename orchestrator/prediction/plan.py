@@ -3,7 +3,7 @@
 
 """What a round is before the air has its say: durations of computing, bytes of transfers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,8 @@ class Allocation:
     """Shares of the uplink bandwidth (and of the downlink's under parallel transmission), [K]."""
     rho: Array
     """Shares of the base station's transmit power under parallel transmission, [K]."""
+    clients: tuple[int, ...] | None = None
+    """Who takes part, from 1, among whom alone the shares are; None: everybody."""
 
     def __post_init__(self) -> None:
         """Split points that are all the same are one number."""
@@ -43,6 +45,18 @@ class Allocation:
             points = tuple(np.ravel(self.split).tolist())
             same = len(set(points)) == 1 and len(points) == len(np.ravel(self.alpha))
             object.__setattr__(self, "split", points[0] if same else points)
+
+    def among(self, clients: Collection[int] | None) -> "Allocation":
+        """The same for some of the clients: they share what the others leave."""
+        if clients is None or len(clients) == len(self.beta):
+            return self
+        here = np.array(sorted(clients)) - 1
+
+        def scaled(shares: Array) -> Array:
+            return np.asarray(shares / shares[here].sum())
+
+        shares = scaled(self.alpha), scaled(self.beta), scaled(self.rho)
+        return Allocation(self.split, *shares, tuple(sorted(clients)))
 
     @property
     def splits(self) -> npt.NDArray[np.int64]:

@@ -7,14 +7,15 @@ A `Backend` plays: the engine in predicted time (`EngineBackend`), ns-3 packet b
 kernel's links in real time. `play_rounds` is the loop; `predict` is the loop with the engine.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
+from orchestrator.participation.faults import FaultSchedule, RoundFaults
+from orchestrator.participation.selection import RoundStart, selection
 from orchestrator.prediction.engine import RoundTimes, round_of, simulate
-from orchestrator.prediction.faults import FaultSchedule, RoundFaults
 from orchestrator.prediction.plan import (
     Allocation,
     Radio,
@@ -47,6 +48,8 @@ class Situation:
     """Their allocations."""
     channel: ChannelTrace
     """Slots up to the one in which the round starts; nothing of the future."""
+    clients: Collection[int] | None = None
+    """Who takes part in the round, from 1; None: everybody."""
 
 
 Decide = Callable[[Situation], Allocation]
@@ -106,16 +109,21 @@ def play_rounds(
         )
     count = scenario.rounds if rounds is None else rounds
     played, allocations = [r for r, _ in done], [allocation for _, allocation in done]
-    allocation = fixed_allocation(scenario)
+    fixed, choose = fixed_allocation(scenario), selection(scenario)
     for index in range(len(played), count):
         start_s = played[-1].end_s if played else 0.0
         try:
             began = perf_counter()
-            if decide is not None:
+            allocation, clients = fixed, None
+            if decide is not None or choose is not None:
                 known = observed(scenario, channel.until(start_s))
-                allocation = decide(Situation(index, start_s, played, allocations, known))
+            if choose is not None:
+                clients = choose(RoundStart(index, start_s, played, known))
+            if decide is not None:
+                allocation = decide(Situation(index, start_s, played, allocations, known, clients))
             if channel.now.are_rates:
                 check_equal_shares(beta=allocation.beta, rho=allocation.rho)
+            allocation = allocation.among(clients)
             decision = Decision(index, start_s, allocation, perf_counter() - began)
             round_ = backend.play(decision)
         except TraceExhausted as end:
@@ -197,7 +205,8 @@ class EngineBackend:
             RunEnds: A fault ends the run before the round is over.
             TraceExhausted: The channel ends before the round does.
         """
-        faults = self._faults.round(decision.index, decision.start_s)
+        clients = decision.allocation.clients
+        faults = self._faults.round(decision.index, decision.start_s, clients)
         round_ = self._simulate(decision, faults)
         if faults is not None:
             faults.check(decision.index, round_.end_s, round_.lost)

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from orchestrator.prediction.faults import planned
+from orchestrator.participation.faults import planned
 from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.schema import Scenario
 from testbed.core import plugins
@@ -148,6 +148,7 @@ def _plugins(scenario: Scenario) -> dict[str, str]:
         plugins.MODELS: scenario.workload.model,
         plugins.AGGREGATORS: scenario.workload.aggregation,
         plugins.CODECS: scenario.workload.wire_dtype,
+        plugins.PARTICIPATION: scenario.participation.rule,
         plugins.CHANNELS: scenario.radio.channel,
     }
     found = {plugins.FIELDS[group]: plugins.origin(group, name) for group, name in named.items()}

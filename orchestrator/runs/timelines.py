@@ -34,16 +34,21 @@ def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
 
 
 def decision_table(decision: Decision) -> pd.DataFrame:
-    """What was decided for each client in a round: round, client, split, alpha, beta, rho."""
+    """What was decided for each client in a round: round, client, split, alpha, beta, rho.
+
+    Shares are 0 for those who do not take part.
+    """
     shares = decision.allocation
+    clients = np.arange(1, len(shares.alpha) + 1)
+    here = np.isin(clients, clients if shares.clients is None else shares.clients)
     return pd.DataFrame(
         {
             "round": decision.index,
-            "client": np.arange(1, len(shares.alpha) + 1),
+            "client": clients,
             "split": shares.splits,
-            "alpha": shares.alpha,
-            "beta": shares.beta,
-            "rho": shares.rho,
+            "alpha": shares.alpha * here,
+            "beta": shares.beta * here,
+            "rho": shares.rho * here,
         }
     )
 
@@ -52,7 +57,10 @@ def allocation_of(table: pd.DataFrame) -> Allocation:
     """The allocation of a round, from its rows of `decision_table`."""
     rows = table.sort_values("client")
     alpha, beta, rho = (rows[name].to_numpy(float) for name in ("alpha", "beta", "rho"))
-    return Allocation(tuple(rows["split"].tolist()), alpha, beta, rho)
+    here = beta > 0
+    clients = None if here.all() else tuple((1 + np.flatnonzero(here)).tolist())
+    alpha, beta, rho = (np.where(here, share, 1.0) for share in (alpha, beta, rho))
+    return Allocation(tuple(rows["split"].tolist()), alpha, beta, rho, clients)
 
 
 def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> Timeline:

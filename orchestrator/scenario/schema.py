@@ -68,6 +68,7 @@ GAUSS_MARKOV = "gauss-markov"
 RMA = "rma-av"
 PLAIN = ("free-space", "two-ray")
 CHANNELS = (RMA, *AERIAL, *PLAIN)
+PARTICIPATION = ("random", "by-channel", "round-robin")
 POLICIES = ("fixed", "equal", "static", "planner", "per-client-planner", "agent")
 
 
@@ -662,6 +663,37 @@ class AllocationSection(Section):
         return self
 
 
+class Participation(Section):
+    """Who takes part in a round."""
+
+    clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """How many UAVs a round has; none: all of them, or as many as a package's rule chooses."""
+    rule: str = "random"
+    """How they are chosen when a round starts: `random`, by seed; `by-channel`, the best uplinks;
+    `round-robin`; or one that a package registers as `testbed.participation`: docs/plugins.md."""
+    parameters: dict[str, JsonValue] = {}
+    """Of a rule from a package."""
+
+    @model_validator(mode="after")
+    def _rule_known(self) -> "Participation":
+        if self.rule in PARTICIPATION:
+            if self.parameters:
+                raise ValueError(f"parameters: {self.rule!r} has none")
+            return self
+        known = plugins.registered(plugins.PARTICIPATION)
+        if self.rule not in known:
+            raise ValueError(f"rule: {not_one_of(self.rule, [*PARTICIPATION, *known])}")
+        with _within("participation"):
+            function = plugins.load_function(plugins.PARTICIPATION, self.rule)
+            plugins.check_parameters(
+                self.rule, function, self.parameters, "participation.parameters"
+            )
+        return self
+
+
+EVERYBODY = Participation()
+
+
 class Objective(Section):
     """latency + energy_weight · largest client energy."""
 
@@ -917,6 +949,9 @@ class Scenario(Section):
     links: Links = Field(default=NO_AIR, exclude_if=lambda links: links == NO_AIR)
     workload: Workload = Workload()
     allocation: AllocationSection = AllocationSection()
+    participation: Participation = Field(
+        default=EVERYBODY, exclude_if=lambda section: section == EVERYBODY
+    )
     objective: Objective = Objective()
     faults: Faults = Faults()
     emulation: Emulation = Emulation()
@@ -1038,6 +1073,20 @@ class Scenario(Section):
             raise ValueError(
                 "allocation.policy: 'per-client-planner' needs workload.server_adapters "
                 "'per-client'; clients that train one set are cut at one place"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _enough_to_choose_from(self) -> "Scenario":
+        asked = self.participation.clients
+        if asked is not None and asked > self.uavs.count:
+            raise ValueError(
+                f"participation.clients: there are only {self.uavs.count} UAVs, not {asked}"
+            )
+        if self.participation != EVERYBODY and self.allocation.policy == "agent":
+            raise ValueError(
+                "participation: must be left out where allocation.policy is 'agent', which decides "
+                "for rounds of all UAVs"
             )
         return self
 

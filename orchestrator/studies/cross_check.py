@@ -20,6 +20,7 @@ import pandas as pd
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import KEYS, join
 from orchestrator.packet_simulation.rounds import play
+from orchestrator.participation.selection import selection
 from orchestrator.policies.registry import decider
 from orchestrator.prediction.plan import (
     fixed_allocation,
@@ -151,13 +152,13 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
     """What analytical models say of the first round under the scenario's own shares.
 
     Of the paper's equations, those that speak of its paradigm; of installed models, all, an
-    interval in two lines. None where somebody else decides the shares.
+    interval in two lines. None where somebody else decides the shares, or not all take part.
 
     Raises:
         InputError: A model that the scenario names cannot be loaded, or lacks a parameter.
         RunError: A model failed.
     """
-    if scenario.allocation.policy not in ("fixed", "equal"):
+    if scenario.allocation.policy not in ("fixed", "equal") or selection(scenario):
         return []
     plan, radio = (
         plan_round(scenario, profile_of(scenario), fixed_allocation(scenario)),

@@ -151,7 +151,7 @@ def _mixed(rounds: Sequence["_Relaxed"], mu: Array, nu: Array, price: Array) -> 
     terms, times, energies, shares = [], [], [], []
     for round_ in rounds:
         beta, air = _cheapest(round_, mu, nu, price)
-        server_s, of_server = round_.server_s, mu * round_.server_s
+        server_s, of_server = np.full_like(mu, round_.server_s), mu * round_.server_s
         if round_.parallel_server:
             alpha = _cheapest_alpha(round_.server_s, mu, server_price)
             server_s = round_.server_s / alpha

@@ -21,7 +21,7 @@ from testbed.core.errors import InputError
 PARADIGMS, POLICIES, MOBILITY = "testbed.paradigms", "testbed.policies", "testbed.mobility"
 ANALYTICAL_MODELS, METRICS = "testbed.analytical_models", "testbed.metrics"
 MODELS, AGGREGATORS = "testbed.models", "testbed.aggregators"
-CODECS = "testbed.codecs"
+CODECS, PARTICIPATION = "testbed.codecs", "testbed.participation"
 CHANNELS = "testbed.channels"
 FIELDS = {
     PARADIGMS: "paradigm",
@@ -32,6 +32,7 @@ FIELDS = {
     MODELS: "workload.model",
     AGGREGATORS: "workload.aggregation",
     CODECS: "workload.wire_dtype",
+    PARTICIPATION: "participation.rule",
     CHANNELS: "radio.channel",
 }
 """The key of a scenario that names a plugin of each group."""

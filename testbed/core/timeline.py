@@ -88,6 +88,12 @@ class Round:
         return DIFFERING if isinstance(self.split, tuple) else int(self.split)
 
     @property
+    def clients(self) -> list[int]:
+        """Who was to take part, from 1: has steps in it, or was lost."""
+        lost = {loss.client for loss in self.lost}
+        return sorted(lost | set(self.spans["client"].tolist()))
+
+    @property
     def cut(self) -> npt.NDArray[np.bool_]:
         """Shape [len(spans)]: the steps that a loss cut off, at their `end_s`."""
         cut = np.zeros(len(self.spans), bool)
@@ -114,6 +120,7 @@ class Round:
             "latency_s": self.latency_s,
             "energy_j": self.energy_j.tolist(),
             "objective": self.objective,
+            **({"clients": here} if len(here := self.clients) < len(self.energy_j) else {}),
             **({"lost": [asdict(loss) for loss in self.lost]} if self.lost else {}),
             "steps": [
                 {

@@ -27,7 +27,8 @@ PACKAGES = {
     "orchestrator": [
         *("cli", "exchange", "archive", "validation", "studies", "campaign", "reporting"),
         *("sessions", "runs", "theory"),
-        *("emulation", "policies", "packet_simulation", "analysis", "prediction", "scenario"),
+        *("emulation", "policies", "packet_simulation", "analysis", "prediction", "participation"),
+        "scenario",
     ],
 }
 """From the top floor down: a package imports those after it alone."""

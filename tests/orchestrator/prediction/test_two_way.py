@@ -11,9 +11,9 @@ import pytest
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceError, TwoWay
+from orchestrator.participation.faults import RoundFaults
 from orchestrator.policies.planner import forecast
 from orchestrator.prediction.engine import split_costs
-from orchestrator.prediction.faults import RoundFaults
 from orchestrator.prediction.plan import fixed_allocation, plan_round, radio_of
 from orchestrator.prediction.rates import link_rates
 from orchestrator.prediction.rounds import predict

@@ -13,7 +13,7 @@ refused. What a round does then is the scenario's `faults.on_loss`.
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import Gains, TwoWay
-from orchestrator.prediction.plan import Array
+from orchestrator.scenario.fleet import Array
 from orchestrator.scenario.schema import LASTING, Scenario
 from testbed.core.errors import RunEnds
 from testbed.core.faults import BsFaults, UavFaults
@@ -63,7 +63,7 @@ class RoundFaults:
     """What goes wrong in one round of K clients; times in absolute emulated seconds."""
 
     absent: npt.NDArray[np.bool_]
-    """Shape [K]: who is lost when the round starts, and has no part in it."""
+    """Shape [K]: who has no part in it: rests, or is lost when the round starts."""
     stop_s: Array
     """Shape [K]: when its process ends; infinity: not."""
     lost_s: Array
@@ -82,6 +82,8 @@ class RoundFaults:
     """Whether the round goes on without a lost client."""
     causes: dict[int, str]
     """By client, what it is lost to."""
+    resting: npt.NDArray[np.bool_]
+    """Shape [K]: who was not chosen for it."""
 
     def silenced(self, gain: Gains) -> Gains:
         """The gains [K, S] with every silent link at 0."""
@@ -106,6 +108,12 @@ class RoundFaults:
     def at_full_speed(self) -> "RoundFaults":
         """The same without slow nodes: for plans whose durations have it in them already."""
         return replace(self, slow=np.empty((0, 4)))
+
+    @property
+    def are_none(self) -> bool:
+        """Whether clients rest, and nothing else is to be said."""
+        ends_s = [*self.lost_s, *self.stop_s, *self.wrong_s, self.bs_crash_s]
+        return not any(map(math.isfinite, ends_s)) and not len(self.slow) and not self.silent
 
     def of_bs(self) -> BsFaults:
         """What the base station is told."""
@@ -143,7 +151,7 @@ class RoundFaults:
                 "and no round goes on without it",
                 self.bs_crash_s,
             )
-        if len(lost) == len(self.absent):
+        if len(lost) == len(self.absent) - self.resting.sum():
             raise RunEnds(f"round {index}: no client is left at {end_s:g} s", end_s)
 
     def ends(self, index: int, loss: Loss) -> RunEnds:
@@ -201,19 +209,28 @@ class FaultSchedule:
         self._planned = planned(scenario)
         self._faults = [self._on_slots(f, 0.0) for f in self._planned if f.round is None]
 
-    def round(self, index: int, start_s: float) -> RoundFaults | None:
+    def round(
+        self, index: int, start_s: float, clients: Collection[int] | None = None
+    ) -> RoundFaults | None:
         """The faults of the round that starts now; None where there are none any more.
+
+        Args:
+            index: The round's.
+            start_s: When it starts.
+            clients: Who takes part; left out: everybody. Nothing goes wrong with the others.
 
         Raises:
             RunEnds: The round cannot begin: see `RoundFaults.check`.
         """
         self._faults += [self._on_slots(f, start_s) for f in self._planned if f.round == index]
         faults = [fault for fault in self._faults if fault.end_s > start_s]
-        if not faults:
+        everyone = range(1, self._clients + 1)
+        resting = np.array([clients is not None and k not in clients for k in everyone])
+        if not faults and not resting.any():
             return None
         none = np.full(self._clients, math.inf)
         found = RoundFaults(
-            absent=np.zeros(self._clients, bool),
+            absent=resting.copy(),
             stop_s=none.copy(),
             lost_s=none.copy(),
             wrong_s=none.copy(),
@@ -223,13 +240,13 @@ class FaultSchedule:
             bs_crash_s=min((f.start_s for f in faults if f.kind == "bs-crash"), default=math.inf),
             drops=self._policy == "drop",
             causes={},
+            resting=resting,
         )
-        for client in range(1, self._clients + 1):
+        for client in (1 + np.flatnonzero(~resting)).tolist():
             self._of_client(client, [f for f in faults if uav(client) in f.nodes], start_s, found)
         absent = [
             found.loss(client, float(found.lost_s[client - 1]))
-            for client, is_absent in enumerate(found.absent, 1)
-            if is_absent
+            for client in (1 + np.flatnonzero(found.absent & ~resting)).tolist()
         ]
         found.check(index, start_s, absent)
         return found
@@ -238,7 +255,7 @@ class FaultSchedule:
         """Go on after rounds that have been played."""
         for round_ in rounds:
             with contextlib.suppress(RunEnds):  # It went further than was predicted.
-                self.round(round_.index, round_.start_s)
+                self.round(round_.index, round_.start_s, round_.clients)
             self.played(round_)
 
     def played(self, round_: Round) -> None:

@@ -12,8 +12,8 @@ from reference_engine import TooShort, reference_round
 from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
+from orchestrator.participation.faults import FaultSchedule, RoundFaults, planned
 from orchestrator.prediction.engine import simulate
-from orchestrator.prediction.faults import FaultSchedule, RoundFaults, planned
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
@@ -75,6 +75,7 @@ def random_faults(rng, clients: int, slot_s: float, start_s: float) -> RoundFaul
         bs_crash_s=math.inf,
         drops=True,
         causes=dict.fromkeys(range(1, clients + 1), "link-outage"),
+        resting=np.zeros(clients, bool),
     )
 
 
@@ -136,6 +137,7 @@ def test_without_faults_nothing_changes() -> None:
             math.inf,
             True,
             {},
+            np.zeros(clients, bool),
         )
         try:
             plain = simulate(*case)

@@ -1,0 +1,111 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Who is chosen for a round: rules that pick some of the clients when it starts."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ns3_scenarios.trace import ChannelTrace
+from orchestrator.scenario.schema import PARTICIPATION, Scenario
+from testbed.core import plugins
+from testbed.core.errors import InputError, RunError
+from testbed.core.timeline import Round
+
+
+@dataclass(frozen=True)
+class RoundStart:
+    """What is known when a round starts, for whoever chooses its clients."""
+
+    index: int
+    """The round's, from 0."""
+    start_s: float
+    rounds: Sequence[Round]
+    """Rounds done so far."""
+    channel: ChannelTrace
+    """Slots up to the one in which the round starts; nothing of the future."""
+
+
+Choose = Callable[[RoundStart], Collection[int]]
+"""The clients of a round, from 1."""
+
+
+def random(scenario: Scenario) -> Choose:
+    """As many as the scenario says, by its seed and the round."""
+    count, everyone = _count(scenario), np.arange(1, scenario.uavs.count + 1)
+
+    def choose(start: RoundStart) -> Collection[int]:
+        drawn = np.random.default_rng([scenario.seed, 0x9A27, start.index])
+        chosen: list[int] = drawn.choice(everyone, count, replace=False).tolist()
+        return chosen
+
+    return choose
+
+
+def by_channel(scenario: Scenario) -> Choose:
+    """Those with the best uplinks in the slot that is known last; ties go by client."""
+    count = _count(scenario)
+
+    def choose(start: RoundStart) -> Collection[int]:
+        worst_first = np.argsort(-start.channel.gain[:, -1], kind="stable")
+        chosen: list[int] = (1 + worst_first[:count]).tolist()
+        return chosen
+
+    return choose
+
+
+def round_robin(scenario: Scenario) -> Choose:
+    """One after the other, in the clients' order."""
+    count, clients = _count(scenario), scenario.uavs.count
+    return lambda start: [1 + (start.index * count + n) % clients for n in range(count)]
+
+
+BUILT_IN: dict[str, Callable[[Scenario], Choose]] = dict(
+    zip(PARTICIPATION, (random, by_channel, round_robin), strict=True)
+)
+
+
+def _count(scenario: Scenario) -> int:
+    count = scenario.participation.clients
+    return scenario.uavs.count if count is None else count
+
+
+def selection(scenario: Scenario) -> Choose | None:
+    """Who chooses the scenario's clients; None where all take part in every round.
+
+    Raises:
+        InputError: A package's rule cannot be loaded, or refuses its parameters.
+    """
+    section = scenario.participation
+    if section.rule in BUILT_IN:
+        return None if section.clients is None else _sorted(BUILT_IN[section.rule](scenario))
+    make = plugins.load_function(plugins.PARTICIPATION, section.rule)
+    try:
+        return _checked(scenario, section.rule, make(scenario, **section.parameters))
+    except ValueError as error:
+        raise InputError(f"participation.parameters: {' '.join(str(error).split())}") from error
+    except Exception as error:
+        why = f"fails: {plugins.reason(error)}"
+        raise plugins.unfit(plugins.PARTICIPATION, section.rule, why) from error
+
+
+def _sorted(choose: Choose) -> Choose:
+    return lambda start: sorted(choose(start))
+
+
+def _checked(scenario: Scenario, name: str, choose: Choose) -> Choose:
+    """A package's rule, whose choices are held to what they must be."""
+
+    def chosen(start: RoundStart) -> Collection[int]:
+        where = f"participation.rule {name!r}, round {start.index + 1}"
+        try:
+            clients = sorted({int(client) for client in choose(start)})
+        except Exception as error:
+            raise RunError(f"{where}: {plugins.reason(error)}") from error
+        if not clients or clients[0] < 1 or clients[-1] > scenario.uavs.count:
+            raise RunError(f"{where}: must choose some of 1 to {scenario.uavs.count}: {clients}")
+        return clients
+
+    return chosen
