@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.theory.models import Interval as Interval
     from testbed.core.errors import InputError as InputError
     from testbed.core.errors import RunError as RunError
+    from testbed.core.orders import ServiceRequest as ServiceRequest
     from testbed.core.paradigm import Paradigm as Paradigm
     from testbed.core.timeline import Round as Round
     from testbed.core.timeline import Timeline as Timeline
@@ -56,6 +57,7 @@ _HOMES = {
     "Run": "orchestrator.runs.reader",
     "RunError": "testbed.core.errors",
     "Scenario": "orchestrator.scenario.schema",
+    "ServiceRequest": "testbed.core.orders",
     "Situation": "orchestrator.prediction.rounds",
     "Stream": "workloads.codecs.codec",
     "Timeline": "testbed.core.timeline",
@@ -86,6 +88,7 @@ __all__ = [
     "Run",
     "RunError",
     "Scenario",
+    "ServiceRequest",
     "Situation",
     "Stream",
     "Timeline",

@@ -44,7 +44,7 @@ SHOWN = {
     "Functions": ("load", "predict", "run", "read_run", "compare"),
     "Results": ("Timeline", "Round", "Run"),
     "Programs of one's own": ("Network",),
-    "Decisions": ("Situation", "Allocation", "RoundStart", "Paradigm"),
+    "Decisions": ("Situation", "Allocation", "RoundStart", "Paradigm", "ServiceRequest"),
     "Analytical models": ("RoundPlan", "Radio", "Interval"),
     "Learning": ("Chain", "Images", "Tokens", "Update", "Codec", "Stream"),
     "Others": ("Scenario", "UavSflEnv", "InputError", "RunError"),

@@ -23,6 +23,7 @@ from orchestrator.prediction.plan import (
     Radio,
     RoundPlan,
     payload_bytes,
+    prospects_of,
     radio_of,
 )
 from orchestrator.prediction.rates import LinkRates, first_gradient_s, link_rates
@@ -30,6 +31,7 @@ from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.links import shape_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
+from testbed.core.orders import Ahead
 from testbed.core.server_round import (
     AdaptersArrived,
     BroadcastReceived,
@@ -37,6 +39,7 @@ from testbed.core.server_round import (
     Computed,
     GradientDelivered,
     Instruction,
+    Outlook,
     SendGradient,
     ServerRound,
     SmashedArrived,
@@ -126,7 +129,12 @@ class PacketRound:
         }
         clients = plan.allocation.clients or range(1, plan.clients + 1)
         self.uavs = {client: _Uav() for client in clients}
-        self.protocol = ServerRound(plan.paradigm, clients, self.rates.first_gradient_ns)
+        self.protocol = ServerRound(
+            plan.paradigm,
+            clients,
+            self.rates.first_gradient_ns,
+            outlook=Outlook(self.rates.ahead, start_ns, 1e9),
+        )
         self.broadcasting = True
         self.arrivals: dict[tuple[int, bool], deque[Callable[[], None]]] = defaultdict(deque)
         self.dues: list[_Due] = []
@@ -282,6 +290,7 @@ class PacketRates:
         self.factor = (scenario.emulation.mtu + ETHERNET_BYTES) / shape.frame_bytes
         self.links = LinkRates(*(np.empty((plan.clients, 0)) for _ in LinkRates._fields))
         self.first_gradients_s = np.empty((plan.clients, 0))
+        self.prospects = prospects_of(plan)
 
     def at(self, slot: int, broadcast: bool) -> tuple[list[float], list[float]]:
         """Rates of the uplinks and of the downlinks in that slot, as ns-3's frames need them."""
@@ -296,6 +305,13 @@ class PacketRates:
         slot = int(arrived_ns) // self.slot_ns
         self._grow(slot)
         return _ns(self.first_gradients_s[client - 1, slot])
+
+    def ahead(self, client: int, iteration: int, enqueued_ns: float) -> Ahead:
+        """What is to come for a client, at the rates of the slot in which it is enqueued."""
+        slot = int(enqueued_ns) // self.slot_ns
+        self._grow(slot)
+        up, down = self.links.uplink[client - 1, slot], self.links.gradient[client - 1, slot]
+        return self.prospects.ahead(client, iteration, float(up), float(down))
 
     def _carried(self, rate_bps: Array) -> list[float]:
         carried = np.where(rate_bps < self.least_bps, 0.0, self.factor * rate_bps)

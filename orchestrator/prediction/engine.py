@@ -15,7 +15,8 @@ arrivals back until all K clients are there. The paradigm's fields choose; nothi
 Ties. What is simultaneous on paper must not be torn apart by the last bit of a float, so moments
 and lags are compared in whole nanoseconds, while start and end times stay exact. Everything that
 happens in one moment happens before a sequential station picks its next client. Larger lag goes
-first, then earlier arrival at the station, then the lower client number.
+first, or the lowest rank where the paradigm has another order, then earlier arrival at the station,
+then the lower client number.
 """
 
 import math
@@ -40,6 +41,7 @@ from orchestrator.prediction.kernel import (
     play_round,
     play_rounds,
 )
+from orchestrator.prediction.orders import machine_code, refused
 from orchestrator.prediction.plan import (
     Allocation,
     Array,
@@ -51,6 +53,7 @@ from orchestrator.prediction.plan import (
 )
 from orchestrator.prediction.transport import Transport
 from orchestrator.scenario.schema import Scenario
+from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S
 from workloads.costs.profile import SplitProfile
@@ -173,6 +176,7 @@ def simulate(
 
     Raises:
         TraceExhausted: The round lasts longer than the trace.
+        InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
     """
     air = _air(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     work = Work(
@@ -191,11 +195,14 @@ def simulate(
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
     wrong = None if faults is None else _for_kernel(faults)
     paths = None if transport is None else transport.fresh()
+    order = machine_code(plan.paradigm)
     latency = play_round(
-        rules, work, links, air, wrong, paths, float(start_s), service_order, begin, end
+        rules, work, links, air, wrong, paths, float(start_s), order, service_order, begin, end
     )
     if latency == EXHAUSTED:
         raise TraceExhausted(air.gain.shape[2])
+    if math.isnan(latency):
+        raise refused(plan.paradigm)
     spans, lost = _spans(plan, begin, end), []
     if faults is None or wrong is None:
         compute_w = np.full(plan.clients, plan.compute_power_w, float)
@@ -398,7 +405,7 @@ def _many(
 ) -> BatchTimes:
     rounds, clients = len(split), gain.shape[0]
     splits = np.broadcast_to(split if split.ndim == 2 else split[:, None], (rounds, clients))
-    starts, latency = np.empty(rounds), np.empty(rounds)
+    starts, latency = np.empty(rounds), np.zeros(rounds)
     energy, finish = np.empty((rounds, clients)), np.empty((rounds, clients))
     complete = play_rounds(
         _rules(costs.paradigm),
@@ -417,6 +424,7 @@ def _many(
         _air(gain, slot_s, None),
         float(start_s),
         follow,
+        machine_code(costs.paradigm),
         np.ascontiguousarray(splits, np.int64),
         np.ascontiguousarray(alpha, float),
         np.ascontiguousarray(beta, float),
@@ -427,6 +435,8 @@ def _many(
         finish,
     )
     if not complete:
+        if np.isnan(latency).any():
+            raise refused(costs.paradigm)
         raise TraceExhausted(gain.shape[1])
     objective = latency + costs.energy_weight * energy.max(axis=1)
     return BatchTimes(starts, latency, energy, objective, finish)
@@ -439,7 +449,7 @@ def _rules(paradigm: Paradigm) -> Rules:
             paradigm.gradient_transmission == "parallel",
         ),
         gated=(paradigm.compute_waits_for_all, paradigm.transmission_waits_for_all),
-        by_lag=paradigm.order == "larger-lag",
+        by_lag=paradigm.order == LARGER_LAG,
     )
 
 

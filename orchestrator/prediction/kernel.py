@@ -32,8 +32,10 @@ from orchestrator.prediction.air import (
     rate_of,
     slot_at,
 )
+from orchestrator.prediction.orders import place_of
 from orchestrator.prediction.transport import DOWN, UP, Paths, delivered, note
 from testbed.core.faults import slowed_end
+from testbed.core.orders import NO_RANK
 from testbed.core.timeline import CA, CB, CF, SG, SM, S
 
 COMPUTING, DOWNLINK, CLIENT = 0, 1, 2
@@ -44,6 +46,8 @@ NEVER_NS = 1 << 62
 BY_RULES = np.empty((0, 0, 0), np.int64)
 """No service_order given: the paradigm's rules decide who is served next."""
 BY_RULES.flags.writeable = False
+NO_PLACE = math.nan
+"""In place of a latency: the order gave no number. Neither this nor `EXHAUSTED` is below it."""
 
 
 class Rules(NamedTuple):
@@ -182,6 +186,30 @@ def _end(faults: Faults | None, node: int, start_s: float, work_s: float) -> flo
 
 
 @inlined
+def _client_s(work: Work, faults: Faults | None, k: int, i: int, begin: Array, end: Array) -> float:
+    """τ_CB(i-1) + τ_CF(i) of a client whose smashed data are in."""
+    column = 5 * i
+    forward_s = work.cf_s[k, i]
+    backward_s: float = work.cb_s[k, i - 1] if i else work.backward_ratio * work.cf_s[k, 0]
+    if faults is not None:  # durations are what they came to be
+        forward_s = end[k, column + CF] - begin[k, column + CF]
+        if i:
+            backward_s = end[k, column - 5 + CB] - begin[k, column - 5 + CB]
+        else:
+            backward_s = work.backward_ratio * forward_s
+    client_s: float = backward_s + forward_s
+    return client_s
+
+
+@inlined
+def _server_s(work: Work, faults: Faults | None, k: int, i: int, begin: Array, end: Array) -> float:
+    """τ_S(i) of a client whose gradient is computed."""
+    if faults is not None:
+        return float(end[k, 5 * i + S] - begin[k, 5 * i + S])
+    return float(work.s_s[k, i])
+
+
+@inlined
 def _lag(
     work: Work,
     links: Links,
@@ -200,24 +228,73 @@ def _lag(
     with the rate of the slot in which the smashed data arrived.
     """
     column = 5 * i
-    forward_s, server_s = work.cf_s[k, i], work.s_s[k, i]
-    backward_s: float = work.cb_s[k, i - 1] if i else work.backward_ratio * work.cf_s[k, 0]
-    if faults is not None:  # durations are what they came to be
-        forward_s = end[k, column + CF] - begin[k, column + CF]
-        server_s = end[k, column + S] - begin[k, column + S]
-        if i:
-            backward_s = end[k, column - 5 + CB] - begin[k, column - 5 + CB]
-        else:
-            backward_s = work.backward_ratio * forward_s
-    lag_s: float = backward_s + forward_s + (end[k, column + CA] - begin[k, column + CA])
+    lag_s: float = _client_s(work, faults, k, i, begin, end)
+    lag_s += end[k, column + CA] - begin[k, column + CA]
     if station == DOWNLINK:
-        lag_s += server_s
+        lag_s += _server_s(work, faults, k, i, begin, end)
     elif i:
         lag_s += end[k, column - 5 + SG] - begin[k, column - 5 + SG]
     elif slot < air.gain.shape[2]:
         rate = rate_of(links.gradient_hz[k], links.gradient_snr[k] * air.gain[-1, k, slot])
         lag_s += 8.0 * work.sg_bytes[k, 0] / rate if rate > 0.0 else math.inf
     return lag_s
+
+
+@compiled
+def _place(
+    order: int,
+    work: Work,
+    links: Links,
+    air: Air,
+    faults: Faults | None,
+    station: int,
+    k: int,
+    i: int,
+    slot: int,
+    since_s: float,
+    begin: Array,
+    end: Array,
+) -> int:
+    """A client's place by an order that is none of the paper's, as it arrives at a station.
+
+    `order` is the address of its `machine_code`. What is ahead is that of the slot; the client came
+    `since_s` after the round began.
+    """
+    column, (clients, iterations) = 5 * i, work.cf_s.shape
+    gradient_s = -1.0  # there was none yet
+    if i:
+        gradient_s = end[k, column - 5 + SG] - begin[k, column - 5 + SG]
+    server_s = work.s_s[k, i]
+    if station == DOWNLINK:
+        server_s = _server_s(work, faults, k, i, begin, end)
+    compute_s, uplink_bytes, downlink_bytes = work.cb_s[k, i], work.cm_bytes[k], work.sg_bytes[k, i]
+    for later in range(i + 1, iterations):
+        compute_s += work.cf_s[k, later] + work.s_s[k, later] + work.cb_s[k, later]
+        uplink_bytes += work.ca_bytes[k, later]
+        downlink_bytes += work.sg_bytes[k, later]
+    uplink_bps, downlink_bps = 0.0, 0.0
+    if slot < air.gain.shape[2]:
+        uplink_bps = rate_of(links.uplink_hz[k], links.uplink_snr[k] * air.gain[0, k, slot])
+        downlink_bps = rate_of(links.gradient_hz[k], links.gradient_snr[k] * air.gain[-1, k, slot])
+    known = (
+        1 if station == DOWNLINK else 0,
+        k + 1,
+        clients,
+        i + 1,
+        iterations,
+        since_s,
+        _client_s(work, faults, k, i, begin, end),
+        end[k, column + CA] - begin[k, column + CA],
+        server_s,
+        gradient_s,
+        compute_s,
+        float(work.sg_bytes[k, i]),
+        float(uplink_bytes),
+        float(downlink_bytes),
+        uplink_bps,
+        downlink_bps,
+    )
+    return int(place_of(order, known))
 
 
 # Heaps of (first, second, client), the smallest on top: three of them in one array of shape
@@ -275,15 +352,17 @@ def play_round(
     faults: Faults | None,
     paths: Paths | None,
     start_s: float,
+    order: int | None,
     service_order: Ints,
     begin: Array,
     end: Array,
 ) -> float:
-    """Fill begin and end, shape [K, 5 I + 2]; answer the round's latency, or EXHAUSTED.
+    """Fill begin and end, shape [K, 5 I + 2]; answer the round's latency, EXHAUSTED or NO_PLACE.
 
     A client's steps stand in their order: step x of iteration i, from 0, in column 5 i + x.
     A service order, shape [2, K, I], has places in the order in which the stations serve, from 0;
     a sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
+    `order` is the address of its `machine_code`; None: it is one of the paper's.
     Without paths, links neither delay nor lose.
     With faults, a step of a lost client may end when it is long gone: the caller cuts it.
     """
@@ -452,9 +531,29 @@ def play_round(
                 ready_s[station, k] = opened_s if rules.gated[station] else came_s
                 if service_order.size:
                     rank = service_order[station, k, i]
-                elif rules.by_lag and not rules.parallel[station]:
-                    slot[k] = slot_at(air, came_s, slot[k])
-                    rank = -_ns(_lag(work, links, air, faults, station, k, i, slot[k], begin, end))
+                elif not rules.parallel[station]:
+                    if order is not None:
+                        slot[k] = slot_at(air, came_s, slot[k])
+                        rank = _place(
+                            order,
+                            work,
+                            links,
+                            air,
+                            faults,
+                            station,
+                            k,
+                            i,
+                            slot[k],
+                            came_s - start_s,
+                            begin,
+                            end,
+                        )
+                        if rank == NO_RANK:
+                            return NO_PLACE
+                    elif rules.by_lag:
+                        slot[k] = slot_at(air, came_s, slot[k])
+                        lag_s = _lag(work, links, air, faults, station, k, i, slot[k], begin, end)
+                        rank = -_ns(lag_s)
                 _push(heaps, station, rank, _ns(came_s), k)
             holds[station] = 0
 
@@ -534,6 +633,7 @@ def play_rounds(
     air: Air,
     start_s: float,
     follow: bool,
+    order: int | None,
     split: Ints,
     alpha: Array,
     beta: Array,
@@ -545,6 +645,7 @@ def play_rounds(
 ) -> bool:
     """Fill starts and latencies [N], energies and finishes [N, K]; was the trace long enough?
 
+    If not, or if the order gave no number, the latency of the last round played says so.
     With `follow` each round starts where the one before ended, else all start together.
     """
     clients = beta.shape[1]
@@ -570,9 +671,9 @@ def play_rounds(
         links = links_of(rules, bands, beta[n], rho[n])
         starts_s[n] = start_s
         latency_s[n] = play_round(
-            rules, work, links, air, None, None, start_s, BY_RULES, begin, end
+            rules, work, links, air, None, None, start_s, order, BY_RULES, begin, end
         )
-        if latency_s[n] == EXHAUSTED:
+        if not latency_s[n] < EXHAUSTED:
             return False
         fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy_j[n])
         finish_s[n] = end[:, steps[1] - 1] - start_s

@@ -5,11 +5,13 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.scenario.schema import Emulation, Scenario
+from testbed.core.orders import Prospects
 from testbed.core.paradigm import Paradigm
 from testbed.network.framing import Framing, grpc_bytes
 from testbed.transport import wire
@@ -266,4 +268,21 @@ def plan_round(
         backward_ratio=ratio,
         compute_power_w=scenario.fleet.compute_power_w,
         energy_weight=scenario.objective.energy_weight,
+    )
+
+
+def prospects_of(plan: RoundPlan) -> Prospects:
+    """What a service order may know of a round whose iterations are alike."""
+
+    def first(values: npt.NDArray[np.generic]) -> tuple[Any, ...]:
+        return tuple((values if values.ndim == 1 else values[:, 0]).tolist())
+
+    return Prospects(
+        iterations=plan.iterations,
+        forward_s=first(plan.cf_s),
+        backward_s=first(plan.cb_s),
+        server_s=first(plan.s_s),
+        smashed_bytes=first(plan.ca_bytes),
+        gradient_bytes=first(plan.sg_bytes),
+        adapter_bytes=first(plan.cm_bytes),
     )

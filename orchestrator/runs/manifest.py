@@ -150,6 +150,7 @@ def _plugins(scenario: Scenario) -> dict[str, str]:
         plugins.CODECS: scenario.workload.wire_dtype,
         plugins.PARTICIPATION: scenario.participation.rule,
         plugins.CHANNELS: scenario.radio.channel,
+        plugins.ORDERS: scenario.scheme.order,
     }
     found = {plugins.FIELDS[group]: plugins.origin(group, name) for group, name in named.items()}
     return {field: origin for field, origin in found.items() if origin is not None}

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -31,7 +32,7 @@ from pydantic import (
 
 from ns3_scenarios.aerial import AERIAL
 from orchestrator.scenario.fleet import Array, Fleet, Spread, each, ends
-from testbed.core import plugins
+from testbed.core import orders, plugins
 from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId
 from testbed.core.node import PATTERN as NODE
@@ -936,6 +937,12 @@ class Scenario(Section):
     """Shown in reports."""
     paradigm: str = "cpsfl"
     """How the server serves its clients: one of README.md's, or a package's: docs/plugins.md."""
+    order: str | None = Field(default=None, exclude_if=lambda order: order is None)
+    """Whom sequential resources serve first, where not as the paradigm itself says: `larger-lag`,
+    `first-come`, `shortest-job-first`, `longest-remaining-work-first`, `round-robin`, or one that a
+    package registers as `testbed.orders`: docs/orders.md."""
+    order_parameters: dict[str, float] = Field(default={}, exclude_if=lambda given: not given)
+    """Of an order from a package: numbers."""
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Rounds to predict or emulate."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
@@ -968,6 +975,16 @@ class Scenario(Section):
         with _within("paradigm"):
             paradigm(name)
         return name
+
+    @model_validator(mode="after")
+    def _order_known(self) -> "Scenario":
+        if self.order is None:
+            if self.order_parameters:
+                raise ValueError("order_parameters: belong to an order; the key order names none")
+            return self
+        with _within(""):
+            orders.check(self.order, self.order_parameters)
+        return self
 
     @model_validator(mode="after")
     def _analytical_models_known(self) -> "Scenario":
@@ -1145,8 +1162,16 @@ class Scenario(Section):
 
     @cached_property
     def scheme(self) -> Paradigm:
-        """The paradigm as data."""
-        return paradigm(self.paradigm)
+        """The paradigm as data, with the scenario's order where it has one."""
+        named = paradigm(self.paradigm)
+        if self.order is None:
+            return named
+        return replace(
+            named,
+            title=f"{named.title}, {self.order}",
+            order=self.order,
+            order_parameters=tuple(self.order_parameters.items()),
+        )
 
     @cached_property
     def fleet(self) -> Fleet:

@@ -160,8 +160,9 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
 
 
 def _plan(scenario: Scenario, profile: SplitProfile, name: str) -> RoundPlan:
-    """The scenario's round under another paradigm."""
-    other = Scenario.model_validate(scenario.model_dump() | {"paradigm": name})
+    """The scenario's round under a paradigm of the paper's, in its own service order."""
+    of_paper: dict[str, object] = {"paradigm": name, "order": None, "order_parameters": {}}
+    other = Scenario.model_validate(scenario.model_dump() | of_paper)
     return plan_round(other, profile, fixed_allocation(other))
 
 

@@ -25,7 +25,7 @@ from orchestrator.theory import closed_forms as theory
 from orchestrator.theory.closed_forms import Durations
 from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
-from testbed.core.paradigm import Paradigm
+from testbed.core.paradigm import BUILT_IN, Paradigm
 from testbed.core.timeline import STEPS
 from testbed.core.words import not_one_of
 
@@ -106,8 +106,10 @@ def _claimed(relation: Relation, seconds: float, least_s: float, most_s: float) 
 
 
 def _of(**relations: Relation) -> Callable[[Paradigm], Relation | None]:
-    """By the paradigm's name, with `_` for `-`."""
-    return lambda paradigm: relations.get(paradigm.name.replace("-", "_"))
+    """By the paradigm's name, with `_` for `-`; nothing of one that has another service order."""
+    return lambda paradigm: (
+        relations.get(paradigm.name.replace("-", "_")) if paradigm in BUILT_IN else None
+    )
 
 
 def _of_vanilla(paradigm: Paradigm) -> Relation | None:

@@ -22,6 +22,7 @@ from testbed.control.codec import Json, Kinds
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import BsFaults, UavFaults
 from testbed.core.impairment import Impairment
+from testbed.core.orders import Ahead, Prospects
 from testbed.core.paradigm import Paradigm
 from testbed.transport import TransportSettings
 from testbed.transport.accounts import Counts
@@ -74,6 +75,25 @@ class FirstGradients:
         row = self.seconds[client - 1]
         slot = int(time_s / self.slot_s) - self.first_slot
         return row[min(max(slot, 0), len(row) - 1)]
+
+
+@dataclass(frozen=True)
+class RoundAhead:
+    """What a service order may know that is none of the paper's."""
+
+    prospects: Prospects
+    first_slot: int
+    slot_s: float
+    uplink_bps: tuple[tuple[float, ...], ...]
+    """A row a client, an entry a slot from the first on."""
+    downlink_bps: tuple[tuple[float, ...], ...]
+    """Of gradients, likewise."""
+
+    def at(self, client: int, iteration: int, time_s: float) -> Ahead:
+        """Of a client that is enqueued then."""
+        up, down = self.uplink_bps[client - 1], self.downlink_bps[client - 1]
+        slot = min(max(int(time_s / self.slot_s) - self.first_slot, 0), len(up) - 1)
+        return self.prospects.ahead(client, iteration, up[slot], down[slot])
 
 
 @dataclass(frozen=True)
@@ -191,6 +211,8 @@ class ServeRound:
     """The terms of every client of the run, where their split points differ; else empty."""
     held: bool = False
     """Whether the broadcast is held back by the links until it is due."""
+    ahead: RoundAhead | None = None
+    """None: the order is one of the paper's."""
 
     def of(self, client: int) -> RoundTerms:
         """What that client is told."""

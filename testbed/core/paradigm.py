@@ -11,12 +11,11 @@ Other packages add their own through the entry-point group ``testbed.paradigms``
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from testbed.core import plugins
+from testbed.core import orders, plugins
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
 
 Sharing = Literal["parallel", "sequential"]
-Order = Literal["larger-lag", "first-come"]
 
 
 @dataclass(frozen=True)
@@ -33,16 +32,28 @@ class Paradigm:
     """As the paper's figures print it."""
     server_compute: Sharing
     gradient_transmission: Sharing
-    order: Order = "first-come"
+    order: str = orders.FIRST_COME
+    """One of `testbed.core.orders`."""
     compute_waits_for_all: bool = False
     """Server computing of an iteration starts when all smashed data of it are in."""
     transmission_waits_for_all: bool = False
     """Gradient transmission of an iteration starts when all of it is computed."""
+    order_parameters: tuple[tuple[str, float], ...] = ()
+    """Of an order from a package."""
 
     @property
     def asks_for_first_gradient(self) -> bool:
         """Whether an order depends on τ'_SG(0): larger lag first, before sequential computing."""
-        return self.server_compute == "sequential" and self.order == "larger-lag"
+        return self.server_compute == "sequential" and self.order == orders.LARGER_LAG
+
+    @property
+    def rank(self) -> orders.Rank | None:
+        """What ranks who is enqueued; None: one of the paper's orders.
+
+        Raises:
+            InputError: The order is unknown, or a package's that does not fit.
+        """
+        return orders.rank_of(self.order, dict(self.order_parameters))
 
 
 BUILT_IN = (
@@ -82,7 +93,6 @@ _BUILT_IN = {paradigm.name: paradigm for paradigm in BUILT_IN}
 _CHOICES = {
     "server_compute": get_args(Sharing),
     "gradient_transmission": get_args(Sharing),
-    "order": get_args(Order),
 }
 
 
@@ -108,6 +118,9 @@ def paradigm(name: str) -> Paradigm:
         if getattr(found, field) not in choices:
             why = f"has {field} {getattr(found, field)!r}, which is not one of {', '.join(choices)}"
             raise plugins.unfit(plugins.PARADIGMS, name, why)
+    if found.order not in orders.names():
+        why = f"has order {not_one_of(found.order, orders.names())}"
+        raise plugins.unfit(plugins.PARADIGMS, name, why)
     return found
 
 

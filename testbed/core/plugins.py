@@ -22,7 +22,7 @@ PARADIGMS, POLICIES, MOBILITY = "testbed.paradigms", "testbed.policies", "testbe
 ANALYTICAL_MODELS, METRICS = "testbed.analytical_models", "testbed.metrics"
 MODELS, AGGREGATORS = "testbed.models", "testbed.aggregators"
 CODECS, PARTICIPATION = "testbed.codecs", "testbed.participation"
-CHANNELS = "testbed.channels"
+CHANNELS, ORDERS = "testbed.channels", "testbed.orders"
 FIELDS = {
     PARADIGMS: "paradigm",
     POLICIES: "allocation.policy",
@@ -34,6 +34,7 @@ FIELDS = {
     CODECS: "workload.wire_dtype",
     PARTICIPATION: "participation.rule",
     CHANNELS: "radio.channel",
+    ORDERS: "order",
 }
 """The key of a scenario that names a plugin of each group."""
 

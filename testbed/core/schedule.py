@@ -8,7 +8,8 @@ and gates of the base station is in this file; how long things take is not. The 
 same rules in compiled form, and tests hold the two together. `testbed.core.server_round` is the
 protocol around it.
 
-Moments and lags are numbers of one unit, which is the caller's: they are compared, and no more.
+Moments are numbers of one unit, which is the caller's, and ranks (`testbed.core.orders`; the lowest
+goes first) of any: they are compared, and no more.
 """
 
 import heapq
@@ -45,12 +46,9 @@ class Waiting:
 class _Server:
     """One resource: gate, queue, and since when it is free."""
 
-    def __init__(
-        self, resource: Resource, sharing: Sharing, by_lag: bool, gated: bool, clients: int
-    ):
+    def __init__(self, resource: Resource, sharing: Sharing, gated: bool, clients: int):
         self.resource = resource
         self.sequential = sharing == "sequential"
-        self.by_lag = by_lag
         self.gated = gated
         self.clients = clients
         self.busy = False
@@ -60,8 +58,8 @@ class _Server:
         self.queue: list[Waiting] = []
         self.held: dict[int, list[Waiting]] = defaultdict(list)
 
-    def enqueue(self, client: int, iteration: int, now: float, lag: float) -> None:
-        waiting = Waiting(-lag if self.by_lag else 0.0, now, client, now)
+    def enqueue(self, client: int, iteration: int, now: float, rank: float) -> None:
+        waiting = Waiting(rank, now, client, now)
         if not self.gated:
             heapq.heappush(self.queue, waiting)
             return
@@ -108,26 +106,24 @@ class Schedule:
     """The schedule of one round for K clients under a paradigm."""
 
     def __init__(self, paradigm: Paradigm, clients: int):
-        by_lag = paradigm.order == "larger-lag"
         self._compute = _Server(
-            "compute", paradigm.server_compute, by_lag, paradigm.compute_waits_for_all, clients
+            "compute", paradigm.server_compute, paradigm.compute_waits_for_all, clients
         )
         self._transmit = _Server(
             "transmit",
             paradigm.gradient_transmission,
-            by_lag,
             paradigm.transmission_waits_for_all,
             clients,
         )
 
-    def smashed_arrived(self, client: int, iteration: int, now: float, lag: float) -> None:
-        """Smashed data are in; `lag` is that for sequential computing."""
-        self._compute.enqueue(client, iteration, now, lag)
+    def smashed_arrived(self, client: int, iteration: int, now: float, rank: float) -> None:
+        """Smashed data are in; `rank` is that for sequential computing."""
+        self._compute.enqueue(client, iteration, now, rank)
 
-    def computed(self, client: int, iteration: int, now: float, lag: float) -> None:
-        """A gradient is ready; `lag` is that for sequential transmission."""
+    def computed(self, client: int, iteration: int, now: float, rank: float) -> None:
+        """A gradient is ready; `rank` is that for sequential transmission."""
         self._compute.release(now)
-        self._transmit.enqueue(client, iteration, now, lag)
+        self._transmit.enqueue(client, iteration, now, rank)
 
     def delivered(self, now: float) -> None:
         """A gradient has arrived at its client."""

@@ -25,6 +25,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from testbed.core import orders
+from testbed.core.errors import RunError
+from testbed.core.orders import Ahead
 from testbed.core.paradigm import Paradigm
 from testbed.core.schedule import Resource, Schedule
 
@@ -167,11 +170,25 @@ Instruction = StartClients | Compute | SendGradient | GiveUp | Abandon
 class _Client:
     iteration: int = 1
     step: Step = "SM"
-    lag: float = 0
-    """τ_CB(i-1) + τ_CF(i) + τ_CA(i), eq. (12) and (22) without what the server adds."""
+    compute: float = 0
+    """τ_CB(i-1) + τ_CF(i)."""
+    upload: float = 0
+    """τ_CA(i)."""
     gradient: float | None = None
-    """τ_SG(i-1), the last summand of eq. (22)."""
+    """τ_SG(i-1), the last summand of eq. (22); None: there was none yet."""
     compute_start: float = 0
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What an order may know that is none of the paper's."""
+
+    ahead: Callable[[int, int, float], Ahead]
+    """Of a client and an iteration, by the moment at which it is asked."""
+    start: float
+    """When the round began."""
+    second: float = 1
+    """How many of the driver's units there are in a second."""
 
 
 class ServerRound:
@@ -184,6 +201,7 @@ class ServerRound:
         first_gradient: Callable[[int, float], float],
         lost_at: Mapping[int, float] | None = None,
         *,
+        outlook: Outlook | None = None,
         drops: bool = False,
     ):
         """Begin.
@@ -193,12 +211,16 @@ class ServerRound:
             clients: Who takes part, from 1.
             first_gradient: τ'_SG(0) of a client whose smashed data are in at a moment.
             lost_at: When a client counts as lost that has not finished by then.
+            outlook: Asked where the paradigm's order is none of the paper's.
             drops: Whether the round goes on without a lost client.
         """
         self.here = set(clients)
         """Who takes part still: has neither finished nor been lost."""
         self.finished: list[int] = []
         self.lost: dict[int, GiveUp] = {}
+        self._paradigm = paradigm
+        self._rank_of = paradigm.rank
+        self._outlook = outlook
         self._schedule = Schedule(paradigm, len(clients))
         self._first_gradient = first_gradient
         self._lost_at = {k: at for k, at in (lost_at or {}).items() if k in self.here}
@@ -247,15 +269,13 @@ class ServerRound:
                 self._has_broadcast(event.client, event.at)
             case SmashedArrived():
                 client.iteration = event.iteration
-                client.lag = event.compute + event.at - event.sent
-                if client.gradient is None:
-                    client.gradient = self._first_gradient(event.client, event.at)
-                lag = client.lag + client.gradient
-                self._schedule.smashed_arrived(event.client, event.iteration, event.at, lag)
+                client.compute, client.upload = event.compute, event.at - event.sent
+                rank = self._rank("compute", event.client, event.at)
+                self._schedule.smashed_arrived(event.client, event.iteration, event.at, rank)
             case Computed():
                 client.step = ""
-                lag = client.lag + event.at - client.compute_start
-                self._schedule.computed(event.client, client.iteration, event.at, lag)
+                rank = self._rank("transmit", event.client, event.at)
+                self._schedule.computed(event.client, client.iteration, event.at, rank)
             case GradientDelivered():
                 client.step = ""
                 client.gradient = event.arrived - event.sent
@@ -265,6 +285,48 @@ class ServerRound:
                 self.finished.append(event.client)
             case Refused():
                 self._lose(event.client, event.at, event.why)
+
+    def _rank(self, resource: Resource, number: int, at: float) -> float:
+        """Of a client that comes to a resource: the lowest is served first."""
+        client, order = self._clients[number], self._paradigm.order
+        if order == orders.FIRST_COME:
+            return 0
+        if order == orders.LARGER_LAG:
+            return -self._lag(resource, number, at)
+        sharing = self._paradigm.server_compute
+        if resource == "transmit":
+            sharing = self._paradigm.gradient_transmission
+        if sharing == "parallel":
+            return 0  # Nobody waits.
+        assert self._rank_of is not None
+        assert self._outlook is not None
+        second, ahead = self._outlook.second, self._outlook.ahead(number, client.iteration, at)
+        at_downlink = resource == "transmit"
+        asked = orders.request(
+            at_downlink,
+            number,
+            client.iteration,
+            (at - self._outlook.start) / second,
+            client.compute / second,
+            client.upload / second,
+            (at - client.compute_start) / second if at_downlink else ahead.server_s,
+            -1.0 if client.gradient is None else client.gradient / second,
+            ahead,
+        )
+        rank = self._rank_of(asked)
+        if (place := orders.place(rank)) == orders.NO_RANK:
+            raise RunError(f"order: {order!r} answers with {rank} to {asked}")
+        return place
+
+    def _lag(self, resource: Resource, number: int, at: float) -> float:
+        """Eq. (22) before computing, eq. (12) before the downlink."""
+        client = self._clients[number]
+        lag = client.compute + client.upload
+        if resource == "transmit":
+            return lag + at - client.compute_start
+        if client.gradient is not None:
+            return lag + client.gradient
+        return lag + self._first_gradient(number, at)
 
     def instructions(self) -> list[Instruction]:
         """What begins now; ask when all that happened at this moment has been told."""

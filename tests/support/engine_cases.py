@@ -12,6 +12,7 @@ from orchestrator.prediction.plan import (
     Radio,
     RoundPlan,
 )
+from testbed.core import orders
 from testbed.core.paradigm import Paradigm, paradigm
 
 EVERY_COMBINATION = [
@@ -26,6 +27,21 @@ EVERY_COMBINATION = [
         )
     )
 ]
+
+
+EVERY_ORDER = [
+    Paradigm(f"{order}-{n}", "any", *sharing, order, gate, gate)
+    for order in orders.BUILT_IN
+    for n, (sharing, gate) in enumerate(
+        [
+            (("parallel", "sequential"), False),
+            (("sequential", "parallel"), False),
+            (("sequential", "sequential"), False),
+            (("sequential", "sequential"), True),
+        ]
+    )
+]
+"""The service orders that are not the paper's."""
 
 
 def random_case(rng, scheme):

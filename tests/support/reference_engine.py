@@ -6,7 +6,8 @@
 Everything is looked up where it is needed and searched for in plain lists. It follows the text of
 the paper and of the documentation, in particular: what lies in the same whole nanosecond is
 simultaneous; all that happens at a moment happens before a sequential server chooses; computing is
-served before the downlink; larger lag goes first, then earlier arrival, then lower client number.
+served before the downlink; who ranks first goes first, then earlier arrival, then lower client
+number.
 """
 
 import math
@@ -14,7 +15,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-INFINITE_LAG = 10**30
+INFINITE = 10**30
 
 
 class TooShort(Exception):
@@ -62,16 +63,16 @@ class Link:
 class Visit:
     """One client at one station of the server in one iteration."""
 
-    def __init__(self, client, arrived_s, lag_s):
+    def __init__(self, client, arrived_s, rank):
         self.client = client
         self.arrived_s = arrived_s
         self.ready_s = arrived_s
-        self.lag = INFINITE_LAG if math.isinf(lag_s) else nanosecond(lag_s)
+        self.rank = math.copysign(INFINITE, rank) if abs(rank) > 9e9 else nanosecond(rank)
 
 
 class Station:
-    def __init__(self, parallel, gated, by_lag, clients):
-        self.parallel, self.gated, self.by_lag, self.clients = parallel, gated, by_lag, clients
+    def __init__(self, parallel, gated, clients):
+        self.parallel, self.gated, self.clients = parallel, gated, clients
         self.gate, self.queue = [], []
         self.busy = False
         self.serves = None
@@ -105,7 +106,7 @@ class Station:
             return None
         chosen = min(
             self.queue,
-            key=lambda v: (-v.lag if self.by_lag else 0, nanosecond(v.arrived_s), v.client),
+            key=lambda v: (v.rank, nanosecond(v.arrived_s), v.client),
         )
         self.queue.remove(chosen)
         start_s = chosen.ready_s if self.parallel else max(chosen.ready_s, self.free_s)
@@ -182,8 +183,6 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
         start, end, _ = steps[k, i, step]
         return end - start
 
-    by_lag = paradigm.order == "larger-lag"
-
     def carried(link, k, start, size):
         """When a transfer ends; never, where its client is lost before the trace ends."""
         try:
@@ -203,9 +202,9 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
         begun_s.append(min(end, deadline[k]))
     together_s = max(begun_s)
     computing = Station(
-        paradigm.server_compute == "parallel", paradigm.compute_waits_for_all, by_lag, len(there)
+        paradigm.server_compute == "parallel", paradigm.compute_waits_for_all, len(there)
     )
-    downlink = Station(parallel_down, paradigm.transmission_waits_for_all, by_lag, len(there))
+    downlink = Station(parallel_down, paradigm.transmission_waits_for_all, len(there))
     finished = {}
 
     iteration = [0] * clients
@@ -235,6 +234,36 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
         rate = down[k].rate(steps[k, 0, "CA"][1])
         return value + (8 * plan.sg_bytes[k, 0] / rate if rate > 0 else math.inf)
 
+    def at_once(link, now, size_bytes):
+        """What a transfer would take if the slot's rate stayed."""
+        if size_bytes == 0:
+            return 0.0
+        rate = link.rate(now)
+        return min(8 * size_bytes / rate, 1e9) if rate > 0 else 1e9
+
+    def rank(k, now, at_computing):
+        """Who has the lowest goes first."""
+        i = iteration[k]
+        if (computing if at_computing else downlink).parallel:
+            return 0.0
+        service = plan.s_s[k, i] if at_computing else at_once(down[k], now, plan.sg_bytes[k, i])
+        match paradigm.order:
+            case "larger-lag":
+                return -lag(k, at_computing)
+            case "first-come":
+                return 0.0
+            case "shortest-job-first":
+                return service
+            case "round-robin":
+                return i * clients + k
+            case "longest-remaining-work-first":
+                left = plan.cb_s[k, i] + (plan.s_s[k, i] if at_computing else 0.0)
+                for j in range(i + 1, iterations):
+                    left += plan.cf_s[k, j] + plan.s_s[k, j] + plan.cb_s[k, j]
+                up_bytes = plan.cm_bytes[k] + plan.ca_bytes[k, i + 1 :].sum()
+                left += at_once(up[k], now, up_bytes)
+                return -left - at_once(down[k], now, plan.sg_bytes[k, i:].sum())
+
     while there:
         deadlines = [deadline[k] for k in there if deadline[k] < math.inf]
         moment = min(nanosecond(t) for t in [t for t, _, _ in agenda] + deadlines)
@@ -245,12 +274,10 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
             if what == "begin":
                 begin(k, now)
             elif what == "smashed data in":
-                known = lag(k, True) if by_lag and not computing.parallel else 0.0
-                computing.arrive(Visit(k, now, known))
+                computing.arrive(Visit(k, now, rank(k, now, True)))
             elif what == "computed":
                 computing.busy = False
-                known = lag(k, False) if by_lag and not downlink.parallel else 0.0
-                downlink.arrive(Visit(k, now, known))
+                downlink.arrive(Visit(k, now, rank(k, now, False)))
             elif what == "gradient there":
                 downlink.busy = False
                 steps[k, i, "CB"] = (now, slowly(now, plan.cb_s[k, i], slow.get(k + 1, [])), 0)

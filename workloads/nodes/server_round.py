@@ -29,6 +29,7 @@ from testbed.core.server_round import (
     GiveUp,
     GradientDelivered,
     Instruction,
+    Outlook,
     Refused,
     SendGradient,
     ServerRound,
@@ -122,6 +123,7 @@ class EmulatedServerRound:
             order.clients,
             self._first_gradient_s,
             {k: at_s for k, at_s in enumerate(faults.lost_s, 1) if at_s is not None},
+            outlook=Outlook(order.ahead.at, clock.start_s) if order.ahead else None,
             drops=faults.drops,
         )
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()

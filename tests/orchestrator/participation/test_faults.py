@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from engine_cases import EVERY_COMBINATION, random_case
+from engine_cases import EVERY_COMBINATION, EVERY_ORDER, random_case
 from reference_engine import TooShort, reference_round
 from small_scenario import TREE
 
@@ -79,9 +79,9 @@ def random_faults(rng, clients: int, slot_s: float, start_s: float) -> RoundFaul
     )
 
 
-@pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
+@pytest.mark.parametrize("scheme", EVERY_COMBINATION + EVERY_ORDER, ids=lambda scheme: scheme.name)
 def test_engine_agrees_with_the_reference_whatever_goes_wrong(scheme) -> None:
-    rng = np.random.default_rng(2000 + EVERY_COMBINATION.index(scheme))
+    rng = np.random.default_rng(2000 + (EVERY_COMBINATION + EVERY_ORDER).index(scheme))
     lost_in_all = 0
     for _ in range(60):
         case = random_case(rng, scheme)

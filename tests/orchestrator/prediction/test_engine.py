@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from engine_cases import CONTENTION, EVERY_COMBINATION, MB, by_hand, random_case
+from engine_cases import CONTENTION, EVERY_COMBINATION, EVERY_ORDER, MB, by_hand, random_case
 from reference_engine import TooShort, reference_round
 
 from ns3_scenarios.trace import TraceExhausted
@@ -67,6 +67,13 @@ def test_agrees_with_the_reference(scheme):
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
 def test_agrees_for_every_combination_of_fields(scheme):
     rng = np.random.default_rng(1000 + EVERY_COMBINATION.index(scheme))
+    for _ in range(40):
+        assert_equal_to_reference(random_case(rng, scheme))
+
+
+@pytest.mark.parametrize("scheme", EVERY_ORDER, ids=lambda scheme: scheme.name)
+def test_agrees_for_every_other_service_order(scheme):
+    rng = np.random.default_rng(3000 + EVERY_ORDER.index(scheme))
     for _ in range(40):
         assert_equal_to_reference(random_case(rng, scheme))
 
@@ -312,7 +319,7 @@ def test_more_bandwidth_never_makes_sfl_pp_slower():
         assert simulate(plan, wider, gain, slot_s, start_s).latency_s <= narrow + 1e-9
 
 
-@pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
+@pytest.mark.parametrize("scheme", EVERY_COMBINATION + EVERY_ORDER, ids=lambda scheme: scheme.name)
 def test_a_sequential_station_serves_one_at_a_time_and_never_idles_without_cause(scheme):
     rng = np.random.default_rng(12)
     for _ in range(20):
@@ -343,7 +350,7 @@ def test_a_sequential_station_serves_one_at_a_time_and_never_idles_without_cause
 # --- many rounds ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda p: p.name)
+@pytest.mark.parametrize("scheme", EVERY_COMBINATION + EVERY_ORDER, ids=lambda p: p.name)
 def test_a_rounds_own_order_changes_nothing(scheme):
     plan, radio, gain, slot_s, start_s = random_case(np.random.default_rng(5), scheme)
     times = simulate(plan, radio, gain, slot_s, start_s)

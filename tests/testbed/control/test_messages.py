@@ -44,6 +44,7 @@ from testbed.control.messages import (
     Progress,
     Ready,
     Restore,
+    RoundAhead,
     RoundTerms,
     Saved,
     ServeRound,
@@ -57,6 +58,7 @@ from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.faults import BsFaults, UavFaults
 from testbed.core.node import BS, NodeId, uav
+from testbed.core.orders import Prospects
 from testbed.core.paradigm import BUILT_IN
 from testbed.network.shaping import Shape
 from testbed.runtimes import WORLD_NEWS, Exit, Module, NodeSpec, WorldLost, namespace
@@ -82,6 +84,13 @@ FULL = [
             FirstGradients(4, 0.1, ((0.1, 0.2), (1e9, 0.3))),
             live=True,
             faults=BsFaults((None, 3.5), True, SLOW),
+            ahead=RoundAhead(
+                Prospects(5, (0.1, 0.2), (0.2, 0.4), (0.1, 0.1), (9, 9), (8, 8), (7, 7)),
+                4,
+                0.1,
+                ((1e6, 0.0), (2e6, 3e6)),
+                ((3e6, 0.0), (4e6, 5e6)),
+            ),
         ),
     ),
     (TO_NODE, JoinRound(TERMS, 0.1, 0.2, 2.0, UavFaults(None, 7.0, "corrupt-frame", 0.1, SLOW))),

@@ -5,13 +5,13 @@
 
 import heapq
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from orchestrator.prediction.engine import simulate
 from orchestrator.prediction.plan import Allocation, Radio, RoundPlan
+from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import BUILT_IN, Paradigm
 from testbed.core.schedule import Schedule
 from testbed.core.timeline import SG, S
@@ -59,6 +59,7 @@ def play(plan: RoundPlan, radio: Radio, gain: np.ndarray) -> dict[tuple[int, int
     down = whole if plan.paradigm.gradient_transmission == "sequential" else shared
 
     schedule = Schedule(plan.paradigm, K)
+    by_lag = plan.paradigm.order == LARGER_LAG
     spans: dict[tuple[int, int, int], tuple] = {}
     events: list[tuple[float, str, int, int]] = []
     lag = np.zeros(K)
@@ -83,10 +84,10 @@ def play(plan: RoundPlan, radio: Radio, gain: np.ndarray) -> dict[tuple[int, int
                 if i:
                     start, end = spans[k, i - 1, SG]
                     gradient = end - start
-                schedule.smashed_arrived(k, i, now, lag[k] + gradient)
+                schedule.smashed_arrived(k, i, now, -(lag[k] + gradient) if by_lag else 0.0)
             elif what == "computed":
                 start, _ = spans[k, i, S]
-                schedule.computed(k, i, now, lag[k] + now - start)
+                schedule.computed(k, i, now, -(lag[k] + now - start) if by_lag else 0.0)
             else:
                 schedule.delivered(now)
                 if i + 1 < ITERATIONS:
@@ -122,12 +123,11 @@ def test_schedule_and_engine_decide_alike(paradigm: Paradigm) -> None:
 
 
 def test_ties_go_by_enqueue_time_then_by_client() -> None:
-    first_come = replace(BUILT_IN[6], order="first-come")
-    for paradigm, order in ((BUILT_IN[6], [2, 3, 1]), (first_come, [1, 2, 3])):
-        schedule = Schedule(paradigm, 3)
-        schedule.computed(3, 1, 0.5, 2.0)
-        schedule.computed(1, 1, 0.3, 1.0)
-        schedule.computed(2, 1, 0.5, 2.0)
+    for low, high, order in ((-2.0, -1.0, [2, 3, 1]), (0.0, 0.0, [1, 2, 3])):
+        schedule = Schedule(BUILT_IN[6], 3)
+        schedule.computed(3, 1, 0.5, low)
+        schedule.computed(1, 1, 0.3, high)
+        schedule.computed(2, 1, 0.5, low)
         served = []
         while started := schedule.start():
             served += [start.client for start in started]
@@ -149,7 +149,7 @@ def test_nobody_waits_for_who_is_lost() -> None:
 
     queued = Schedule(BUILT_IN[6], 3)
     for client in (1, 2, 3):
-        queued.computed(client, 1, 1.0, float(client))
+        queued.computed(client, 1, 1.0, -float(client))
     assert [start.client for start in queued.start()] == [3]
     queued.lost(2, 2.0)
     queued.delivered(3.0)
