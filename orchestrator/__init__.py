@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.api import compare as compare
+    from orchestrator.api import comparison as comparison
     from orchestrator.api import load as load
     from orchestrator.api import predict as predict
     from orchestrator.api import read_run as read_run
@@ -65,6 +66,7 @@ _HOMES = {
     "UavSflEnv": "orchestrator.policies.environment",
     "Update": "workloads.aggregation.rules",
     "compare": "orchestrator.api",
+    "comparison": "orchestrator.api",
     "load": "orchestrator.api",
     "predict": "orchestrator.api",
     "read_run": "orchestrator.api",
@@ -96,6 +98,7 @@ __all__ = [
     "UavSflEnv",
     "Update",
     "compare",
+    "comparison",
     "load",
     "predict",
     "read_run",

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from orchestrator.emulation.observer import Observer
     from orchestrator.emulation.record import Emulation
     from orchestrator.prediction.rounds import Decide
+    from orchestrator.runs.comparison import Comparison
     from orchestrator.runs.reader import Run
+    from orchestrator.runs.results import Result
+    from orchestrator.runs.session_reader import PlayedSession
     from orchestrator.sessions.session import Session
     from orchestrator.sessions.up import Outcome
 
@@ -47,6 +50,7 @@ Trace = str | Path | ChannelTrace | Mapping[str, Any]
 place of `gain`: `gain_up` and `gain_down`, or the rates `uplink_bps` and `downlink_bps`."""
 Policy: TypeAlias = "str | Decide"
 """A name as `allocation.policy` takes it, or a function from a `Situation` to an `Allocation`."""
+Comparable: TypeAlias = "Timeline | Run | str | Path"
 Capture = Literal["frames", "headers"]
 
 KEYS = ("round", "client", "iteration", "step")
@@ -359,6 +363,52 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
     order = {step: at for at, step in enumerate(STEPS)}
     by = both.assign(step=both["step"].map(order)).sort_values(list(KEYS)).index
     return both.loc[by].reset_index(drop=True)
+
+
+def comparison(
+    results: "Sequence[Comparable] | Mapping[str, Comparable]", out: str | Path | None = None
+) -> "Comparison":
+    """Hold any number of results against each other, as `testbed compare` does.
+
+    Args:
+        results: Timelines, runs, and what `testbed compare` takes: directories of runs, sessions
+            and cross-checks, files of `--json`. As a mapping, by the names to show them under.
+        out: An HTML page to write.
+
+    Returns:
+        The tables: `table` (a row a result), `rounds`, `steps`, `budgets`, `sessions`, and
+        `differing`, the keys in which scenarios differ.
+
+    Raises:
+        InputError: One of them is nothing that can be compared, or holds no round.
+    """
+    from orchestrator.runs.comparison import compare as hold
+    from orchestrator.runs.results import Result
+
+    given = results.items() if isinstance(results, Mapping) else (("", each) for each in results)
+    found = [(name, one) for name, each in given for one in _results_of(each)]
+    rounds = [(name, one.execution) for name, one in found if isinstance(one, Result)]
+    whose = [name for name, _ in rounds]
+    names = [f"{name}, {by}" if whose.count(name) > 1 else name for name, by in rounds]
+    held = hold([one for _, one in found], names if isinstance(results, Mapping) else ())
+    if out is not None:
+        from orchestrator.reporting.comparison import write_page
+
+        write_page(held, Path(out))
+    return held
+
+
+def _results_of(given: "Comparable") -> "Sequence[Result | PlayedSession]":
+    from orchestrator.runs.reader import Run
+    from orchestrator.runs.results import Result, read_results, result_of
+
+    if isinstance(given, Run):
+        return [result_of(given)]
+    if not isinstance(given, Timeline):
+        return read_results(given)
+    if not len(given):
+        raise InputError("`results`: a timeline has no round")
+    return [Result("given", None, "given", given, Timeline([]))]
 
 
 def _nothing(folder: Path) -> None:

@@ -41,7 +41,7 @@ function that takes what is being done, how much of it is done, and how much the
 """
 
 SHOWN = {
-    "Functions": ("load", "predict", "run", "read_run", "compare"),
+    "Functions": ("load", "predict", "run", "read_run", "compare", "comparison"),
     "Results": ("Timeline", "Round", "Run"),
     "Programs of one's own": ("Network",),
     "Decisions": ("Situation", "Allocation", "RoundStart", "Paradigm", "ServiceRequest"),

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed run`, `report`, `perfetto`: rounds on real links, and pages about them."""
+"""`testbed run`, `report`, `compare`, `perfetto`: rounds on real links, and pages about them."""
 
 import re
 import sys
@@ -158,7 +158,8 @@ def report(
 ) -> None:
     """Write a run's report again, or a session's, from what its directory holds."""
     from orchestrator.reporting.report import write_report
-    from orchestrator.reporting.session_report import SESSION, write_session_report
+    from orchestrator.reporting.session_report import write_session_report
+    from orchestrator.runs.session_reader import SESSION
 
     if (run_dir / SESSION).is_file():
         out.print(f"{write_session_report(run_dir)}")
@@ -169,6 +170,37 @@ def report(
 
         for path in draw(run_dir, run_dir / "figures"):
             out.print(f"{path}")
+
+
+def compare(
+    given: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="Directories of runs, sessions or cross-checks, or files of --json.",
+        ),
+    ],
+    page: Annotated[
+        Path, typer.Option("--out", metavar="FILE.html", help="The page to write.")
+    ] = Path("comparison.html"),
+    json_file: JsonFile = None,
+) -> None:
+    """Show results beside each other: latencies, timelines, error budgets, learning curves."""
+    from orchestrator.cli.tables import comparison_tables
+    from orchestrator.reporting.comparison import write_comparison
+    from testbed.system.files import check_writable, write_json
+
+    check_writable("out", page)
+    check_writable("json", json_file)
+    comparison = write_comparison(given, page)
+    if json_file is not None:
+        write_json(json_file, comparison.to_json())
+    for table in comparison_tables(comparison):
+        out.print(table)
+        out.print()
+    for line in comparison.lacks:
+        print(f"testbed: {line}", file=sys.stderr)
+    out.print(f"comparison: {page}", markup=False, highlight=False)
 
 
 def perfetto(

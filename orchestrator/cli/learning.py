@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed train`, `evaluate`, `compare`, `export`: agents that decide, and models that learn."""
+"""`testbed train`, `evaluate`, `export`: agents that decide, and models that learn."""
 
 from pathlib import Path
 from typing import Annotated
@@ -81,33 +81,6 @@ def evaluate(
     out.print(f"{parsed.allocation.policy}, {rounds} rounds")
     for name in ("objective", "latency_s", "max_energy_j", "decision_s"):
         out.print(f"  {name:13s} mean {table[name].mean():.4f}")
-
-
-def compare(
-    run_dirs: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Directories of runs that learned.")
-    ],
-    page: Annotated[
-        Path, typer.Option("--out", metavar="FILE.html", help="The page to write.")
-    ] = Path("comparison.html"),
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON.")
-    ] = None,
-) -> None:
-    """Show runs beside each other: learning curves over emulated time, and what precision costs."""
-    from orchestrator.cli.tables import plain_table
-    from orchestrator.reporting.comparison import write_comparison
-    from testbed.system.files import check_writable, write_json
-
-    check_writable("out", page)
-    check_writable("json", json_file)
-    table = write_comparison(run_dirs, page)
-    if json_file is not None:
-        # NaN is nothing that JSON knows.
-        write_json(json_file, table.astype(object).where(table.notna(), None).to_dict("records"))
-    columns = ["run", "rounds", "latency_s", "train_loss", "held_out_loss", "held_out_accuracy"]
-    out.print(plain_table(table[columns]))
-    out.print(f"comparison: {page}")
 
 
 def export(

@@ -31,11 +31,11 @@ from testbed.core.errors import InputError, RunError
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (predict.init, predict.show, predict.trace, predict.predict),
     "Channels": (exchange.export_trace,),
-    "Emulate": (emulate.run, emulate.report, emulate.perfetto),
+    "Emulate": (emulate.run, emulate.report, emulate.compare, emulate.perfetto),
     "Programs": (programs.up,),
     "Share": (archive.bundle, archive.verify),
     "Study": (study.theory, study.cross_check, validate, study.overhead, study.reproduce),
-    "Learn": (learning.train, learning.evaluate, learning.compare, learning.export),
+    "Learn": (learning.train, learning.evaluate, learning.export),
     "Machine": (machine.doctor, machine.clean),
 }
 """What `testbed --help` lists, under these headings."""

@@ -18,11 +18,38 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from orchestrator.emulation.record import Check, Emulation
+    from orchestrator.runs.comparison import Comparison
     from orchestrator.studies.cross_check import CrossCheck
     from orchestrator.validation.study import Validation
     from testbed.host.doctor import Finding
 
 MOST_ROWS = 20
+LATENCY_COLUMNS: dict[str, tuple[str, float]] = {
+    "run": ("result", 1),
+    "rounds": ("rounds", 1),
+    "latency_s": ("latency s", 1),
+    "against_first": ("vs first %", 100),
+    "predicted_s": ("predicted s", 1),
+    "error": ("error %", 100),
+    "valid": ("valid", 1),
+}
+"""Of `Comparison.table`: what the console calls them, and by what they are multiplied."""
+LEARNING_COLUMNS: dict[str, tuple[str, float]] = {
+    "run": ("result", 1),
+    "train_loss": ("train loss", 1),
+    "held_out_loss": ("held-out loss", 1),
+    "held_out_accuracy": ("held-out accuracy %", 100),
+}
+SESSION_COLUMNS: dict[str, tuple[str, float]] = {
+    "run": ("session", 1),
+    "direction": ("direction", 1),
+    "seconds": ("seconds", 1),
+    "offered_mbps": ("could carry Mb/s", 1),
+    "carried_mbps": ("carried Mb/s", 1),
+    "share": ("share %", 100),
+    "most_queued_bytes": ("most queued B", 1),
+    "valid": ("valid", 1),
+}
 
 
 def rounds_table(timeline: Timeline) -> Table:
@@ -120,6 +147,36 @@ def calibration_table(calibration: "pd.DataFrame") -> Table:
             f"{100 * row['error_max']:.3f}",
         )
     return table
+
+
+def comparison_tables(comparison: "Comparison") -> "Iterator[Table]":
+    """Results beside each other: latencies, error budgets, what was learned, sessions."""
+    if comparison.results:
+        yield _scaled(comparison.table, LATENCY_COLUMNS)
+    if len(comparison.budgets):
+        in_ms = (1e3 * comparison.budgets).round(3) + 0.0  # no negative zero
+        yield plain_table(in_ms.T.rename_axis("error budget ms").reset_index())
+    if any(len(result.learning) for result in comparison.results):
+        yield _scaled(comparison.table, LEARNING_COLUMNS)
+    if comparison.played:
+        yield _scaled(comparison.sessions, SESSION_COLUMNS)
+
+
+def _scaled(table: "pd.DataFrame", shown: dict[str, tuple[str, float]]) -> Table:
+    """Those columns in which anything is known, by their titles and in their units."""
+    import pandas as pd
+
+    known = {key: table[key] for key in shown if table[key].notna().any()}
+    return plain_table(
+        pd.DataFrame(
+            {
+                shown[key][0]: column.map({True: "yes", False: "no"}).fillna("not judged")
+                if key == "valid"
+                else column * shown[key][1]
+                for key, column in known.items()
+            }
+        )
+    )
 
 
 def findings_table(findings: Sequence["Finding"]) -> Table:

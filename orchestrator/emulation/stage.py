@@ -326,7 +326,7 @@ class Stage:
             rates, position_m = table.rates, channel.now.position_m
             self.observer.begin(expected, clock, first, rates.uplink, rates.gradient, position_m)
 
-        text = f"round {round_.index + 1} of {scenario.rounds}"
+        text = f"round {round_.index} of 0–{scenario.rounds - 1}"
 
         def watch() -> None:
             progress(text, clock.now() - round_.start_s, expected.latency_s)

@@ -130,7 +130,7 @@ class PacketBackend:
             self._channel,
             self._now_ns,
         )
-        text = f"ns-3, round {decision.index + 1} of {scenario.rounds}"
+        text = f"ns-3, round {decision.index} of 0–{scenario.rounds - 1}"
         played = round_.play(lambda seconds: self._progress(text, seconds, seconds))
         self._now_ns = round_.now_ns
         return played

@@ -89,7 +89,7 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
     splits = profile_of(scenario).splits
 
     def decided(now: Situation) -> Allocation:
-        where = f"allocation.policy {name!r}, round {now.index + 1}"
+        where = f"allocation.policy {name!r}, round {now.index}"
         try:
             allocation = decide(now)
         except Exception as error:

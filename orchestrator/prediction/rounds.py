@@ -298,7 +298,7 @@ def simulate_on(
 
 def _too_short(end: TraceExhausted, slot_s: float, index: int, count: int, start_s: float) -> str:
     return (
-        f"trace: its {end.available} slots of {slot_s:g} s end in round {index + 1} of {count}, "
+        f"trace: its {end.available} slots of {slot_s:g} s end in round {index} of 0–{count - 1}, "
         f"which starts at {start_s:.1f} s; give a longer trace"
         + (f", or `rounds` {index} at most" if index else "")
     )

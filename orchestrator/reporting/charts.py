@@ -35,10 +35,7 @@ def chart_data(run: Run) -> dict[str, Any]:
         "ring": [scenario.uavs.rings_m.index(ring) for ring in scenario.uavs.ring_m],
         "base_station_m": scenario.base_station.position_m,
         "slot_s": scenario.slot_s,
-        "steps": [
-            {"name": step, "title": STEP_TITLES[step], "colour": STEP_COLOURS[step]}
-            for step in STEPS
-        ],
+        "steps": steps_of(),
         "rounds": [
             {
                 "round": int(row["round"]),
@@ -47,7 +44,7 @@ def chart_data(run: Run) -> dict[str, Any]:
             }
             for row in run.rounds.to_dict("records")
         ],
-        "spans": {kind: _spans(run.tables[kind]) for kind in KINDS if kind in run.tables},
+        "spans": {kind: spans_of(run.tables[kind]) for kind in KINDS if kind in run.tables},
         "lost": records(run.tables["lost"]) if "lost" in run.tables else [],
         "rates": _rates(run),
         "paths": _paths(run),
@@ -55,6 +52,13 @@ def chart_data(run: Run) -> dict[str, Any]:
         "injector": _histogram(run),
         "learning": _learning(run),
     }
+
+
+def steps_of() -> list[dict[str, str]]:
+    """The steps of a round in their order: name, title, colour."""
+    return [
+        {"name": step, "title": STEP_TITLES[step], "colour": STEP_COLOURS[step]} for step in STEPS
+    ]
 
 
 def _number(value: Any, digits: int) -> float | None:
@@ -69,16 +73,18 @@ def column_of(values: Any, digits: int) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in array.tolist()]
 
 
-def _spans(table: pd.DataFrame) -> dict[str, Any]:
+def spans_of(table: pd.DataFrame, most: int | None = None) -> dict[str, Any]:
     """Columns of the first steps by round and client, whole clients only, and how many there are.
 
-    Clients are in the order of the file, and within one the steps by start.
+    At most `MAX_SPANS`, or as many as are asked for. Clients are in the order of the file, and
+    within one the steps by start.
     """
     ordered = table.sort_values(["round", "client", "start_s"], kind="stable")
     kept = len(ordered)
-    if kept > MAX_SPANS:
+    most = MAX_SPANS if most is None else most
+    if kept > most:
         group = ordered[["round", "client"]].to_numpy()
-        kept = MAX_SPANS
+        kept = most
         while kept and (group[kept] == group[kept - 1]).all():
             kept -= 1
     part = ordered.head(kept)

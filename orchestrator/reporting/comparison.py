@@ -1,71 +1,184 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Runs beside each other: learning curves over emulated time, one a run, and what choices cost.
+"""Results beside each other on one page: latencies, timelines, error budgets, learning curves.
 
-One HTML page from run directories, as `orchestrator.reporting.report` makes one of a single run.
+One HTML page from run directories and the like, as `orchestrator.reporting.report` makes one of a
+single run.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from orchestrator.reporting.charts import column_of
+from orchestrator.reporting.charts import column_of, spans_of, steps_of
+from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, part_title
 from orchestrator.reporting.pages import render_page
 from orchestrator.runs.comparison import (
+    Comparison,
     compare,
-    differing,
     held_out_of,
-    label,
     precision_costs,
     train_of,
 )
-from orchestrator.runs.reader import Run, read_run
+from orchestrator.runs.results import Result, read_results
+from orchestrator.runs.session_reader import PlayedSession
+from testbed.core.timeline import STEPS
 from testbed.system.files import write_whole
 
 SCRIPTS = ("charts", "frame", "compare")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b")
 DASHES = ("", "7 4", "2 3")
-"""Runs beyond the colours are told apart by dashes."""
+"""Results beyond the colours are told apart by dashes."""
+MOST_SPANS = 30_000
+"""Steps of a result that the page draws: the first rounds' of a long one."""
+MOST_DOTS = 300
+"""Rounds of a result that are drawn one by one."""
+MOST_POINTS = 400
+"""Of a session's curve; more slots than that are merged to their mean."""
 
 
-def write_comparison(run_dirs: Sequence[Path], path: Path) -> pd.DataFrame:
-    """Write the page; answer its table, see `compare`.
+def write_comparison(given: Sequence[str | Path], path: Path) -> Comparison:
+    """Write the page of what stands in these places.
+
+    Args:
+        given: What `orchestrator.runs.results.read_results` takes.
+        path: The page.
 
     Raises:
-        InputError: One of them is not the directory of a run, or none has learned anything.
+        InputError: One of them is nothing that can be compared.
     """
-    runs = [read_run(folder) for folder in run_dirs]
-    table = compare(runs)
-    labels = label(runs)
-    page = render_page(
+    comparison = compare([result for each in given for result in read_results(each)])
+    write_page(comparison, path)
+    return comparison
+
+
+def write_page(comparison: Comparison, path: Path) -> None:
+    """Write the page of a comparison, whole or not at all."""
+    page = render(comparison)
+    write_whole(path, lambda part: part.write_text(page, encoding="utf-8"))
+
+
+def render(comparison: Comparison) -> str:
+    """The page of a comparison."""
+    labels, results = comparison.labels, comparison.results
+    table = comparison.table
+    learned = any(len(result.learning) for result in results)
+    timelines = [_timeline(result, labels[k], k) for k, result in enumerate(results)]
+    return render_page(
         "compare.html",
         SCRIPTS,
-        {"curves": [_curve(run, labels[k], k) for k, run in enumerate(runs)]},
-        title=f"{len(runs)} runs",
+        {
+            "steps": steps_of() if results else [],
+            "timelines": timelines,
+            "budgets": _budgets(comparison),
+            "curves": [
+                _curve(result, labels[k], k)
+                for k, result in enumerate(results)
+                if len(result.learning)
+            ],
+            "sessions": [_carried(session, k) for k, session in enumerate(comparison.played)],
+        },
+        title=_title(comparison),
+        executions=list(dict.fromkeys(result.execution for result in results)),
         rows=table.to_dict("records"),
-        folders=[str(folder) for folder in run_dirs],
-        differing=differing(runs),
-        costs=precision_costs(runs),
-        wire_errors=bool(table[["smashed_error", "gradient_error"]].notna().any(axis=None)),
-        styles=[_style(k) for k in range(len(runs))],
+        steps=comparison.steps.to_dict("index"),
+        step_titles={step: STEP_TITLES[step] for step in STEPS if step in comparison.steps},
+        step_colours=STEP_COLOURS,
+        budgets=comparison.budgets.to_dict("index"),
+        part_titles={str(part): part_title(str(part)) for part in comparison.budgets},
+        sessions=comparison.sessions.to_dict("records"),
+        session_names=list(dict.fromkeys(r["run"] for r in comparison.sessions.to_dict("records"))),
+        places=[result.name for result in results] + [s.name for s in comparison.played],
+        names=[*labels, *(session.name for session in comparison.played)],
+        differing=comparison.differing,
+        lacks=comparison.lacks,
+        costs=precision_costs(results),
+        learned=learned,
+        predicted=bool(results) and bool(table["predicted_s"].notna().any()),
+        wire_errors=learned
+        and bool(table[["smashed_error", "gradient_error"]].notna().any(axis=None)),
+        cut=[
+            entry["label"]
+            for entry in timelines
+            if len(entry["spans"]["round"]) < entry["spans"]["total"]
+        ],
+        styles=[_style(k) for k in range(max(len(results), len(comparison.played)))],
     )
-    write_whole(path, lambda part: part.write_text(page, encoding="utf-8"))
-    return table
 
 
-def _curve(run: Run, name: str, number: int) -> dict[str, Any]:
-    train = train_of(run)
+def _title(comparison: Comparison) -> str:
+    counts = {"result": len(comparison.results), "session": len(comparison.played)}
+    return " and ".join(f"{n} {what}{'s' * (n > 1)}" for what, n in counts.items() if n)
+
+
+def _timeline(result: Result, name: str, number: int) -> dict[str, Any]:
+    """Its rounds and steps; times of steps from the start of their round."""
+    rounds = list(result.timeline)
+    predicted = {round_.index: round_.latency_s for round_ in result.prediction}
+    frame = result.timeline.frame()
+    frame["step"] = frame["step"].astype(str)
+    begins = {round_.index: round_.start_s for round_ in rounds}
+    for column in ("start_s", "end_s"):
+        frame[column] -= frame["round"].map(begins)
+    return {
+        "label": name,
+        **_style(number),
+        "execution": result.execution,
+        "rounds": [round_.index for round_ in rounds],
+        "latency_s": column_of([round_.latency_s for round_ in rounds], 9),
+        "predicted_s": column_of([predicted.get(r.index, np.nan) for r in rounds], 9),
+        "dots": MOST_DOTS,
+        "spans": spans_of(frame, MOST_SPANS),
+    }
+
+
+def _budgets(comparison: Comparison) -> list[dict[str, Any]]:
+    """By cause: what it adds to each result that has a budget, and that one's number."""
+    numbers = [comparison.labels.index(str(name)) for name in comparison.budgets.index]
+    return [
+        {
+            "name": part_title(str(part)),
+            "bars": [
+                {"label": str(name), **_style(k), "seconds": round(float(value), 9)}
+                for k, (name, value) in zip(numbers, column.items(), strict=True)
+                if np.isfinite(value)
+            ],
+        }
+        for part, column in comparison.budgets.items()
+    ]
+
+
+def _curve(result: Result, name: str, number: int) -> dict[str, Any]:
+    train = train_of(result)
     keys = [key for key in ("round", "iteration") if key in train]
     mean = train.groupby(keys)[["time_s", "loss", "accuracy"]].mean().sort_values("time_s")
     return {
         "label": name,
         **_style(number),
         "train": _columns(mean),
-        "held_out": _columns(held_out_of(run)),
+        "held_out": _columns(held_out_of(result)),
     }
+
+
+def _carried(session: PlayedSession, number: int) -> dict[str, Any]:
+    """What all links of a direction carried together over time, in Mb/s."""
+    slot_s = session.scenario.slot_s
+    curves: dict[str, Any] = {"label": session.name, **_style(number)}
+    for direction in ("up", "down"):
+        own = session.table[session.table["direction"] == direction]
+        by_slot = own.groupby("slot")["carried_bytes"].sum().sort_index() * 8e-6 / slot_s
+        each = max(1, -(-len(by_slot) // MOST_POINTS))
+        merged = by_slot.groupby(np.arange(len(by_slot)) // each).mean()
+        first = by_slot.index.to_numpy()[::each]
+        curves[direction] = {
+            "time_s": column_of(first * slot_s, 6),
+            "mbps": column_of(merged, 6),
+        }
+    return curves
 
 
 def _style(number: int) -> dict[str, str]:

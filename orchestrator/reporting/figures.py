@@ -221,7 +221,7 @@ def gantts(rounds: Sequence[tuple[str, Round]]) -> Figure:
         axes.tick_params(axis="y", labelsize=6)
         axes.invert_yaxis()
         axes.set_title(title)
-    panels[-1].set_xlabel("Time (s)")
+    panels[-1].set_xlabel("Time (s); lines mark the ends of rounds")
     panels[-1].set_xlim(0, 1.02 * longest_s)
     figure.legend(
         handles=[Patch(color=STEP_COLOURS[name], label=name) for name in STEPS],
@@ -249,7 +249,8 @@ def over_delay(lines: Mapping[str, pd.DataFrame]) -> Figure:
             markerfacecolor="white",
         )
     axes.set_xlabel("One-way delay of a link (ms)")
-    axes.set_ylabel("Round latency (s)")
+    cut = axes.get_ylim()[0] > 0
+    axes.set_ylabel("Round latency (s)" + "; axis not from 0" * cut)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     return figure

@@ -43,8 +43,8 @@ def _signed(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """`1,234.50`."""
-    return f"{value:,.{digits}f}" if _known(value) else NOTHING
+    """`1,234.50`, with a true minus."""
+    return _signed(f"{value:,.{digits}f}") if _known(value) else NOTHING
 
 
 def plain(value: Any) -> str:

@@ -17,6 +17,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from orchestrator.reporting import formatting
+from orchestrator.reporting.glossary import terms_on
 
 TEMPLATES = Path(__file__).parent / "templates"
 FILTERS = ("seconds", "milliseconds", "percent", "number", "plain", "observed")
@@ -42,13 +43,16 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     script = "".join(_source(f"{name}.js") for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template(template).render(
-        style=Markup(_source("report.css")),
-        script=Markup(script),
-        script_hash=digest,
-        data=Markup(_embedded(chart_data)),
+    parts = {
+        "style": Markup(_source("report.css")),
+        "script": Markup(script),
+        "script_hash": digest,
+        "data": Markup(_embedded(chart_data)),
         **context,
-    )
+    }
+    page = environment.get_template(template)
+    # What stands on the page decides what is to be explained on it.
+    return page.render(glossary=terms_on(page.render(glossary=[], **parts)), **parts)
 
 
 def _source(name: str) -> str:

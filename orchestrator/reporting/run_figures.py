@@ -135,7 +135,11 @@ def _rates(run: Run, round_: int) -> Figure | None:
             )
         ax.set_ylabel(f"{name.capitalize()} (Mb/s)")
     figure.align_ylabels(panels)
-    panels[-1].set(xlabel="Time since the round began (s)", xlim=(0, end_s - start_s))
+    cut = any(ax.get_ylim()[0] > 0 for ax in panels)
+    panels[-1].set(
+        xlabel="Time since the round began (s)" + "; rates do not start at 0" * cut,
+        xlim=(0, end_s - start_s),
+    )
     present = sorted({rings.index(ring) for ring in run.scenario.uavs.ring_m})
     chips = [
         Patch(color=RING_COLOURS[i % len(RING_COLOURS)], label=f"{rings[i][0]:g}–{rings[i][1]:g} m")
@@ -176,7 +180,7 @@ def _budget(run: Run, round_: int) -> Figure | None:
         ax.annotate(label, (end, top), (0, 2), textcoords="offset points", ha="center", fontsize=6)
     ax.set_xticks([ends[0], *x, ends[1]], ["predicted", *run.parts, "measured"], fontsize=6)
     ax.set(
-        xlabel="Latencies in s, parts in ms",
+        xlabel="Latencies in s, parts in ms; the axis does not start at 0",
         ylabel="Latency (s)",
         ylim=(floor, heights.max() + 0.18 * spread),
     )

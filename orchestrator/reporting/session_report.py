@@ -3,7 +3,6 @@
 
 """The report of a session: what each link could carry as a band, what it carried as a line."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,10 @@ import yaml
 
 from orchestrator.reporting.legend import CHECK_TITLES
 from orchestrator.reporting.pages import render_page
-from orchestrator.runs.directory import MANIFEST, SCENARIO
-from orchestrator.scenario.loading import validate
+from orchestrator.runs.session_reader import read_session
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError
 from testbed.system.files import write_whole
 
-SESSION = "session.parquet"
 WIDTH, HEIGHT = 560, 110
 """Of a chart, in its own units."""
 MOST_POINTS = 400
@@ -37,13 +33,8 @@ def write_session_report(folder: Path) -> Path:
     Raises:
         InputError: It is not the folder of a session that is over.
     """
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        tree = json.loads((folder / SCENARIO).read_text(encoding="utf-8"))
-        table = pd.read_parquet(folder / SESSION)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder}: is no session that is over ({error})") from None
-    page = render(manifest, validate(tree, str(folder / SCENARIO)), table)
+    session = read_session(folder)
+    page = render(session.manifest, session.scenario, session.table)
     path = folder / "report.html"
     write_whole(path, lambda partial: partial.write_text(page, encoding="utf-8"))
     return path

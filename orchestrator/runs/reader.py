@@ -189,7 +189,7 @@ def read_run(path: str | Path) -> Run:
             broken, or holds what no run has: one line names it.
     """
     run_dir = Path(path)
-    manifest, tree = (_json(run_dir / name) for name in ("manifest.json", "scenario.json"))
+    manifest, tree = (read_object(run_dir / name) for name in ("manifest.json", "scenario.json"))
     try:
         _Manifest.model_validate(manifest)
     except ValidationError as error:
@@ -233,14 +233,14 @@ def read_run(path: str | Path) -> Run:
     )
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]:
     """A JSON object of finite numbers and texts that UTF-8 can write.
 
     Raises:
         InputError: It is none, or missing.
     """
     try:
-        tree = json.loads(read_regular(path, MOST_JSON_BYTES))
+        tree = json.loads(read_regular(path, most_bytes))
         json.dumps(tree, allow_nan=False, ensure_ascii=False).encode()
     except (FileNotFoundError, NotADirectoryError):
         where = f"{path.parent}: not the directory of a run"

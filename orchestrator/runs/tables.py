@@ -7,6 +7,7 @@ A file's claims are held against its length, and against the memory that there i
 taken for it; its values against what a run of the scenario can have.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -160,12 +161,15 @@ class Absent(Exception):
     """A table tells nothing; the message goes on from the file's name."""
 
 
-def read_table(path: Path, scenario: Scenario) -> pd.DataFrame:
-    """A table of a run directory.
+def read_table(
+    path: Path, scenario: Scenario, columns: Mapping[str, Column] | None = None
+) -> pd.DataFrame:
+    """A table of a run directory, or of a session's.
 
     Args:
-        path: Its stem is one of `TABLES`.
+        path: The file.
         scenario: What the run was of.
+        columns: Those that are read; left out: those of `TABLES` for the file's stem.
 
     Raises:
         Absent: It is not there, has no rows, or was written without a column that is read.
@@ -173,7 +177,7 @@ def read_table(path: Path, scenario: Scenario) -> pd.DataFrame:
     """
     if not path.exists():
         raise Absent("is not in the run directory")
-    columns = TABLES[path.stem]
+    columns = TABLES[path.stem] if columns is None else columns
     try:
         data = read_regular(path, MOST_FILE_BYTES)
         table = _arrow(data)

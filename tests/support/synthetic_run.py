@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import small_scenario
 
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.analysis.error_budget import KEYS, PARTS, Budget, error_budget
@@ -100,6 +101,23 @@ def make_run(
     (run_dir / "scenario.json").write_text(json.dumps(tree))
     (run_dir / "manifest.json").write_text(json.dumps(manifest()))
     return run_dir
+
+
+def make_session(folder: Path, carried_bytes: int = 50_000, slots: int = 5) -> Path:
+    """Fill a folder as `testbed up --out` does: three links, of which uplinks carry that a slot."""
+    folder.mkdir()
+    tree = validate(small_scenario.TREE, "test").model_dump(mode="json")
+    (folder / "scenario.json").write_text(json.dumps(tree))
+    (folder / "manifest.json").write_text(json.dumps({"kind": "session", "valid": True}))
+    rows = [
+        (slot, client, direction, 8e6, 1e5, carried_bytes * (direction == "up"), 70 * client)
+        for slot in range(slots)
+        for client in (1, 2, 3)
+        for direction in ("up", "down")
+    ]
+    names = ["slot", "client", "direction", "rate_bps", "offered_bytes", "carried_bytes"]
+    pd.DataFrame(rows, columns=[*names, "queued_bytes"]).to_parquet(folder / "session.parquet")
+    return folder
 
 
 def manifest(**changes: Any) -> dict[str, Any]:

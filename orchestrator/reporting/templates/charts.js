@@ -302,6 +302,15 @@ function figure(holder, label, height, paint) {
   return redraw;
 }
 
+/* Cut a text of an SVG to a width, with an ellipsis; its title then has all of it. */
+function fitText(node, width) {
+  const whole = node.textContent;
+  let kept = whole.length;
+  while (kept > 1 && node.getComputedTextLength() > width)
+    node.textContent = `${whole.slice(0, (kept -= 1)).trimEnd()}…`;
+  if (kept < whole.length) shape(node, "title", {}, whole);
+}
+
 /* Frame, grid and labels of a plot in an SVG; answers its two scales. */
 function axes(svg, { x, y, box, xText, yText, xLabel, yLabel }) {
   const [left, top, right, bottom] = box;

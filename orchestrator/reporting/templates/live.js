@@ -243,7 +243,7 @@ function drawWords() {
     what.replaceChildren(...(step ? [chipOf(step), step.name] : [waits ? "waits" : "–"]));
   });
   byId("phase").textContent = state.phase;
-  byId("round").textContent = state.round < 0 ? "–" : `${state.round + 1} of ${state.rounds}`;
+  byId("round").textContent = state.round < 0 ? "–" : `${state.round} of 0–${state.rounds - 1}`;
   byId("clock").textContent = state.now_s === undefined ? "" : `${fixed(state.now_s, 1)} s`;
   const done = (state.latencies_s ?? []).map((latency) => `${fixed(latency, 3)} s`);
   byId("done").textContent = done.length ? `Rounds so far took ${done.slice(-12).join(", ")}.` : "";

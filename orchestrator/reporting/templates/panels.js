@@ -23,7 +23,7 @@ function waterfall() {
       const heights = bars.flatMap((bar) => (bar.total ? [bar.to] : [bar.from, bar.to]));
       const spread = Math.max(...heights) - Math.min(...heights) || 1e-3;
       const y = [Math.min(...heights) - spread * 0.25, Math.max(...heights) + spread * 0.2];
-      shape(svg, "text", { x: 0, y: 12 }, "latency in s; the axis does not start at zero");
+      shape(svg, "text", { x: 0, y: 12 }, "totals in s, parts in ms; the axis, in s, does not start at zero");
       if (width < 94 + 112 * bars.length) return lyingBars(svg, bars, y, width, height);
       const box = [84, 26, width - 10, height - 36];
       const up = scale(y, [box[3], box[1]]);
@@ -145,10 +145,9 @@ function levels(entry, from) {
 
 /* --- injector --------------------------------------------------------------------------------- */
 
-function durationText(seconds) {
-  if (seconds < 1e-6) return `${fixed(seconds * 1e9, 0)} ns`;
-  if (seconds < 1e-3) return `${fixed(seconds * 1e6, 0)} µs`;
-  return seconds < 1 ? `${fixed(seconds * 1e3, 0)} ms` : `${fixed(seconds, 0)} s`;
+/* In ms, whatever the size, so that an axis has one unit. */
+function inMs(seconds) {
+  return (seconds * 1e3).toLocaleString("en", { maximumSignificantDigits: 3 });
 }
 
 function latenessChart() {
@@ -188,7 +187,7 @@ function latenessChart() {
           bar,
           "title",
           {},
-          `${durationText(edges[index])} to ${durationText(edges[index + 1])}: ${count} slots`,
+          `${inMs(edges[index])} to ${inMs(edges[index + 1])} ms: ${count} slots`,
         );
       });
       const decade = across(1) - across(0);
@@ -202,7 +201,7 @@ function latenessChart() {
             svg,
             "text",
             { x: across(Math.log10(value)), y: box[3] + 17, "text-anchor": "middle" },
-            durationText(value),
+            inMs(value),
           );
         }
       }
@@ -233,7 +232,7 @@ function latenessChart() {
         svg,
         "text",
         { x: box[2], y: height - 4, "text-anchor": "end" },
-        "lateness, logarithmic",
+        "lateness in ms, logarithmic",
       );
     },
   );

@@ -316,12 +316,13 @@ function rateChart(holder, direction, title) {
   const up = scale([floor, most + 0.06 * (most - floor)], [box[1], box[0]]);
   const values = ticks(floor, most, 4);
   const text = tickText(values);
+  const head = floor ? `${title}; the axis does not start at zero` : title;
   const paint = (context, place, height, width) => {
     context.clearRect(0, 0, width, height);
     paintTimes(context, place, box[0], box[1], width, false);
     context.fillStyle = colour("ink");
     context.textAlign = "left";
-    context.fillText(title, 0, 12);
+    context.fillText(head, 0, 12);
     for (const value of values) {
       context.strokeStyle = colour("faint");
       context.beginPath();

@@ -95,7 +95,7 @@ def test_what_a_plugin_decides_is_refused_in_one_line(answer, says):
     with pytest.raises(RunError) as error:
         decide(Situation(0, 0.0, [], [], None))
     line = str(error.value)
-    assert line.startswith(f"allocation.policy 'mine', round 1: {says}")
+    assert line.startswith(f"allocation.policy 'mine', round 0: {says}")
     assert "\n" not in line
     assert len(line) < 200
 

@@ -126,7 +126,9 @@ def test_a_trace_too_short_is_refused_with_what_would_help(source, decide):
 
 
 def test_a_trace_too_short_for_one_round():
-    with pytest.raises(InputError, match=r"its 5 slots .* in round 1 of 2.*; give a longer trace$"):
+    with pytest.raises(
+        InputError, match=r"its 5 slots .* in round 0 of 0–1.*; give a longer trace$"
+    ):
         predict(SCENARIO, Replay(trace(5)), PAPER, rounds=2)
 
 

@@ -6,19 +6,24 @@
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import safetensors.torch
 import torch
 import warm
-from synthetic_run import make_run
+from synthetic_run import make_run, make_session
 from timm.models.swin_transformer import SwinTransformer
+from typer.testing import CliRunner
 
+import orchestrator as tb
+from orchestrator.cli.main import app
 from orchestrator.emulation.learning import evaluates_after, passes_in_short
 from orchestrator.reporting.comparison import write_comparison
-from orchestrator.runs.comparison import compare, differing, label, precision_costs
+from orchestrator.runs.comparison import compare, label, precision_costs
 from orchestrator.runs.reader import read_run
+from orchestrator.runs.results import Result, read_results, result_of
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.system.folders import cache_folder
@@ -52,53 +57,235 @@ def a_run(folder: Path, losses: list[float], **workload: object) -> Path:
     return folder
 
 
+def data_of(page: Path) -> Any:
+    (data,) = (part.split("</script>")[0] for part in page.read_text().split('id="data">')[1:])
+    return json.loads(data)
+
+
+def results(*folders: Path) -> list[Result]:
+    return [result_of(read_run(folder)) for folder in folders]
+
+
 def test_each_run_is_a_row_and_a_curve(tmp_path: Path) -> None:
     folders = [
         a_run(tmp_path / "one", [3.0, 2.0, 4.0, 3.5, 2.5]),
         a_run(tmp_path / "two", [3.0, 1.0, 4.0, 3.0, 1.5], paradigm="pipesfl"),
     ]
-    runs = [read_run(folder) for folder in folders]
-    assert label(runs) == ["CPSFL", "PipeSFL"]
-    assert set(differing(runs)) == {"paradigm"}
-    table = compare(runs).set_index("run")
+    page = tmp_path / "page.html"
+    comparison = write_comparison(folders, page)
+    assert comparison.labels == ["CPSFL", "PipeSFL"]
+    assert set(comparison.differing) == {"paradigm"}
+    table = comparison.table.set_index("run")
     assert table["train_loss"].tolist() == pytest.approx([2.0, 1.0])
     assert table["held_out_loss"].tolist() == pytest.approx([2.5, 1.5])
     assert table["held_out_accuracy"].tolist() == pytest.approx([0.75, 0.85])
     assert table["gradient_error"].tolist() == pytest.approx([0.3, 0.3])
-    smashed = [s["bytes"] for s in runs[0].measured.to_json()[0]["steps"] if s["step"] == "CA"]
+    measured = read_run(folders[0]).measured.to_json()
+    smashed = [s["bytes"] for s in measured[0]["steps"] if s["step"] == "CA"]
     assert table["batch_bytes"].tolist() == pytest.approx(2 * [sum(smashed) / len(smashed)])
-    page = tmp_path / "page.html"
-    write_comparison(folders, page)
-    text = page.read_text()
-    (data,) = (part.split("</script>")[0] for part in text.split('id="data">')[1:])
-    curves = json.loads(data)["curves"]
+    curves = data_of(page)["curves"]
     assert [curve["label"] for curve in curves] == ["CPSFL", "PipeSFL"]
     assert curves[1]["train"] == {"time_s": [1.5, 11.5], "loss": [3.0, 1.0], "accuracy": [0.5] * 2}
     assert curves[1]["held_out"]["loss"] == [4.0, 3.0, 1.5]
+    text = page.read_text()
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
-    assert label([runs[0], runs[0]])[0] == "CPSFL (one)"
+    assert label(results(folders[0], folders[0])) == ["CPSFL (one)", "CPSFL (one) 2"]
+
+
+def test_latencies_stand_against_the_first_and_against_their_predictions(tmp_path: Path) -> None:
+    folders = [make_run(tmp_path / "a"), make_run(tmp_path / "b", rounds=3, seed=2)]
+    comparison = compare(results(*folders))
+    one, two = (read_run(folder) for folder in folders)
+    first, second = comparison.table.to_dict("records")
+    took = [round_.latency_s for round_ in two.measured]
+    assert (second["rounds"], second["execution"]) == (3, "measured")
+    assert second["latency_s"] == pytest.approx(sum(took) / 3)
+    assert (second["latency_low_s"], second["latency_high_s"]) == (min(took), max(took))
+    # Of three rounds, the first has two.
+    common = sum(took[:2]) / sum(round_.latency_s for round_ in one.measured)
+    assert second["against_first"] == pytest.approx(common - 1)
+    assert first["against_first"] == 0
+    predicted = [round_.latency_s for round_ in two.predicted_wire]
+    assert second["error"] == pytest.approx(sum(took) / sum(predicted) - 1)
+    assert comparison.rounds.query("run == @comparison.labels[1]")["latency_s"].tolist() == took
+    budget = pd.read_parquet(folders[1] / "budget.parquet")
+    framing = budget[budget["part"] == "framing"]["seconds"].mean()
+    assert comparison.budgets["framing"].iloc[1] == pytest.approx(framing)
+    spans = two.measured.frame().query("step == 'CA'")
+    assert comparison.steps["CA"].iloc[1] == pytest.approx((spans.end_s - spans.start_s).mean())
+
+
+def test_the_page_draws_all_on_one_time_axis(tmp_path: Path) -> None:
+    folders = [make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=2)]
+    write_comparison(folders, page := tmp_path / "page.html")
+    for entry, folder in zip(data_of(page)["timelines"], folders, strict=True):
+        measured = read_run(folder).measured
+        assert entry["rounds"] == [0, 1]
+        assert entry["latency_s"] == pytest.approx([r.latency_s for r in measured])
+        spans = pd.DataFrame({k: v for k, v in entry["spans"].items() if k != "total"})
+        ends = spans.groupby("round")["end_s"].max()
+        assert ends.tolist() == pytest.approx(entry["latency_s"], abs=1e-7)
+        assert spans.groupby("round")["start_s"].min().tolist() == [0, 0]
+
+
+def test_a_run_that_measured_nothing_stands_with_its_prediction(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    for name in ("measured", "budget", "learning"):
+        (folder / f"{name}.parquet").unlink()
+    comparison = write_comparison([folder], page := tmp_path / "page.html")
+    (row,) = comparison.to_json()
+    assert row["execution"] == "predicted, frames"
+    assert row["latency_s"] == pytest.approx(
+        sum(r.latency_s for r in read_run(folder).predicted_wire) / 2
+    )
+    assert (row["error"], row["budget_s"], row["train_loss"]) == (None, None, None)
+    assert comparison.lacks == [
+        "run: measured.parquet is not in the run directory",
+        "run: budget.parquet is not in the run directory",
+        "run: stands with what was predicted, frames",
+    ]
+    text = page.read_text()
+    assert all(line in text for line in comparison.lacks)
+    assert 'id="budget"' not in text
+    assert 'id="curves"' not in text
+    (folder / "rounds.parquet").unlink()
+    with pytest.raises(InputError, match="run: holds no round"):
+        write_comparison([folder], page)
+
+
+def test_json_of_predict_and_run_is_as_good(tmp_path: Path) -> None:
+    run = read_run(make_run(tmp_path / "run"))
+    scenario = run.scenario.model_dump(mode="json")
+    predicted = tmp_path / "predicted.json"
+    predicted.write_text(json.dumps({"scenario": scenario, "rounds": run.predicted.to_json()}))
+    emulated = tmp_path / "emulated.json"
+    kinds = ("predicted", "predicted_wire", "measured")
+    budget = [{"round": k, "parts": dict(row)} for k, row in run.budget.iterrows()]
+    tree = {kind: getattr(run, kind).to_json() for kind in kinds}
+    tree |= {"error_budget": budget, "valid": True}
+    emulated.write_text(json.dumps({"scenario": scenario, **tree}))
+    files = [read_results(path)[0] for path in (predicted, emulated)]
+    (folder,) = read_results(tmp_path / "run")
+    assert isinstance(folder, Result)
+    timelines = [run.predicted, run.measured, run.measured]
+    for result, timeline in zip([*files, folder], timelines, strict=True):
+        assert isinstance(result, Result)
+        assert result.timeline.to_json() == timeline.to_json()
+    comparison = compare([*files, folder])
+    assert comparison.budgets.iloc[0].tolist() == pytest.approx(comparison.budgets.iloc[1].tolist())
+    assert comparison.table["execution"].tolist() == ["predicted, payload", "measured", "measured"]
+    assert comparison.table["valid"].tolist() == [None, True, True]
+    for text, says in (
+        ("[]", "must be a JSON object"),
+        ("{}", "lacks `scenario`"),
+        (json.dumps({"scenario": scenario}), "holds no round"),
+        (json.dumps({"scenario": scenario, "rounds": [{"round": -1}]}), r"rounds\.0\.round"),
+    ):
+        predicted.write_text(text)
+        with pytest.raises(InputError, match=says):
+            read_results(predicted)
+    many = json.loads(emulated.read_text())
+    many["measured"][0]["steps"][0]["client"] = 4
+    emulated.write_text(json.dumps(many))
+    with pytest.raises(InputError, match="round 0: has more clients than the scenario"):
+        read_results(emulated)
+
+
+def test_a_cross_check_is_a_result_an_execution(tmp_path: Path) -> None:
+    run = read_run(make_run(tmp_path / "run"))
+    lines = {"engine, payload": run.predicted, "kernel": run.measured}
+    check = {
+        "scenario": run.scenario.model_dump(mode="json"),
+        "opinions": {name: line.to_json() for name, line in lines.items()},
+        "kernel_complaints": ["late"],
+    }
+    (tmp_path / "check").mkdir()
+    (tmp_path / "check" / "opinions.json").write_text(json.dumps(check))
+    comparison = write_comparison([tmp_path / "check"], tmp_path / "page.html")
+    assert comparison.labels == ["CPSFL, engine, payload", "CPSFL, kernel"]
+    assert comparison.table["valid"].tolist() == [None, False]
+    assert comparison.table["latency_s"].tolist() == pytest.approx(
+        [line.summary()["latency_s"].mean() for line in lines.values()]
+    )
+
+
+def test_sessions_stand_beside_runs(tmp_path: Path) -> None:
+    given = [make_session(tmp_path / "s", 50_000), make_run(tmp_path / "run")]
+    given.append(make_session(tmp_path / "t", 25_000))
+    comparison = write_comparison(given, page := tmp_path / "page.html")
+    up = comparison.sessions.query("direction == 'up'").set_index("run")
+    # 3 links · 50 kB in 0.1 s.
+    assert up["carried_mbps"].tolist() == pytest.approx([12, 6])
+    assert up["share"].tolist() == pytest.approx([0.5, 0.25])
+    assert up["most_queued_bytes"].tolist() == [210, 210]
+    curves = data_of(page)["sessions"]
+    assert curves[1]["up"] == {"time_s": [0.0, 0.1, 0.2, 0.3, 0.4], "mbps": pytest.approx([6] * 5)}
+    objects = comparison.to_json()
+    assert [each["execution"] for each in objects] == ["measured", *["session"] * 4]
+    json.dumps(objects, allow_nan=False)
+    (given[0] / "manifest.json").unlink()
+    with pytest.raises(InputError, match=r"is over: manifest\.json is missing"):
+        write_comparison(given, page)
+
+
+def test_the_command_prints_tables_and_writes_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "one")
+    (make_run(tmp_path / "two", seed=2) / "budget.parquet").unlink()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["compare", "one", "two", "--json", "c.json"])
+    assert done.exit_code == 0, done.stderr
+    rows = json.loads((tmp_path / "c.json").read_text())
+    for row in rows:
+        line = next(text for text in done.stdout.splitlines() if text.startswith(row["run"]))
+        assert f"{row['latency_s']:.3f}" in line
+        assert f"{row['error'] * 100:.3f}" in line
+    assert f"{rows[0]['budget_s']['framing'] * 1e3:.3f}" in done.stdout
+    assert done.stderr == "testbed: two: budget.parquet is not in the run directory\n"
+    assert (tmp_path / "comparison.html").is_file()
+    refused = CliRunner().invoke(app, ["compare", "one", "three", "--out", "d.html"])
+    assert str(refused.exception).startswith("three: not the directory of a run")
+    assert not (tmp_path / "d.html").exists()
+
+
+def test_python_has_the_same(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    run = tb.read_run(folder)
+    here = tb.comparison([run, run.predicted, folder], out=tmp_path / "page.html")
+    assert here.table["execution"].tolist() == ["measured", "given", "measured"]
+    assert here.table["latency_s"].tolist() == pytest.approx(
+        [line.summary()["latency_s"].mean() for line in (run.measured, run.predicted, run.measured)]
+    )
+    assert here.differing == {}
+    assert (tmp_path / "page.html").is_file()
+    named = tb.comparison({"<ours>": run, "theirs": run.predicted}, out=tmp_path / "page.html")
+    assert named.labels == named.steps.index.tolist() == ["<ours>", "theirs"]
+    assert "<ours>" not in (tmp_path / "page.html").read_text()
+    assert "theirs" in named._repr_html_()
+    with pytest.raises(InputError, match="`results`: a timeline has no round"):
+        tb.comparison([tb.Timeline([])])
 
 
 def test_a_loss_that_diverged_leaves_a_gap(tmp_path: Path) -> None:
     folder = a_run(tmp_path / "one", [3.0, float("inf"), 4.0, float("nan"), 2.5])
     write_comparison([folder], page := tmp_path / "page.html")
-    (data,) = (part.split("</script>")[0] for part in page.read_text().split('id="data">')[1:])
-    (curve,) = json.loads(data)["curves"]
+    (curve,) = data_of(page)["curves"]
     assert curve["train"]["loss"] == [3.0, None]
     assert curve["held_out"]["loss"] == [4.0, None, 2.5]
 
 
 def test_precision_costs_what_else_equal_runs_are_apart(tmp_path: Path) -> None:
-    runs = [
-        read_run(a_run(tmp_path / "exact", [3.0, 2.0, 4.0, 3.5, 2.5])),
-        read_run(a_run(tmp_path / "low", [3.0, 2.1, 4.0, 3.6, 2.8], wire_dtype="int8")),
-        read_run(a_run(tmp_path / "other", [9.0, 9.0, 9.0], wire_dtype="int8", split=3)),
-        read_run(a_run(tmp_path / "half", [3.0, 1.9], dtype="bfloat16", wire_error=True)),
-    ]
+    runs = results(
+        a_run(tmp_path / "exact", [3.0, 2.0, 4.0, 3.5, 2.5]),
+        a_run(tmp_path / "low", [3.0, 2.1, 4.0, 3.6, 2.8], wire_dtype="int8"),
+        a_run(tmp_path / "other", [9.0, 9.0, 9.0], wire_dtype="int8", split=3),
+        a_run(tmp_path / "half", [3.0, 1.9], dtype="bfloat16", wire_error=True),
+    )
     sparse = a_run(
         tmp_path / "sparse", [3.0, 2.0], wire_dtype="top-k", wire_parameters={"share": 0.3}
     )
-    (cost,) = precision_costs([runs[0], read_run(sparse)])
+    (cost,) = precision_costs([runs[0], *results(sparse)])
     assert cost["against"] == "CPSFL, wire_dtype float32"
     assert cost["run"] == "CPSFL, wire_dtype top-k, share 0.3"
     costs = precision_costs(runs)
@@ -110,14 +297,23 @@ def test_precision_costs_what_else_equal_runs_are_apart(tmp_path: Path) -> None:
     assert pd.isna(costs[1]["held_out_loss"])
 
 
-def test_runs_that_learned_nothing_are_refused(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run")
-    (folder / "learning.parquet").unlink()
-    with pytest.raises(InputError, match="learned anything"):
-        write_comparison([folder], tmp_path / "page.html")
-    with pytest.raises(InputError, match="not the directory of a run"):
-        write_comparison([tmp_path / "none"], tmp_path / "page.html")
+def test_names_of_many_differences_are_those_of_folders(tmp_path: Path) -> None:
+    folders = [a_run(tmp_path / "a", [3.0, 2.0]), a_run(tmp_path / "b", [3.0, 2.0], split=3)]
+    assert label(results(*folders)) == ["CPSFL, split 2", "CPSFL, split 3"]
+    changes = {"batch_size": 4, "classes": 10, "lora_rank": 4}
+    folders.append(a_run(tmp_path / "c", [3.0, 2.0], split=3, **changes))
+    assert label(results(*folders)) == ["CPSFL, a", "CPSFL, b", "CPSFL, c"]
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "campaign").mkdir()
+    (tmp_path / "campaign" / "campaign.yaml").touch()
+    for name, says in (("none", "not the directory of a run"), ("campaign", "is a campaign")):
+        with pytest.raises(InputError, match=says):
+            write_comparison([tmp_path / name], tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
+    with pytest.raises(InputError, match="nothing was given"):
+        compare([])
 
 
 def test_when_the_model_is_evaluated() -> None:

@@ -14,7 +14,7 @@ import pytest
 from chromium import PROGRAM, Page, chromium
 from finished_campaign import finished_campaign
 from PIL import Image
-from synthetic_run import make_run
+from synthetic_run import make_run, make_session
 
 from orchestrator.reporting.comparison import write_comparison
 from orchestrator.reporting.live import serve
@@ -67,6 +67,42 @@ LABELS = """
   return found;
 })()
 """
+AXES = """
+(() => {
+  const found = [];
+  const number = /^[−+]?[\\d.,]+ ?([a-zµ%]*)$/;
+  const check = (where, labels) => {
+    const read = labels.map((text) => number.exec(text)).filter(Boolean);
+    if (new Set(labels).size < labels.length) found.push(`${where}: repeats ${labels}`);
+    if (new Set(read.map(([, unit]) => unit)).size > 1) found.push(`${where}: mixes ${labels}`);
+  };
+  const grouped = (items, place, text) => {
+    const groups = {};
+    for (const item of items) (groups[place(item)] ??= []).push(text(item));
+    return Object.entries(groups).filter(([, labels]) => labels.length > 1);
+  };
+  for (const svg of document.querySelectorAll(".chart svg")) {
+    const ticks = [...svg.querySelectorAll("text:not(.value)")].filter(
+      (t) => number.test(t.textContent) && t.getAttribute("text-anchor") !== "start" &&
+        !t.closest(".uav"));
+    const middle = ticks.filter((t) => t.getAttribute("text-anchor") === "middle");
+    const side = svg.querySelector(".grid") ? ticks.filter(
+      (t) => t.getAttribute("text-anchor") === "end" && t.getAttribute("x") < 80) : [];
+    const name = svg.getAttribute("aria-label");
+    const said = (t) => t.textContent;
+    const groups = [...grouped(middle, (t) => t.getAttribute("y"), said),
+                    ...grouped(side, (t) => t.getAttribute("x"), said)];
+    for (const [at, labels] of groups)
+      if (!name.startsWith("Map")) check(`${name} at ${at}`, labels);
+  }
+  for (const canvas of document.querySelectorAll(".chart canvas"))
+    for (const [at, labels] of grouped(
+      (canvas.texts ?? []).filter((t) => / s$/.test(t.text)), (t) => t.top, (t) => t.text))
+      check(canvas.ariaLabel, labels);
+  return found;
+})()
+"""
+"""Labels of an axis that stand twice, or in two units."""
 OUTSIDE = """
 [...document.querySelectorAll("body *")].filter((e) => {
   const box = e.getBoundingClientRect();
@@ -86,6 +122,13 @@ TORN = """
 """Texts of which a line holds a letter or two."""
 
 
+def several(base: Path) -> list[Path]:
+    """A run of other UAVs that measured nothing, under a long name, and a session."""
+    long = make_run(base / "a-run-whose-folder-has-quite-a-long-name", uavs=3, rounds=1)
+    (long / "measured.parquet").unlink()
+    return [long, make_session(base / "session")]
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     with chromium(tmp_path_factory.mktemp("chromium")) as page:
@@ -98,7 +141,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One of each kind that is a file."""
     base = tmp_path_factory.mktemp("pages")
     runs = [make_run(base / "a", uavs=10), make_run(base / "b", uavs=10, seed=2)]
-    write_comparison(runs, base / "compare.html")
+    write_comparison([*runs, *several(base)], base / "compare.html")
     made = base / "reproduction"
     made.mkdir()
     Image.new("RGB", (1050, 700), "white").save(made / "fig4.png")
@@ -120,6 +163,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def assert_tidy(page: Page, *, scrolls: bool = True) -> None:
     assert page.js(LABELS) == []
+    assert page.js(AXES) == []
     assert page.js(OUTSIDE.replace("SCROLLS", str(scrolls).lower())) == []
     assert page.js(TORN) == []
 

@@ -311,8 +311,8 @@ def test_a_refusal_exits_2_and_writes_nothing(packages: Path, tmp_path: Path) ->
     [
         ("mobility.model=diving", "mobility.model 'diving' at 2 s: UAV 1 is 5 m high, 300 m from"),
         ("mobility.model=forgetful", "mobility.model 'forgetful' at 1 s: KeyError: 'where was I'"),
-        ("allocation.policy=greedy", "allocation.policy 'greedy', round 1: alpha must be 3 posit"),
-        ("allocation.policy=careless", "allocation.policy 'careless', round 1: ZeroDivisionError"),
+        ("allocation.policy=greedy", "allocation.policy 'greedy', round 0: alpha must be 3 posit"),
+        ("allocation.policy=careless", "allocation.policy 'careless', round 0: ZeroDivisionError"),
     ],
 )
 @pytest.mark.usefixtures("installed")

@@ -1,0 +1,164 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What the words and letters on pages mean: each page explains those that stand on it.
+
+``python -m orchestrator.reporting.glossary > docs/glossary.md``
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from orchestrator.reporting.legend import STEP_TITLES
+
+STEPS = r"\b(?:SM|CF|CA|SG|CB|CM)\b"
+"""Where one of them stands, all steps are explained."""
+
+DOCS = """<!--
+SPDX-FileCopyrightText: UAV-SFL testbed authors
+SPDX-License-Identifier: MIT
+-->
+
+# Glossary
+
+Written by `python -m orchestrator.reporting.glossary` from what pages explain themselves by.
+Clients and iterations count from 1, rounds and slots from 0; times are seconds of emulated time.
+"""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word or a symbol."""
+
+    name: str
+    meaning: str
+    pattern: str
+    """A regular expression that finds it in a text."""
+
+
+def _steps() -> Iterator[Term]:
+    told = {
+        "SM": "the base station sends all clients their part of the adapters; all begin when "
+        "the slowest has them",
+        "CF": "the client computes the first u stages forward",
+        "CA": "the client sends its activations and labels (smashed data) up",
+        "S": "the base station computes the rest forward and backward",
+        "SG": "the gradient of the smashed data goes down",
+        "CB": "the client computes backward",
+        "CM": "after the last iteration the client sends its adapters up",
+    }
+    for step, meaning in told.items():
+        yield Term(step, f"{STEP_TITLES[step]}: {meaning}", STEPS)
+
+
+def _word(name: str, meaning: str, pattern: str | None = None) -> Term:
+    """A word that is found by itself, also in the plural."""
+    return Term(name, meaning, pattern or rf"(?i:\b{re.escape(name)}s?\b)")
+
+
+TERMS: dict[str, tuple[Term, ...]] = {
+    "Steps of a round": tuple(_steps()),
+    "Symbols": (
+        _word("u", "split point: how many stages of the model the client computes", r"\bu\b"),
+        _word("K", "number of UAVs, the clients", r"\bK\b"),
+        _word("I", "local iterations: how often CF to CB repeat in a round", r"\bI\b"),
+        _word("τ0", "length of a slot, 0.1 s in the paper", "τ0|τ₀"),
+        _word(
+            "α, β, ρ",
+            "shares of server computing, of bandwidth, and of transmit power of each client",
+            r"[αβρ]\b|\b(?:alpha|beta|rho)\b",
+        ),
+        _word("λ", "weight of energy in the objective, in s/J", "λ"),
+        _word("ς", "backward computing over forward computing", "ς"),
+        _word("τ2, τ3, τ_PP", "closed forms of a round's latency", "τ2|τ3|τ_PP|tau[23]"),
+        _word("objective", "latency of a round plus λ times the largest energy of a client"),
+    ),
+    "Rounds": (
+        _word("slot", "the time for which the channel, and so every link's rate, is constant"),
+        _word("smashed data", "activations at the split point, sent up with their labels"),
+        _word("adapter", "the low-rank (LoRA) matrices that are trained; all else is frozen"),
+        _word(
+            "lag",
+            "how far a client is behind: what its next gradient already took; the larger, "
+            "the earlier it is served",
+        ),
+        _word(
+            "gate",
+            "what a schedule waits for before it computes, or sends: nothing, or until all "
+            "clients' data are there",
+        ),
+        _word("paradigm", "how the server's computing and its downlink are shared and ordered"),
+        _word(
+            "CPSFL",
+            "parallel computing, gradients sent one after the other, larger lag first",
+            r"\bCPSFL\b|\bcpsfl\b",
+        ),
+        _word(
+            "PipeSFL",
+            "computing one after the other, larger lag first, gradients in parallel",
+            r"(?i:\bPipeSFL\b)",
+        ),
+        _word("SFL-PP", "computing and gradients in parallel", r"(?i:\bSFL-PP\b)"),
+        _word(
+            "SFL-PS, SFL-SP",
+            "vanilla: gradients (PS) or computing (SP) one after the other, "
+            "first come, all waiting for all",
+            r"(?i:\bSFL-(?:PS|SP)\b)",
+        ),
+        _word(
+            "AT",
+            "intra-round asynchronous training: nobody waits for all; '-no-at' is without",
+            r"\bAT\b|-no-at",
+        ),
+        _word(
+            "PS",
+            "priority scheduling: larger lag first; '-no-ps' is without",
+            r"w/o PS|-no-ps|without PS",
+        ),
+    ),
+    "Predicted and measured": (
+        _word("payload", "the bytes of the tensors alone, as the paper counts"),
+        _word(
+            "with frames",
+            "counting what the link really carries: headers and framing, too",
+            r"(?i:with frames|predicted, frames|engine, frames|\bwire\b)",
+        ),
+        _word("emulated time", "time as the emulated network has it: real time over dilation"),
+        _word("dilation", "by how much emulated time is slower than real time"),
+        _word("overrun", "what a computing step took longer than its model says"),
+        _word(
+            "error budget",
+            "the difference of measured and predicted latency, split by cause: "
+            "start of the round, framing, delay, loss, computing, rate injection, order, rest",
+        ),
+        _word("injector", "the process that sets every link's rate at the start of every slot"),
+        _word("calibration", "a transfer over every link before the run, against its rate"),
+        _word(
+            "valid",
+            "every check kept its limit; from a run that is not valid nothing follows",
+            r"(?i:\bvalid(?:ity)?\b)",
+        ),
+        _word("CI95", "95 % confidence interval of a mean", r"(?i:ci95|95 % conf)"),
+    ),
+}
+"""By what they belong to."""
+
+
+def terms_on(html: str) -> list[Term]:
+    """The terms that stand on a page, in the glossary's order; its scripts and styles aside."""
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", " ", html, flags=re.S)
+    return [term for terms in TERMS.values() for term in terms if re.search(term.pattern, text)]
+
+
+def page() -> str:
+    """The glossary as Markdown."""
+    lines = [DOCS]
+    for heading, terms in TERMS.items():
+        rows = [f"| {term.name} | {term.meaning} |" for term in terms]
+        lines += [f"## {heading}\n", "| term | meaning |", "|---|---|", *rows, ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

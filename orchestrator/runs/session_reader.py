@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A session's folder read: its manifest, scenario, and what its links carried slot by slot."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.runs.directory import MANIFEST, SCENARIO
+from orchestrator.runs.reader import read_object
+from orchestrator.runs.tables import AMOUNT, CLIENT, Absent, Column, read_table
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+
+SESSION = "session.parquet"
+COLUMNS = {
+    "slot": Column("integer", 0, 2**53),
+    "client": CLIENT,
+    "direction": Column("text", words=("up", "down")),
+    "rate_bps": AMOUNT,
+    "offered_bytes": AMOUNT,
+    "carried_bytes": Column("integer", 0, 2**53),
+    "queued_bytes": Column("integer", 0, 2**53),
+}
+
+
+@dataclass(frozen=True)
+class PlayedSession:
+    """What a session's folder holds."""
+
+    name: str
+    """Its folder's."""
+    manifest: dict[str, Any]
+    scenario: Scenario
+    table: pd.DataFrame
+    """One row a slot, client and direction: `COLUMNS`."""
+
+    @property
+    def valid(self) -> bool | None:
+        """Whether every check is within its limit; None where it was not checked."""
+        verdict = self.manifest.get("valid")
+        return verdict if isinstance(verdict, bool) else None
+
+    @property
+    def seconds(self) -> float:
+        """Emulated seconds of whole slots."""
+        return float(self.table["slot"].nunique() * self.scenario.slot_s)
+
+
+def read_session(folder: Path) -> PlayedSession:
+    """Read the folder of a session that is over.
+
+    Raises:
+        InputError: It is none, or a file in it is broken: one line names it.
+    """
+    for name in (MANIFEST, SCENARIO, SESSION):
+        if not (folder / name).is_file():
+            raise InputError(f"{folder}: is no session that is over: {name} is missing")
+    try:
+        manifest, tree = (read_object(folder / name) for name in (MANIFEST, SCENARIO))
+        scenario = validate(tree, str(folder / SCENARIO))
+        table = read_table(folder / SESSION, scenario, COLUMNS)
+    except Absent as why:
+        raise InputError(f"{folder}: is no session that is over: {SESSION} {why}") from None
+    return PlayedSession(folder.name, manifest, scenario, table)
