@@ -1,0 +1,120 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""How long setting up takes from a fresh clone: to the first line of output, and to the end.
+
+    python benchmarks/set_up.py [light] [full] [--folder DIR] [--json FILE]
+
+For each set: `make setup-light` or `make setup` with an empty cache, and again, in another clone,
+with the cache that the first has filled; then pip with the same locks, in the same way. All is
+put into a temporary folder in DIR (12 GB for both sets) and removed. Needs the package index; the
+machine should be idle.
+"""
+
+import argparse
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGETS = {"light": "setup-light", "full": "setup"}
+BY_PIP = """set -e
+{python} -m venv .venv
+.venv/bin/python -m pip install --disable-pip-version-check --require-hashes --no-deps \
+    -r constraints/build.txt
+.venv/bin/python -m pip install --disable-pip-version-check --require-hashes --no-deps \
+    --no-build-isolation -r constraints/{which}.txt
+exec .venv/bin/python -m pip install --disable-pip-version-check --no-deps \
+    --no-build-isolation -e .
+"""
+
+
+def timed(words: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[float, float]:
+    """Run it; seconds to the end of its first line of output, and to its own end.
+
+    Raises:
+        SystemExit: It failed; what it said last is printed.
+    """
+    began = time.monotonic()
+    first_s, said = 0.0, bytearray()
+    with subprocess.Popen(
+        words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as ready:
+            ready.register(process.stdout, selectors.EVENT_READ)
+            while ready.select() and (part := os.read(process.stdout.fileno(), 1 << 16)):
+                said += part
+                if not first_s and b"\n" in said:
+                    first_s = time.monotonic() - began
+    if process.returncode:
+        sys.exit(f"{' '.join(words)} failed:\n{said[-2000:].decode(errors='replace')}")
+    return first_s, time.monotonic() - began
+
+
+def clone(into: Path) -> Path:
+    """A clone as a user would have it."""
+    subprocess.run(["git", "clone", "-q", "--depth", "1", ROOT.as_uri(), str(into)], check=True)
+    return into
+
+
+def measure(which: str, base: Path) -> list[dict[str, object]]:
+    """One row a program and state of the cache."""
+    env = dict(os.environ) | {
+        "UV_CACHE_DIR": str(base / "uv"),
+        "PIP_CACHE_DIR": str(base / "pip"),
+        "PYTHON": sys.executable,
+    }
+    env.pop("VIRTUAL_ENV", None)
+    words = {
+        "uv": ["make", "-s", TARGETS[which], f"PYTHON={sys.executable}"],
+        "pip": ["sh", "-c", BY_PIP.format(python=sys.executable, which=which)],
+    }
+    rows = []
+    for by, command in words.items():
+        for cache in ("empty", "filled"):
+            folder = clone(base / "clone")
+            first_s, end_s = timed(command, folder, env)
+            shutil.rmtree(folder)
+            rows.append(
+                {"set": which, "by": by, "cache": cache, "first_line_s": first_s, "end_s": end_s}
+            )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("sets", nargs="*", choices=TARGETS, default=[*TARGETS], metavar="SET")
+    parser.add_argument("--folder", type=Path, help="where to put it all; default: /tmp")
+    parser.add_argument("--json", type=Path)
+    wanted = parser.parse_args()
+    rows = []
+    for which in wanted.sets:
+        with tempfile.TemporaryDirectory(prefix="set-up-", dir=wanted.folder) as base:
+            rows += measure(which, Path(base))
+    shown = Table(box=None, pad_edge=False)
+    for column in ("set", "by", "cache", "first line s", "end s"):
+        shown.add_column(column, justify="right" if column.endswith(" s") else "left")
+    for row in rows:
+        texts = (
+            f"{value:.1f}" if isinstance(value, float) else str(value) for value in row.values()
+        )
+        shown.add_row(*texts)
+    Console().print(shown)
+    if wanted.json:
+        load = os.getloadavg()[0]
+        wanted.json.write_text(json.dumps({"load": load, "set_ups": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
