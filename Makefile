@@ -7,7 +7,7 @@ BIN := .venv/bin
 INSTALL := $(PYTHON) constraints/install.py
 LOCKS := pyproject.toml $(wildcard constraints/*)
 
-.PHONY: demo setup setup-light setup-dev test test-full lint site lock sbom audit clean
+.PHONY: demo setup setup-light setup-dev test test-full coverage lint site lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -40,6 +40,17 @@ test: lint
 
 test-full: lint
 	$(BIN)/python tests/suite.py
+
+# Which lines the quick tests execute, child processes included: in build/coverage/lines.txt, where two
+# revisions can be compared with diff, and as pages in build/coverage/html. TESTS: of these alone.
+TESTS ?=
+coverage: setup-dev
+	rm -rf build/coverage && mkdir -p build/coverage
+	-COVERAGE_RCFILE=$(CURDIR)/pyproject.toml $(BIN)/coverage run tests/suite.py -m 'not full' $(TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet --directory build/coverage/html
+	$(BIN)/coverage report --show-missing > build/coverage/lines.txt
+	@tail -n 1 build/coverage/lines.txt
 
 # The documentation as a site, in build/site.
 site: setup-dev
