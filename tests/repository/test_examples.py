@@ -46,6 +46,7 @@ def test_it_is_stored_with_what_it_printed(path: Path) -> None:
     outputs = [output for cell in cells(notebook) for output in cell.outputs]
     assert not any(output.output_type == "error" for output in outputs)
     assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not any("not valid" in text for cell in cells(notebook) for text in said(cell))
 
 
 def test_predictions_come_out_as_they_are_stored(tmp_path: Path) -> None:
