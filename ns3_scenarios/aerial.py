@@ -4,7 +4,7 @@
 """UMa-AV and UMi-AV, the urban channels of aerial vehicles, and the plain models beside them.
 
 Source: 3GPP TR 36.777 v15.0.0, Annex B: path loss (table B-2), LOS probability (B-1), shadow fading
-(B-3), for UAVs above 22.5 m; below, TR 38.901's UMa and UMi hold, which are other models. How far
+(B-3), for UAVs above 22.5 m; up to there TR 38.901's UMa and UMi hold (`ground`). How far
 shadowing and the LOS state reach along a path: TR 38.901, tables 7.5-6 and 7.6.3.1-2. Distances in
 m, losses in dB; `rma_av` has the rural channel. Free space and two rays: as ns-3's
 FriisPropagationLossModel and TwoRayGroundPropagationLossModel have them.
@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from ns3_scenarios import ground
+from ns3_scenarios.ground import Ground
 
 Array = npt.NDArray[np.float64]
 Loss = Callable[[Array, Array, float], Array]
@@ -27,6 +30,8 @@ class Aerial:
     """One of TR 36.777's channels, and where it holds."""
 
     name: str
+    ground: Ground
+    """What holds up to 22.5 m."""
     lowest_m: float
     """UAVs fly above this."""
     highest_m: float
@@ -104,7 +109,8 @@ def _umi_probability(height_m: Array, distance_m: Array) -> Array:
 
 UMA = Aerial(
     name="uma-av",
-    lowest_m=22.5,
+    ground=ground.UMA,
+    lowest_m=1.5,
     highest_m=300.0,
     highest_nlos_m=100.0,
     farthest_m=4000.0,
@@ -119,7 +125,8 @@ UMA = Aerial(
 )
 UMI = Aerial(
     name="umi-av",
-    lowest_m=22.5,
+    ground=ground.UMI,
+    lowest_m=1.5,
     highest_m=300.0,
     highest_nlos_m=300.0,
     farthest_m=4000.0,

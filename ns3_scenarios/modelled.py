@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from ns3_scenarios import ground
 from ns3_scenarios.aerial import Aerial
 from ns3_scenarios.channel import Ns3Channel
 from ns3_scenarios.errors import ChannelError
@@ -165,7 +166,10 @@ class Correlated:
 
 
 def aerial(model: Aerial, space: Surroundings) -> Gain:
-    """A channel of TR 36.777: path loss, and LOS state and shadow fading where they are random."""
+    """A channel of TR 36.777: path loss, and LOS state and shadow fading where they are random.
+
+    UAVs up to 22.5 m have TR 38.901's ground model, on the same processes.
+    """
 
     def process(stream: int, distance_m: float) -> Correlated:
         return Correlated(distance_m, [(space.seed, k, stream) for k in range(space.uavs)])
@@ -173,26 +177,53 @@ def aerial(model: Aerial, space: Surroundings) -> Gain:
     from scipy.special import ndtr  # half a second that only this needs
 
     state, los = process(0, model.state_m), process(1, model.los_shadow_m)
-    nlos = process(2, model.nlos_shadow_m)
+    nlos, on_ground = process(2, model.nlos_shadow_m), model.ground
+    drawn = np.stack(
+        [np.random.default_rng([space.seed, k, 3]).random(2) for k in range(space.uavs)]
+    )
 
     def gain(position_m: Array, times_s: Array) -> Array:
         offset = position_m - np.array(space.bs_position_m)
         across_m = np.hypot(offset[..., 0], offset[..., 1])
         distance_m, height_m = np.linalg.norm(offset, axis=2), position_m[..., 2]
+        low, aloft_m = height_m <= ground.HIGHEST_M, np.maximum(height_m, ground.HIGHEST_M)
+        surroundings_m = np.ones(height_m.shape)
+        if on_ground.draws_environment:
+            reflects, which = drawn.T[:, :, None]
+            surroundings_m = ground.environment_m(height_m, across_m, reflects, which)
+        links = ground.Geometry(
+            np.minimum(height_m, ground.HIGHEST_M),
+            space.bs_position_m[2],
+            across_m,
+            distance_m,
+            surroundings_m,
+        )
         in_sight = np.full(height_m.shape, space.line_of_sight != "never")
         if space.line_of_sight == "probability":
-            chance = model.los_probability(height_m, across_m)
+            chance = np.where(
+                low,
+                on_ground.los_probability(links.height_m, across_m),
+                model.los_probability(aloft_m, across_m),
+            )
             in_sight = ndtr(state.along(position_m)) <= chance
-        loss_db = np.where(
-            in_sight,
-            model.los_db(height_m, distance_m, space.carrier_hz),
-            model.nlos_db(height_m, distance_m, space.carrier_hz),
+        carrier_hz = space.carrier_hz
+        los_db, nlos_db = (
+            np.where(low, below(links, carrier_hz), above(aloft_m, distance_m, carrier_hz))
+            for below, above in (
+                (on_ground.los_db, model.los_db),
+                (on_ground.nlos_db, model.nlos_db),
+            )
         )
+        loss_db = np.where(in_sight, los_db, nlos_db)
         if space.shadow_fading:
+            los_deviation_db = np.where(
+                low, on_ground.los_deviation_db, model.los_deviation_db(height_m)
+            )
+            nlos_deviation_db = np.where(low, on_ground.nlos_deviation_db, model.nlos_deviation_db)
             loss_db += np.where(
                 in_sight,
-                model.los_deviation_db(height_m) * los.along(position_m),
-                model.nlos_deviation_db * nlos.along(position_m),
+                los_deviation_db * los.along(position_m),
+                nlos_deviation_db * nlos.along(position_m),
             )
         return np.asarray(10 ** (-loss_db / 10))
 

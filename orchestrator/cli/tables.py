@@ -299,7 +299,10 @@ def validation_lines(found: "Validation") -> Iterator[str]:
     yield from (
         f"  {rule}" for rule in region.texts() or ["nowhere that a few conditions describe"]
     )
-    moving = ", ".join(f"{row['key']} {row['index']:.2f}" for row in found.sensitivity[:4])
+    moving = ", ".join(
+        f"{row['key']} {row['index']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        for row in found.sensitivity[:4]
+    )
     yield f"moved by (total Sobol index): {moving}"
     if found.counterexample is None:
         yield "no counterexample found"

@@ -35,10 +35,9 @@ from orchestrator.prediction.engine import cut, round_of, round_of_spans
 from orchestrator.prediction.plan import (
     Radio,
     RoundPlan,
-    prospects_of,
     radio_of,
 )
-from orchestrator.prediction.rates import first_gradient_s, uplink_bps
+from orchestrator.prediction.rates import ahead_of, first_gradient_s, uplink_bps
 from orchestrator.prediction.rounds import Decision, simulate_on
 from orchestrator.prediction.transport import Transport
 from orchestrator.scenario.channel import Channel
@@ -63,7 +62,6 @@ from testbed.control.messages import (
     Ready,
     Restore,
     Restored,
-    RoundAhead,
     RoundReport,
     RoundTerms,
     Save,
@@ -77,7 +75,6 @@ from testbed.control.messages import (
 from testbed.control.messages import (
     Progress as StepsProgress,
 )
-from testbed.core import orders
 from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.node import BS, NodeId, uav, uavs
 from testbed.core.progress import Progress
@@ -404,7 +401,7 @@ class Stage:
                 faults=node_faults.of_bs(),
                 each=tuple(terms) if differ else (),
                 held=self.holds,
-                ahead=_ahead(plan, table),
+                ahead=ahead_of(plan, table.rates, table.first, table.slot_s),
             ),
         )
         alive = self._alive([uav(client) for client in round_.clients])
@@ -491,16 +488,6 @@ def _first_gradients(plan: RoundPlan, table: RateTable) -> FirstGradients | None
         return None
     seconds = first_gradient_s(plan, table.rates.gradient)
     return FirstGradients(table.first, table.slot_s, tuple(map(tuple, seconds.tolist())))
-
-
-def _ahead(plan: RoundPlan, table: RateTable) -> RoundAhead | None:
-    """What the order may know; None where it is one of the paper's."""
-    if plan.paradigm.order in orders.PAPERS:
-        return None
-    uplink, downlink = (
-        tuple(map(tuple, rates.tolist())) for rates in (table.rates.uplink, table.rates.gradient)
-    )
-    return RoundAhead(prospects_of(plan), table.first, table.slot_s, uplink, downlink)
 
 
 def _measured(

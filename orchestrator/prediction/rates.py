@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ns3_scenarios.trace import Gains, TwoWay, both_ways
-from orchestrator.prediction.plan import Array, Radio, RoundPlan
+from orchestrator.prediction.plan import Array, Radio, RoundPlan, prospects_of
+from testbed.control.messages import RoundAhead
+from testbed.core import orders
 
 OUTAGE_S = 1e9
 """What counts as the time of a gradient that cannot be sent: longer than any."""
@@ -83,3 +85,13 @@ def link_rates(plan: RoundPlan, radio: Radio, gain: Gains) -> LinkRates:
         if plan.paradigm.gradient_transmission == "sequential"
         else dedicated_bps(radio, shares.beta, shares.rho, down),
     )
+
+
+def ahead_of(
+    plan: RoundPlan, rates: LinkRates, first_slot: int, slot_s: float
+) -> RoundAhead | None:
+    """What a round's order may know, at rates from a slot on; None: it is one of the paper's."""
+    if plan.paradigm.order in orders.PAPERS:
+        return None
+    up, down = (tuple(map(tuple, each.tolist())) for each in (rates.uplink, rates.gradient))
+    return RoundAhead(prospects_of(plan), first_slot, slot_s, up, down)

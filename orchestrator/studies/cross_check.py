@@ -151,8 +151,9 @@ def cross_check(
 def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
     """What analytical models say of the first round under the scenario's own shares.
 
-    Of the paper's equations, those that speak of its paradigm; of installed models, all, an
-    interval in two lines. None where somebody else decides the shares, or not all take part.
+    Of the paper's equations, those that speak of its paradigm; the queue where there are no gates;
+    of installed models, all, an interval in two lines. None where somebody else decides the shares,
+    or not all take part.
 
     Raises:
         InputError: A model that the scenario names cannot be loaded, or lacks a parameter.
@@ -171,7 +172,7 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
         if asked is None or asked.metric != "latency_s" or name == models.CPSFL_BOUNDS:
             continue
         equation = models.EQUATIONS.get(name)
-        without = equation is not None and not equation.has_adapters
+        without = name == models.QUEUE or (equation is not None and not equation.has_adapters)
         said = asked(plan, radio, channel.air, channel.slot_s)
         alone = (
             asked(theory.without_adapters(plan), radio, channel.air, channel.slot_s)

@@ -23,6 +23,7 @@ from orchestrator.prediction.plan import Radio, RoundPlan
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
 from orchestrator.theory.closed_forms import Durations
+from orchestrator.theory.queueing import queueing_s
 from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
 from testbed.core.paradigm import BUILT_IN, Paradigm
@@ -171,13 +172,31 @@ def cpsfl_bounds(plan: RoundPlan, radio: Radio, gain: Gains, slot_s: float) -> A
     return Interval(low.low_s, max(low.low_s, high.high_s))
 
 
-CPSFL_BOUNDS = "cpsfl-bounds"
+def queue(plan: RoundPlan, radio: Radio, gain: Gains, slot_s: float) -> Answer:
+    """The server as an M/G/1 queue, of any paradigm without gates; no equation of the paper's."""
+    scheme = plan.paradigm
+    gated = scheme.compute_waits_for_all or scheme.transmission_waits_for_all
+    if gated or not all(way.all() for way in both_ways(gain[:, 0])):
+        return None
+    return queueing_s(
+        theory.constant_durations(plan, radio, gain[:, 0]),
+        sequential_server=scheme.server_compute == "sequential",
+        sequential_downlink=scheme.gradient_transmission == "sequential",
+    )
+
+
+CPSFL_BOUNDS, QUEUE = "cpsfl-bounds", "mg1"
+COMPOSED: dict[str, tuple[str, Function]] = {
+    CPSFL_BOUNDS: ("CPSFL's bounds, (17), (18)", cpsfl_bounds),
+    QUEUE: ("M/G/1 queue", queue),
+}
+"""What is no equation of the paper's by itself: title and function by name."""
 
 
 def names() -> list[str]:
-    """All known models: the paper's, then those that other packages register."""
+    """All known models: the paper's, ours, then those that other packages register."""
     registered = plugins.registered(plugins.ANALYTICAL_MODELS)
-    return list(dict.fromkeys([*EQUATIONS, CPSFL_BOUNDS, *registered]))
+    return list(dict.fromkeys([*EQUATIONS, *COMPOSED, *registered]))
 
 
 @dataclass(frozen=True)
@@ -219,8 +238,9 @@ def model(name: str, scenario: Scenario) -> AnalyticalModel:
     if name in EQUATIONS:
         equation = EQUATIONS[name]
         return AnalyticalModel(name, equation.title, equation.metric, equation, {})
-    if name == CPSFL_BOUNDS:
-        return AnalyticalModel(name, "CPSFL's bounds, (17), (18)", "latency_s", cpsfl_bounds, {})
+    if name in COMPOSED:
+        title, function = COMPOSED[name]
+        return AnalyticalModel(name, title, "latency_s", function, {})
     if name not in plugins.registered(plugins.ANALYTICAL_MODELS):
         raise InputError(f"model: {not_one_of(name, names())}")
     function = plugins.load_function(plugins.ANALYTICAL_MODELS, name)

@@ -60,6 +60,8 @@ RESAMPLES = 1000
 """Of the bootstrap that intervals of means and quantiles come from."""
 FEWEST = 16
 """Samples, at least."""
+FEWEST_SOBOL = 64
+"""Rows of each of Saltelli's two designs, at least: below, the indices' intervals mean nothing."""
 SETTINGS = "settings.json"
 
 
@@ -320,7 +322,7 @@ def _design(asked: Asked, tree: dict[str, Any]) -> tuple[Array, list[dict[str, A
 def _saltelli(asked: Asked) -> tuple[Array, Array, Array]:
     """Two designs [n, keys], and the first with each key of the second, shape [keys n, keys]."""
     count = len(asked.space.keys)
-    n = 2 ** max(4, int(math.log2(asked.samples / 8)))
+    n = max(FEWEST_SOBOL, 2 ** int(math.log2(asked.samples / 8)))
     both = _sobol(2 * count, n, [asked.seed, 1])
     first, second = both[:, :count], both[:, count:]
     exchanged = np.repeat(first[None], count, axis=0)
@@ -498,7 +500,8 @@ class _Work:
         ) as answers:
             for answer in answers:
                 if "failure" in answer:
-                    raise RunError(str(answer["failure"]))
+                    why = answer["failure"]  # of a lost worker, with what else is known of it
+                    raise RunError(why["failure"] if isinstance(why, dict) else why)
                 found[answer["id"]] = _finite(answer)
                 digest = of_job[answer["id"]]
                 waiting[digest] -= 1
