@@ -36,6 +36,7 @@ TRANSPORTS: dict[str, list[str]] = {
     "tcp": [],
     "tls": ["emulation.transport=tls"],
     "grpc": ["emulation.transport=grpc"],
+    "quic": ["emulation.transport=quic"],
     "tcp per transfer": ["emulation.connection=per-transfer"],
     "tls per transfer": ["emulation.transport=tls", "emulation.connection=per-transfer"],
 }

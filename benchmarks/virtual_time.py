@@ -53,6 +53,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "faults": ("quickstart", *NONE, *(word for fault in FAULTS for word in ("--set", fault))),
     "tls": ("quickstart", *NONE, "--set", "emulation.transport=tls"),
     "grpc": ("quickstart", *NONE, "--set", "emulation.transport=grpc"),
+    "quic": ("quickstart", *NONE, "--set", "emulation.transport=quic"),
     **{
         paradigm: ("paper", *NONE, "--set", f"paradigm={paradigm}")
         for paradigm in (

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from testbed.control.messages import Direction
-from testbed.network.framing import ETHERNET_BYTES, IPV4_BYTES, TCP_BYTES
+from testbed.network.framing import ETHERNET_BYTES, IPV4_BYTES, TCP_BYTES, UDP_BYTES
 from testbed.network.injector import Report
 from testbed.network.shaping import Shape
 from testbed.transport.accounts import Counts
@@ -25,6 +25,7 @@ BYTES = (
     "framing_bytes",
     "tls_bytes",
     "grpc_bytes",
+    "quic_bytes",
     "header_bytes",
     "ack_bytes",
     "resent_bytes",
@@ -34,13 +35,15 @@ BYTES = (
 """What a link's bytes are for; they add up to what it carried.
 
 payload: tensors. framing: our headers, labels, names of adapters, greetings, receipts. tls: records
-around them. grpc: its framing and control messages, HTTP/2's, and its own handshake. header:
-Ethernet, IPv4 and TCP headers of frames that carry data for the first time. ack: frames without
-data, those that end a connection among them. resent: retransmitted frames, whole. handshake: frames
-that begin a connection, and TLS's handshake messages. other: what the links counted beyond that.
+around them. grpc: its framing and control messages, HTTP/2's, and its own handshake. quic: headers
+and tags of its packets with data, and what else is in them. header: Ethernet, IPv4 and TCP or UDP
+headers of frames that carry data for the first time. ack: frames without data, those that end a
+connection among them. resent: retransmitted frames, whole. handshake: frames that begin a
+connection, and TLS's handshake messages. other: what the links counted beyond that.
 """
 
 HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
+UDP_HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 SYN_BYTES = HEADERS_BYTES + 8
 """The frames that begin a connection carry 20 bytes of TCP options instead of 12."""
 
@@ -81,6 +84,26 @@ def account(
 
 
 def _split(counts: Counts, transport: str) -> dict[str, int]:
+    return _of_quic(counts) if transport == "quic" else _of_tcp(counts, transport)
+
+
+def _of_quic(counts: Counts) -> dict[str, int]:
+    quic = counts.quic
+    return {
+        "payload_bytes": counts.payload_bytes,
+        "framing_bytes": counts.framing_bytes,
+        "tls_bytes": 0,
+        "grpc_bytes": 0,
+        "quic_bytes": quic.data_bytes - quic.stream_bytes,
+        "header_bytes": UDP_HEADERS_BYTES * quic.data_datagrams,
+        "ack_bytes": quic.control_bytes + UDP_HEADERS_BYTES * quic.control_datagrams,
+        "resent_bytes": quic.resent_bytes + UDP_HEADERS_BYTES * quic.resent_datagrams,
+        "handshake_bytes": quic.handshake_bytes + UDP_HEADERS_BYTES * quic.handshake_datagrams,
+        "other_bytes": quic.stream_bytes - counts.payload_bytes - counts.framing_bytes,
+    }
+
+
+def _of_tcp(counts: Counts, transport: str) -> dict[str, int]:
     tcp = counts.tcp
     known = counts.payload_bytes + counts.framing_bytes + counts.record_bytes
     beyond = tcp.data_bytes - counts.opened - known - counts.handshake_bytes
@@ -94,6 +117,7 @@ def _split(counts: Counts, transport: str) -> dict[str, int]:
         "framing_bytes": counts.framing_bytes,
         "tls_bytes": counts.record_bytes,
         "grpc_bytes": beyond if transport == "grpc" else 0,
+        "quic_bytes": 0,
         "header_bytes": HEADERS_BYTES * min(taken, tcp.tried_segments),
         "ack_bytes": HEADERS_BYTES * empty,
         "resent_bytes": tcp.resent_bytes + HEADERS_BYTES * tcp.resent_segments,

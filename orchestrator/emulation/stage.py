@@ -80,6 +80,7 @@ from testbed.core.node import BS, NodeId, uav, uavs
 from testbed.core.progress import Progress
 from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
 from testbed.network.fabric import link_addresses
+from testbed.network.framing import datagram_bytes
 from testbed.network.gates import last_frames
 from testbed.network.injector import Report
 from testbed.runtimes import Module, NodeSpec, World
@@ -148,8 +149,10 @@ def transport_settings_of(
         transport=choices.transport,
         connection=choices.connection,
         nagle=choices.nagle,
+        congestion_control=choices.congestion_control,
+        datagram_bytes=datagram_bytes(choices.mtu),
     )
-    if choices.transport != "tls":
+    if choices.transport not in ("tls", "quic"):
         return [settings] * (scenario.uavs.count + 1)
     from testbed.transport.certificates import identities
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from orchestrator.scenario.schema import Emulation, Scenario
 from testbed.core.orders import Prospects
 from testbed.core.paradigm import Paradigm
-from testbed.network.framing import Framing, grpc_bytes
+from testbed.network.framing import Framing, grpc_bytes, quic_on_link
 from testbed.transport import wire
 from testbed.transport.tls import client_flights_bytes, record_overhead_bytes
 from testbed.transport.wire import GREETING_BYTES, RoundSizes
@@ -209,6 +209,8 @@ def transfer_bytes(choices: Emulation, extra_bytes: int, payload_bytes: int) -> 
     """What a link is charged for a frame with that much beside its header."""
     on_link = Framing(choices.mtu).on_link if choices.rate_counts == "frame" else int
     head = wire.HEADER_BYTES + extra_bytes
+    if choices.transport == "quic":
+        return quic_on_link(head + payload_bytes, choices.mtu)
     opening = 0
     if choices.connection == "per-transfer":
         head += GREETING_BYTES

@@ -31,6 +31,8 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         initial_window=scenario.emulation.initial_window,
         queue=scenario.links.queue,
         ecn=scenario.links.ecn,
+        # QUIC's datagrams are packets, and frames, one by one.
+        packet_s=0.0 if scenario.emulation.transport == "quic" else Shape.packet_s,
         impaired=are_impaired(scenario),
         loses_frames=any(each.losses for way in impairments_of(scenario) for each in way),
         network=network,

@@ -738,6 +738,11 @@ class Limits(Section):
     """Between the clock that is emulated by and the one that nobody adjusts."""
 
 
+QUIC_CONGESTION_CONTROLS = ("cubic", "reno")
+QUIC_LEAST_MTU = 1228
+"""QUIC's datagrams must be able to have 1,200 bytes (RFC 9000, section 14)."""
+
+
 class Emulation(Section):
     """How the emulated network is run."""
 
@@ -755,11 +760,13 @@ class Emulation(Section):
     overrun_bound: Annotated[float, Field(ge=1e-6, le=1)] = 0.01
     """With `auto`: what overruns may be predicted to change of a round's latency."""
     congestion_control: str = Field(default="cubic", pattern=r"^[a-z0-9_]+$")
-    """Of every TCP connection; `testbed doctor` lists what the kernel has."""
+    """Of every TCP connection; `testbed doctor` lists what the kernel has. Of QUIC: `cubic` or
+    `reno`."""
     mtu: Annotated[int, Field(ge=576, le=9000)] = 1500
     """Largest IP packet on the links, in bytes."""
-    transport: Literal["tcp", "tls", "grpc"] = "tcp"
-    """What carries frames: TCP; TLS 1.3 with a certificate authority of the run's own; or gRPC."""
+    transport: Literal["tcp", "tls", "grpc", "quic"] = "tcp"
+    """What carries frames: TCP; TLS 1.3 with a certificate authority of the run's own; gRPC; or
+    QUIC, with the same certificates and a stream for each frame."""
     connection: Literal["kept", "per-transfer"] = "kept"
     """One connection a link for the whole run, or one for each transfer, opened by its sender."""
     nagle: bool = False
@@ -790,6 +797,29 @@ class Emulation(Section):
             raise ValueError("connection: must be 'kept' where transport is 'grpc'")
         if self.transport == "grpc" and self.nagle:
             raise ValueError("nagle: must be false where transport is 'grpc'")
+        return self
+
+    @model_validator(mode="after")
+    def _quic_is_no_tcp(self) -> "Emulation":
+        if self.transport != "quic":
+            return self
+        for field, fits, due in (
+            ("connection", self.connection == "kept", "be 'kept'"),
+            ("nagle", not self.nagle, "be false"),
+            ("initial_window", self.initial_window is None, "be left out"),
+            ("rate_counts", self.rate_counts == "frame", "be 'frame'"),
+        ):
+            if not fits:
+                raise ValueError(f"{field}: must {due} where transport is 'quic'")
+        if self.congestion_control not in QUIC_CONGESTION_CONTROLS:
+            raise ValueError(
+                f"congestion_control: must be {' or '.join(QUIC_CONGESTION_CONTROLS)} where "
+                f"transport is 'quic', not {self.congestion_control!r}"
+            )
+        if self.mtu < QUIC_LEAST_MTU:
+            raise ValueError(
+                f"mtu: must be at least {QUIC_LEAST_MTU} where transport is 'quic', not {self.mtu}"
+            )
         return self
 
 
@@ -1066,6 +1096,8 @@ class Scenario(Section):
             raise ValueError(
                 "links.one_way_delay_s: stands beside emulation.one_way_delay_s, its former name"
             )
+        if self.links.ecn and self.emulation.transport == "quic":
+            raise ValueError("links.ecn: must be false where emulation.transport is 'quic'")
         for name in ("one_way_delay_s", "jitter_s", "loss"):
             for where, values in _lists(getattr(self.links, name), f"links.{name}"):
                 if len(values) != self.uavs.count:

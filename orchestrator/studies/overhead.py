@@ -37,6 +37,7 @@ COLOURS = {
     "framing_bytes": "#56b4e9",
     "tls_bytes": "#cc79a7",
     "grpc_bytes": "#aa4499",
+    "quic_bytes": "#882255",
     "header_bytes": "#0072b2",
     "ack_bytes": "#009e73",
     "resent_bytes": "#d55e00",
@@ -150,7 +151,9 @@ def bytes_of_a_round(accounts: Sequence[pd.DataFrame], direction: str) -> dict[s
     """
     table = pd.concat(accounts)
     rounds = table[table["round"] != SET_UP]
-    sums = rounds.loc[rounds["direction"] == direction, list(BYTES)].sum()
+    way = rounds[rounds["direction"] == direction]
+    # Runs of before QUIC have no column for it.
+    sums = way.reindex(columns=list(BYTES), fill_value=0).sum()
     return {str(name): float(size) for name, size in (sums / rounds["round"].nunique()).items()}
 
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How many bytes a message takes on an Ethernet link that carries it over TCP/IPv4, and gRPC."""
+"""How many bytes a message takes on an Ethernet link that carries it: TCP/IPv4, gRPC, QUIC."""
 
 from dataclasses import dataclass
 
@@ -12,6 +12,10 @@ TCP_BYTES = 32
 SYN_OPTION_BYTES = 8
 """What the options of the frames that begin a connection take more."""
 GRPC_PREFIX_BYTES = 5
+UDP_BYTES = 8
+QUIC_PACKET_BYTES = 27
+"""Around what a QUIC packet carries: flags, connection identifier (8 bytes, as aioquic has it),
+packet number (2), and the tag of its encryption (16)."""
 HTTP2_FRAME_BYTES = 9
 HTTP2_DATA_BYTES = 1 << 14
 """Most of a message in a DATA frame, as gRPC cuts it (RFC 9113 lets peers agree on more)."""
@@ -47,3 +51,23 @@ def grpc_bytes(message_bytes: int) -> int:
     """Bytes of the HTTP/2 frames that carry a gRPC message."""
     size = message_bytes + GRPC_PREFIX_BYTES
     return size + HTTP2_FRAME_BYTES * -(-size // HTTP2_DATA_BYTES)
+
+
+def datagram_bytes(mtu: int) -> int:
+    """Of a UDP datagram at most, without headers."""
+    return mtu - IPV4_BYTES - UDP_BYTES
+
+
+def quic_on_link(message_bytes: int, mtu: int) -> int:
+    """Bytes of all frames that carry a message as a QUIC stream of its own, as aioquic cuts it.
+
+    Its number takes two bytes, as from the seventeenth on.
+    """
+    frames, sent = 0, 0
+    while sent < message_bytes:
+        offset_bytes = 0 if not sent else 2 if sent < 1 << 14 else 4 if sent < 1 << 30 else 8
+        around = QUIC_PACKET_BYTES + 1 + 2 + offset_bytes + 2
+        size = min(datagram_bytes(mtu) - around, message_bytes - sent)
+        frames += ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + around
+        sent += size
+    return message_bytes + frames

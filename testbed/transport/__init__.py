@@ -10,7 +10,8 @@ transport carries them, and over how many connections, is the scenario's choice:
 
 - `tcp`: frames on a TCP stream; `tls`: the same within TLS 1.3, both sides authenticated by
   certificates of the run's own authority; `grpc`: each frame one message of a bidirectional gRPC
-  stream, the way most federated frameworks exchange them.
+  stream, the way most federated frameworks exchange them; `quic`: each frame a stream of a QUIC
+  connection, with the same certificates.
 - `kept`: one connection a link for the whole run; `per-transfer`: whoever sends opens a connection
   for every transfer, its receipt goes back on it, and then it is closed.
 """
@@ -24,7 +25,7 @@ from testbed.core.node import BS, uav
 from testbed.transport.accounts import Counts
 from testbed.transport.wire import Buffer, ConnectionLost, Header, Kind
 
-Transport = Literal["tcp", "tls", "grpc"]
+Transport = Literal["tcp", "tls", "grpc", "quic"]
 Connection = Literal["kept", "per-transfer"]
 
 
@@ -54,7 +55,11 @@ class TransportSettings:
     nagle: bool = False
     """Whether small segments wait for the acknowledgement of earlier ones (RFC 896)."""
     identity: Identity | None = None
-    """Of the node that is told; only under TLS."""
+    """Of the node that is told; only under TLS and QUIC."""
+    congestion_control: str = "cubic"
+    """QUIC's; TCP's is the links' (`testbed.network.shaping.Shape`)."""
+    datagram_bytes: int = 1472
+    """Of QUIC at most, without headers of IP and UDP."""
 
 
 class Link(Protocol):
@@ -119,6 +124,8 @@ def accept(
     """
     if settings.transport == "grpc":
         from testbed.transport.rpc import accept
+    elif settings.transport == "quic":
+        from testbed.transport.quic import accept
     else:
         from testbed.transport.streams import accept
     links = accept(settings, address, clients, listening)
@@ -133,6 +140,8 @@ def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -
     """
     if settings.transport == "grpc":
         from testbed.transport.rpc import connect
+    elif settings.transport == "quic":
+        from testbed.transport.quic import connect
     else:
         from testbed.transport.streams import connect
     with _naming(BS.title, "HELLO"):

@@ -85,6 +85,37 @@ class TcpCount:
         return TcpCount(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
 
 
+@dataclass(frozen=True)
+class QuicCount:
+    """What a QUIC connection has sent, or between two moments: datagrams by what is in them.
+
+    Bytes of datagrams are those of their UDP payload.
+    """
+
+    stream_bytes: int = 0
+    """Data of streams, for the first time."""
+    data_datagrams: int = 0
+    data_bytes: int = 0
+    """Of datagrams with such data, but for what they repeat."""
+    resent_datagrams: int = 0
+    """Datagrams that carry no data but such as was sent before."""
+    resent_bytes: int = 0
+    """Their bytes, and what others repeat."""
+    control_datagrams: int = 0
+    """Datagrams without data: acknowledgements, windows, probes."""
+    control_bytes: int = 0
+    handshake_datagrams: int = 0
+    handshake_bytes: int = 0
+
+    def __add__(self, other: "QuicCount") -> "QuicCount":
+        """Both together."""
+        return QuicCount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def since(self, before: "QuicCount") -> "QuicCount":
+        """What was sent since then."""
+        return QuicCount(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
+
+
 def _queued_bytes(sock: socket.socket) -> int:
     """What was given to a socket and is not acknowledged yet."""
     (size,) = struct.unpack("=i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
@@ -110,6 +141,7 @@ class Counts:
     handshake_bytes: int
     """TLS handshake messages of this side."""
     tcp: TcpCount
+    quic: QuicCount = QuicCount()
 
     @classmethod
     def of(cls, header: Header, greeting_bytes: int = 0) -> "Counts":

@@ -22,6 +22,7 @@ import socket
 import struct
 import time
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 Buffer = bytes | bytearray | memoryview
@@ -38,7 +39,8 @@ PIECE_BYTES = 1 << 14
 _SO_TIMESTAMPNS = 64
 """With 64-bit seconds on every machine; Python has no name for it."""
 _TIMESPEC = struct.Struct("=qq")
-_NOTE_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
+NOTE_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
+"""Room for the kernel's note of arrival beside what is received."""
 LABEL_BYTES = 4
 """A label travels as a little-endian uint32 beside the smashed data."""
 PORT = struct.Struct("<H")
@@ -182,7 +184,7 @@ def configure(sock: socket.socket, timeout_s: float, *, nagle: bool = False) -> 
         nagle: Whether small segments wait for the acknowledgement of earlier ones.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not nagle)
-    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    note_arrivals(sock)
     sock.settimeout(timeout_s)
 
 
@@ -229,7 +231,7 @@ def receive_into(sock: socket.socket, place: memoryview) -> int:
         if not ready.poll(None if timeout_s is None else 1000 * timeout_s):
             raise ConnectionLost(f"nothing came for {timeout_s:g} s")
         try:
-            count, notes, _, _ = sock.recvmsg_into([place], _NOTE_BYTES, socket.MSG_DONTWAIT)
+            count, notes, _, _ = sock.recvmsg_into([place], NOTE_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             continue
         except OSError as error:
@@ -237,11 +239,22 @@ def receive_into(sock: socket.socket, place: memoryview) -> int:
         if count == 0:
             raise ConnectionLost("the peer closed the connection")
         place = place[count:]
-        arrived_ns = time.monotonic_ns()
-        for _, kind, note in notes:
-            if kind == _SO_TIMESTAMPNS:
-                seconds, nanoseconds = _TIMESPEC.unpack(note)
-                # The kernel notes the time of day; what has passed since then is the same by both.
-                passed_ns = time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)
-                arrived_ns -= max(0, passed_ns)
+        arrived_ns = arrived(notes)
     return arrived_ns
+
+
+def arrived(notes: Iterable[tuple[int, int, bytes]]) -> int:
+    """Monotonic time in ns at which what was received came in, by the kernel's note beside it."""
+    now_ns = time.monotonic_ns()
+    for _, kind, note in notes:
+        if kind == _SO_TIMESTAMPNS:
+            seconds, nanoseconds = _TIMESPEC.unpack(note)
+            # The kernel notes the time of day; what has passed since then is the same by both.
+            passed_ns = time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)
+            return now_ns - max(0, int(passed_ns))
+    return now_ns
+
+
+def note_arrivals(sock: socket.socket) -> None:
+    """Have the kernel note when what is received came in."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)

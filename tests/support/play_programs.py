@@ -67,7 +67,8 @@ def play(
     """Rounds of K clients; answers with all spans of each. `sizes`: of each, where they differ."""
     server = server or ZeroServer()
     port = free_port()
-    known = identities(CLIENTS) if settings.transport == "tls" else [None] * (CLIENTS + 1)
+    certified = settings.transport in ("tls", "quic")
+    known = identities(CLIENTS) if certified else [None] * (CLIENTS + 1)
     of_node = [replace(settings, identity=identity) for identity in known]
     ours: list[NodeControl[NodeReport]] = []
     threads = []

@@ -187,7 +187,7 @@ def test_tshark_reads_captures_with_and_without_what_frames_carry(tmp_path: Path
     ("words", "complaint"),
     [
         (["--set", "emulation.mtu=575"], "emulation.mtu"),
-        (["--set", "emulation.transport=quic"], "emulation.transport"),
+        (["--set", "emulation.transport=sctp"], "emulation.transport"),
         (
             ["--set", "emulation.transport=grpc", "--set", "emulation.connection=per-transfer"],
             "emulation.connection",

@@ -20,6 +20,7 @@ from processes import until
 from small_scenario import TEXT
 
 import orchestrator as tb
+from orchestrator.analysis.byte_accounts import BYTES
 from orchestrator.campaign.cluster import Cluster, run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import load_campaign
@@ -112,6 +113,30 @@ def test_the_air_delays_and_loses_as_it_is_told(small: Path, tmp_path: Path) -> 
     for step in measured["steps"]:
         if step["step"] in ("SM", "SG"):
             assert step["end_s"] - step["start_s"] > 0.02
+
+
+@pytest.mark.guest
+def test_quic_carries_a_round_as_predicted_and_books_every_byte(
+    small: Path, tmp_path: Path
+) -> None:
+    out, result = tmp_path / "out", tmp_path / "result.json"
+    words = ["--set", "emulation.transport=quic", "--set", "emulation.calibrate=false"]
+    done = call("run", small, *VIRTUAL, *words, "--pcap", "--out", out, "--json", result)
+    assert done.returncode == 0, done.stderr
+    assert "valid: every check is within its limit" in done.stdout
+    found = json.loads(result.read_text())
+    (predicted,), (seen,) = found["predicted_wire"], found["measured"]
+    assert seen["latency_s"] == pytest.approx(predicted["latency_s"], rel=3e-3)
+    accounts = pd.read_parquet(out / "accounts.parquet")
+    booked = accounts.groupby(["client", "direction"])[list(BYTES)].sum()
+    for client in (1, 2, 3):
+        captured = list(frames(out / "pcap" / f"uav{client}.pcap"))
+        for direction, end in (("down", 1), ("up", 2)):
+            sent = [f for f in captured if f.source == f"10.0.{client}.{end}"]
+            books = booked.loc[client, direction]
+            assert sum(f.header_bytes + f.data_bytes for f in sent) == books.sum()
+            assert books["other_bytes"] == books["resent_bytes"] == 0
+            assert books["quic_bytes"] > 0.02 * books["payload_bytes"]
 
 
 @pytest.mark.guest

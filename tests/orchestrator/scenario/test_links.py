@@ -105,3 +105,25 @@ def test_what_is_wrong_is_named(links: dict[str, Any], message: str) -> None:
 def test_both_names_of_the_delay_at_once_are_refused() -> None:
     with pytest.raises(InputError, match=r"links\.one_way_delay_s: stands beside emulation"):
         scenario({"one_way_delay_s": 0.1}, emulation={"one_way_delay_s": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("emulation", "message"),
+    [
+        ({"connection": "per-transfer"}, "emulation.connection: must be 'kept' where transport"),
+        ({"nagle": True}, "emulation.nagle: must be false where transport is 'quic'"),
+        ({"initial_window": 4}, "emulation.initial_window: must be left out where transport is"),
+        ({"rate_counts": "payload"}, "emulation.rate_counts: must be 'frame' where transport is"),
+        ({"congestion_control": "bbr"}, "emulation.congestion_control: must be cubic or reno"),
+        ({"mtu": 1227}, "emulation.mtu: must be at least 1228 where transport is 'quic'"),
+    ],
+)
+def test_what_quic_cannot_do_is_named(emulation: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        scenario({}, emulation={"transport": "quic", **emulation})
+    assert str(refused.value).startswith(f"test: {message}")
+
+
+def test_quic_knows_no_marks() -> None:
+    with pytest.raises(InputError, match=r"links\.ecn: must be false where emulation\.transport"):
+        scenario({"ecn": True, "queue": "red"}, emulation={"transport": "quic"})

@@ -35,7 +35,10 @@ def test_every_step_happens_once_and_in_order(paradigm: Paradigm) -> None:
 
 @pytest.mark.parametrize(
     ("transport", "connection"),
-    [("tcp", "per-transfer"), ("tls", "kept"), ("tls", "per-transfer"), ("grpc", "kept")],
+    [
+        *(("tcp", "per-transfer"), ("tls", "kept"), ("tls", "per-transfer")),
+        *(("grpc", "kept"), ("quic", "kept")),
+    ],
 )
 def test_every_transport_carries_whole_rounds(transport, connection) -> None:
     settings = replace(PLAIN, transport=transport, connection=connection)
