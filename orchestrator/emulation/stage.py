@@ -5,10 +5,9 @@
 
 import itertools
 import math
-import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +40,13 @@ from orchestrator.prediction.rates import ahead_of, first_gradient_s, uplink_bps
 from orchestrator.prediction.rounds import Decision, simulate_on
 from orchestrator.prediction.transport import Transport
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.links import impairments_of, shape_of
+from orchestrator.scenario.links import impairments_of, shape_of, transport_settings_of
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed import runtimes
+from testbed.capture import qlog
 from testbed.control.messages import (
     Accept,
+    AskTraces,
     BaseStationReport,
     Begin,
     Captured,
@@ -71,6 +72,7 @@ from testbed.control.messages import (
     SetUpUav,
     Started,
     Stop,
+    Traces,
 )
 from testbed.control.messages import (
     Progress as StepsProgress,
@@ -80,12 +82,10 @@ from testbed.core.node import BS, NodeId, uav, uavs
 from testbed.core.progress import Progress
 from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
 from testbed.network.fabric import link_addresses
-from testbed.network.framing import datagram_bytes
 from testbed.network.gates import last_frames
 from testbed.network.injector import Report
 from testbed.runtimes import Module, NodeSpec, World
-from testbed.transport import TransportSettings
-from testbed.transport.wire import TOKEN_BYTES, RoundSizes
+from testbed.transport.wire import RoundSizes
 
 PORT = 5201
 """Where UAVs find the base station first; those that it has lost find it again one further up."""
@@ -135,28 +135,6 @@ class StagedRound:
         """Who takes part, from 1."""
         everyone = range(1, self.link_plan.clients + 1)
         return [k for k in everyone if self.faults is None or not self.faults.absent[k - 1]]
-
-
-def transport_settings_of(
-    scenario: ResolvedScenario, timeout_s: float, meeting_s: float
-) -> list[TransportSettings]:
-    """How each node talks, the base station first; secrets are made anew."""
-    choices = scenario.emulation
-    settings = TransportSettings(
-        token=secrets.token_hex(TOKEN_BYTES),
-        timeout_s=timeout_s,
-        meeting_s=meeting_s,
-        transport=choices.transport,
-        connection=choices.connection,
-        nagle=choices.nagle,
-        congestion_control=choices.congestion_control,
-        datagram_bytes=datagram_bytes(choices.mtu),
-    )
-    if choices.transport not in ("tls", "quic"):
-        return [settings] * (scenario.uavs.count + 1)
-    from testbed.transport.certificates import identities
-
-    return [replace(settings, identity=identity) for identity in identities(scenario.uavs.count)]
 
 
 def start_world(scenario: ResolvedScenario, folder: Path, learning: dict[str, Any] | None) -> World:
@@ -216,6 +194,8 @@ class Stage:
         # The server may measure its passes first.
         self.ready_s = self.startup_s + computing_limit_s(scenario)
         self.capturing = False
+        self.traces: Path | None = None
+        """Where what QUIC connections did is to be written."""
         self.captured: Captured | None = None
         """What the capture held, once the last round is over."""
         self.counters: Report
@@ -231,6 +211,8 @@ class Stage:
         files = [folder / f"{node}.pcap" for node in uavs(self.scenario.uavs.count)]
         self.injector.capture(files, headers_only=headers_only)
         self.capturing = True
+        if self.scenario.emulation.transport == "quic":
+            self.traces = folder.with_name("qlog")
 
     def impair(self) -> pd.DataFrame:
         """Let the air delay and lose frames from now on; what connecting anew carried.
@@ -264,7 +246,10 @@ class Stage:
         """Tell every node who it is, and wait until all are connected over the links."""
         clients = self.scenario.uavs.count
         settings = transport_settings_of(
-            self.scenario, max(self.limit_s, self.ready_s), self.startup_s
+            self.scenario,
+            max(self.limit_s, self.ready_s),
+            self.startup_s,
+            qlog=self.traces is not None,
         )
         credit_s = self.shape.credit_s
         of_bs = learning and learning | place(self.scenario.base_station)
@@ -346,6 +331,10 @@ class Stage:
         accounts = self.account(round_.index, links)
         if self.capturing and round_.index + 1 == scenario.rounds:
             self.captured = injector.end_capture()
+            if self.traces is not None:
+                self.nodes.send_all(AskTraces())
+                told = self.nodes.collect(Traces, self.nodes.alive, ANSWER_TIMEOUT_S)
+                qlog.write(self.traces, told)
         lost = node_faults.lost(bs.lost)
         measured = _measured(round_, reports, lost)
         if faults is not None:

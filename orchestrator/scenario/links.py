@@ -1,9 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The links of a scenario, as the kernel or a simulation of it is told of them."""
+"""The links of a scenario, as the kernel, nodes, or a simulation of them are told of them."""
 
 import hashlib
+import secrets
+from dataclasses import replace
 
 from orchestrator.scenario.schema import (
     DirectedLoss,
@@ -13,7 +15,10 @@ from orchestrator.scenario.schema import (
     Scenario,
 )
 from testbed.core.impairment import Impairment, Losses
+from testbed.network.framing import datagram_bytes
 from testbed.network.shaping import Shape
+from testbed.transport import TransportSettings
+from testbed.transport.wire import TOKEN_BYTES
 
 
 def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False) -> Shape:
@@ -38,6 +43,29 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         network=network,
         relay=network and scenario.links.relay,
     )
+
+
+def transport_settings_of(
+    scenario: Scenario, timeout_s: float, meeting_s: float, *, qlog: bool = False
+) -> list[TransportSettings]:
+    """How each node talks, the base station first; secrets are made anew."""
+    choices = scenario.emulation
+    settings = TransportSettings(
+        token=secrets.token_hex(TOKEN_BYTES),
+        timeout_s=timeout_s,
+        meeting_s=meeting_s,
+        transport=choices.transport,
+        connection=choices.connection,
+        nagle=choices.nagle,
+        congestion_control=choices.congestion_control,
+        datagram_bytes=datagram_bytes(choices.mtu),
+        qlog=qlog,
+    )
+    if choices.transport not in ("tls", "quic"):
+        return [settings] * (scenario.uavs.count + 1)
+    from testbed.transport.certificates import identities
+
+    return [replace(settings, identity=identity) for identity in identities(scenario.uavs.count)]
 
 
 def impairments_of(

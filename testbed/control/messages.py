@@ -256,6 +256,11 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class AskTraces:
+    """Say what QUIC connections have done; answered by `Traces`. Nothing is logged afterwards."""
+
+
+@dataclass(frozen=True)
 class Stop:
     """End; to the injector, too."""
 
@@ -365,6 +370,15 @@ class Evaluated:
     loss: float
     accuracy: float
     samples: int
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What QUIC connections of the node did: see `testbed.transport.qlog`."""
+
+    connections: tuple[tuple[str, int], ...]
+    """What both sides call each, and its bytes of `compressed`."""
+    compressed: bytes
 
 
 @dataclass(frozen=True)
@@ -548,6 +562,7 @@ NodeOrder = (
     | Save
     | Restore
     | Evaluate
+    | AskTraces
     | Stop
 )
 NodeReport = (
@@ -565,6 +580,7 @@ NodeReport = (
     | Saved
     | Restored
     | Evaluated
+    | Traces
     | Failed
 )
 InjectorOrder = (

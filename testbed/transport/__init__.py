@@ -60,6 +60,8 @@ class TransportSettings:
     """QUIC's; TCP's is the links' (`testbed.network.shaping.Shape`)."""
     datagram_bytes: int = 1472
     """Of QUIC at most, without headers of IP and UDP."""
+    qlog: bool = False
+    """Whether QUIC keeps a log of its events."""
 
 
 class Link(Protocol):

@@ -29,12 +29,15 @@ from testbed.core.node import BS, NodeId
 from testbed.transport import Link, TransportSettings, wire
 from testbed.transport.accounts import Counts, QuicCount
 from testbed.transport.callers import Callers, Meeting
+from testbed.transport.qlog import LOGGER
 from testbed.transport.quic_connection import Endpoint
 from testbed.transport.wire import Buffer, Header, Kind, WireError
 
 PROTOCOL = "uav-sfl-testbed"
 FLOW_BYTES = 1 << 28
 """Flow-control windows of a stream and of a connection: more than any transfer takes."""
+IDLE_S = 30 * 86_400.0
+"""Connections stay while nothing is sent; whoever waits for a peer has a limit of its own."""
 _ID_BYTES = 8
 _FIRST_OF_CLIENT, _FIRST_OF_SERVER, _STEP = 2, 3, 4
 """Numbers of unidirectional streams (RFC 9000, section 2.1)."""
@@ -68,11 +71,12 @@ def _configuration(settings: TransportSettings, *, server_side: bool) -> QuicCon
     return QuicConfiguration(
         alpn_protocols=[PROTOCOL],
         congestion_control_algorithm=f"booked-{settings.congestion_control}",
-        idle_timeout=settings.timeout_s,
+        idle_timeout=IDLE_S,
         is_client=not server_side,
         max_data=FLOW_BYTES,
         max_stream_data=FLOW_BYTES,
         max_datagram_size=settings.datagram_bytes,
+        quic_logger=LOGGER if settings.qlog else None,
         server_name=None if server_side else BS.host_name,
         supported_versions=[QuicProtocolVersion.VERSION_1],
         cadata=identity.authority.encode(),

@@ -10,6 +10,7 @@ from testbed import transport
 from testbed.control.messages import (
     Abandoned,
     Accept,
+    AskTraces,
     BaseStationReport,
     Begin,
     Connected,
@@ -38,6 +39,7 @@ from workloads.learning.work import ServerWork
 from workloads.nodes.faults import RoundAbandoned
 from workloads.nodes.probe import exchange
 from workloads.nodes.server_round import EmulatedServerRound
+from workloads.nodes.traces import traces
 from workloads.nodes.uav import settle
 
 
@@ -71,6 +73,8 @@ class BaseStation:
                     self.control.send(Restored())
                 case Evaluate():
                     self.control.send(Evaluated(**vars(self.work.evaluate())))
+                case AskTraces():
+                    self.control.send(traces())
                 case _:
                     raise ControlLost(f"{type(order).__name__} is no order to the base station")
 

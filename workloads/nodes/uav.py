@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from testbed import transport
 from testbed.control.messages import (
+    AskTraces,
     Begin,
     Connect,
     Connected,
@@ -35,6 +36,7 @@ from testbed.transport.wire import Header, Kind
 from workloads.learning.work import ClientWork
 from workloads.nodes.faults import Fate
 from workloads.nodes.probe import exchange
+from workloads.nodes.traces import traces
 
 
 def settle() -> None:
@@ -141,6 +143,8 @@ class Uav:
                     self.control.send(Probed(tuple(received)))
                 case JoinRound():
                     self.control.send(self._join(order))
+                case AskTraces():
+                    self.control.send(traces())
                 case _:
                     raise ControlLost(f"{type(order).__name__} is no order to a UAV")
 

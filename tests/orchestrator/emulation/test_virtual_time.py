@@ -137,6 +137,8 @@ def test_quic_carries_a_round_as_predicted_and_books_every_byte(
             assert sum(f.header_bytes + f.data_bytes for f in sent) == books.sum()
             assert books["other_bytes"] == books["resent_bytes"] == 0
             assert books["quic_bytes"] > 0.02 * books["payload_bytes"]
+            log = out / "qlog" / (f"bs-uav{client}.sqlog" if end == 1 else f"uav{client}.sqlog")
+            assert log.read_bytes().count(b"transport:datagrams_sent") == len(sent)
 
 
 @pytest.mark.guest

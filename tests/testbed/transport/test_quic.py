@@ -3,20 +3,28 @@
 
 """QUIC on loopback: whole frames in order, whoever is not of the run turned away, exact books."""
 
+import json
 import re
 import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from testbed import transport
+from testbed.capture import qlog
+from testbed.control.messages import Traces
+from testbed.core.node import BS
+from testbed.core.node import uav as node_of
 from testbed.network.framing import quic_on_link
 from testbed.transport import Identity, Link, TransportSettings
 from testbed.transport.certificates import identities
-from testbed.transport.wire import ConnectionLost, Header, Kind, WireError
+from testbed.transport.qlog import LOGGER
+from testbed.transport.wire import HEADER_BYTES, ConnectionLost, Header, Kind, WireError
 
+UAV = node_of(1)
 PLAIN = TransportSettings("5a" * 16, 20.0, meeting_s=20.0, transport="quic")
 HEADERS = 42
 """Ethernet, IPv4 and UDP."""
@@ -196,6 +204,37 @@ def test_who_waits_for_a_peer_that_hangs_up_waits_no_longer(known: list[Identity
         uav.receive_header(Kind.PROBE)
     with pytest.raises(ConnectionLost):
         uav.send(frame(0))
+
+
+def test_qlog_tells_of_every_datagram_on_both_sides(known: list[Identity], tmp_path: Path) -> None:
+    LOGGER.traces.clear()
+    settings = replace(PLAIN, qlog=True)
+    bs, uav = joined(known, settings)
+    carried(bs, uav, bytes(100_000))
+    carried(uav, bs, b"x")
+    told = {}
+    for trace in LOGGER.traces:
+        data = trace.compressed()
+        node = UAV if trace.to_dict()["vantage_point"]["type"] == "client" else BS
+        told[node] = Traces(((trace.connection, len(data)),), data)
+    assert told.keys() == {BS, UAV}
+    qlog.write(tmp_path / "qlog", told)
+    events = {}
+    for name in ("uav1", "bs-uav1"):
+        begun, *texts = (tmp_path / "qlog" / f"{name}.sqlog").read_bytes().split(b"\x1e")
+        head, *events[name] = (json.loads(text) for text in texts)
+        assert begun == b""
+        assert head["qlog_format"] == "JSON-SEQ"
+    streams = [
+        frame["length"]
+        for event in events["bs-uav1"]
+        if event["name"] == "transport:packet_sent"
+        for frame in event["data"]["frames"]
+        if frame["frame_type"] == "stream"
+    ]
+    assert sum(streams) == 100_000 + HEADER_BYTES
+    received = [e for e in events["uav1"] if e["name"] == "transport:datagrams_received"]
+    assert len(received) >= len(streams)
 
 
 def test_a_frame_that_is_shorter_than_it_says_is_refused(known: list[Identity]) -> None:
