@@ -253,7 +253,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
     def _begin(self, seed: int) -> None:
         self.close()
         self._started = True
-        scenario = self.scenario.reseeded(seed)
+        scenario = self._flown = self.scenario.reseeded(seed)
         source = self._make_source(scenario)
         if hasattr(source, "close"):
             self._episode.callback(source.close)
@@ -264,7 +264,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         self.round, self.allocation = self._backend.play(decision), decision.allocation
 
     def _observe(self) -> Observation:
-        known = observed(self.scenario, self._channel.until(self.round.end_s))
+        known = observed(self._flown, self._channel.until(self.round.end_s))
         return observe(self.scenario, self.round, self.allocation, known, self.trajectories)
 
     def _info(self) -> dict[str, Any]:

@@ -112,18 +112,25 @@ def observed(scenario: Scenario, known: ChannelTrace) -> ChannelTrace:
     asked = scenario.allocation.observation
     if asked.delay_slots:
         known = known.first(max(1, known.slots - asked.delay_slots))
-    if not asked.noise_db:
-        return known
+
+    def drawn(stream: int, shape: tuple[int, ...]) -> Array:
+        """Standard normal, a generator a UAV; what is drawn for a slot does not change later."""
+        seeds = ((scenario.seed, NOISE, stream, k) for k in range(known.uavs))
+        return np.stack([np.random.default_rng(seed).standard_normal(shape) for seed in seeds])
 
     def noisy(gain: Array, way: int) -> Array:
-        seeds = ((scenario.seed, NOISE, way, k) for k in range(known.uavs))
-        drawn = [np.random.default_rng(seed).standard_normal(known.slots) for seed in seeds]
-        return np.asarray(gain * 10 ** (asked.noise_db * np.stack(drawn) / 10))
+        return np.asarray(gain * 10 ** (asked.noise_db * drawn(way, (known.slots,)) / 10))
 
-    down = known.gain_down
-    return replace(
-        known, gain=noisy(known.gain, 0), gain_down=None if down is None else noisy(down, 1)
-    )
+    if asked.noise_db:
+        down = known.gain_down
+        known = replace(
+            known, gain=noisy(known.gain, 0), gain_down=None if down is None else noisy(down, 1)
+        )
+    if asked.position_noise_m and known.position_m is not None:
+        position_m = known.position_m.copy()
+        position_m[..., :2] += asked.position_noise_m * drawn(2, (known.slots, 2))
+        known = replace(known, position_m=position_m)
+    return known
 
 
 def check_equal_shares(**shares: Array) -> None:

@@ -623,6 +623,10 @@ class Observation(Section):
     """How many slots late gains and positions are known."""
     noise_db: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Standard deviation of what gains are measured with, each slot's for itself, by seed."""
+    position_noise_m: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=0.0, exclude_if=lambda given: given == 0
+    )
+    """Likewise of both horizontal coordinates of positions, which is what an agent observes."""
 
 
 class AllocationSection(Section):

@@ -94,7 +94,9 @@ def test_the_planner_reckons_with_the_delay() -> None:
     assert (path_loss_db > 0).all()
 
 
-@pytest.mark.parametrize("observation", [{"delay_slots": 30}, {"noise_db": 6.0}])
+@pytest.mark.parametrize(
+    "observation", [{"delay_slots": 30}, {"noise_db": 6.0}, {"position_noise_m": 50.0}]
+)
 def test_a_planner_that_knows_less_decides_otherwise(observation: Any) -> None:
     def first(chosen: Scenario) -> Any:
         decide = decider(chosen)
@@ -123,6 +125,31 @@ def test_an_agent_sees_positions_as_late() -> None:
     assert prompt.shape == late.shape or len(late) == len(prompt) - 20
     np.testing.assert_allclose(prompt[-1, :, 0], 200 + int(end_s / 0.1 + 1e-6))
     np.testing.assert_allclose(late[-1, :, 0], prompt[-1, :, 0] - 20)
+
+
+def test_noise_of_positions_is_of_its_size_stays_and_reaches_the_agent() -> None:
+    chosen, whole = scenario(position_noise_m=5.0), outward()
+    assert whole.position_m is not None
+    known = observed(chosen, whole)
+    assert known.position_m is not None
+    error_m = known.position_m - whole.position_m
+    assert (error_m[..., 2] == 0).all()
+    assert error_m[..., :2].std() == pytest.approx(5.0, rel=0.05)
+    before = observed(chosen, whole.first(50)).position_m
+    np.testing.assert_array_equal(before, known.position_m[:, :50])
+    np.testing.assert_array_equal(known.gain, whole.gain)
+
+    def seen(seed: int) -> Any:
+        environment = UavSflEnv(chosen, source=lambda _: Replay(whole))
+        observation, _ = environment.reset(seed=seed)
+        environment.close()
+        return observation["trajectory"]
+
+    first, other = seen(1), seen(2)
+    np.testing.assert_allclose(
+        first[:, :, :3], known.position_m[:, : len(first)].swapaxes(0, 1), rtol=1e-6
+    )
+    assert (first[:, :, :2] != other[:, :, :2]).all()
 
 
 @pytest.mark.parametrize(
