@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Hostile input: mutated frames, scenarios, traces and run directories, and what becomes of them.
+"""Hostile input: frames, scenarios, traces, campaigns, run directories; what becomes of them.
 
-    python benchmarks/fuzz.py [--frames N] [--files N] [--folders N] [--seed S] [--json FILE]
+    python benchmarks/fuzz.py [--frames N] [--files N] [--campaigns N] [--folders N] [--seed S]
+                              [--json FILE]
 
 Each input is a valid one, mutated by seed: bits flipped, bytes replaced, cut, repeated or put in.
 A frame comes either as bare bytes to the header's parser, or (one in `STREAMED`) through a socket
@@ -36,6 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ns3_scenarios.trace import ChannelTrace, TraceError
+from orchestrator.campaign.spec import cells, load_campaign
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 from testbed.transport import wire
@@ -140,12 +142,28 @@ def frames(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
 def scenarios(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
     """Scenario files."""
     valid = [path.read_bytes() for path in sorted(SCENARIOS.glob("*.yaml"))]
+    return texts(inputs, valid, load, seed)
+
+
+def campaigns(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
+    """Campaign files, up to the list of their points; their scenario is found where it was."""
+    valid = [
+        path.read_bytes().replace(b"../scenarios", bytes(SCENARIOS))
+        for path in sorted((SCENARIOS.parent / "campaigns").glob("*.yaml"))
+    ]
+    return texts(inputs, valid, lambda path: cells(load_campaign(path)), seed)
+
+
+def texts(
+    inputs: int, valid: list[bytes], read: Callable[[Path], object], seed: int
+) -> tuple[Counter[str], list[str]]:
+    """Mutated YAML files, given to what reads them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fuzzed.yaml"
 
         def subject(data: bytes) -> None:
             path.write_bytes(data)
-            load(path)
+            read(path)
 
         return fuzz(inputs, lambda rng: mutated(rng.choice(valid), rng), subject, seed)
 
@@ -279,6 +297,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=10_000, help="scenarios, and traces")
+    parser.add_argument("--campaigns", type=int, default=2000, help="campaign files")
     parser.add_argument("--folders", type=int, default=5000, help="run directories")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -289,6 +308,7 @@ def main() -> None:
         ("frames", frames, options.frames),
         ("scenarios", scenarios, options.files),
         ("traces", traces, options.files),
+        ("campaigns", campaigns, options.campaigns),
         ("run directories", folders, options.folders),
     ):
         began = time.perf_counter()

@@ -279,8 +279,8 @@ def _check(table: pa.Table, name: str, column: Column | None, limits: dict[str, 
         return
     if column is None:
         return
-    real = pa.types.is_floating(values.type)
-    if not (pa.types.is_integer(values.type) or (real and column.kind == "number")):
+    real, whole = pa.types.is_floating(values.type), pa.types.is_integer(values.type)
+    if not {"number": real or whole, "integer": whole, "text": False}[column.kind]:
         raise ValueError(f"{name}: holds {values.type}, not {column.kind}s")
     array = values.to_numpy()
     if column.may_lack:

@@ -255,3 +255,9 @@ def test_nothing_but_named_refusals() -> None:
     assert crashes == []
     assert sum(outcomes.values()) == 60
     assert 0 < outcomes["taken"] < 60
+
+
+def test_a_number_is_no_text(run_dir: Path) -> None:
+    table = pd.read_parquet(run_dir / "measured.parquet")
+    table.assign(paradigm=7).to_parquet(run_dir / "measured.parquet")
+    assert refused(run_dir, "measured.parquet") == "paradigm: holds int64, not texts"
