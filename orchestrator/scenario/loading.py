@@ -205,7 +205,11 @@ def _models(annotation: Any) -> set[type[BaseModel]]:
 
 
 def _path(error: Any) -> tuple[Any, ...]:
-    return tuple(part for part in error["loc"] if not _is_type_tag(part))
+    *before, last = error["loc"] or (None,)
+    path = [part for part in before if not _is_type_tag(part)]
+    # Of an unknown key the file says the name, which may look like pydantic's.
+    own = last is not None and (error["type"] == "extra_forbidden" or not _is_type_tag(last))
+    return (*path, last) if own else tuple(path)
 
 
 def _is_type_tag(part: Any) -> bool:

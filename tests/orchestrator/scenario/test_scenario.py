@@ -33,6 +33,8 @@ def test_the_papers_rings_hold_three_three_and_four() -> None:
     [
         ("workload.split=5", "workload.split: input should be less than or equal to 4, not '5'"),
         ("workload.splits=2", "workload.splits: no such key; did you mean 'split'?"),
+        ("emulation[=1", "emulation[: no such key; did you mean 'emulation'?"),
+        ("uavs.float=1", "uavs.float: no such key"),
         ("emulation.limits.cpu_steel=1", "emulation.limits.cpu_steel: no such key; did you mean"),
         ("radio.line_of_sight=alway", "not 'alway'; did you mean 'always'?"),
         ("radio.uplink_bandwidth_hz=1e-300", "radio.uplink_bandwidth_hz: input should be greater"),
