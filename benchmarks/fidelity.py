@@ -3,38 +3,46 @@
 
 """How close the emulated network is to the channel's rates: transfers, rounds, rate changes.
 
-    python benchmarks/fidelity.py [PART...] [--json FILE] [--picture FILE.png]
+    python benchmarks/fidelity.py [PART...] [--json FILE] [--picture FILE]
+    python benchmarks/fidelity.py --publish
 
-Parts: paper, schedules, fading, baselines, hundred, quickstart, dilation, docker. Left out are the
-last two unless they are named: one takes long, the other needs a Docker daemon. The machine must be
-idle: whoever else computes shows in the figures, and the table says how much that was.
+Parts: paper, schedules, fading, virtual, baselines, hundred, quickstart, dilation, docker. Left out
+are the last two unless they are named: one takes long, the other needs a Docker daemon; `virtual`
+needs a kernel (`testbed kernel build`), the baselines root. For all but `virtual` the machine must
+be idle: whoever else computes shows in the figures, and the table says how much that was.
+
+`--publish` measures what README shows, and writes it there, with docs/fidelity.json and the picture
+docs/fidelity.svg.
 
 The error of a transfer is its duration against the integral of the slots' rates from its start
 on, for the bytes that its Ethernet frames take. Baselines carry the uploads of `fading`, and the
 same at constant rates, over links set with the `tc` program (TBF, HTB; the kernel's own offloads),
-and over Mininet's TCLink; they need root. Targets stand beside the figures, none is asserted.
+and over Mininet's TCLink. Targets stand beside the figures, none is asserted.
 """
 
 import argparse
-import contextlib
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.emulation.record import Emulation
-from orchestrator.emulation.session import emulate
+import orchestrator as tb
+from ns3_scenarios.trace import ChannelTrace
 from orchestrator.prediction.plan import (
     Array,
     fixed_allocation,
@@ -51,8 +59,18 @@ from testbed.core.paradigm import BUILT_IN
 from testbed.network.fabric import limit_packets, link_addresses, wire
 from testbed.network.shaping import Shape
 from testbed.system import linux
+from testbed.virtual import kernel
 
-SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
+ROOT = Path(__file__).resolve().parents[1]
+SCENARIOS = ROOT / "scenarios"
+README, RECORD, PICTURE = (
+    ROOT / name for name in ("README.md", "docs/fidelity.json", "docs/fidelity.svg")
+)
+MARKS = "<!-- fidelity: written by benchmarks/fidelity.py -->", "<!-- end of fidelity -->"
+"""Between these, README has the table."""
+PUBLISHED = ("paper", "fading", "virtual", "baselines")
+QUIET = 0.05
+"""Of the CPU time: where others take more, the machine was loaded."""
 TRANSFER = Path(__file__).with_name("one_transfer.py")
 MININET = Path(__file__).with_name("mininet_links.py")
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -72,6 +90,8 @@ class Figures:
     """Part, what, value, target or None, unit."""
     errors: dict[str, Array] = field(default_factory=dict)
     """Relative errors of transfers, by name of the series."""
+    others: float = 0.0
+    """The largest share of CPU time that other programs took in a round."""
 
     def add(self, part: str, what: str, value: float, target: float | None, unit: str) -> None:
         """One figure."""
@@ -89,44 +109,56 @@ class Figures:
 # --- our own runs --------------------------------------------------------------------------------
 
 
-def emulated(scenario: Scenario, trace: ChannelTrace | None = None) -> Emulation:
+@dataclass(frozen=True)
+class Played:
+    """A run, and every transfer of it."""
+
+    run: tb.Run
+    transfers: pd.DataFrame
+
+    def errors(self, *steps: str) -> Array:
+        """Relative errors of the transfers of some steps."""
+        rows = self.transfers["step"].isin(steps)
+        return self.transfers.loc[rows, "error"].to_numpy(float)
+
+    @property
+    def others(self) -> float:
+        """The largest share of CPU time that other programs took; none in virtual time."""
+        checks = self.run.checks
+        return float(checks.loc[checks["check"] == "cpu_others", "value"].max(skipna=True) or 0)
+
+    @property
+    def lateness_ms(self) -> float:
+        """All rate changes of a slot acknowledged after its boundary, p99, in ms."""
+        return float(1e3 * self.run.tables["injector"]["lateness_s"].quantile(0.99))
+
+
+def emulated(figures: Figures, scenario: Scenario, trace: ChannelTrace | None = None) -> Played:
     """Run all rounds of a scenario."""
-    with contextlib.ExitStack() as stack:
-        source = Replay(trace) if trace else stack.enter_context(open_source(scenario, None))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fidelity-")))
-        rounds = emulate(scenario, source, profile_of(scenario), folder)
-        with contextlib.closing(rounds):
-            *_, done = rounds
-    return done
-
-
-def transfers(done: Emulation, *steps: str) -> Array:
-    """Relative errors of the transfers of some steps."""
-    table = pd.concat(done.transfers)
-    return table.loc[table["step"].isin(steps), "error"].to_numpy()
+    with tempfile.TemporaryDirectory(prefix="fidelity-") as folder:
+        run = tb.run(scenario, trace, out=Path(folder) / "run")
+        played = Played(run, pd.read_parquet(Path(folder) / "run" / "transfers.parquet"))
+    if scenario.emulation.clock == "real":
+        figures.others = max(figures.others, played.others)
+    return played
 
 
 def latency(
-    figures: Figures, part: str, done: Emulation, target: float | None, name: str = "round"
+    figures: Figures, part: str, done: Played, target: float | None, name: str = "round"
 ) -> None:
     """Largest difference of a round's latency from `predicted_wire`: as it is, and without what
     clients that were ready within a moment of each other and swapped places make of it.
     """
-    rounds = list(zip(done.measured, done.predicted_wire, done.budgets, strict=True))
+    order_s = done.run.budget["order"].to_dict()
     for what, left_out in (("", False), (", without order", True)):
         error = max(
-            abs(measured.latency_s - left_out * budget.seconds["order"] - predicted.latency_s)
+            abs(measured.latency_s - left_out * order_s[measured.index] - predicted.latency_s)
             / predicted.latency_s
-            for measured, predicted, budget in rounds
+            for measured, predicted in zip(done.run.measured, done.run.predicted_wire, strict=True)
         )
         figures.add(part, f"{name} latency{what}, error", 100 * error, target, "%")
-    others = max(passed.others for passed in done.machine)
-    figures.add(part, f"{name}: CPU taken by others", 100 * others, None, "%")
-
-
-def lateness_ms(done: Emulation) -> float:
-    """All rate changes of a slot acknowledged after its boundary, p99, in ms."""
-    return float(1e3 * pd.concat(done.injector)["lateness_s"].quantile(0.99))
+    if done.run.scenario.emulation.clock == "real":
+        figures.add(part, f"{name}: CPU taken by others", 100 * done.others, None, "%")
 
 
 def paper_scenario(*overrides: str) -> Scenario:
@@ -135,17 +167,23 @@ def paper_scenario(*overrides: str) -> Scenario:
 
 def paper(figures: Figures) -> None:
     """The paper's round as it stands, without learning."""
-    done = emulated(paper_scenario())
-    figures.spread("paper", "uploads", transfers(done, "CA", "CM"), (0.03, 0.1, 0.3))
-    figures.spread("paper", "gradients", transfers(done, "SG"), (0.1, 0.4, 1.0))
-    latency(figures, "paper", done, 0.3)
-    figures.add("paper", "rate changes done, p99", lateness_ms(done), 0.5, "ms")
+    _paper(figures, "paper")
+
+
+def _paper(figures: Figures, part: str, *overrides: str) -> None:
+    done = emulated(figures, paper_scenario(*overrides))
+    figures.spread(part, "broadcasts", done.errors("SM"), (None, None, None))
+    figures.spread(part, "uploads", done.errors("CA", "CM"), (0.03, 0.1, 0.3))
+    figures.spread(part, "gradients", done.errors("SG"), (0.1, 0.4, 1.0))
+    latency(figures, part, done, 0.3)
+    figures.add(part, "rate changes done, p99", done.lateness_ms, 0.5, "ms")
 
 
 def schedules(figures: Figures) -> None:
     """Round latency of each of the nine schedules, with one iteration."""
     for paradigm in BUILT_IN:
-        done = emulated(paper_scenario(f"paradigm={paradigm.name}", "workload.local_iterations=1"))
+        words = (f"paradigm={paradigm.name}", "workload.local_iterations=1")
+        done = emulated(figures, paper_scenario(*words))
         latency(figures, "schedules", done, 0.3, paradigm.name)
 
 
@@ -159,19 +197,33 @@ def faded(scenario: Scenario, slots: int = 1000) -> ChannelTrace:
 
 def fading(figures: Figures) -> None:
     """Every link's rate jumps at every slot."""
-    scenario = paper_scenario("workload.local_iterations=1")
-    done = emulated(scenario, faded(scenario))
-    figures.spread("fading", "uploads", transfers(done, "CA"), (None, 0.3, None))
-    figures.spread("fading", "gradients", transfers(done, "SG"), (None, None, None))
-    latency(figures, "fading", done, None)
+    _fading(figures, "fading")
+
+
+def _fading(figures: Figures, part: str, *overrides: str) -> None:
+    scenario = paper_scenario("workload.local_iterations=1", *overrides)
+    done = emulated(figures, scenario, faded(scenario))
+    figures.spread(part, "broadcasts", done.errors("SM"), (None, None, None))
+    figures.spread(part, "uploads", done.errors("CA"), (None, 0.3, None))
+    figures.spread(part, "gradients", done.errors("SG"), (None, None, None))
+    latency(figures, part, done, None)
+
+
+def virtual(figures: Figures) -> None:
+    """`paper` and `fading` in virtual time, which no load reaches."""
+    if kernel.find() is None:
+        err.print("virtual: left out, no kernel is built: `testbed kernel build`")
+        return
+    _paper(figures, "virtual paper", "emulation.clock=virtual")
+    _fading(figures, "virtual fading", "emulation.clock=virtual")
 
 
 def hundred(figures: Figures) -> None:
     """K = 100."""
-    done = emulated(load(SCENARIOS / "hundred.yaml"))
-    figures.spread("hundred", "transfers", transfers(done, "CA", "SG", "CM"), (None, 1.0, None))
+    done = emulated(figures, load(SCENARIOS / "hundred.yaml"))
+    figures.spread("hundred", "transfers", done.errors("CA", "SG", "CM"), (None, 1.0, None))
     latency(figures, "hundred", done, None)
-    figures.add("hundred", "rate changes done, p99", lateness_ms(done), 2.0, "ms")
+    figures.add("hundred", "rate changes done, p99", done.lateness_ms, 2.0, "ms")
 
 
 def dilation(figures: Figures) -> None:
@@ -182,9 +234,9 @@ def dilation(figures: Figures) -> None:
         scenario = paper_scenario(
             "workload.local_iterations=1", "workload.split=3", f"emulation.dilation={factor}"
         )
-        done = emulated(scenario)
-        latencies.append(done.measured[0].latency_s)
-        in_order.append(latencies[-1] - done.budgets[0].seconds["order"])
+        run = emulated(figures, scenario).run
+        latencies.append(run.measured[0].latency_s)
+        in_order.append(latencies[-1] - run.budget["order"].iloc[0])
         figures.add("dilation", f"latency at {factor}", latencies[-1], None, "s")
         figures.add("dilation", f"latency at {factor} without order", in_order[-1], None, "s")
     for what, values in (("", latencies), (" without order", in_order)):
@@ -194,20 +246,19 @@ def dilation(figures: Figures) -> None:
 
 def docker(figures: Figures) -> None:
     """The part `paper`, every node a container."""
-    done = emulated(paper_scenario("emulation.runtime=docker"))
-    figures.spread("docker", "uploads", transfers(done, "CA", "CM"), (0.03, 0.1, 0.3))
-    figures.spread("docker", "gradients", transfers(done, "SG"), (0.1, 0.4, 1.0))
-    latency(figures, "docker", done, 0.3)
-    figures.add("docker", "rate changes done, p99", lateness_ms(done), 0.5, "ms")
+    _paper(figures, "docker", "emulation.runtime=docker")
 
 
 def quickstart(figures: Figures) -> None:
     """Real computing: what the error budget cannot explain."""
-    done = emulated(load(SCENARIOS / "quickstart.yaml"))
-    rest = max(100 * abs(b.seconds["rest"]) / b.measured_s for b in done.budgets)
-    compute = max(100 * abs(b.seconds["compute"]) / b.measured_s for b in done.budgets)
-    figures.add("quickstart", "residual of the budget", rest, 0.5, "%")
-    figures.add("quickstart", "overruns' share of the round", compute, None, "%")
+    run = emulated(figures, load(SCENARIOS / "quickstart.yaml")).run
+    measured_s = run.rounds.set_index("round")["measured_latency_s"]
+    for part, name, target in (
+        ("rest", "residual of the budget", 0.5),
+        ("compute", "overruns' share of the round", None),
+    ):
+        share = (run.budget[part].abs() / measured_s).max()
+        figures.add("quickstart", name, 100 * share, target, "%")
 
 
 # --- baselines -----------------------------------------------------------------------------------
@@ -225,15 +276,10 @@ def baselines(figures: Figures) -> None:
     size = payload_bytes(scenario, profile, split).smashed
     on_link = link_bytes(scenario, profile, split).smashed
     constant = np.repeat(rates[:, :1], rates.shape[1], axis=1)
-    ways: dict[str, Callable[[Array], list[tuple[float, float]]]] = {
-        "tc TBF": lambda r: _by_tc(r, trace.slot_s, size, "tbf"),
-        "tc HTB": lambda r: _by_tc(r, trace.slot_s, size, "htb"),
-        "Mininet TCLink": lambda r: _by_mininet(r, trace.slot_s, size),
-    }
-    for name, way in ways.items():
+    for name, way in BASELINES.items():
         for how, wanted in (("constant", constant), ("fading", rates)):
             try:
-                spans = way(wanted)
+                spans = way(wanted, trace.slot_s, size)
             except (OSError, subprocess.SubprocessError) as error:
                 err.print(f"baselines: {name}, {how}, left out: {error}")
                 continue
@@ -254,7 +300,7 @@ def _integral_error(rate_bps: Array, slot_s: float, bits: float, span: Sequence[
     return float((span[1] - span[0]) / due_s - 1)
 
 
-def _by_tc(rates: Array, slot_s: float, size: int, kind: str) -> list[tuple[float, float]]:
+def _by_tc(kind: str, rates: Array, slot_s: float, size: int) -> list[tuple[float, float]]:
     """Spans of uploads over veth pairs whose shapers the tc program changes."""
     read, write = os.pipe()
     pid = os.fork()
@@ -360,19 +406,25 @@ def _change_by_slot(
 
 def _by_mininet(rates: Array, slot_s: float, size: int) -> list[tuple[float, float]]:
     order = {"rates": rates[:, :300].tolist(), "slot_s": slot_s, "bytes": size}
-    try:
-        done = subprocess.run(
-            [SYSTEM_PYTHON, str(MININET), str(TRANSFER)],
-            input=json.dumps(order),
-            capture_output=True,
-            text=True,
-            timeout=180,
-        )
-    finally:
-        subprocess.run(["mn", "-c"], capture_output=True, timeout=60)
+    # In namespaces of its own, with which all that it has made goes.
+    apart = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    done = subprocess.run(
+        [*apart, SYSTEM_PYTHON, str(MININET), str(TRANSFER)],
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
     if done.returncode:
         raise OSError((done.stderr.strip().splitlines() or ["it failed"])[-1])
     return [tuple(span) for span in json.loads(done.stdout.splitlines()[-1])]
+
+
+BASELINES: dict[str, Callable[[Array, float, int], list[tuple[float, float]]]] = {
+    "tc TBF": partial(_by_tc, "tbf"),
+    "tc HTB": partial(_by_tc, "htb"),
+    "Mininet TCLink": _by_mininet,
+}
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -381,6 +433,7 @@ PARTS: dict[str, Callable[[Figures], None]] = {
     "paper": paper,
     "schedules": schedules,
     "fading": fading,
+    "virtual": virtual,
     "baselines": baselines,
     "hundred": hundred,
     "quickstart": quickstart,
@@ -401,54 +454,156 @@ def table(figures: Figures) -> Table:
     return shown
 
 
+SERIES = {
+    "paper: ": ("this testbed, the paper's round: ", "C0", "-"),
+    "fading: ": ("this testbed, rates that jump: ", "C1", "-"),
+    "virtual paper: ": ("virtual time, the paper's round: ", "C2", "-"),
+    "virtual fading: ": ("virtual time, rates that jump: ", "C3", "-"),
+    "baselines: ": ("", "C7", "--"),
+}
+"""By the part that a series begins with: how it is called, its colour, its line."""
+
+
 def draw(figures: Figures, path: Path) -> None:
     """The share of transfers whose error is below a value, one curve a series."""
-    import matplotlib
+    import matplotlib as mpl
 
-    matplotlib.use("Agg")
+    mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    drawing, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-    drawn = {True: 0, False: 0}
+    mpl.rcParams["svg.hashsalt"] = "fidelity"  # equal figures are equal files
+    drawing, axes = plt.subplots(figsize=(9, 4.4), layout="constrained")
+    drawn: dict[str, int] = {}
     for name, errors in figures.errors.items():
+        begin = next((begin for begin in SERIES if name.startswith(begin)), None)
+        called, colour, line = SERIES[begin] if begin else ("", "C8", ":")
+        number = drawn[begin or ""] = drawn.get(begin or "", -1) + 1
         size = np.sort(100 * np.abs(errors)).clip(min=1e-4)
         share = np.arange(1, len(size) + 1) / len(size)
-        others = name.startswith("baselines")
-        style = {"color": f"C{drawn[others]}", "linestyle": "--" if others else "-"}
-        drawn[others] += 1
-        axes.step(size, share, where="post", label=name.removeprefix("baselines: "), **style)
+        axes.step(
+            size,
+            share,
+            where="post",
+            label=called + name.removeprefix(begin or ""),
+            color=colour if line == "-" else f"C{4 + number}",
+            linestyle=(line, "--", ":")[number % 3] if line == "-" else (0, (3, 1, 1, 1)),
+            linewidth=1.6 if line == "-" else 1.1,
+        )
     axes.set(
         xscale="log",
-        xlabel="error of a transfer against the integral of the rates, %",
+        xlabel="error of a transfer against the integral of the rates, % (logarithmic)",
         ylabel="share of transfers",
         ylim=(0, 1),
     )
     axes.grid(alpha=0.3)
-    drawing.legend(fontsize="small", loc="outside right upper", frameon=False)
-    drawing.savefig(path, dpi=150)
+    drawing.legend(fontsize="x-small", loc="outside right upper", frameon=False)
+    drawing.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    if path.suffix == ".svg":  # blanks at the ends of lines, which no editor keeps
+        path.write_text(re.sub(r"[ \t]+$", "", path.read_text(), flags=re.M))
+
+
+def record(figures: Figures) -> dict[str, Any]:
+    """What was measured, where, when and of which revision."""
+    git = ["git", "-C", str(ROOT)]
+    revision = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True)
+    changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True)
+    cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "revision": revision.stdout.decode().strip() + "+" * bool(changed.stdout),
+        "machine": f"{os.cpu_count()} cores, {cpu[1] if cpu else platform.machine()}, "
+        f"Linux {platform.release()}",
+        "cpu_taken_by_others": figures.others,
+        "loaded": figures.others > QUIET,
+        "figures": [
+            dict(zip(("part", "figure", "value", "target", "unit"), row, strict=True))
+            for row in figures.rows
+        ],
+        "errors": {name: np.round(errors, 9).tolist() for name, errors in figures.errors.items()},
+    }
+
+
+def _short(value: float) -> str:
+    """Two digits, or all of a large number."""
+    return f"{value:.2g}" if value < 99.5 else f"{value:,.0f}"
+
+
+def published(measured: dict[str, Any]) -> str:
+    """README's table, from a record."""
+    errors = {name: 100 * np.abs(values) for name, values in measured["errors"].items()}
+
+    def cell(series: str) -> str:
+        if (size := errors.get(series)) is None:
+            return "–"
+        return f"{_short(np.median(size))} / {_short(np.quantile(size, 0.95))}"
+
+    latencies = {
+        row["part"]: _short(row["value"])
+        for row in measured["figures"]
+        if row["figure"] == "round latency, error"
+    }
+    lines = [
+        "| rates | links | broadcasts | uploads | gradients | a round's latency |",
+        "|---|---|---|---|---|---|",
+    ]
+    ours = (
+        ("the paper's", "this testbed", "paper"),
+        ("the paper's", "this testbed, virtual time", "virtual paper"),
+        ("jump each slot", "this testbed", "fading"),
+        ("jump each slot", "this testbed, virtual time", "virtual fading"),
+    )
+    for rates, links, part in ours:
+        cells = [cell(f"{part}: {what}") for what in ("broadcasts", "uploads", "gradients")]
+        lines.append(f"| {rates} | {links} | {' | '.join(cells)} | {latencies.get(part, '–')} |")
+    for rates, how in (("jump each slot", "fading"), ("constant", "constant")):
+        for links in BASELINES:
+            found = cell(f"baselines: {links}, {how} uploads")
+            lines.append(f"| {rates} | {links} | | {found} | | |")
+    load = (
+        f"other programs took up to {100 * measured['cpu_taken_by_others']:.0f} % of the CPU time"
+    )
+    quiet = f"{load}: the machine was not idle" if measured["loaded"] else load
+    lines.append(
+        "\nErrors of transfers against the integral of rates, median / 95th percentile, and the "
+        f"largest of a round's latency against `predicted_wire`, in %. {measured['machine']}; "
+        f"{measured['date']}, revision {measured['revision']}; on the real clock, {quiet}."
+    )
+    return "\n".join(lines)
+
+
+def publish(measured: dict[str, Any]) -> None:
+    """Put the table between README's marks."""
+    text = README.read_text(encoding="utf-8")
+    before, rest = text.split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    table = f"{MARKS[0]}\n{published(measured)}\n{MARKS[1]}"
+    README.write_text(before + table + after, encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     usual = [name for name in PARTS if name not in ("dilation", "docker")]
-    parser.add_argument("parts", nargs="*", default=usual, choices=PARTS, metavar="PART")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--publish", action="store_true", help="what README shows, into README")
     wanted = parser.parse_args()
+    if unknown := set(wanted.parts) - set(PARTS):
+        parser.error(f"PART: no such part: {', '.join(unknown)}")
+    if wanted.publish:
+        wanted.json, wanted.picture = wanted.json or RECORD, wanted.picture or PICTURE
     figures = Figures()
-    for name in wanted.parts:
+    for name in wanted.parts or (PUBLISHED if wanted.publish else usual):
         err.print(f"{name} …")
         PARTS[name](figures)
     Console().print(table(figures))
     if wanted.picture:
         draw(figures, wanted.picture)
+    measured = record(figures)
     if wanted.json:
-        columns = ("part", "figure", "value", "target", "unit")
-        result = {
-            "figures": [dict(zip(columns, row, strict=True)) for row in figures.rows],
-            "errors": {name: errors.tolist() for name, errors in figures.errors.items()},
-        }
-        wanted.json.write_text(json.dumps(result, indent=1) + "\n")
+        wanted.json.write_text(json.dumps(measured) + "\n")
+    if wanted.publish:
+        publish(measured)
 
 
 if __name__ == "__main__":

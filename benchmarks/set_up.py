@@ -94,12 +94,14 @@ def measure(which: str, base: Path) -> list[dict[str, object]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("sets", nargs="*", choices=TARGETS, default=[*TARGETS], metavar="SET")
+    parser.add_argument("sets", nargs="*", metavar="SET", help=" or ".join(TARGETS))
     parser.add_argument("--folder", type=Path, help="where to put it all; default: /tmp")
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
+    if unknown := set(wanted.sets) - set(TARGETS):
+        parser.error(f"SET: must be {' or '.join(TARGETS)}, not {', '.join(unknown)}")
     rows = []
-    for which in wanted.sets:
+    for which in wanted.sets or TARGETS:
         with tempfile.TemporaryDirectory(prefix="set-up-", dir=wanted.folder) as base:
             rows += measure(which, Path(base))
     shown = Table(box=None, pad_edge=False)

@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""README shows what the benchmark of fidelity has measured, and says when it was disturbed."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def fidelity() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fidelity", ROOT / "benchmarks" / "fidelity.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["fidelity"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def a_record(fidelity: ModuleType, others: float) -> Any:
+    figures = fidelity.Figures(others=others)
+    figures.spread("paper", "broadcasts", [0.001, -0.002, 0.003], (None, None, None))
+    figures.spread("baselines", "tc HTB, fading uploads", [0.5, 0.5, 0.7], (None, None, None))
+    figures.add("paper", "round latency, error", 0.123, 0.3, "%")
+    return json.loads(json.dumps(fidelity.record(figures)))
+
+
+def test_its_table_has_median_and_95th_percentile(fidelity: ModuleType) -> None:
+    record = a_record(fidelity, others=0.01)
+    lines = fidelity.published(record).splitlines()
+    assert "| the paper's | this testbed | 0.2 / 0.29 | – | – | 0.12 |" in lines
+    assert "| jump each slot | tc HTB | | 50 / 68 | | |" in lines
+    assert record["date"] in lines[-1]
+    assert record["machine"] in lines[-1]
+    assert "not idle" not in lines[-1]
+    loaded = fidelity.published(a_record(fidelity, others=0.64))
+    assert "other programs took up to 64 % of the CPU time: the machine was not idle" in loaded
+
+
+def test_it_is_written_between_readmes_marks(
+    fidelity: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{fidelity.MARKS[0]}\nold\n{fidelity.MARKS[1]}\nafter\n")
+    monkeypatch.setattr(fidelity, "README", readme)
+    record = a_record(fidelity, others=0)
+    fidelity.publish(record)
+    table = fidelity.published(record)
+    text = f"before\n{fidelity.MARKS[0]}\n{table}\n{fidelity.MARKS[1]}\nafter\n"
+    assert readme.read_text() == text
+
+
+def test_readme_shows_the_record(fidelity: ModuleType) -> None:
+    record = json.loads(fidelity.RECORD.read_text(encoding="utf-8"))
+    assert fidelity.published(record) in fidelity.README.read_text(encoding="utf-8")
+    assert any(name.endswith("broadcasts") for name in record["errors"])
