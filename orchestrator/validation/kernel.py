@@ -1,11 +1,17 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Points on the kernel's links: each a `testbed run` of its own, in virtual time if it can be."""
+"""Points on the kernel's links: each a `testbed run` of its own, in virtual time if it can be.
 
+In virtual time they do not disturb each other, so that as many are played at once as there are
+cores; on the real clock it is one after the other.
+"""
+
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +33,7 @@ def play(
     folder: Path,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    """Emulate points without learning, one after the other.
+    """Emulate points without learning.
 
     Returns:
         For each its `clock`, whether it is `valid`, the metric's `value` of what was measured (None
@@ -37,13 +43,20 @@ def play(
     changes: dict[str, Any] = {"workload.compute": "none", "workload.compute_time": "modelled"}
     if virtual:
         changes |= {"emulation.clock": "virtual", "emulation.dilation": 1.0}
-    runs = []
-    for number, keys in enumerate(points):
-        progress("points on the kernel", number, len(points))
-        emulated = at(scenario, keys | changes, "space")
-        runs.append(_emulated(emulated, metric, folder / "kernel" / str(number)))
-        progress("points on the kernel", number + 1, len(points))
-    return runs
+    emulated = [at(scenario, keys | changes, "space") for keys in points]
+    places = [folder / "kernel" / str(number) for number in range(len(points))]
+    progress("points on the kernel", 0, len(points))
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)) if virtual else 1)
+    try:
+        runs = [
+            pool.submit(_emulated, point, metric, place)
+            for point, place in zip(emulated, places, strict=True)
+        ]
+        for done, _ in enumerate(as_completed(runs), 1):
+            progress("points on the kernel", done, len(points))
+        return [run.result() for run in runs]
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
@@ -53,7 +66,7 @@ def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
     if not (
         file.is_file() and file.read_text("utf-8") == text and (out / "manifest.json").is_file()
     ):
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
         words = ["run", str(file), "--out", str(out), "--overwrite"]
         done = subprocess.run(

@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Points on the kernel: side by side in virtual time, one after the other on the real clock."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packet_cases import small
+
+from orchestrator.scenario.schema import Scenario
+from orchestrator.validation import kernel
+
+POINTS = [{"seed": seed} for seed in (5, 6, 7, 8)]
+
+
+def played(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, virtual: bool, emulated: Any
+) -> tuple[list[dict[str, Any]], list[tuple[str, float, float]]]:
+    """What comes of the points, and what progress was told."""
+    told: list[tuple[str, float, float]] = []
+    monkeypatch.setattr(kernel.guest_kernel, "find", lambda: object() if virtual else None)
+    monkeypatch.setattr(kernel.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(kernel, "_emulated", emulated)
+    runs = kernel.play(small(), POINTS, "latency_s", folder, lambda *words: told.append(words))
+    return runs, told
+
+
+def test_in_virtual_time_two_cores_play_two_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
+        both.wait()  # breaks unless another one is there
+        return {"clock": scenario.emulation.clock, "seed": scenario.seed, "place": place.name}
+
+    runs, told = played(monkeypatch, tmp_path, True, emulated)
+    assert [run["seed"] for run in runs] == [5, 6, 7, 8]
+    assert [run["place"] for run in runs] == ["0", "1", "2", "3"]
+    assert {run["clock"] for run in runs} == {"virtual"}
+    assert [done for _, done, _ in told] == [0, 1, 2, 3, 4]
+
+
+def test_on_the_real_clock_nobody_else_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = threading.Lock()
+
+    def emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
+        assert alone.acquire(blocking=False)
+        threading.Event().wait(0.02)  # time for another one to come
+        alone.release()
+        return {"clock": scenario.emulation.clock}
+
+    runs, _ = played(monkeypatch, tmp_path, False, emulated)
+    assert [run["clock"] for run in runs] == ["real"] * 4
+
+
+def test_what_fails_there_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        played(monkeypatch, tmp_path, True, emulated)
