@@ -152,8 +152,9 @@ def measured_plan(measured: Round, plan: RoundPlan) -> RoundPlan:
 
 def measured_service_order(measured: Round, plan: RoundPlan) -> npt.NDArray[np.int64]:
     """The order in which the server served; left to the rules in a round that lost a client, for
-    the others' places depend on how far it came."""
-    if measured.lost:
+    the others' places depend on how far it came, and in an asynchronous one, where they depend on
+    who came how often."""
+    if measured.lost or plan.updates:
         return BY_RULES
     return service_order_of(measured.spans, plan.clients, plan.iterations)
 
@@ -201,10 +202,13 @@ def transfer_errors(
     """
     rates = link_rates(link_plan, radio, gain)
     links = {
-        SM: (rates.broadcast, link_plan.sm_bytes[:, None]),
+        SM: (
+            rates.gradient if link_plan.updates else rates.broadcast,
+            link_plan.sm_bytes.reshape(link_plan.clients, -1),
+        ),
         CA: (rates.uplink, link_plan.ca_bytes),
         SG: (rates.gradient, link_plan.sg_bytes),
-        CM: (rates.uplink, link_plan.cm_bytes[:, None]),
+        CM: (rates.uplink, link_plan.cm_bytes.reshape(link_plan.clients, -1)),
     }
     rows = []
     for client, iteration, step, start_s, end_s, _ in measured.spans[~measured.cut].tolist():

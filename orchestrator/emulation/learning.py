@@ -51,6 +51,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         aggregation=workload.aggregation,
         aggregation_parameters=workload.aggregation_parameters,
         recompute=workload.recompute,
+        asynchronous=workload.asynchronous.model_dump(exclude={"updates"}),
     )
     return {
         "model": asdict(model),
@@ -83,7 +84,7 @@ def computing_limit_s(scenario: Scenario) -> float:
         return 0.0
     profile = profile_of(scenario)
     forward_flops = profile.client_forward_flops[0] + profile.server_forward_flops[0]
-    batches = scenario.uavs.count * workload.local_iterations
+    batches = (scenario.updates or scenario.uavs.count) * workload.local_iterations
     # A backward pass takes about as long as the forward pass, and recomputing as long again.
     return batches * workload.batch_size * 3 * forward_flops / SLOW_FLOPS
 

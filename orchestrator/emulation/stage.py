@@ -202,7 +202,8 @@ class Stage:
         """What the injector did since its last report, and the links' counters, as of the last
         `account`."""
         self.shape = shape_of(scenario, scenario.dilation)
-        self.holds = scenario.emulation.connection == "kept"
+        # Adapters of an asynchronous round have their turns.
+        self.holds = scenario.emulation.connection == "kept" and not scenario.updates
         """Whether links hold the broadcast back until it is due: not where it opens connections."""
 
     def capture(self, folder: Path, *, headers_only: bool) -> None:
@@ -298,7 +299,8 @@ class Stage:
         nodes = self._alive([BS, *map(uav, round_.clients)])
         self._order(round_, table, node_faults)
         table.give(injector, dilation)
-        injector.phase(0)
+        # Nothing is broadcast in an asynchronous round.
+        injector.phase(1 if plan.updates else 0)
         links = injector.report()
         before = Machine.now()
         clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), round_.start_s, dilation)
@@ -378,7 +380,14 @@ class Stage:
         plan = round_.link_plan
         modelled = self.scenario.workload.compute_time == "modelled"
         terms = [
-            RoundTerms(round_.index, split, plan.iterations, sizes, modelled)
+            RoundTerms(
+                round_.index,
+                split,
+                self.scenario.workload.local_iterations,
+                sizes,
+                modelled,
+                plan.updates,
+            )
             for split, sizes in zip(plan.allocation.splits.tolist(), round_.sizes, strict=True)
         ]
         differ = not isinstance(plan.allocation.split, int)

@@ -198,6 +198,8 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
             scenario = load(PAPER if scenario is None else Path(scenario))
         if scenario.workload.differing_splits:
             raise InputError("workload.split: must be one number for an agent")
+        if scenario.scheme.asynchronous:
+            raise InputError("paradigm: an agent decides for synchronous rounds alone")
         if selection(scenario) is not None:
             raise InputError("participation: an agent decides for rounds of all UAVs alone")
         self.scenario = scenario

@@ -29,6 +29,7 @@ import numpy.typing as npt
 from ns3_scenarios.trace import Gains, TraceExhausted, TwoWay
 from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.air import EXHAUSTED, Air
+from orchestrator.prediction.asynchronous import play_asynchronously
 from orchestrator.prediction.kernel import (
     BY_RULES,
     Bands,
@@ -179,6 +180,8 @@ def simulate(
         InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
     """
     air = _air(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
+    if plan.updates:
+        return _simulate_asynchronously(plan, radio, gain, air, start_s, transport)
     work = Work(
         plan.cf_s,
         plan.cb_s,
@@ -222,6 +225,28 @@ def simulate(
         energy_j=energy,
         objective=latency + plan.energy_weight * float(energy.max()),
         lost=lost,
+    )
+
+
+def _simulate_asynchronously(
+    plan: RoundPlan,
+    radio: Radio,
+    gain: Gains,
+    air: Air,
+    start_s: float,
+    transport: Transport | None,
+) -> RoundTimes:
+    shares = plan.allocation
+    links = links_of(_rules(plan.paradigm), _bands(radio, gain), shares.beta, shares.rho)
+    paths = None if transport is None else transport.fresh()
+    spans = play_asynchronously(plan, links, air, paths, float(start_s))
+    latency_s, energy_j = float(spans["end_s"].max()) - start_s, energy_of(spans, plan, radio)
+    return RoundTimes(
+        spans=spans,
+        end_s=start_s + latency_s,
+        latency_s=latency_s,
+        energy_j=energy_j,
+        objective=latency_s + plan.energy_weight * float(energy_j.max()),
     )
 
 

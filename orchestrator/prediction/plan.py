@@ -113,6 +113,14 @@ class RoundPlan:
     """ω f³ of each UAV, shape [K], or of all."""
     energy_weight: float
     """λ of the objective."""
+    updates: int = 0
+    """Of an asynchronous round: how many updates the server mixes in. Then every array but powers
+    has shape [K, updates · I], adapters where an update begins or ends; nobody comes to all."""
+
+    @property
+    def iterations_of_update(self) -> int:
+        """I of an asynchronous round."""
+        return self.iterations // self.updates
 
     @property
     def clients(self) -> int:
@@ -201,7 +209,7 @@ def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundS
         adapters_header=profile.adapter_header_bytes[split - 1],
         smashed=payload.smashed,
         labels=scenario.workload.batch_size * profile.labels,
-        batches=scenario.workload.local_iterations,
+        batches=scenario.iterations,
     )
 
 
@@ -240,7 +248,7 @@ def plan_round(
         allocation: The round's decision.
         sizing: How bytes are counted.
     """
-    clients, iterations = scenario.uavs.count, scenario.workload.local_iterations
+    clients, iterations = scenario.uavs.count, scenario.iterations
     batch, ratio = scenario.workload.batch_size, scenario.workload.backward_ratio
     at = allocation.splits - 1
     forward_flops, server_flops = (
@@ -256,6 +264,8 @@ def plan_round(
         np.array([getattr(each, name) for each in transfers], dtype=np.int64)
         for name in ("adapters", "smashed", "gradient")
     )
+    if scenario.updates:
+        adapters = np.repeat(adapters[:, None], iterations, axis=1)
     cf_s = np.repeat(forward_s[:, None], iterations, axis=1)
     return RoundPlan(
         paradigm=scenario.scheme,
@@ -270,6 +280,7 @@ def plan_round(
         backward_ratio=ratio,
         compute_power_w=scenario.fleet.compute_power_w,
         energy_weight=scenario.objective.energy_weight,
+        updates=scenario.updates,
     )
 
 

@@ -188,7 +188,7 @@ def read_table(
         limits = {
             "rounds": scenario.rounds - 1,
             "clients": scenario.uavs.count,
-            "iterations": scenario.workload.local_iterations,
+            "iterations": scenario.iterations,
         }
         for name in table.column_names:
             _check(table, name, columns.get(name) or _other(path.stem, name), limits)

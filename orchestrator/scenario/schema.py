@@ -459,6 +459,27 @@ class Data(Section):
     """Of the Dirichlet distribution: small is uneven."""
 
 
+class Asynchronous(Section):
+    """How an asynchronous paradigm mixes what comes into the global model (Xie et al. 2019): it
+    becomes (1 - a) global + a client's, a = mixing · s(staleness). Staleness t is how many other
+    updates were mixed in since the client was sent the model."""
+
+    updates: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Updates of a round, of all UAVs together; who is faster makes more of them. None: four times
+    as many as there are UAVs."""
+    mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
+    """Weight of an update that is not stale."""
+    staleness: Literal["polynomial", "hinge", "constant"] = "polynomial"
+    """s(t): (1 + t)^-exponent; 1 / (exponent (t - hinge) + 1) where t > hinge, else 1; or 1."""
+    exponent: Annotated[float, Field(ge=0, le=100)] = 0.5
+    """Of s."""
+    hinge: Annotated[int, Field(ge=0, le=100_000)] = 4
+    """Staleness up to which `hinge` weighs an update in full."""
+
+
+AS_PUBLISHED = Asynchronous()
+
+
 class Workload(Section):
     """What is trained, and how it is split."""
 
@@ -528,6 +549,9 @@ class Workload(Section):
         default={}, exclude_if=lambda given: not given
     )
     """Of the rule, by name."""
+    asynchronous: Asynchronous = Field(
+        default=AS_PUBLISHED, exclude_if=lambda section: section == AS_PUBLISHED
+    )
     server_adapters: Literal["per-client", "shared"] = "per-client"
     """One server-side adapter set a client, averaged; or one that all clients' batches train."""
     clients_per_pass: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -1195,6 +1219,42 @@ class Scenario(Section):
             {name: getattr(layer, name) for name in layer.model_fields_set} for layer in layers
         ]
         return NodePrograms.model_construct(**{k: v for keys in given for k, v in keys.items()})
+
+    @model_validator(mode="after")
+    def _asynchronous_for_itself(self) -> "Scenario":
+        section, workload = self.workload.asynchronous, self.workload
+        if not self.scheme.asynchronous:
+            return self
+        if section.updates is not None and section.updates < self.uavs.count:
+            raise ValueError(
+                f"workload.asynchronous.updates: must be one for each UAV or more: "
+                f"{self.uavs.count}, not {section.updates}"
+            )
+        for field, given, fits in (
+            ("allocation.policy", self.allocation.policy, ("fixed", "equal")),
+            ("workload.aggregation", workload.aggregation, ("fedavg", "fedprox")),
+            ("workload.server_adapters", workload.server_adapters, ("per-client",)),
+            ("participation.rule", self.participation.rule, ("random",)),
+            ("participation.clients", self.participation.clients, (None,)),
+            ("faults", bool(self.faults.events or self.faults.random), (False,)),
+        ):
+            if given not in fits:
+                known = " or ".join(repr(one) for one in fits if one)
+                what = f"must be {known}" if known else "must be left out"
+                raise ValueError(f"{field}: {what} where the paradigm is {self.paradigm!r}")
+        return self
+
+    @property
+    def updates(self) -> int:
+        """Of a round of an asynchronous paradigm, by all UAVs together; 0: it is none."""
+        if not self.scheme.asynchronous:
+            return 0
+        return self.workload.asynchronous.updates or 4 * self.uavs.count
+
+    @property
+    def iterations(self) -> int:
+        """Most iterations that a client can come to in a round."""
+        return self.workload.local_iterations * max(1, self.updates)
 
     @cached_property
     def scheme(self) -> Paradigm:

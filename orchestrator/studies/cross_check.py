@@ -159,7 +159,8 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
         InputError: A model that the scenario names cannot be loaded, or lacks a parameter.
         RunError: A model failed.
     """
-    if scenario.allocation.policy not in ("fixed", "equal") or selection(scenario):
+    decided = scenario.allocation.policy not in ("fixed", "equal") or selection(scenario)
+    if decided or scenario.scheme.asynchronous:
         return []
     plan, radio = (
         plan_round(scenario, profile_of(scenario), fixed_allocation(scenario)),

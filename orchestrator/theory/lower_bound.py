@@ -154,7 +154,7 @@ def _mixed(rounds: Sequence["_Relaxed"], mu: Array, nu: Array, price: Array) -> 
         server_s, of_server = np.full_like(mu, round_.server_s), mu * round_.server_s
         if round_.parallel_server:
             alpha = _cheapest_alpha(round_.server_s, mu, server_price)
-            server_s = round_.server_s / alpha
+            server_s = np.asarray(round_.server_s / alpha)
             of_server = mu * server_s + server_price * alpha
         time_s = round_.fixed_s + air.all_s
         energy_j = round_.compute_j + round_.radio.uplink_power_w * air.up_s

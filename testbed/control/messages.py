@@ -59,6 +59,9 @@ class RoundTerms:
     sizes: RoundSizes
     modelled: bool
     """Whether computing takes what the profile says, rather than what it takes."""
+    updates: int = 0
+    """Of an asynchronous round, by all UAVs together; `iterations` are those of one. 0: it is a
+    synchronous one."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,9 @@ class Paradigm:
     """Gradient transmission of an iteration starts when all of it is computed."""
     order_parameters: tuple[tuple[str, float], ...] = ()
     """Of an order from a package."""
+    asynchronous: bool = False
+    """Clients go on without waiting for others: their adapters are mixed into the global ones as
+    they come, which then go back at once. Queues are first-come, and there is no gate."""
 
     @property
     def asks_for_first_gradient(self) -> bool:
@@ -89,7 +92,14 @@ BUILT_IN = (
     Paradigm("cpsfl-no-ps", "CPSFL w/o PS", "parallel", "sequential"),
 )
 
-_BUILT_IN = {paradigm.name: paradigm for paradigm in BUILT_IN}
+ASYNCHRONOUS = (
+    Paradigm("asfl-pp", "ASFL-PP", "parallel", "parallel", asynchronous=True),
+    Paradigm("asfl-sp", "ASFL-SP", "sequential", "parallel", asynchronous=True),
+    Paradigm("asfl-ps", "ASFL-PS", "parallel", "sequential", asynchronous=True),
+)
+"""Asynchronous counterparts, which the paper does not have."""
+
+_BUILT_IN = {paradigm.name: paradigm for paradigm in (*BUILT_IN, *ASYNCHRONOUS)}
 _CHOICES = {
     "server_compute": get_args(Sharing),
     "gradient_transmission": get_args(Sharing),
@@ -97,7 +107,7 @@ _CHOICES = {
 
 
 def names() -> list[str]:
-    """All known paradigms: the paper's nine, then those that other packages register."""
+    """All known paradigms: the paper's nine, the asynchronous ones, then other packages'."""
     return list(dict.fromkeys([*_BUILT_IN, *plugins.registered(plugins.PARADIGMS)]))
 
 
@@ -121,6 +131,11 @@ def paradigm(name: str) -> Paradigm:
     if found.order not in orders.names():
         why = f"has order {not_one_of(found.order, orders.names())}"
         raise plugins.unfit(plugins.PARADIGMS, name, why)
+    gated = found.compute_waits_for_all or found.transmission_waits_for_all
+    if found.asynchronous and (gated or found.order != orders.FIRST_COME):
+        raise plugins.unfit(
+            plugins.PARADIGMS, name, "is asynchronous: its order is 'first-come', without gates"
+        )
     return found
 
 

@@ -125,8 +125,12 @@ class Schedule:
         self._compute.release(now)
         self._transmit.enqueue(client, iteration, now, rank)
 
+    def adapters_ready(self, client: int, now: float) -> None:
+        """The global adapters are to be sent, in an asynchronous round."""
+        self._transmit.enqueue(client, 0, now, 0)
+
     def delivered(self, now: float) -> None:
-        """A gradient has arrived at its client."""
+        """A gradient, or the adapters of an asynchronous round, have arrived at their client."""
         self._transmit.release(now)
 
     def lost(self, client: int, now: float) -> None:

@@ -68,6 +68,8 @@ class Kind(enum.IntEnum):
     """CM: the client's adapters."""
     PROBE = 8
     """Before the first round, either way: bytes that calibrate the links."""
+    END = 9
+    """BS to UAV: an asynchronous round has no more updates for it."""
 
 
 class WireError(Exception):

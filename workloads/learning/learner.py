@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from workloads.aggregation.rules import Update, rule_of
+from workloads.aggregation.staleness import weight
 from workloads.learning.model import MEMORY, Layout, SplitModel, initial_trainables
 from workloads.learning.settings import TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
@@ -171,14 +172,8 @@ class ServerLearner:
         Raises:
             ValueError: Split points differ, but the clients share one server-side set.
         """
-        layout = self._model.layout
+        layout, copy = self._model.layout, self._copy
         points = dict.fromkeys(self._clients, split) if isinstance(split, int) else dict(split)
-
-        def copy(split: int) -> Trainees:
-            cut = layout.cuts[split]
-            part = self._vector[cut:].to(self._model.device, copy=True)
-            return Trainees(layout, cut, part, self._training)
-
         if self._training.server_adapters == "shared":
             if len(set(points.values())) > 1:
                 raise ValueError("a shared set has one split point for all")
@@ -187,6 +182,36 @@ class ServerLearner:
             self._trainees = {client: copy(points[client]) for client in self._clients}
         self._splits = points
         return self._vector[: layout.cuts[max(points.values())]]
+
+    def _copy(self, split: int) -> Trainees:
+        """What lies behind a cut of the global state, to train."""
+        layout = self._model.layout
+        cut = layout.cuts[split]
+        part = self._vector[cut:].to(self._model.device, copy=True)
+        return Trainees(layout, cut, part, self._training)
+
+    def begin_update(self, client: int) -> Tensor:
+        """Let one client begin anew from the global state as it is now: what to send it, its part,
+        shape [layout.cuts[u_k]], float32, on the CPU."""
+        with self._lock:
+            split = self._splits[client]
+            self._trainees[client] = self._copy(split)
+            return self._vector[: self._model.layout.cuts[split]].clone()
+
+    def mix(self, client: int, adapters: Tensor, staleness: int) -> None:
+        """Move the global state towards what a client and its server-side set have become.
+
+        Args:
+            client: Whose update it is.
+            adapters: What `ClientLearner.adapters` gave.
+            staleness: How many updates were mixed in since it began.
+        """
+        with self._lock:
+            server_side = self._trainees[client].values.detach().cpu()
+            whole = torch.cat([adapters.detach().cpu(), server_side]).double()
+            before = self._vector.double()
+            share = weight(staleness, **self._training.asynchronous)
+            self._vector = (before + share * (whole - before)).float()
 
     def forward_backward(self, client: int, smashed: Tensor, labels: Tensor) -> ServerStep:
         """S: forward, loss, backward and one step of that client's server-side set.

@@ -214,7 +214,8 @@ class RealServer:
             )
         # Where split points differ, clients are served one by one.
         self._times = None if same is None else self._pass_times.get(same)
-        self._broadcast = self._learner.begin_round(self._splits).contiguous()
+        broadcast = self._learner.begin_round(self._splits).contiguous()
+        self._broadcast = dict.fromkeys(self._samples, broadcast)
         self._passes: list[int] = []
         settings = self._settings
         self._up = {k: Receiver(settings.codec, "smashed") for k in self._samples}
@@ -230,7 +231,7 @@ class RealServer:
 
     def broadcast(self, client: int) -> memoryview:
         """The global adapters of that client's part."""
-        return as_bytes(self._broadcast[: self._layout.cuts[self._splits[client]]])
+        return as_bytes(self._broadcast[client][: self._layout.cuts[self._splits[client]]])
 
     def smashed_buffer(self, client: int) -> memoryview:
         """Where that client's smashed data are received."""
@@ -287,6 +288,14 @@ class RealServer:
         """Average over these clients, weighted by their samples."""
         adapters = {client: self._adapters[client] for client in clients}
         self._learner.aggregate(adapters, self._samples)
+
+    def begin_update(self, client: int) -> None:
+        """Hold what the client is sent: the global model moves on meanwhile."""
+        self._broadcast[client] = self._learner.begin_update(client)
+
+    def mix(self, client: int, staleness: int) -> None:
+        """Mix in what was received of the client, and its server-side set."""
+        self._learner.mix(client, self._adapters[client], staleness)
 
     def notes(self) -> Notes:
         """Batches of each pass, what passes take, and the wire's error in gradients by client."""

@@ -27,6 +27,8 @@ class TrainingConfig:
     aggregation: str = "fedavg"
     """One of `workloads.aggregation.rules.BUILT_IN`, or a package's."""
     aggregation_parameters: Mapping[str, Any] = field(default_factory=dict)
+    asynchronous: Mapping[str, Any] = field(default_factory=dict)
+    """Of `workloads.aggregation.staleness.weight`, for asynchronous rounds."""
     recompute: bool = False
     """Keep only the inputs of blocks in the forward pass and compute the rest again in the backward
     pass: less memory, about half as much computing again, the same numbers."""

@@ -112,6 +112,13 @@ class ServerWork(Protocol):
         """Average what these clients, all that have finished the round, and their server sides have
         become, outside emulated time."""
 
+    def begin_update(self, client: int) -> None:
+        """In an asynchronous round: the client begins with the global model as it is now."""
+
+    def mix(self, client: int, staleness: int) -> None:
+        """In an asynchronous round: what the client and its server side have become goes into the
+        global model, into which so many others went since it began."""
+
     def notes(self) -> Notes:
         """What was observed in the round."""
 
@@ -217,6 +224,12 @@ class ZeroServer:
 
     def aggregate(self, clients: Collection[int]) -> None:
         """Nothing to average."""
+
+    def begin_update(self, client: int) -> None:
+        """Nothing to begin with."""
+
+    def mix(self, client: int, staleness: int) -> None:
+        """Nothing to mix."""
 
     def evaluate(self) -> Evaluation:
         """Nothing is learned: not to be asked for.

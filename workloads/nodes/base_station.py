@@ -92,7 +92,8 @@ class BaseStation:
         except RoundAbandoned as over:
             return Abandoned(over.loss)
         cpu_s = time.process_time() - cpu_s
-        self.work.aggregate(finished)
+        if not order.terms.updates:
+            self.work.aggregate(finished)
         return BaseStationReport(
             spans=tuple(round_.spans),
             going=tuple(round_.going),

@@ -19,6 +19,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from testbed.control.messages import LearnedBatch, LostClient, ServeRound, Span, Started
+from testbed.core import asynchronous_round
+from testbed.core.asynchronous_round import (
+    AsynchronousRound,
+    Finish,
+    Mix,
+    SendAdapters,
+    UpdateArrived,
+)
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import BsFaults, slowed_end
 from testbed.core.server_round import (
@@ -118,14 +126,28 @@ class EmulatedServerRound:
         self.turns = {client: Turn(clock.start_s) for client in order.clients}
         faults = order.faults or BsFaults()
         self.slow = faults.slow
-        self.protocol = ServerRound(
-            station.paradigm,
-            order.clients,
-            self._first_gradient_s,
-            {k: at_s for k, at_s in enumerate(faults.lost_s, 1) if at_s is not None},
-            outlook=Outlook(order.ahead.at, clock.start_s) if order.ahead else None,
-            drops=faults.drops,
+        self.protocol = (
+            AsynchronousRound(
+                station.paradigm,
+                order.clients,
+                self.terms.updates,
+                self.terms.iterations,
+                clock.start_s,
+            )
+            if self.terms.updates
+            else ServerRound(
+                station.paradigm,
+                order.clients,
+                self._first_gradient_s,
+                {k: at_s for k, at_s in enumerate(faults.lost_s, 1) if at_s is not None},
+                outlook=Outlook(order.ahead.at, clock.start_s) if order.ahead else None,
+                drops=faults.drops,
+            )
         )
+        self.more: dict[int, queue.SimpleQueue[bool]] = {
+            client: queue.SimpleQueue() for client in order.clients
+        }
+        """Of an asynchronous round: whether there is another update of a client to receive."""
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.tasks: queue.PriorityQueue[Work] = queue.PriorityQueue()
         self.due: list[Task] = []
@@ -146,17 +168,21 @@ class EmulatedServerRound:
         Raises:
             RoundAbandoned: It may not go on without a client that was lost.
         """
-        self._start_threads(self._receive, self.turns)
+        asynchronous = self.terms.updates > 0
+        self._start_threads(self._receive_updates if asynchronous else self._receive, self.turns)
         (worker,) = self._start_threads(self._compute, [0])
-        self._start_threads(self._broadcast, self.turns)
+        if asynchronous:
+            self._tell_started()
+            self._begin_all()
+        else:
+            self._start_threads(self._broadcast, self.turns)
         try:
             while not self.protocol.is_over:
                 for event in self._all_that_happened():
                     self._happened(event)
                 self._steps_come_due()
                 self.protocol.tell(TimePassed(self.clock.now()))
-                for instruction in self.protocol.instructions():
-                    self._begin(instruction)
+                self._begin_all()
         finally:
             if self.reporter is not None:
                 self.reporter.stop()
@@ -181,7 +207,7 @@ class EmulatedServerRound:
         turn = self.turns[header.client]
         match header.kind:
             case Kind.RECEIPT if not self.protocol.has_broadcast(header.client):
-                self._receipt(header, "SM", self.clock.start_s)
+                self._receipt(header, "SM", turn.start_s)
                 self.protocol.tell(BroadcastReceived(header.client, header.time_s))
             case Kind.RECEIPT:
                 self._receipt(header, "SG", turn.start_s)
@@ -202,7 +228,10 @@ class EmulatedServerRound:
                 )
             case _:
                 self._note(header, "CM", end_s)
-                self.protocol.tell(AdaptersArrived(header.client))
+                if isinstance(self.protocol, AsynchronousRound):
+                    self.protocol.tell(UpdateArrived(header.client, end_s))
+                else:
+                    self.protocol.tell(AdaptersArrived(header.client))
 
     def _first_gradient_s(self, client: int, arrived_s: float) -> float:
         table = self.order.first_gradients
@@ -254,8 +283,23 @@ class EmulatedServerRound:
 
     # What begins.
 
-    def _begin(self, instruction: Instruction) -> None:
+    def _begin_all(self) -> None:
+        for instruction in self.protocol.instructions():
+            self._begin(instruction)
+
+    def _begin(self, instruction: Instruction | asynchronous_round.Instruction) -> None:
         match instruction:
+            case Mix(client, staleness):
+                self.work.mix(client, staleness)
+            case SendAdapters(client, iteration, at_s):
+                turn = self.turns[client]
+                turn.start_s, turn.iteration = at_s, iteration
+                self.work.begin_update(client)
+                self.more[client].put(True)
+                self._start_threads(self._broadcast, [client])
+            case Finish(client):
+                self.more[client].put(False)
+                self._send(client, Kind.END, 0)
             case StartClients():
                 self._start_clients(instruction)
             case Compute(client, _, at_s):
@@ -274,12 +318,15 @@ class EmulatedServerRound:
             case Abandon(client, at_s, refused):
                 raise RoundAbandoned(LostClient(client, at_s, refused))
 
-    def _start_clients(self, start: StartClients) -> None:
+    def _tell_started(self) -> None:
         self.station.control.send(Started())
         if self.order.live:
             self.reporter = ProgressReporter(
                 self.station.control, (self.spans, self.receipts), self.protocol.waiting
             )
+
+    def _start_clients(self, start: StartClients) -> None:
+        self._tell_started()
         for client in start.clients:
             self._send(client, Kind.START, 0, time_s=start.at)
 
@@ -311,8 +358,19 @@ class EmulatedServerRound:
 
     def _receive(self, client: int) -> None:
         """All frames of one client in this round, in the only order in which they may come."""
-        self._arrival(client, Kind.RECEIPT, 1)
-        for iteration in range(1, self.terms.iterations + 1):
+        self._receive_from(client, 1)
+
+    def _receive_updates(self, client: int) -> None:
+        """Likewise in an asynchronous round, as long as there are updates of it."""
+        first = 1
+        while self.more[client].get():
+            self._receive_from(client, first)
+            first += self.terms.iterations
+
+    def _receive_from(self, client: int, first: int) -> None:
+        last = first + self.terms.iterations - 1
+        self._arrival(client, Kind.RECEIPT, first)
+        for iteration in range(first, last + 1):
             self._arrival(
                 client,
                 Kind.SMASHED,
@@ -325,7 +383,7 @@ class EmulatedServerRound:
         self._arrival(
             client,
             Kind.ADAPTERS,
-            self.terms.iterations,
+            last,
             self.work.adapters_buffer(client),
             memoryview(given),
         )
@@ -375,12 +433,13 @@ class EmulatedServerRound:
                 self.events.put(Worked(client, done_s, gradient, result))
 
     def _broadcast(self, client: int) -> None:
-        header = self.work.adapters_header(client)
+        header, turn = self.work.adapters_header(client), self.turns[client]
         if self.order.held:
-            start_s = self.clock.fill(self.clock.start_s)
+            start_s = self.clock.fill(turn.start_s)
         else:
-            start_s = self.clock.depart(self.clock.start_s, self.station.credit_s)
-        self._send(client, Kind.BROADCAST, 1, self.work.broadcast(client), start_s, extra=header)
+            start_s = self.clock.depart(turn.start_s, self.station.credit_s)
+        adapters = self.work.broadcast(client)
+        self._send(client, Kind.BROADCAST, turn.iteration, adapters, start_s, extra=header)
 
     def _transmit(self, client: int) -> None:
         turn = self.turns[client]

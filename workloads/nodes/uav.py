@@ -108,6 +108,16 @@ class Steps:
         self.tell(self)
 
 
+@dataclass(frozen=True)
+class _Going:
+    """A round as it goes."""
+
+    order: JoinRound
+    watch: Stopwatch
+    steps: Steps
+    fate: Fate
+
+
 class Uav:
     """One UAV for the length of a run."""
 
@@ -170,45 +180,68 @@ class Uav:
         watch = Stopwatch(clock, order.terms.modelled, fate.slow, fate.leaves_s)
         steps = Steps(self.client, self._tell) if fate.crashes else Steps(self.client)
         with fate.leaving(self.link.hang_up):
-            self._play(order, watch, steps, fate)
+            self._play(_Going(order, watch, steps, fate))
         return steps, watch.overruns
 
     def _tell(self, steps: Steps) -> None:
         """Say how far it is, while it can."""
         self.control.send(StepsSoFar(tuple(steps.done), tuple(steps.going)))
 
-    def _play(self, order: JoinRound, watch: Stopwatch, steps: Steps, fate: Fate) -> None:
-        round_, clock = order.terms.round, watch.clock
+    def _play(self, going: _Going) -> None:
+        terms = going.order.terms
+        if not terms.updates:
+            self._adapters(going, self.link.receive_header(Kind.BROADCAST), 1)
+            start = self.link.receive_header(Kind.START)
+            start.expect(Kind.START, terms.round, 0, 0)
+            self._train(going, 1, start.time_s)
+            return
+        first = 1
+        while (header := self.link.receive_header(Kind.BROADCAST)).kind is not Kind.END:
+            self._train(going, first, self._adapters(going, header, first))
+            first += terms.iterations
+        header.expect(Kind.END, terms.round, 0, 0)
 
-        def receive(
-            kind: Kind, iteration: int, step: str, place: memoryview, extra: bytes = b""
-        ) -> float:
-            header = self.link.receive_header(kind)
-            header.expect(kind, round_, len(extra), len(place))
-            steps.begin(iteration, step, header.time_s, len(place))
-            given = bytearray(len(extra))
-            self.link.receive_into(memoryview(given))
-            if given != extra:
-                raise wire.WireError("adapters: the base station sends other tensors than are due")
-            arrived_ns = self.link.receive_into(place)
-            end_s = clock.at(arrived_ns)
-            self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
-            steps.end(end_s)
-            return end_s
-
-        names = self.work.adapters_header()
-        receive(Kind.BROADCAST, 1, "SM", self.work.adapters_buffer(), names)
+    def _adapters(self, going: _Going, header: Header, iteration: int) -> float:
+        """SM: take the global adapters; when they were there."""
+        names, place = self.work.adapters_header(), self.work.adapters_buffer()
+        end_s = self._take(going, header, Kind.BROADCAST, iteration, place, names)
         self.work.load_adapters()
-        start = self.link.receive_header(Kind.START)
-        start.expect(Kind.START, round_, 0, 0)
+        return end_s
 
-        now_s, backward_s = start.time_s, 0.0
-        for iteration in range(1, order.terms.iterations + 1):
+    def _take(
+        self,
+        going: _Going,
+        header: Header,
+        kind: Kind,
+        iteration: int,
+        place: memoryview,
+        extra: bytes = b"",
+    ) -> float:
+        """Receive a frame of the base station whose header is in; when it was there, whole."""
+        round_, steps = going.order.terms.round, going.steps
+        header.expect(kind, round_, len(extra), len(place))
+        steps.begin(iteration, "SG" if kind is Kind.GRADIENT else "SM", header.time_s, len(place))
+        given = bytearray(len(extra))
+        self.link.receive_into(memoryview(given))
+        if given != extra:
+            raise wire.WireError("adapters: the base station sends other tensors than are due")
+        arrived_ns = self.link.receive_into(place)
+        end_s = going.watch.clock.at(arrived_ns)
+        self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
+        steps.end(end_s)
+        return end_s
+
+    def _train(self, going: _Going, first: int, now_s: float) -> None:
+        """I iterations from the `first` on, then CM."""
+        order, watch, steps = going.order, going.watch, going.steps
+        round_, clock, backward_s = order.terms.round, watch.clock, 0.0
+        last = first + order.terms.iterations - 1
+        for iteration in range(first, last + 1):
             steps.begin(iteration, "CF", now_s)
             smashed, labels = self.work.forward(iteration)
             forward_end_s = watch.end(now_s, order.cf_s, self.work.seconds)
             steps.end(forward_end_s)
-            if iteration == 1:
+            if iteration == first:
                 # Nothing went before: the paper lets ς τ_CF(1) stand for τ_CB(0) in the lag.
                 backward_s = order.backward_ratio * (forward_end_s - now_s)
             header = Header(
@@ -222,15 +255,17 @@ class Uav:
                 compute_s=forward_end_s - now_s + backward_s,
             )
             steps.begin(iteration, "CA", header.time_s, len(smashed))
-            for sent in fate.frames(header):
+            for sent in going.fate.frames(header):
                 self.link.send(sent, labels, smashed)
-            now_s = receive(Kind.GRADIENT, iteration, "SG", self.work.gradient_buffer())
+            place = self.work.gradient_buffer()
+            answer = self.link.receive_header(Kind.GRADIENT)
+            now_s = self._take(going, answer, Kind.GRADIENT, iteration, place)
             steps.begin(iteration, "CB", now_s)
             self.work.backward()
             end_s = watch.end(now_s, order.cb_s, self.work.seconds)
             steps.end(end_s)
             backward_s, now_s = end_s - now_s, end_s
-        adapters, last = self.work.adapters(), order.terms.iterations
+        adapters, names = self.work.adapters(), self.work.adapters_header()
         departs_s = clock.depart(now_s, self.credit_s)
         steps.begin(last, "CM", departs_s, len(adapters))
         self._send(Kind.ADAPTERS, round_, last, names, adapters, time_s=departs_s)

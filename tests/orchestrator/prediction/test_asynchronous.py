@@ -1,0 +1,244 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Asynchronous rounds: the engine against the base station's protocol, and against what follows
+from nobody's waiting."""
+
+import heapq
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from console import run_testbed
+from small_scenario import TREE
+
+import orchestrator as tb
+from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
+from orchestrator.prediction.engine import simulate
+from orchestrator.prediction.plan import RoundPlan, fixed_allocation, plan_round, radio_of
+from orchestrator.prediction.rates import link_rates
+from orchestrator.prediction.rounds import predict
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.profiles import profile_of
+from testbed.core.asynchronous_round import (
+    AsynchronousRound,
+    Finish,
+    Mix,
+    SendAdapters,
+    UpdateArrived,
+)
+from testbed.core.errors import InputError
+from testbed.core.paradigm import ASYNCHRONOUS
+from testbed.core.server_round import (
+    BroadcastReceived,
+    Compute,
+    Computed,
+    GradientDelivered,
+    SendGradient,
+    SmashedArrived,
+)
+from testbed.core.timeline import CA, CB, CF, CM, SG, SM, Round, S
+
+NAMES = [paradigm.name for paradigm in ASYNCHRONOUS]
+GAIN = 10 ** -np.linspace(9.0, 10.3, 3)[:, None] * np.random.default_rng(3).lognormal(
+    0, 0.5, (3, 4000)
+)
+SLOW = {"tx_power_w": [1.0, 0.4, 0.1], "compute_flops": [2.5e12, 0.3e12, 0.1e12]}
+
+
+def small(name: str, updates: int | None = None, **keys: Any) -> tb.Scenario:
+    workload = TREE["workload"] | {"asynchronous": {"updates": updates}}
+    return validate(TREE | {"paradigm": name, "workload": workload} | keys, "test")
+
+
+def played(scenario: tb.Scenario, gain: np.ndarray = GAIN, rounds: int = 1) -> list[Round]:
+    source = Replay(ChannelTrace(gain[: scenario.uavs.count], 0.1))
+    return list(predict(scenario, source, profile_of(scenario), rounds=rounds))
+
+
+def updates_of(round_: Round, clients: int = 3) -> list[int]:
+    done = round_.spans["client"][round_.spans["step"] == CM]
+    return [int((done == client).sum()) for client in range(1, clients + 1)]
+
+
+class Stepped:
+    """The protocol of the base station, driven on a channel that stays as it is."""
+
+    def __init__(self, plan: RoundPlan, transfers_s: dict[int, np.ndarray]):
+        self.plan, self.transfers_s = plan, transfers_s
+        clients = range(1, plan.clients + 1)
+        self.protocol = AsynchronousRound(
+            plan.paradigm, clients, plan.updates, plan.iterations_of_update, 0.0
+        )
+        self.spans: list[tuple[int, int, int, float, float]] = []
+        self.stale: list[int] = []
+        self.events: list[tuple[float, int, int, Any]] = []
+
+    def play(self) -> list[tuple[int, int, int, float, float]]:
+        self.begin()
+        while self.events:
+            now_s = self.events[0][0]
+            while self.events and self.events[0][0] == now_s:
+                self.protocol.tell(heapq.heappop(self.events)[-1])
+            self.begin()
+        assert self.protocol.is_over
+        return sorted(self.spans, key=lambda span: (span[0], span[3], span[4]))
+
+    def begin(self) -> None:
+        for told in self.protocol.instructions():
+            match told:
+                case SendAdapters(k, i, at_s):
+                    end_s = self.step(k, i, SM, at_s, self.transfers_s[SM][k - 1])
+                    self.later(end_s, k, BroadcastReceived(k, end_s))
+                    self.upload(k, i, end_s)
+                case Compute(k, i, at_s):
+                    end_s = self.step(k, i, S, at_s, self.plan.s_s[k - 1, 0])
+                    self.later(end_s, k, Computed(k, end_s))
+                case SendGradient(k, i, at_s):
+                    end_s = self.step(k, i, SG, at_s, self.transfers_s[SG][k - 1])
+                    self.later(end_s, k, GradientDelivered(k, at_s, end_s, end_s))
+                    end_s = self.step(k, i, CB, end_s, self.plan.cb_s[k - 1, 0])
+                    if i % self.plan.iterations_of_update:
+                        self.upload(k, i + 1, end_s)
+                    else:
+                        end_s = self.step(k, i, CM, end_s, self.transfers_s[CM][k - 1])
+                        self.later(end_s, k, UpdateArrived(k, end_s))
+                case Mix(_, staleness):
+                    self.stale.append(staleness)
+                case Finish():
+                    pass
+
+    def upload(self, k: int, i: int, now_s: float) -> None:
+        begin_s = self.step(k, i, CF, now_s, self.plan.cf_s[k - 1, 0])
+        end_s = self.step(k, i, CA, begin_s, self.transfers_s[CA][k - 1])
+        self.later(end_s, k, SmashedArrived(k, i, begin_s, end_s, 0.0))
+
+    def step(self, k: int, i: int, step: int, start_s: float, duration_s: float) -> float:
+        self.spans.append((k, i, step, start_s, start_s + float(duration_s)))
+        return start_s + float(duration_s)
+
+    def later(self, at_s: float, client: int, event: Any) -> None:
+        heapq.heappush(self.events, (at_s, client, len(self.spans), event))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_engine_does_what_the_protocol_of_the_station_says(name: str) -> None:
+    scenario = small(name, 14, uavs=SLOW)
+    plan, radio = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario)), None
+    radio = radio_of(scenario)
+    gain = np.repeat(GAIN[:, :1], 4000, axis=1)
+    rates = link_rates(plan, radio, gain[:, :1])
+    up, down = rates.uplink[:, 0], rates.gradient[:, 0]
+    sizes = {SM: plan.sm_bytes, CA: plan.ca_bytes, SG: plan.sg_bytes, CM: plan.cm_bytes}
+    stepped = Stepped(
+        plan,
+        {step: 8 * size[:, 0] / (down if step in (SM, SG) else up) for step, size in sizes.items()},
+    )
+    due = stepped.play()
+    times = simulate(plan, radio, gain, 0.1)
+    assert [tuple(s)[:3] for s in times.spans.tolist()] == [span[:3] for span in due]
+    for column in (3, 4):
+        got = [span[column] for span in times.spans.tolist()]
+        assert got == pytest.approx([span[column] for span in due], rel=1e-9)
+    assert len(stepped.stale) == 14
+    assert max(stepped.stale) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("asfl-pp", "sfl-pp"), ("asfl-sp", "sfl-sp"), ("asfl-ps", "sfl-ps")]
+)
+def test_alone_nobody_waits_and_updates_are_rounds(name: str, other: str) -> None:
+    alone = {"tx_power_w": [1.0]}
+    (whole,) = played(small(name, 3, uavs=alone))
+    each = played(validate(TREE | {"paradigm": other, "uavs": alone}, "test"), rounds=3)
+    assert whole.latency_s == pytest.approx(each[-1].end_s, rel=1e-12)
+    starts = np.concatenate([round_.spans["start_s"] for round_ in each])
+    np.testing.assert_allclose(np.sort(whole.spans["start_s"]), np.sort(starts), rtol=1e-12)
+    assert whole.energy_j == pytest.approx(sum(round_.energy_j for round_ in each), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_is_faster_makes_more_updates(name: str) -> None:
+    (round_,) = played(small(name, 20, uavs=SLOW))
+    counts = updates_of(round_)
+    assert sum(counts) == 20
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] > counts[2]
+    assert updates_of(played(small(name))[0]) != [0, 0, 0]
+    assert sum(updates_of(played(small(name))[0])) == 12, "four for each UAV"
+
+
+def test_a_sequential_station_serves_one_at_a_time_in_the_order_of_arrival() -> None:
+    for name, steps in (("asfl-sp", (S,)), ("asfl-ps", (SM, SG))):
+        (round_,) = played(small(name, 20, uavs=SLOW))
+        served = np.sort(round_.spans[np.isin(round_.spans["step"], steps)], order="start_s")
+        assert (served["start_s"][1:] >= served["end_s"][:-1] - 1e-12).all()
+
+
+def test_rounds_follow_each_other_and_a_trace_may_be_too_short() -> None:
+    first, second = played(small("asfl-ps"), rounds=2)
+    assert second.start_s == first.end_s
+    scenario = small("asfl-ps")
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
+    with pytest.raises(TraceExhausted):
+        simulate(plan, radio_of(scenario), GAIN[:, :5], 0.1)
+
+
+def test_what_does_not_go_together_is_refused_by_its_field() -> None:
+    for keys, says in (
+        ({"allocation": {"policy": "planner"}}, r"allocation\.policy: must be 'fixed' or 'equal'"),
+        ({"participation": {"clients": 2}}, r"participation\.clients: must be left out"),
+        ({"faults": {"random": {"count": 1}}}, r"faults: must be left out"),
+    ):
+        with pytest.raises(InputError, match=says):
+            small("asfl-pp", **keys)
+    with pytest.raises(InputError, match=r"updates: must be one for each UAV or more: 3, not 2"):
+        small("asfl-pp", 2)
+    with pytest.raises(InputError, match="paradigm: an agent decides for synchronous rounds"):
+        tb.UavSflEnv(small("asfl-pp"))
+
+
+def emulated(tmp_path: Path, name: str, *words: str, **keys: Any) -> dict[str, Any]:
+    path, result = tmp_path / "small.yaml", tmp_path / "r.json"
+    workload = TREE["workload"] | {"asynchronous": {"updates": 8}}
+    tree = TREE | {"paradigm": name, "workload": workload, "uavs": SLOW} | keys
+    path.write_text(yaml.safe_dump(tree))
+    run_testbed("run", path, "--json", result, *words)
+    found: dict[str, Any] = json.loads(result.read_text())
+    return found
+
+
+def assert_alike(run: dict[str, Any], rel: float) -> None:
+    for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
+        assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=rel)
+        done = [s for s in measured["steps"] if s["step"] == "CM"]
+        assert len(done) == 8
+    for budget in run["error_budget"]:
+        total = budget["predicted_s"] + sum(budget["parts"].values())
+        assert total == pytest.approx(budget["measured_s"], abs=1e-9)
+
+
+@pytest.mark.alone
+def test_emulated_rounds_are_as_predicted(tmp_path: Path) -> None:
+    emulation = {"emulation": {"calibrate": False}}
+    assert_alike(emulated(tmp_path, "asfl-ps", **emulation), rel=0.2)
+
+
+@pytest.mark.guest
+@pytest.mark.parametrize("name", NAMES)
+def test_in_virtual_time_the_kernel_is_as_close_as_in_synchronous_rounds(
+    tmp_path: Path, name: str
+) -> None:
+    run = emulated(tmp_path, name, "--set", "emulation.clock=virtual", rounds=2)
+    assert_alike(run, rel=2e-3)
+    for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
+        one, other = (
+            {(s["client"], s["iteration"], s["step"]): s for s in round_["steps"]}
+            for round_ in (predicted, measured)
+        )
+        assert one.keys() == other.keys(), "the same clients made the same updates"
+        assert not any(math.isnan(step["end_s"]) for step in other.values())
