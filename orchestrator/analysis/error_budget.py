@@ -16,7 +16,7 @@ from orchestrator.prediction.engine import RoundTimes, service_order_of, simulat
 from orchestrator.prediction.kernel import BY_RULES
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
 from orchestrator.prediction.rates import link_rates
-from orchestrator.prediction.transport import DOWN, UP, Transport
+from orchestrator.transmission.transport import DOWN, UP, Transport
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
 PARTS = ("start", "framing", "delay", "loss", "compute", "injection", "order", "rest")

@@ -15,7 +15,7 @@ from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.engine import simulate
 from orchestrator.prediction.kernel import BY_RULES
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
-from orchestrator.prediction.transport import Transport
+from orchestrator.transmission.transport import Transport
 from testbed.core.timeline import Round
 
 PARTS = (

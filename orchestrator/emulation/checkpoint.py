@@ -23,7 +23,6 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelTrace, TwoWay
 from orchestrator.analysis.error_budget import Budget
-from orchestrator.emulation.machine import Machine
 from orchestrator.emulation.record import Emulation, RoundRecord, SetUp
 from orchestrator.prediction.plan import Allocation
 from orchestrator.prediction.rounds import Decision
@@ -33,6 +32,7 @@ from testbed.core.errors import InputError
 from testbed.core.timeline import Loss, Round
 from testbed.network.injector import Report
 from testbed.system.files import write_json, write_whole
+from testbed.system.machine import Machine
 
 FOLDER = "checkpoint"
 FORMAT = 2

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.analysis.error_budget import Budget
-from orchestrator.emulation.machine import Machine
 from orchestrator.prediction.rounds import Decision
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.control.messages import Captured
 from testbed.core.timeline import Round, Timeline
 from testbed.network.injector import Report
+from testbed.system.machine import Machine
 
 
 @dataclass(frozen=True)

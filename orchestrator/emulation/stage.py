@@ -23,7 +23,6 @@ from orchestrator.emulation.learning import (
     place,
     startup_limit_s,
 )
-from orchestrator.emulation.machine import Machine
 from orchestrator.emulation.node_faults import NodeFaults
 from orchestrator.emulation.nodes import Nodes
 from orchestrator.emulation.observer import Observer
@@ -38,10 +37,10 @@ from orchestrator.prediction.plan import (
 )
 from orchestrator.prediction.rates import ahead_of, first_gradient_s, uplink_bps
 from orchestrator.prediction.rounds import Decision, simulate_on
-from orchestrator.prediction.transport import Transport
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.links import impairments_of, shape_of, transport_settings_of
 from orchestrator.scenario.schema import ResolvedScenario
+from orchestrator.transmission.transport import Transport
 from testbed import runtimes
 from testbed.capture import qlog
 from testbed.control.messages import (
@@ -85,6 +84,7 @@ from testbed.network.fabric import link_addresses
 from testbed.network.gates import last_frames
 from testbed.network.injector import Report
 from testbed.runtimes import Module, NodeSpec, World
+from testbed.system.machine import Machine
 from testbed.transport.wire import RoundSizes
 
 PORT = 5201

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import TraceExhausted
-from orchestrator.prediction.air import EXHAUSTED, Air, carried, compiled
 from orchestrator.prediction.kernel import Links
 from orchestrator.prediction.plan import RoundPlan
-from orchestrator.prediction.transport import DOWN, UP, Paths, delivered, note
+from orchestrator.transmission.air import EXHAUSTED, Air, carried, compiled
+from orchestrator.transmission.transport import DOWN, UP, Paths, delivered, note
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, S
 
 

@@ -28,7 +28,6 @@ import numpy.typing as npt
 
 from ns3_scenarios.trace import Gains, TraceExhausted, TwoWay
 from orchestrator.participation.faults import RoundFaults
-from orchestrator.prediction.air import EXHAUSTED, Air
 from orchestrator.prediction.asynchronous import play_asynchronously
 from orchestrator.prediction.kernel import (
     BY_RULES,
@@ -52,8 +51,9 @@ from orchestrator.prediction.plan import (
     payload_bytes,
     plan_round,
 )
-from orchestrator.prediction.transport import Transport
 from orchestrator.scenario.schema import Scenario
+from orchestrator.transmission.air import EXHAUSTED, Air
+from orchestrator.transmission.transport import Transport
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S

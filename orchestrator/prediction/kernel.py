@@ -20,7 +20,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.prediction.air import (
+from orchestrator.prediction.orders import place_of
+from orchestrator.transmission.air import (
     EXHAUSTED,
     Air,
     Array,
@@ -32,8 +33,7 @@ from orchestrator.prediction.air import (
     rate_of,
     slot_at,
 )
-from orchestrator.prediction.orders import place_of
-from orchestrator.prediction.transport import DOWN, UP, Paths, delivered, note
+from orchestrator.transmission.transport import DOWN, UP, Paths, delivered, note
 from testbed.core.faults import slowed_end
 from testbed.core.orders import NO_RANK
 from testbed.core.timeline import CA, CB, CF, SG, SM, S

@@ -3,8 +3,8 @@
 
 """Shannon rates of every slot, for the links of the emulated network.
 
-What Python has of the air's physics; `orchestrator.prediction.air` and `kernel` state the same for
-compiled code, and `tests/orchestrator/prediction/test_rates.py` holds the two together.
+What Python has of the air's physics; `orchestrator.transmission.air` and `kernel` state the same
+for compiled code, and `tests/orchestrator/prediction/test_rates.py` holds the two together.
 """
 
 from typing import NamedTuple

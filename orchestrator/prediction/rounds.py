@@ -27,9 +27,9 @@ from orchestrator.prediction.plan import (
     plan_round,
     radio_of,
 )
-from orchestrator.prediction.transport import Transport, transport_of
 from orchestrator.scenario.channel import Channel, check_equal_shares, observed
 from orchestrator.scenario.schema import Scenario
+from orchestrator.transmission.transport import Transport, transport_of
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import SplitProfile

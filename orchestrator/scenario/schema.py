@@ -449,14 +449,26 @@ class Data(Section):
     """What the clients train on."""
 
     source: str = "synthetic"
-    """`synthetic`; a folder with CIFAR-100's binary files; or a folder with one folder a class in
-    `train/` and in `test/` or `val/`; without those, a tenth of each class is held out by seed."""
+    """`synthetic`; a folder with CIFAR-100's binary files; with parquet files, or what `datasets`
+    saved to disk, of pictures and labels; or with one folder a class in `train/` and in `test/` or
+    `val/`. Where no part is held out, a tenth of each class is, by seed."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
-    partition: Literal["iid", "dirichlet"] = "iid"
-    """How samples are dealt to clients."""
+    partition: Literal["iid", "dirichlet", "quantity", "feature"] = "iid"
+    """How samples are dealt to clients: evenly; label skew, each class by a Dirichlet distribution;
+    quantity skew, all of them by one; or feature skew, evenly, and with noise that grows from
+    client to client."""
     concentration: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
-    """Of the Dirichlet distribution: small is uneven."""
+    """Of the Dirichlet distributions: small is uneven."""
+    noise: Annotated[float, Field(ge=0, le=1e3)] = Field(
+        default=0.5, exclude_if=lambda noise: noise == 0.5
+    )
+    """With feature skew: standard deviation of the noise in the last client's pictures, in
+    deviations of a channel; client k has k / K of it."""
+    image_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
+    """Of tables: where the pictures are; none: the only column that fits."""
+    label_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
+    """Likewise the labels, whole numbers or texts."""
 
 
 class Asynchronous(Section):
@@ -1231,6 +1243,7 @@ class Scenario(Section):
                 f"{self.uavs.count}, not {section.updates}"
             )
         for field, given, fits in (
+            ("order", self.order, (None,)),
             ("allocation.policy", self.allocation.policy, ("fixed", "equal")),
             ("workload.aggregation", workload.aggregation, ("fedavg", "fedprox")),
             ("workload.server_adapters", workload.server_adapters, ("per-client",)),

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.emulation.machine import Machine
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.links import are_impaired, impairments_of, shape_of
 from orchestrator.scenario.schema import ResolvedScenario
@@ -45,6 +44,7 @@ from testbed.core.node import BS, NodeId, uavs
 from testbed.core.progress import Progress, silent
 from testbed.network.injector import Report
 from testbed.runtimes import Command, Ended, NodeSpec, Room, World
+from testbed.system.machine import Machine
 
 log = logging.getLogger(__name__)
 

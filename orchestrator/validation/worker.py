@@ -19,6 +19,7 @@ import numpy as np
 from ns3_scenarios.trace import Replay, TraceExhausted
 from orchestrator.analysis import metrics
 from orchestrator.packet_simulation.rounds import play as play_packets
+from orchestrator.participation.selection import selection
 from orchestrator.policies.registry import decider
 from orchestrator.prediction.plan import (
     Array,
@@ -204,6 +205,10 @@ class Player:
             engine = EngineBackend(scenario, channel, profile, sizing)
             return engine.play(decision), engine.plan(allocation)
 
+        if scenario.scheme.asynchronous:
+            raise InputError("paradigm: models are validated for synchronous rounds")
+        if selection(scenario) is not None:
+            raise InputError("participation: models are validated for rounds of all UAVs")
         payload, plan = played(payload_bytes)
         frames, _ = played(link_bytes)
         # As many slots whoever has asked before, and enough for a model that is too slow.

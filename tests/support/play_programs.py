@@ -63,6 +63,7 @@ def play(
     settings: TransportSettings = PLAIN,
     server: ServerWork | None = None,
     sizes: Sequence[RoundSizes] = (),
+    updates: int = 0,
 ) -> list[list]:
     """Rounds of K clients; answers with all spans of each. `sizes`: of each, where they differ."""
     server = server or ZeroServer()
@@ -99,7 +100,7 @@ def play(
     played = []
     for index in range(rounds):
         each = tuple(
-            RoundTerms(index, 2, ITERATIONS, own, modelled=True)
+            RoundTerms(index, 2, ITERATIONS, own, modelled=True, updates=updates)
             for own in sizes or (SIZES,) * CLIENTS
         )
         first = FirstGradients(0, 0.1, ((0.0,),) * CLIENTS)

@@ -23,12 +23,12 @@ PACKAGES = {
         *("host", "virtual", "runtimes", "network", "capture"),
         *("control", "transport", "system", "core"),
     ],
-    "workloads": ["nodes", "costs", "learning", "aggregation", "codecs", "models"],
+    "workloads": ["nodes", "costs", "learning", "data", "aggregation", "codecs", "models"],
     "orchestrator": [
         *("cli", "exchange", "archive", "validation", "studies", "campaign", "reporting"),
         *("sessions", "runs", "theory"),
         *("emulation", "policies", "packet_simulation", "analysis", "prediction", "participation"),
-        "scenario",
+        *("transmission", "scenario"),
     ],
 }
 """From the top floor down: a package imports those after it alone."""

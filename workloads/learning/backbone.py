@@ -23,10 +23,11 @@ from torch import Tensor
 from testbed.core import plugins
 from testbed.core.errors import InputError
 from testbed.system.files import write_whole
-from workloads.learning.model import LoraLinear, SplitModel, generator
+from workloads.learning.model import LoraLinear, SplitModel
 from workloads.learning.tensors import read_tensors
 from workloads.models.config import ModelConfig, plugin_model
 from workloads.models.families import OWN_MODELS, timm_model
+from workloads.models.seeds import generator
 
 ALIGNMENT = 64
 """Tensors begin at multiples of it where their sizes allow: vector loads do not straddle lines."""

@@ -8,7 +8,6 @@ split point u is a place in that vector, so the client's part is always its begi
 server's part its end, and when u changes nothing moves but the cut.
 """
 
-import hashlib
 import json
 import re
 import struct
@@ -27,6 +26,7 @@ from testbed.core.errors import InputError
 from workloads.learning.settings import ModelConfig
 from workloads.models.chain import Chain, Step
 from workloads.models.families import chain_of
+from workloads.models.seeds import generator
 
 MEMORY = "aggregation."
 """Begins the names of tensors in a state that no model has: what the rule of aggregation keeps."""
@@ -408,9 +408,3 @@ def initial_trainables(layout: Layout, seed: int) -> Tensor:
         elif tensor.ndim == 2 and not name.endswith(".lora_B"):
             tensor.normal_(0, 0.02, generator=generator(seed, name))
     return vector
-
-
-def generator(seed: int, name: str) -> torch.Generator:
-    """A random generator of its own for each name."""
-    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)

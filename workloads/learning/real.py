@@ -18,8 +18,8 @@ from torch import Tensor
 from testbed.transport.wire import RoundSizes
 from workloads.codecs.codec import Codec, Kind
 from workloads.codecs.registry import codec_of
+from workloads.data.samples import Dataset, client_data, open_data
 from workloads.learning.backbone import load_model
-from workloads.learning.data import Dataset, client_data, open_data
 from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner
 from workloads.learning.model import SplitModel
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from workloads.aggregation.rules import PROXIMAL
+from workloads.data.config import DataConfig as DataConfig
 from workloads.models.config import ModelConfig as ModelConfig
 
 
@@ -39,17 +40,3 @@ class TrainingConfig:
         if self.aggregation != "fedprox":
             return 0.0
         return float(self.aggregation_parameters.get("mu", PROXIMAL))
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """What the clients train on."""
-
-    source: str = "synthetic"
-    """`synthetic`; a folder with CIFAR-100's binary files; or an image folder."""
-    samples: int = 2000
-    """Of the synthetic training set."""
-    partition: Literal["iid", "dirichlet"] = "iid"
-    concentration: float = 0.5
-    """Of the Dirichlet distribution: small is uneven."""
-    seed: int = 1

@@ -16,9 +16,9 @@ from console import run_testbed
 from small_scenario import TEXT
 
 from orchestrator.emulation.calibration import LEVELS
-from orchestrator.emulation.machine import Machine
 from orchestrator.emulation.validity import _calibration_error
 from orchestrator.scenario.schema import Limits
+from testbed.system.machine import Machine
 
 
 def compute_for_ever() -> None:

@@ -11,8 +11,8 @@ from engine_cases import EVERY_COMBINATION, random_case
 
 from ns3_scenarios.trace import TwoWay, both_ways
 from orchestrator.prediction import engine, kernel
-from orchestrator.prediction.air import rate_of
 from orchestrator.prediction.rates import OUTAGE_S, first_gradient_s, link_rates, shannon_bps
+from orchestrator.transmission.air import rate_of
 
 
 def case(scheme, seed):

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 import orchestrator as tb
 from testbed.core.errors import InputError
+from workloads.data.samples import client_data, open_data
 from workloads.learning.backbone import backbone_file, load_model
-from workloads.learning.data import client_data, open_data
 from workloads.learning.learner import ClientLearner, ServerLearner, Trainees
 from workloads.learning.model import initial_trainables
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig

@@ -11,7 +11,7 @@ import pytest
 from play_programs import CLIENTS, ITERATIONS, PLAIN, SIZES, play
 
 from testbed.control.node import ControlLost
-from testbed.core.paradigm import BUILT_IN, Paradigm
+from testbed.core.paradigm import ASYNCHRONOUS, BUILT_IN, Paradigm
 from testbed.core.timeline import STEPS
 from testbed.transport.wire import Kind
 from workloads.learning.work import ZeroServer
@@ -132,3 +132,55 @@ def test_adapters_of_other_tensors_are_refused_unread(monkeypatch, who: str, wor
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(10)
     assert words in said
+
+
+@pytest.mark.parametrize("paradigm", ASYNCHRONOUS, ids=lambda p: p.name)
+def test_asynchronous_clients_go_on_by_themselves(paradigm: Paradigm) -> None:
+    server = Mixing()
+    for spans in play(paradigm, rounds=2, server=server, updates=7):
+        updates = [s for s in spans if s[2] == "CM"]
+        assert len(updates) == 7
+        for client in range(1, CLIENTS + 1):
+            own = sorted((s for s in spans if s[0] == client), key=lambda s: (s[3], s[4]))
+            count = len([s for s in updates if s[0] == client])
+            due = []
+            for first in range(1, count * ITERATIONS + 1, ITERATIONS):
+                due.append(("SM", first))
+                for i in range(first, first + ITERATIONS):
+                    due += [(step, i) for step in ("CF", "CA", "S", "SG", "CB")]
+                due.append(("CM", first + ITERATIONS - 1))
+            assert [(s[2], s[1]) for s in own] == due
+            for before, after in itertools.pairwise(own):
+                assert before[4] <= after[3] + 1e-9, (before, after)
+    begun = [client for what, client, _ in server.told if what == "begins"]
+    mixed = [client for what, client, _ in server.told if what == "mixes"]
+    assert sorted(begun) == sorted(mixed)
+    assert len(mixed) == 14
+    assert server.averaged == 0, "nothing is averaged at the end"
+    # How many others were mixed in since: counted here from what was told when.
+    version, sent, stale = 0, {}, []
+    for what, client, staleness in server.told:
+        if what == "begins":
+            sent[client] = version
+        else:
+            stale.append((staleness, version - sent[client]))
+            version += 1
+    assert all(said == counted for said, counted in stale)
+    assert max(said for said, _ in stale) > 0
+
+
+class Mixing(ZeroServer):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, int]] = []
+        self.averaged = 0
+
+    def begin_update(self, client: int) -> None:
+        self.told.append(("begins", client, 0))
+
+    def mix(self, client: int, staleness: int) -> None:
+        self.told.append(("mixes", client, staleness))
+
+    def aggregate(self, clients: object) -> None:
+        self.averaged += 1

@@ -15,8 +15,8 @@ from play_programs import play as play_programs
 
 from testbed.core.paradigm import BUILT_IN, Paradigm
 from testbed.transport.wire import RoundSizes
+from workloads.data.samples import client_data, open_data
 from workloads.learning.backbone import backbone_file
-from workloads.learning.data import client_data, open_data
 from workloads.learning.learner import PassTimes
 from workloads.learning.real import RealClient, RealServer, Settings
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
@@ -307,3 +307,48 @@ def test_the_global_state_is_evaluated_on_images_held_out(settings: Settings) ->
         losses[train] = network.server._learner.evaluate(data.images(chosen), labels)[0]
     assert found.loss == pytest.approx(losses[False], rel=1e-5)
     assert found.loss != pytest.approx(losses[True], rel=1e-3)
+
+
+def test_updates_are_mixed_in_as_they_come(settings: Settings) -> None:
+    """Two clients begin from one model; the second's update is stale when it comes."""
+    mixing = {"mixing": 0.8, "staleness": "polynomial", "exponent": 1.0, "hinge": 4}
+    training = replace(settings.training, asynchronous=mixing)
+    network = Network(replace(settings, training=training))
+    network.begin(0, 2)
+    server, layout = network.server, network.server._layout
+
+    def vector() -> torch.Tensor:
+        return layout.vector(safetensors.torch.load(server.state())).double()
+
+    def begin(k: int) -> None:
+        server.begin_update(k)
+        copy(server.broadcast(k), network.clients[k].adapters_buffer())
+        network.clients[k].load_adapters()
+
+    def train(k: int) -> torch.Tensor:
+        """One iteration of a client; its whole model."""
+        smashed, labels = network.clients[k].forward(1)
+        copy(smashed, server.smashed_buffer(k))
+        copy(labels, server.labels_buffer(k))
+        network.download([k], server.forward_backward([k]))
+        copy(network.clients[k].adapters(), server.adapters_buffer(k))
+        own = torch.frombuffer(bytearray(network.clients[k].adapters()), dtype=torch.float32)
+        behind = server._learner._trainees[k].values.detach()
+        return torch.cat([own, behind]).double()
+
+    first = vector()
+    begin(1)
+    begin(2)
+    models = {k: train(k) for k in (1, 2)}
+    server.mix(1, 0)
+    due = 0.2 * first + 0.8 * models[1]
+    torch.testing.assert_close(vector(), due, rtol=0, atol=1e-6)
+    sent = torch.frombuffer(bytearray(server.broadcast(2)), dtype=torch.float32)
+    torch.testing.assert_close(sent.double(), first[: len(sent)], msg="it was sent the old model")
+    server.mix(2, 1)
+    due = 0.6 * due + 0.4 * models[2]
+    torch.testing.assert_close(vector(), due, rtol=0, atol=1e-6)
+    begin(1)
+    sent = torch.frombuffer(bytearray(server.broadcast(1)), dtype=torch.float32)
+    torch.testing.assert_close(sent.double(), due[: len(sent)], rtol=0, atol=1e-6)
+    assert not torch.allclose(due.float(), first.float())

@@ -32,9 +32,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.prediction.air import EXHAUSTED, Air, Array, carried, compiled, inlined
 from orchestrator.scenario.links import are_impaired, impairments_of, shape_of
 from orchestrator.scenario.schema import Scenario
+from orchestrator.transmission.air import EXHAUSTED, Air, Array, carried, compiled, inlined
 from testbed.network.framing import ETHERNET_BYTES
 
 UP, DOWN = 0, 1

@@ -12,7 +12,7 @@ import torch
 from torchvision.io import write_png
 
 from testbed.core.errors import InputError
-from workloads.learning.data import (
+from workloads.data.samples import (
     Dataset,
     Synthetic,
     client_data,

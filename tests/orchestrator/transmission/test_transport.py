@@ -11,12 +11,19 @@ import numpy as np
 import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.prediction.air import Air
 from orchestrator.prediction.plan import link_bytes, payload_bytes
 from orchestrator.prediction.rounds import predict
-from orchestrator.prediction.transport import CONTROLS, UP, Transport, delivered, note, transport_of
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
+from orchestrator.transmission.air import Air
+from orchestrator.transmission.transport import (
+    CONTROLS,
+    UP,
+    Transport,
+    delivered,
+    note,
+    transport_of,
+)
 from testbed.core.timeline import Timeline
 
 SIZE = 2_400_000

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from testbed.core.errors import InputError
-from workloads.learning.model import generator
-from workloads.learning.settings import DataConfig
+from workloads.data.config import DataConfig
 from workloads.models.chain import Images, Tokens
+from workloads.models.seeds import generator
 
 Indices = npt.NDArray[np.int64]
 
@@ -51,7 +51,7 @@ class Dataset(Protocol):
         ...
 
 
-class _Pictures:
+class Pictures:
     """Data whose samples are pictures with one label each."""
 
     labels: Indices
@@ -65,7 +65,7 @@ class _Pictures:
         return self.images(indices), torch.from_numpy(self.labels[indices])
 
 
-class Synthetic(_Pictures):
+class Synthetic(Pictures):
     """Images by seed: each class is a texture that shows up anywhere, faint and under noise.
 
     A class has a smooth random pattern; an image is that pattern, shifted cyclically to a random
@@ -102,7 +102,7 @@ class Synthetic(_Pictures):
         return enlarged[:, margin : margin + self._size, margin : margin + self._size]
 
 
-class Cifar100(_Pictures):
+class Cifar100(Pictures):
     """CIFAR-100 from its binary files (`train.bin`, `test.bin`), mapped into memory."""
 
     classes = 100
@@ -124,10 +124,10 @@ class Cifar100(_Pictures):
         """Images [n, 3, S, S]."""
         pixels = np.ascontiguousarray(self._records[np.asarray(indices), 2:])
         images = torch.from_numpy(pixels).view(-1, 3, 32, 32).float().div_(255)
-        return _normalised(images, self._to)
+        return normalised(images, self._to)
 
 
-class Folder(_Pictures):
+class Folder(Pictures):
     """Images in one folder a class, classes in the order of the names of those to train on.
 
     `root` has the classes in `train/`, and held-out images of them in `test/` or `val/`; or it has
@@ -162,7 +162,7 @@ class Folder(_Pictures):
             raise InputError(f"workload.data.source: {root}: {error}".replace("\n", " ")) from None
         labels = np.array([label for _, label in listing], dtype=np.int64)
         if not parts:
-            chosen = _held_out(labels, seed)
+            chosen = is_held_out(labels, seed)
             listing = [listing[index] for index in np.flatnonzero(chosen != train)]
             labels = labels[chosen != train]
         if not len(labels):
@@ -184,10 +184,10 @@ class Folder(_Pictures):
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"workload.data.source: {path}: {reason}") from None
-        return _normalised(pixels.float().div_(255)[None], self._to)[0]
+        return normalised(pixels.float().div_(255)[None], self._to)[0]
 
 
-def _held_out(labels: Indices, seed: int) -> npt.NDArray[np.bool_]:
+def is_held_out(labels: Indices, seed: int) -> npt.NDArray[np.bool_]:
     """Which of a set's samples are held out, shape [N]: of each class the same share, by seed."""
     random = np.random.default_rng([seed, 0x4E1D])
     chosen = np.zeros(len(labels), dtype=np.bool_)
@@ -207,7 +207,7 @@ def _resized(images: Tensor, size: int) -> Tensor:
     return images[:, :, top : top + size, left : left + size]
 
 
-def _normalised(images: Tensor, to: Images) -> Tensor:
+def normalised(images: Tensor, to: Images) -> Tensor:
     """[n, 3, H, W] from 0 to 1, as the model takes them."""
     mean, deviation = torch.tensor(to.mean), torch.tensor(to.deviation)
     return (_resized(images, to.size) - mean.view(3, 1, 1)) / deviation.view(3, 1, 1)
@@ -309,7 +309,13 @@ def open_data(
             "when read; use the binary version (cifar-100-binary.tar.gz: train.bin, test.bin)"
         )
     else:
-        data = Folder(root, input_, config.seed, train)
+        # Only here: whoever reads folders needs no tables.
+        from workloads.data.tables import PictureTable, parts_of
+
+        if parts_of(root):
+            data = PictureTable(root, input_, config, train)
+        else:
+            data = Folder(root, input_, config.seed, train)
     if data.classes > classes:
         raise InputError(
             f"workload.classes: {root} has {data.classes} classes, the model only {classes}"
@@ -322,8 +328,10 @@ def partition(
 ) -> list[Indices]:
     """Which samples each client has; every sample has one client.
 
-    `iid` deals shuffled samples out evenly. `dirichlet` cuts each class by proportions drawn from
-    Dir(concentration) (Hsu et al. 2019), again and again until every client has `at_least` samples.
+    `iid` deals shuffled samples out evenly, and so does `feature`, whose clients see them
+    differently. `dirichlet` cuts each class by proportions drawn from Dir(concentration) (Hsu et
+    al. 2019), `quantity` all of them alike (Li et al. 2022), again and again until every client
+    has `at_least` samples.
 
     Args:
         labels: Shape [N].
@@ -336,12 +344,13 @@ def partition(
     """
     random = np.random.default_rng([config.seed, 0x9A47])
     if len(labels) >= clients * at_least:
-        if config.partition == "iid":
+        if config.partition in ("iid", "feature"):
             return [np.sort(p) for p in np.array_split(random.permutation(len(labels)), clients)]
         for _ in range(1000):
             parts: list[list[Indices]] = [[] for _ in range(clients)]
-            for label in np.unique(labels):
-                members = random.permutation(np.flatnonzero(labels == label))
+            whole = np.zeros_like(labels) if config.partition == "quantity" else labels
+            for label in np.unique(whole):
+                members = random.permutation(np.flatnonzero(whole == label))
                 shares = random.dirichlet(np.full(clients, config.concentration))
                 cuts = np.round(np.cumsum(shares)[:-1] * len(members)).astype(int)
                 for part, piece in zip(parts, np.split(members, cuts), strict=True):
@@ -351,7 +360,7 @@ def partition(
                 return joined
     raise InputError(
         f"workload.data: {len(labels)} samples cannot give each of {clients} clients {at_least}"
-        + ("; raise data.concentration" if config.partition == "dirichlet" else "")
+        + ("; raise data.concentration" if config.partition in ("dirichlet", "quantity") else "")
     )
 
 
@@ -366,6 +375,8 @@ class ClientData:
     """From 1."""
     batch_size: int
     seed: int
+    noise: float = 0.0
+    """Standard deviation of what is added to this client's pictures, in deviations of a channel."""
 
     def batch(self, round_index: int, iteration: int) -> tuple[Tensor, Tensor]:
         """Samples and labels of one local iteration, as `Dataset.batch` gives them.
@@ -376,7 +387,11 @@ class ClientData:
             round_index: From 0.
             iteration: From 1.
         """
-        return self.dataset.batch(self.choice(round_index, iteration))
+        samples, labels = self.dataset.batch(self.choice(round_index, iteration))
+        if self.noise:
+            random = generator(self.seed, f"noise {self.client} {round_index} {iteration}")
+            samples = samples + self.noise * torch.randn(samples.shape, generator=random)
+        return samples, labels
 
     def choice(self, round_index: int, iteration: int) -> Indices:
         """Indices of that batch, shape [B]; the server finds the labels with them as well."""
@@ -388,8 +403,15 @@ class ClientData:
 def client_data(
     dataset: Dataset, config: DataConfig, clients: int, batch_size: int
 ) -> list[ClientData]:
-    """The share of each of K clients, in the clients' order."""
+    """The share of each of K clients, in the clients' order.
+
+    With feature skew, client k's pictures have noise of k / K of what the configuration says (Li et
+    al. 2022).
+    """
+    noise = config.noise / clients if config.partition == "feature" else 0.0
+    if noise and not isinstance(dataset, Pictures):
+        raise InputError("workload.data.partition: 'feature' skews pictures, and these are tokens")
     return [
-        ClientData(dataset, indices, client, batch_size, config.seed)
+        ClientData(dataset, indices, client, batch_size, config.seed, client * noise)
         for client, indices in enumerate(partition(dataset.labels, clients, config), start=1)
     ]

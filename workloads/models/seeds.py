@@ -1,0 +1,14 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Random numbers by seed and name, so that no order matters."""
+
+import hashlib
+
+import torch
+
+
+def generator(seed: int, name: str) -> torch.Generator:
+    """A random generator of its own for each name."""
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
