@@ -81,7 +81,7 @@ def render(run: Run) -> str:
         manifest=manifest,
         short=short,
         reading=reading(run, short),
-        paradigm=title_of(run.scenario.paradigm),
+        paradigm=title_of(run.scenario.paradigm, run.scenario.order),
         split=_split_points(run),
         rounds=records(differences(rounds.head(MAX_ROUND_ROWS))),
         steps=step_comparison(run).to_dict("records"),

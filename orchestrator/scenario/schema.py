@@ -36,7 +36,7 @@ from testbed.core import orders, plugins
 from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId
 from testbed.core.node import PATTERN as NODE
-from testbed.core.paradigm import Paradigm, paradigm
+from testbed.core.paradigm import Paradigm, paradigm, title_of
 from testbed.core.words import not_one_of
 from workloads.aggregation import rules
 from workloads.codecs import registry
@@ -1277,7 +1277,7 @@ class Scenario(Section):
             return named
         return replace(
             named,
-            title=f"{named.title}, {self.order}",
+            title=title_of(self.paradigm, self.order),
             order=self.order,
             order_parameters=tuple(self.order_parameters.items()),
         )

@@ -139,9 +139,11 @@ def paradigm(name: str) -> Paradigm:
     return found
 
 
-def title_of(name: str) -> str:
-    """The paradigm as the paper's figures print it; its name where nobody registered it."""
+def title_of(name: str, order: str | None = None) -> str:
+    """The paradigm as the paper's figures print it, and the order in place of its own; its name
+    where nobody registered it."""
     try:
-        return paradigm(name).title
+        title = paradigm(name).title
     except InputError:
-        return name
+        title = name
+    return title if order is None else f"{title}, {order}"

@@ -30,7 +30,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core import orders
 from testbed.core.errors import InputError, RunError
 from testbed.core.orders import NO_RANK, Ahead, ServiceRequest, place
-from testbed.core.paradigm import Paradigm, paradigm
+from testbed.core.paradigm import Paradigm, paradigm, title_of
 from testbed.core.server_round import (
     AdaptersArrived,
     BroadcastReceived,
@@ -321,7 +321,8 @@ def test_a_batch_and_one_round_have_the_same_order(order: str) -> None:
 def test_the_scenarios_order_goes_before_the_paradigms() -> None:
     assert scenario_of().scheme == paradigm("cpsfl")
     plain, fcfs = scenario_of(paradigm="cpsfl-no-ps"), scenario_of(order="first-come")
-    assert fcfs.scheme.title == "CPSFL, first-come"
+    assert fcfs.scheme.title == title_of("cpsfl", "first-come") == "CPSFL, first-come"
+    assert title_of("of-a-package", "first-come") == "of-a-package, first-come"
     found = [predict(s, channel(), profile_of(s)).rounds[0].latency_s for s in (plain, fcfs)]
     assert found[0] == found[1]
     assert "order" not in scenario_of().model_dump()
