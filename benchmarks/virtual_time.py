@@ -134,6 +134,7 @@ def play(case: str, folder: Path, elsewhere: bool, user: int | None) -> dict[str
         "valid": manifest["valid"],
         "checks": {check["check"]: check["value"] for check in manifest["validity"]},
         "elsewhere": elsewhere,
+        "load": round(os.getloadavg()[0], 1),
         "wall_s": round(wall_s, 1),
         "cpu_s": round(used.ru_utime + used.ru_stime, 1),
         "memory_mib": used.ru_maxrss >> 10,
@@ -154,6 +155,7 @@ def another_place(folder: Path) -> dict[str, Any]:
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(
                 ":"
             ),
+            "USER": "elsewhere",
             "NOISE": "x" * 2000,
         },
     }

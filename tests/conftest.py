@@ -26,9 +26,7 @@ HERE = Path(__file__).parent
 ALONE = (
     "orchestrator/emulation/test_faults_emulated.py",
     "orchestrator/emulation/test_validity.py",
-    "orchestrator/emulation/test_virtual_time.py",
     "testbed/network",
-    "testbed/virtual",
 )
 """Files, and folders of files, whose tests are `alone`; others mark them one by one."""
 LONG = (

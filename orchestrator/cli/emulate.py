@@ -84,7 +84,7 @@ def run(
     claim = None
     if output is not None:
         claim = claimed(output, parsed, overwrite=overwrite, resume=resume)
-    enter(parsed, "emulated s", live=live, holding=claim)
+    enter(parsed, "emulated s", trace=trace_file, live=live, holding=claim)
     view = serve if inside.told() is None else told
     if wait_s is not None:
         with shown("s") as show:

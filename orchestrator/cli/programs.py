@@ -87,7 +87,7 @@ def up(
             "command: time passes there as fast as it can be computed"
         )
     alone = f"{output}: runs in virtual time (emulation.clock), which nobody can enter from here"
-    enter(parsed, "s", holding=closed_to_visitors(output, alone))
+    enter(parsed, "s", plays_rounds=False, holding=closed_to_visitors(output, alone))
     stop = _Stop()
     with shown("s") as show:
         done = api.play_session(

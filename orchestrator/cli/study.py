@@ -72,7 +72,7 @@ def cross_check(
     check_writable("json", json_file)
     delays_s = [] if delay_ms is None else _delays(delay_ms)
     if kernel:
-        enter(parsed, "emulated s")
+        enter(parsed, "emulated s", trace=trace_file)
     with (
         run_folder(None, parsed) if kernel else nullcontext() as folder,
         open_source(parsed, trace_file) as source,
@@ -128,7 +128,7 @@ def overhead(
     check_writable("json", json_file)
     if len({parsed.emulation.clock for _, parsed in points}) > 1:
         raise InputError("--sweep: emulation.clock cannot be swept; ask once for each")
-    enter(points[0][1], "emulated s")
+    enter(points[0][1], "emulated s", trace=trace_file)
     with shown("emulated s") as show:
         outcomes = studies.study(
             points,

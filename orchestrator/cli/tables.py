@@ -218,14 +218,16 @@ def loss_lines(done: "Emulation") -> list[str]:
 def validity_lines(checks: Sequence["Check"], dilation: float) -> list[str]:
     """Whether a run is valid, each check that says it is not, and what to do about it."""
     from orchestrator.analysis.remedies import IDLE, remedy
+    from testbed.system import inside
 
+    clock = "real" if inside.told() is None else "virtual"
     failed = [check for check in checks if not check.ok]
     if not failed:
         return ["valid: every check is within its limit"]
     lines = ["[bold]not valid[/bold]"]
     for check in failed:
         lines.append(f"  {escape(str(check))}")
-        if text := remedy(check.check, check.value, check.limit, dilation):
+        if text := remedy(check.check, check.value, check.limit, dilation, clock):
             lines.append(f"    {escape(text)}")
     if any(IDLE in line for line in lines):
         lines.append("  --wait-quiet 10m begins when nothing else computes")

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
 
 import typer
 
@@ -24,6 +25,8 @@ def enter(
     scenario: Scenario,
     unit: str,
     *,
+    trace: Path | None = None,
+    plays_rounds: bool = True,
     live: bool = False,
     holding: AbstractContextManager[object] | None = None,
 ) -> None:
@@ -34,6 +37,8 @@ def enter(
     Args:
         scenario: As the command has read it.
         unit: Of the command's progress.
+        trace: What it replays.
+        plays_rounds: Whether it does.
         live: Whether to serve a page that shows how the run stands.
         holding: Entered here for as long as the guest lasts: its own locks hold inside alone.
 
@@ -44,10 +49,12 @@ def enter(
     """
     if scenario.emulation.clock == "real" or inside.told() is not None:
         return
-    from orchestrator.runs.virtual import kernel
+    from orchestrator.runs.virtual import kernel, prepare
     from testbed.virtual import guest
 
     found = kernel()
+    if plays_rounds:
+        prepare(scenario, trace)
     told = {
         "kernel": found.to_json(),
         "columns": shutil.get_terminal_size().columns,

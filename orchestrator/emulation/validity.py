@@ -4,7 +4,7 @@
 """Whether a run may be believed: what was observed while it ran, held against limits.
 
 A run that is not valid keeps everything it measured; manifest, console and report say why it is
-not. Limits are `emulation.limits` of the scenario.
+not. Limits are `emulation.limits` of the scenario, and tighter in virtual time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ PAUSE_S = 0.002
 
 def validity(done: Emulation) -> list[Check]:
     """All checks of a run with at least one measured round."""
-    limits = dict(done.scenario.emulation.limits)
+    limits = done.scenario.emulation.limits_in_force
     return [
         Check(name, limits[name], float(value), bool(value <= limits[name]), detail)
         for name, value, detail in _observed(done)

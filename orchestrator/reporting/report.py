@@ -103,7 +103,8 @@ def render(run: Run) -> str:
         failed_checks=[check for check in manifest.get("validity") or [] if not check.get("ok")],
         remedies={
             check["check"]: remedy(
-                check["check"], check["value"], check["limit"], manifest.get("dilation")
+                *(check["check"], check["value"], check["limit"], manifest.get("dilation")),
+                clock=manifest.get("clock"),
             )
             for check in manifest.get("validity") or []
             if check.get("ok") is False

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.policies.registry import decider
+from orchestrator.prediction.plan import link_bytes
+from orchestrator.prediction.rounds import predict
 from orchestrator.runs.run import run
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
+from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
@@ -43,6 +46,18 @@ def kernel() -> Kernel:
 def from_outside(scenario: Scenario) -> bool:
     """Whether the scenario asks for virtual time, and this process is not in it."""
     return scenario.emulation.clock == "virtual" and inside.told() is None
+
+
+def prepare(scenario: Scenario, trace: Path | None) -> None:
+    """Compile and count here, and leave in the caches, what a guest would have to.
+
+    There it takes several times as long, and more mappings of memory than some machines allow.
+
+    Raises:
+        InputError: The trace is too short, or does not fit.
+    """
+    with open_source(scenario, trace) as source:
+        predict(scenario, source, profile_of(scenario), sizing=link_bytes, rounds=1)
 
 
 def run_in_guest(
@@ -80,6 +95,7 @@ def run_in_guest(
     if guest.hidden([job["folder"], job["trace"] or ""], Path("/")):
         raise InputError("`out`: cannot lie in /dev, of which virtual time has its own")
     found = kernel()
+    prepare(scenario, trace)
     said, printed = io.BytesIO(), io.BytesIO()
     done = guest.run(
         found,

@@ -174,8 +174,8 @@ def run(
 
     Raises:
         InputError: A word names a file that the guest does not see.
-        RunError: The guest cannot be started, has hung, or ended before its command; the message
-            names its log.
+        RunError: The guest cannot be started, has hung, or ended before its command, or that was
+            ended by a signal other than SIGINT and SIGTERM; the message names the guest's log.
     """
     cwd = Path.cwd()
     if word := hidden(argv[1:], cwd):
@@ -198,7 +198,10 @@ def run(
         }
         status = _converse(guest, ours, stops, writers, folder, _Told(progress, show))
         if status is None:
-            raise RunError(_why(log))
+            raise RunError(f"virtual time: the guest ended: {_why(log)}")
+        if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
+            name = signal.Signals(-status).name
+            raise RunError(f"virtual time: the command was ended by {name}: {_why(log)}")
         with contextlib.suppress(subprocess.TimeoutExpired):
             guest.wait(END_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -434,7 +437,7 @@ def _cpu_s(session: int) -> float:
 
 
 def _why(log: IO[bytes]) -> str:
-    """One line about a guest that ended before its command; its log is kept."""
+    """What a guest's log says of its end, or of its command's; the log is kept."""
     log.seek(0)
     text = log.read().decode(errors="replace")
     kept = kernels() / "guest.log"
@@ -442,7 +445,7 @@ def _why(log: IO[bytes]) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if any(_HOST_MEMORY in line for line in lines) and int(MAPS.read_text()) < MAPS_WANTED:
         return (
-            "virtual time: the guest needs more memory mappings than this machine allows: "
+            "it needs more memory mappings than this machine allows: "
             f"sysctl -w vm.max_map_count={MAPS_WANTED}; its log: {kept}"
         )
     telling = "it says nothing"
@@ -451,4 +454,4 @@ def _why(log: IO[bytes]) -> str:
             # A first process that fails says why, and then the kernel complains of its end.
             telling = before if "kill init" in line and before else line
             break
-    return f"virtual time: the guest ended: {telling}; its log: {kept}"
+    return f"{telling}; its log: {kept}"

@@ -30,6 +30,11 @@ def test_the_dilation_that_would_do_is_named() -> None:
     assert remedy("of another version", 1, 0, 1.0) == ""
 
 
+def test_in_virtual_time_no_other_program_is_to_blame() -> None:
+    assert remedy("rest_share", 0.1, 0.01, 1.0, "virtual").startswith("no other program is there")
+    assert remedy("of another version", 1, 0, 1.0, "virtual") == ""
+
+
 def test_the_console_says_it_below_each_broken_check() -> None:
     checks = [
         Check("cpu_others", 0.5, 0.9, False, "round 0"),

@@ -16,7 +16,6 @@ from console import family, run_testbed, wait_until_gone
 from small_scenario import TEXT
 
 from ns3_scenarios.trace import ChannelTrace
-from testbed.core.paradigm import BUILT_IN
 
 
 @pytest.fixture
@@ -27,16 +26,16 @@ def small(tmp_path: Path) -> Path:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("paradigm", BUILT_IN, ids=lambda p: p.name)
-def test_every_paradigm_emulates_as_predicted(small: Path, tmp_path: Path, paradigm) -> None:
+@pytest.mark.parametrize("paradigm", ["pipesfl", "sfl-ps"])
+def test_a_round_emulates_as_predicted(small: Path, tmp_path: Path, paradigm: str) -> None:
+    """By the real clock, with and without gates and queues; `test_exact` has all paradigms."""
     result = tmp_path / "run.json"
-    run_testbed("run", small, "--set", f"paradigm={paradigm.name}", "--json", result)
+    run_testbed("run", small, "--set", f"paradigm={paradigm}", "--json", result)
     run = json.loads(result.read_text())
     (predicted,), (measured,) = run["predicted_wire"], run["measured"]
-    assert measured["paradigm"] == paradigm.name
-    # Generous: these machines are shared. The fidelity benchmark measures; this must not flake.
+    assert measured["paradigm"] == paradigm
+    # Generous: these machines are shared.
     assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=0.1)
-    assert measured["latency_s"] > run["predicted"][0]["latency_s"]
     wanted = sorted((s["client"], s["iteration"], s["step"]) for s in predicted["steps"])
     assert sorted((s["client"], s["iteration"], s["step"]) for s in measured["steps"]) == wanted
     wait_until_gone()
@@ -89,43 +88,6 @@ def test_run_directory_json_and_budget(small: Path, tmp_path: Path) -> None:
     again = run_testbed("run", small, "--out", out, check=False)
     assert again.returncode == 2
     assert "--out" in again.stderr
-
-
-@pytest.mark.alone
-def test_a_replayed_trace_decides_the_rates(small: Path, tmp_path: Path) -> None:
-    path = tmp_path / "t.npz"
-    gain = np.full((3, 400), 1e-9)
-    gain[:, 200:] = 1e-11
-    np.savez(path, gain=gain, slot_s=0.05)
-    result = tmp_path / "run.json"
-    run_testbed("run", small, "--trace", path, "--json", result)
-    run = json.loads(result.read_text())
-    assert run["measured"][0]["latency_s"] == pytest.approx(
-        run["predicted_wire"][0]["latency_s"], rel=0.1
-    )
-
-
-@pytest.mark.alone
-def test_transfers_wait_for_an_outage_to_end(small: Path, tmp_path: Path) -> None:
-    path, slot_s = tmp_path / "t.npz", 0.05
-    gain = np.full((3, 800), 1e-9)
-    # UAV 2 is away from 0.4 s to 2.4 s, which meets its first upload.
-    gain[1, 8:48] = 0
-    np.savez(path, gain=gain, slot_s=slot_s)
-    out = tmp_path / "run"
-    # Small enough to be within its slots: 100 kB take 0.05 s without the outage.
-    run_testbed("run", small, "--trace", path, "--out", out, "--set", "workload.batch_size=8")
-    transfers = pd.read_parquet(out / "transfers.parquet")
-    away = transfers[
-        (transfers["start_s"] < 2.4) & (transfers["start_s"] + transfers["due_s"] > 2.4)
-    ]
-    assert set(away["client"]) >= {2}
-    of_uav = away[away["client"] == 2].iloc[0]
-    assert of_uav["due_s"] > 1
-    end_s = of_uav["start_s"] + of_uav["duration_s"]
-    due_end_s = of_uav["start_s"] + of_uav["due_s"]
-    # In the slot in which it is due, or as late as others' work on this machine makes it.
-    assert end_s == pytest.approx(due_end_s, abs=slot_s / 2)
 
 
 def test_real_computing_leaves_adapters_that_learned(tmp_path: Path) -> None:

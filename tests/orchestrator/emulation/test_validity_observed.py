@@ -13,6 +13,7 @@ from small_scenario import TREE
 
 from orchestrator.emulation.validity import _observed
 from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import VIRTUAL_LIMITS, Limits
 
 
 def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th() -> None:
@@ -48,3 +49,15 @@ def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th(
     assert values["rest_share"] == pytest.approx(2e-3)
     record.transfers.loc[:6, "error"] = 0.3
     assert {n: v for n, v, _ in _observed(given)}["transfer_error"] == pytest.approx(0.3)
+
+
+def test_limits_are_tighter_in_virtual_time_where_none_were_given() -> None:
+    def limits(**keys: Any) -> dict[str, float]:
+        return validate(TREE | {"emulation": keys}, "one").emulation.limits_in_force
+
+    real, virtual = limits(), limits(clock="virtual")
+    assert real == dict(Limits())
+    assert {name for name, limit in real.items() if virtual[name] < limit} == VIRTUAL_LIMITS.keys()
+    assert all(virtual[name] <= limit for name, limit in real.items())
+    given = limits(clock="virtual", limits={"rest_share": 0.3})
+    assert given == virtual | {"rest_share": 0.3}

@@ -25,8 +25,8 @@ while True: s.sendto(bytes(1400), ("bs", 9))
 """
 
 
-@pytest.mark.alone
 @pytest.mark.guest
+@pytest.mark.timeout(1200)
 def test_a_link_that_is_kept_busy_carries_its_rate(tmp_path: Path) -> None:
     tree = TREE | {"emulation": {"clock": "virtual"}, "nodes": {}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))

@@ -20,7 +20,7 @@ from testbed.virtual import guest, kernel
 
 ROOT = Path(__file__).resolve().parents[3]
 KERNEL = kernel.find()
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 RUNNER = """
 import sys
 from testbed.virtual import guest, kernel
@@ -31,14 +31,14 @@ sys.exit(guest.run(kernel.find(), sys.argv[1:]).status)
 def inside(*argv: str, **options: object) -> "subprocess.CompletedProcess[str]":
     """A command run inside, from a process of its own."""
     words = [sys.executable, "-c", RUNNER, *argv]
-    return subprocess.run(words, capture_output=True, text=True, timeout=200, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(words, capture_output=True, text=True, timeout=1000, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def python(program: str, *argv: str, **options: object) -> "subprocess.CompletedProcess[str]":
     return inside(sys.executable, "-c", program, *argv, **options)
 
 
-def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
+def until(condition: Callable[[], object], timeout_s: float = 600) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
@@ -74,7 +74,7 @@ def test_the_clock_stands_still_while_computing_and_jumps_while_sleeping() -> No
     computed_ns, slept_ns = json.loads(python(program).stdout)
     assert computed_ns == 256  # what a read of the clock takes
     assert slept_ns == 5000 * 10**9 + 2 * 256 + 2  # two reads; slack and timer, 1 ns each
-    assert time.monotonic() - began < 120
+    assert time.monotonic() - began < 1000
 
 
 def test_sleepers_wake_at_the_moment_whatever_came_before() -> None:
@@ -149,7 +149,7 @@ def test_a_signal_ends_the_command_in_order_and_nothing_is_left() -> None:
     family = psutil.Process(process.pid).children(recursive=True)
     assert family
     process.send_signal(2)
-    assert process.wait(60) == 130
+    assert process.wait(600) == 130
     until(lambda: not any(p.is_running() for p in family))
 
 
@@ -183,10 +183,29 @@ def test_a_guest_that_dies_is_one_line_and_its_log() -> None:
     time.sleep(2)
     for child in psutil.Process(process.pid).children():
         child.kill()
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     line = said.splitlines()[-1]
     assert line.startswith("testbed.core.errors.RunError: virtual time: the guest ended")
     assert Path(line.rpartition(" ")[2]).is_file()
+
+
+def test_a_command_that_a_signal_ends_is_one_line_and_the_guests_log() -> None:
+    done = python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    line = done.stderr.splitlines()[-1]
+    assert "virtual time: the command was ended by SIGSEGV: " in line
+    assert Path(line.rpartition(" ")[2]).is_file()
+
+
+def test_too_few_mappings_are_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "maps").write_text("65530")
+    monkeypatch.setattr(guest, "MAPS", tmp_path / "maps")
+    with (tmp_path / "log").open("w+b") as log:
+        log.write(b"UML ran out of memory on the host side! This can happen due to a limit\n")
+        assert "sysctl -w vm.max_map_count=1048576" in guest._why(log)
+        (tmp_path / "maps").write_text("1048576")
+        assert guest._why(log).startswith("UML ran out of memory on the host side!")
 
 
 def test_a_guest_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Commands in virtual time, one after another in one guest: a start and its imports take seconds.
+
+As a program, this file is what runs inside: it imports, then forks a process for each command.
+"""
+
+import contextlib
+import gc
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+
+from testbed.system import inside
+from testbed.virtual import guest, kernel
+
+PRELOAD = (
+    "orchestrator.api",
+    "orchestrator.cli.main",
+    "orchestrator.cli.tables",
+    "orchestrator.emulation.session",
+    "orchestrator.runs.directory",
+    "rich.table",
+)
+VIRTUAL = ("--set", "emulation.clock=virtual")
+
+
+def play(
+    folder: Path, commands: Mapping[str, Sequence[object]]
+) -> dict[str, "subprocess.CompletedProcess[str]"]:
+    """Run `testbed WORDS` for each of these in one guest, in their order and in `folder`."""
+    found = kernel.find()
+    assert found is not None
+    words = {name: [str(word) for word in given] for name, given in commands.items()}
+    told = {"kernel": found.to_json(), "columns": 100, "colour": False}
+    said = io.BytesIO()
+    with contextlib.chdir(folder):
+        argv = [sys.executable, __file__, json.dumps(words)]
+        done = guest.run(found, argv, told=told, out=io.BytesIO(), err=said)
+    assert done.status == 0, said.getvalue().decode()
+    return {
+        name: subprocess.CompletedProcess(
+            given,
+            int((folder / f"{name}.status").read_text()),
+            (folder / f"{name}.out").read_text(),
+            (folder / f"{name}.err").read_text(),
+        )
+        for name, given in words.items()
+    }
+
+
+def main(given: str) -> None:
+    """What runs inside."""
+    for module in PRELOAD:
+        import_module(module)
+    gc.collect()
+    gc.freeze()
+    for name, words in json.loads(given).items():
+        if (pid := os.fork()) == 0:
+            for number, kind in ((1, "out"), (2, "err")):
+                os.dup2(os.open(f"{name}.{kind}", os.O_WRONLY | os.O_CREAT), number)
+            os.environ["COLUMNS"] = str((inside.told() or {})["columns"])
+            sys.argv = ["testbed", *words]
+            sys.modules["orchestrator.cli.main"].main()
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        Path(f"{name}.status").write_text(str(status))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
