@@ -14,9 +14,12 @@ of this is used. Elsewhere a transfer is a sequence of *flights*, a window of fr
   Linux's bound of 5 % a round trip before the first loss; `reno` by one frame a round trip
   (RFC 5681). `bbr` fills the pipe (Cardwell et al. 2016): its probing is left out.
 - Each frame is lost by the link's own process. A flight with losses shrinks the window once
-  (RFC 6675), and what was lost goes again with the next. Where the last frames of a transfer are
-  lost, nobody notices: a probe goes after two round trips, or after 200 ms and one where it was a
-  single frame (RFC 8985).
+  (RFC 6675), and what was lost goes again with the next, ahead of all else. What is lost a second
+  time is noticed if three frames of the same flight arrive after it. Else it waits for a timeout,
+  200 ms and a round trip, twice that the next time, and the window begins anew from one frame
+  (RFC 5681, RFC 6298); but for `bbr`, which keeps enough on its way to notice. Where the last
+  frames of a transfer are lost, nobody notices: a probe goes after two round trips, or after 200 ms
+  and one where it was a single frame (RFC 8985).
 - An idle sender halves its window once a retransmission timeout (RFC 2861); a receiver's buffer
   begins at 64 KiB and follows what has come.
 
@@ -57,6 +60,8 @@ QUEUE_FRAMES, QUEUE_S = 3.0, 1.2e-3
 RECEIVER_FRAMES = 45.0
 """64 KiB: what a receiver offers at first."""
 RECEIVER_GROWTH = 3.0
+LATER_FRAMES = 3
+"""Whose acknowledgements show that one before them was lost (RFC 5681)."""
 
 # What is known of a sender.
 WINDOW, THRESHOLD, CEILING, ORIGIN, TURN_S, SINCE_S, FRIENDLY, IDLE_FROM_S, OFFERED, BAD = range(10)
@@ -317,7 +322,7 @@ def delivered(
     left = max(1, math.ceil(bits / paths.frame_bits - 1e-9))
     each = bits / left
     left_s, ready_s, before, frame_s = time_s, time_s, 0, 0.0
-    recovers, timeout_s = False, LEAST_TIMEOUT_S
+    recovers, timeout_s, again = False, LEAST_TIMEOUT_S, 0
     while left > 0:
         start_s = max(left_s, ready_s)
         first_s, _ = carried(air, way, k, each, start_s, slot, bandwidth_hz, snr_at_1)
@@ -331,12 +336,14 @@ def delivered(
         left_s, slot = carried(air, way, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1)
         if left_s == EXHAUSTED:
             return EXHAUSTED, slot
-        lost, tail, last_lost = 0, 0, 0
+        lost, tail, last_lost, lost_twice, shown = 0, 0, 0, 0, 0
         for place in range(frames):
             if _is_lost(paths, way, k):
                 lost, tail, last_lost = lost + 1, tail + 1, place
+                lost_twice += place < again
             else:
                 tail = 0
+                shown += lost_twice > 0
         all_sent = frames == left
         left -= frames - lost
         sender[OFFERED] = max(sender[OFFERED], RECEIVER_GROWTH * before)
@@ -344,8 +351,13 @@ def delivered(
         ready_s = first_s + back_s
         if paths.control == BBR or not (lost or recovers):
             _grow(paths, way, k, frames, pipe, trip_s, frame_s)
+        again = lost
         if lost == 0:
             recovers, timeout_s = False, LEAST_TIMEOUT_S
+            continue
+        if lost_twice > 0 and shown < LATER_FRAMES and paths.control != BBR:
+            ready_s = first_s + back_s + timeout_s
+            sender[WINDOW], timeout_s, recovers = 1.0, 2.0 * timeout_s, True
             continue
         _shrink(paths, way, k)
         if lost == frames or (all_sent and tail > 0):  # Nothing is sent that would show it.
