@@ -4,6 +4,7 @@
 """A session from its folder's beginning to its manifest: what `testbed up` does."""
 
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -240,6 +241,7 @@ def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]
         }
         for program in session.programs
     ]
+    about["slot_0_unix_ns"] = epoch_ns + time.time_ns() - time.monotonic_ns()
     about["captured"] = None if session.captured is None else vars(session.captured)
     channel.now.save(out / "trace.npz")
     for home in (out / "nodes").iterdir():

@@ -299,6 +299,8 @@ class Frame:
     """FIN 1, SYN 2, RST 4, PSH 8, ACK 16; none of UDP."""
     sequence: int
     """Of TCP; 0 of UDP."""
+    acknowledged: int
+    """Of TCP: the next byte that its sender waits for; 0 of UDP."""
     header_bytes: int
     data_bytes: int
 
@@ -315,14 +317,16 @@ def frames(path: Path) -> Iterator[Frame]:
         if not headers:
             continue
         inner = 14 + 4 * (frame[14] & 15)
-        source, target, sequence = struct.unpack_from("!HHI", frame, inner)
+        source, target = struct.unpack_from("!HH", frame, inner)
         is_tcp = frame[23] == _TCP
+        sequence, acknowledged = struct.unpack_from("!II", frame, inner + 4) if is_tcp else (0, 0)
         yield Frame(
             time_ns=sec * 1_000_000_000 + nsec,
             source=socket.inet_ntoa(frame[26:30]),
             ports=(source, target),
             flags=frame[inner + 13] if is_tcp else 0,
-            sequence=sequence if is_tcp else 0,
+            sequence=sequence,
+            acknowledged=acknowledged,
             header_bytes=headers,
             data_bytes=size - headers,
         )

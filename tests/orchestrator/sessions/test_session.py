@@ -19,6 +19,7 @@ from processes import arguments, family, gone, until
 from small_scenario import TREE
 
 from orchestrator import api
+from testbed.capture.pcap import frames
 from testbed.core.errors import InputError
 
 TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
@@ -74,6 +75,10 @@ def test_a_transfer_takes_what_the_rates_allow_and_is_in_the_table(tmp_path) -> 
     assert (about["kind"], about["status"], about["ended"]) == ("session", "complete", "commands")
     assert [program["status"] for program in about["programs"]] == [0, 0]
     assert (out / "pcap/uav2.pcap").stat().st_size > size
+    sent = [f for f in frames(out / "pcap/uav2.pcap") if f.source == "10.0.2.2" and f.data_bytes]
+    first = uplink.index[uplink.carried_bytes > 1000][0]
+    assert (sent[0].time_ns - about["slot_0_unix_ns"]) / 1e8 == pytest.approx(first, abs=1)
+    assert sent[0].acknowledged not in (0, sent[0].sequence)
     assert about["captured"]["missed_packets"] == 0
     assert not (out / "session.sock").exists()
     assert "Uplink of uav3" in (out / "report.html").read_text()
