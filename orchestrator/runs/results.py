@@ -138,7 +138,8 @@ def result_of(run: Run) -> Result:
         execution=EXECUTIONS[kind],
         timeline=timelines[kind],
         prediction=_prediction(kind, timelines["predicted_wire"], timelines["predicted"]),
-        budget=run.budget,
+        # Without a measurement, nothing is parted from its prediction.
+        budget=run.budget if kind == "measured" else pd.DataFrame(),
         learning=run.tables.get("learning", pd.DataFrame()),
         valid=run.valid,
         lacks=lacks,

@@ -130,7 +130,7 @@ def test_the_page_draws_all_on_one_time_axis(tmp_path: Path) -> None:
 
 def test_a_run_that_measured_nothing_stands_with_its_prediction(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
-    for name in ("measured", "budget", "learning"):
+    for name in ("measured", "learning"):
         (folder / f"{name}.parquet").unlink()
     comparison = write_comparison([folder], page := tmp_path / "page.html")
     (row,) = comparison.to_json()
@@ -141,7 +141,6 @@ def test_a_run_that_measured_nothing_stands_with_its_prediction(tmp_path: Path) 
     assert (row["error"], row["budget_s"], row["train_loss"]) == (None, None, None)
     assert comparison.lacks == [
         "run: measured.parquet is not in the run directory",
-        "run: budget.parquet is not in the run directory",
         "run: stands with what was predicted, frames",
     ]
     text = page.read_text()
