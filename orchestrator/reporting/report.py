@@ -3,6 +3,7 @@
 
 """The report of a run: one HTML page that needs nothing but itself."""
 
+import contextlib
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -48,11 +49,13 @@ SCRIPTS = ("charts", "frame", "model", "timeline", "map", "panels", "page")
 MANIFEST = (
     *("testbed_version", "revision", "dirty", "command", "started", "finished", "seed", "python"),
     *("packages", "kernel", "cpu", "cores", "memory_bytes", "runtime", "congestion_control"),
-    *("mtu", "dilation", "valid", "validity", "status", "failure", "data", "plugins"),
+    *("mtu", "dilation", "valid", "validity", "status", "failure", "data", "plugins", "partition"),
     "faults",
 )
 """The manifest's entries that the page shows; one that is missing shows as a dash."""
 
+MOST_CLIENTS = 24
+"""Bars of the picture of who has what."""
 MAX_ROUND_ROWS = 500
 """What the page's tables show at most; the Parquet files have all."""
 
@@ -114,7 +117,39 @@ def render(run: Run) -> str:
             run.scenario_tree, sort_keys=False, allow_unicode=True, default_flow_style=None
         ),
         bytes_by_step=bytes_by_step(run),
+        holdings=holdings(manifest.get("partition")),
     )
+
+
+def holdings(partition: Any) -> list[dict[str, Any]]:
+    """Who has what, a row a client: client, samples, and its classes as parts of a bar.
+
+    Each part has a class, how many samples of it, and where it lies, in shares of the largest
+    client's samples. Of more than `MOST_CLIENTS`, the first.
+
+    Args:
+        partition: As the manifest has it; empty rows where that is something else.
+    """
+    rows: list[list[tuple[int, int]]] = []
+    with contextlib.suppress(TypeError, ValueError, LookupError):
+        rows = [[(int(k), int(n)) for k, n in row] for row in (partition or [])[:MOST_CLIENTS]]
+    most = max((sum(n for _, n in row) for row in rows), default=0)
+    classes = 1 + max((k for row in rows for k, _ in row), default=0)
+    bars = []
+    for client, row in enumerate(rows, 1):
+        ends = np.cumsum([0, *(n for _, n in row)]) / max(1, most)
+        parts = [
+            {
+                "class": k,
+                "samples": n,
+                "start": start,
+                "width": end - start,
+                "hue": 360 * k / classes,
+            }
+            for (k, n), start, end in zip(row, ends, ends[1:], strict=False)
+        ]
+        bars.append({"client": client, "samples": sum(n for _, n in row), "parts": parts})
+    return bars
 
 
 def reading(run: Run, short: Headline) -> str:

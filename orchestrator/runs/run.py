@@ -123,6 +123,9 @@ def run(
             about["server_passes"] = passes_in_short(
                 [r.passes for r in done.rounds if r.passes is not None]
             )
+            about["partition"] = next(
+                (told for r in done.rounds if (told := (r.passes or {}).get("partition"))), None
+            )
             write_run(done, folder)
             write_json(folder / MANIFEST, about)
     assert done is not None

@@ -415,3 +415,9 @@ def client_data(
         ClientData(dataset, indices, client, batch_size, config.seed, client * noise)
         for client, indices in enumerate(partition(dataset.labels, clients, config), start=1)
     ]
+
+
+def holdings(share: ClientData) -> list[tuple[int, int]]:
+    """Of each class that a client has: the class, and how many samples."""
+    classes, counts = np.unique(share.dataset.labels[share.indices], return_counts=True)
+    return list(zip(classes.tolist(), counts.tolist(), strict=True))

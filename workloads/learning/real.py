@@ -18,7 +18,7 @@ from torch import Tensor
 from testbed.transport.wire import RoundSizes
 from workloads.codecs.codec import Codec, Kind
 from workloads.codecs.registry import codec_of
-from workloads.data.samples import Dataset, client_data, open_data
+from workloads.data.samples import Dataset, client_data, holdings, open_data
 from workloads.learning.backbone import load_model
 from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner
 from workloads.learning.model import SplitModel
@@ -184,6 +184,8 @@ class RealServer:
         dataset = open_data(settings.data, settings.model.classes, model.input)
         shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
         self._samples = {share.client: len(share.indices) for share in shares}
+        self._holdings = [holdings(share) for share in shares]
+        """Who has what, until it is told."""
         self._feature_shapes = model.feature_shapes
         self._held_out: Dataset | None = None
         self._input = model.input
@@ -298,8 +300,11 @@ class RealServer:
         self._learner.mix(client, self._adapters[client], staleness)
 
     def notes(self) -> Notes:
-        """Batches of each pass, what passes take, and the wire's error in gradients by client."""
+        """Batches of each pass, what passes take, the wire's error in gradients by client; and the
+        first time who has what, see `holdings`."""
+        told, self._holdings = self._holdings, []
         return {
+            "partition": told,
             "passes": self._passes,
             "pass_times": None if self._times is None else asdict(self._times),
             "wire_errors": {client: down.errors for client, down in self._down.items()},

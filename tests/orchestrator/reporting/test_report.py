@@ -20,7 +20,7 @@ from synthetic_run import make_run, manifest
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.analysis.error_budget import KEYS
 from orchestrator.reporting import charts, formatting
-from orchestrator.reporting.report import reading, render, write_report
+from orchestrator.reporting.report import holdings, reading, render, write_report
 from orchestrator.reporting.run_figures import figures
 from orchestrator.runs.reader import read_run
 from orchestrator.runs.summary import budget_by_step, headline, step_comparison
@@ -578,3 +578,19 @@ def test_figures_of_what_there_is(run_dir: Path, tmp_path: Path) -> None:
     assert {path.stem for path in figures(run_dir, tmp_path)} == {"gantt", "rates"}
     with pytest.raises(InputError, match="no round 7"):
         figures(run_dir, tmp_path, 7)
+
+
+def test_who_has_what_is_drawn_where_the_run_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    assert 'id="holdings"' not in write_report(run).read_text()
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["partition"] = [[[0, 30], [2, 10]], [[1, 20]], []]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    text = write_report(run).read_text()
+    assert "<title>UAV 1, class 2: 10</title>" in text
+    assert '<rect x="60.00" y="3" width="427.50"' in text, "30 of the most that anybody has, 40"
+    assert '<rect x="60.00" y="23" width="285.00"' in text
+    bars = holdings(manifest["partition"])
+    assert [bar["samples"] for bar in bars] == [40, 20, 0]
+    for wrong in (None, 3, [[["a", 1]]], [[1, 2]], {"x": 1}):
+        assert holdings(wrong) == []

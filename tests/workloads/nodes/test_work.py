@@ -270,6 +270,17 @@ def test_clients_weigh_by_their_samples_in_whatever_order_they_came(settings: Se
     assert not torch.allclose(mean, equal.float(), rtol=1e-5, atol=1e-7)
 
 
+def test_who_has_what_is_told_once(settings: Settings) -> None:
+    network = Network(settings)
+    network.begin(0, 2)
+    told = network.server.notes()["partition"]
+    dataset = open_data(settings.data, MODEL.classes, Images(64))
+    for share, row in zip(client_data(dataset, settings.data, 3, BATCH), told, strict=True):
+        counts = np.bincount(dataset.labels[share.indices], minlength=MODEL.classes)
+        assert dict(row) == {k: n for k, n in enumerate(counts.tolist()) if n}
+    assert network.server.notes()["partition"] == []
+
+
 def test_who_was_lost_does_not_count(settings: Settings) -> None:
     network, adapters = trained(settings)
     network.server.aggregate([2])
