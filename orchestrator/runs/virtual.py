@@ -51,7 +51,7 @@ def from_outside(scenario: Scenario) -> bool:
 def prepare(scenario: Scenario, trace: Path | None) -> None:
     """Compile and count here, and leave in the caches, what a guest would have to.
 
-    There it takes several times as long, and more mappings of memory than some machines allow.
+    There it takes several times as long, and the more memory.
 
     Raises:
         InputError: The trace is too short, or does not fit.
