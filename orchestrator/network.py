@@ -17,7 +17,7 @@ import pandas as pd
 
 from orchestrator import api
 from orchestrator.scenario.schema import Scenario
-from orchestrator.sessions.programs import Program, argv_of, commands_of, nodes_named
+from orchestrator.sessions.programs import Program, argv_of, commands_of, image_of, nodes_named
 from orchestrator.sessions.record import SCHEMA
 from orchestrator.sessions.session import Session, Settings
 from orchestrator.sessions.up import held
@@ -209,7 +209,7 @@ class Node:
             InputError: There is no such program.
             RunError: The network failed, or is no more.
         """
-        argv = argv_of(args, "`args`")
+        argv = argv_of(args, "`args`", image_of(self._session.scenario, self.id))
         pipes: dict[str, IO[Any]] = {}
         with ExitStack() as opened, self._log() as log:
 

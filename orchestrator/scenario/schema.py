@@ -1001,11 +1001,11 @@ class NodePrograms(Section):
     command: str | Annotated[list[str], Field(min_length=1)] | None = None
     """A text for a shell, or a program and its arguments."""
     image: Annotated[str, Field(min_length=1)] | None = None
-    """Container image that holds the program, where the runtime has containers."""
+    """Container image in which its programs run, where the runtime has containers."""
     cpus: Annotated[float, Field(ge=0.01, le=1024)] | None = None
-    """Most processors that its programs may use, where the runtime can limit them."""
+    """Most processors that each of its programs may use, where the runtime has containers."""
     memory_bytes: Annotated[int, Field(ge=1 << 22, le=1 << 50)] | None = None
-    """Most memory that they may use, where the runtime can limit it."""
+    """Most memory that each of them may use, where the runtime has containers."""
     env: dict[
         Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], Annotated[str, BeforeValidator(_text)]
     ] = {}

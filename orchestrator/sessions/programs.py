@@ -53,13 +53,34 @@ def check_nodes(scenario: Scenario) -> None:
     Raises:
         InputError: Names the field.
     """
+    contained = scenario.emulation.runtime == "docker"
     for name, programs in scenario.nodes.items():
         for key in ("image", "cpus", "memory_bytes"):
-            if getattr(programs, key) is not None:
+            if getattr(programs, key) is not None and not contained:
                 raise InputError(
                     f"nodes.{name}.{key}: the namespace runtime has nothing of the kind"
                 )
+        if programs.image is not None:
+            _check_image(programs.image, None, f"nodes.{name}.image")
         writable_of(programs.writable, f"nodes.{name}.writable")
+
+
+def image_of(scenario: Scenario, node: NodeId) -> str | None:
+    """The image in which a node's programs run; None: this machine's own system."""
+    emulation = scenario.emulation
+    usual = emulation.docker_image if emulation.runtime == "docker" else "host"
+    image: str = scenario.programs_of(node).image or usual
+    return None if image == "host" else image
+
+
+def _check_image(image: str, program: str | None, source: str) -> None:
+    # Docker's package takes a while to import.
+    from testbed.runtimes.docker import check_image
+
+    try:
+        check_image(image, program)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def writable_of(paths: Sequence[str], source: str) -> list[Path]:
@@ -96,15 +117,20 @@ def commands_of(
     found = {}
     for node in (BS, *uavs(scenario.uavs.count)):
         if (command := scenario.programs_of(node).command) is not None:
-            found[node] = argv_of(command, f"nodes.{node}.command")
+            found[node] = argv_of(command, f"nodes.{node}.command", image_of(scenario, node))
     for name in sorted(given, key=lambda name: name != ALL_UAVS):
         for node in nodes_named(name, scenario, "`node`"):
-            found[node] = argv_of(given[name], f"`node` {name}")
+            found[node] = argv_of(given[name], f"`node` {name}", image_of(scenario, node))
     return dict(sorted(found.items()))
 
 
-def argv_of(command: str | Sequence[str], source: str) -> list[str]:
+def argv_of(command: str | Sequence[str], source: str, image: str | None = None) -> list[str]:
     """The program and its arguments: a text goes to a shell.
+
+    Args:
+        command: What is to run.
+        source: Where that stands.
+        image: Whose programs there are; left out: this machine's.
 
     Raises:
         InputError: There is no such program, or nothing at all.
@@ -112,6 +138,9 @@ def argv_of(command: str | Sequence[str], source: str) -> list[str]:
     words = [command] if isinstance(command, str) else list(command)
     if not words or not words[0].strip():
         raise InputError(f"{source}: is empty; which program?")
+    if image is not None:
+        _check_image(image, "sh" if isinstance(command, str) else words[0], source)
+        return ["sh", "-c", command] if isinstance(command, str) else words
     if not isinstance(command, str):
         _check_program(words[0], source)
         return words
@@ -141,12 +170,17 @@ def hosts_of(scenario: Scenario) -> str:
     return "\n".join([*lines, *v6, ""])
 
 
-def environment_of(node: NodeId, home: Path, epoch_ns: int) -> dict[str, str]:
-    """What a node's programs find in their environment: this user's, but for what leads out."""
+def environment_of(
+    node: NodeId, home: Path, epoch_ns: int, *, image: str | None = None
+) -> dict[str, str]:
+    """What a node's programs find in their environment: this user's, but for what leads out.
+
+    In an image of its own, that image's.
+    """
     own = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(LEFT_OUT) and not name.lower().endswith("_proxy")
+        if image is None and not name.startswith(LEFT_OUT) and not name.lower().endswith("_proxy")
     }
     return own | {
         "HOME": str(home),

@@ -30,6 +30,7 @@ from orchestrator.sessions.programs import (
     Program,
     environment_of,
     hosts_of,
+    image_of,
     shown_to,
     writable_of,
 )
@@ -171,7 +172,8 @@ class Session:
             InputError: It is too long.
             RunError: The session has failed, or is over.
         """
-        own = environment_of(node, self.home(node), self.epoch_ns)
+        image = image_of(self.scenario, node)
+        own = environment_of(node, self.home(node), self.epoch_ns, image=image)
         own |= dict(self.scenario.programs_of(node).env) | dict(env or {})
         where = folder or Path.cwd()
         shown = tuple(shown_to(argv, own, where))
@@ -354,8 +356,10 @@ def opened(
     for node in nodes:
         home = folder / "nodes" / str(node)
         home.mkdir(parents=True)
-        writable = writable_of(scenario.programs_of(node).writable, f"nodes.{node}.writable")
-        room = Room(hosts, (home, *writable))
+        programs = scenario.programs_of(node)
+        writable = writable_of(programs.writable, f"nodes.{node}.writable")
+        image, limits = image_of(scenario, node), (programs.cpus, programs.memory_bytes)
+        room = Room(hosts, (home, *writable), image, *limits)
         specs.append(NodeSpec(node, room, folder / "logs" / f"{node}.log"))
     feed = Feed(scenario, channel, shape)
     with ExitStack() as cleanup:

@@ -57,8 +57,6 @@ def check_playable(scenario: Scenario) -> None:
     check_kernel(scenario)
     if scenario.emulation.clock == "virtual" and inside.told() is None:
         raise InputError("emulation.clock: 'virtual' is for `testbed up`; here it must be 'real'")
-    if scenario.emulation.runtime != "namespace":
-        raise InputError("emulation.runtime: sessions run in 'namespace'")
     if scenario.allocation.policy not in ("fixed", "equal"):
         raise InputError(
             f"allocation.policy: {scenario.allocation.policy!r} decides for rounds, and a session "

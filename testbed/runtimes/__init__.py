@@ -61,6 +61,13 @@ class Room:
     """The text of /etc/hosts."""
     writable: Sequence[Path] = ()
     """Files and folders that its programs may write, beside /tmp and /dev."""
+    image: str | None = None
+    """Container image in which its programs run, with nothing of this machine but `writable`; left
+    out: the world's."""
+    cpus: float | None = None
+    """Cores that each of its programs may use, where the runtime has containers."""
+    memory_bytes: int | None = None
+    """Memory that each of its programs may use, likewise."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ orchestrator dies by whatever cause.
 The image `host` is empty: this machine's own system and Python environment are mounted into it,
 read-only, so that nothing has to be built. Any other image must hold the same programs (see the
 Dockerfile).
+
+A node may also be a *room* (`docker_rooms`): its container then only holds the network, and each
+program is a container of its own that joins it.
 """
 
 import io
@@ -38,11 +41,21 @@ import requests
 
 from testbed.control.codec import encode
 from testbed.control.stream import ControlSocket
-from testbed.core.errors import RunError
+from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
-from testbed.runtimes import Exit, Module, NodeSpec, Room, World, WorldLost, listen_control
+from testbed.runtimes import (
+    Ended,
+    Exit,
+    Module,
+    NodeSpec,
+    Room,
+    World,
+    WorldLost,
+    listen_control,
+)
+from testbed.runtimes.docker_rooms import PROGRAM_LABEL, DockerRooms, check_program
 from testbed.system import leftovers, linux
 from testbed.system.leftovers import Leftover, running
 
@@ -104,7 +117,12 @@ def start(
         tag = image_of(client, image)
         cleanup.enter_context(_reaper(run))
         made = _Containers(run, image, tag, readable, writable, _limits(cpus, memory_bytes))
-        news = _news(client, run, cleanup)
+        rooms = {spec.node: spec.program for spec in nodes if isinstance(spec.program, Room)}
+        for own in {room.image for room in rooms.values()} - {None}:
+            image_of(client, str(own))
+        # Known to those who hear of ends before any program can have one.
+        programs = DockerRooms(client, rooms, made.program)
+        news = _news(client, run, programs, cleanup)
         with ThreadPoolExecutor(8) as pool:
             containers = list(pool.map(partial(made.create, client), nodes))
             list(pool.map(lambda container: container.start(), containers))
@@ -112,12 +130,13 @@ def start(
         names = [spec.node for spec in nodes]
         listeners = dict(zip(names, sockets, strict=True))
         by_node = dict(zip(names, containers, strict=True))
+        programs.holders.update({node: by_node[node].id for node in rooms})
 
         def kill(node: NodeId) -> None:
             with _one_line():
                 by_node[node].kill()
 
-        return World(injector, listeners, news, kill, cleanup.pop_all())
+        return World(injector, listeners, news, kill, cleanup.pop_all(), programs)
 
 
 def _limits(cpus: float | None, memory_bytes: int | None) -> dict[str, Any]:
@@ -160,13 +179,35 @@ class _Containers:
         self._mounts |= {str(path): {"bind": str(path), "mode": "rw"} for path in writable}
         self._limits = limits
 
+    def program(self, node: NodeId, room: Room) -> dict[str, Any]:
+        """How a program of a room is contained, but for its network and what it is."""
+        own = room.image is not None
+        limits = _limits(room.cpus, room.memory_bytes)
+        del limits["network_mode"]
+        writable = {str(path): {"bind": str(path), "mode": "rw"} for path in room.writable}
+        # Who owns what it may write is who runs this.
+        user = {} if own else {"user": "0:0"}
+        return (
+            limits
+            | user
+            | {
+                "image": room.image or self._tag,
+                "labels": self._labels(node),
+                "volumes": ({} if own else self._mounts) | writable,
+            }
+        )
+
+    def _labels(self, node: NodeId) -> dict[str, str]:
+        return {LABEL: self._run, NODE_LABEL: str(node), MARK_LABEL: leftovers.mark()}
+
     def create(self, client: docker.DockerClient, spec: NodeSpec) -> Any:
         """The container of a node; it does not run yet."""
+        if isinstance(spec.program, Room):
+            return self._hold(client, spec.node, spec.program)
         spec.log.touch()
         if self._user:
             os.chown(spec.log, self._user, self._user)
         argv = spec.program
-        assert not isinstance(argv, Room), "containers run their own program"
         if isinstance(argv, Module):
             argv = argv.argv(self._python)
         # A log file that is mounted outlives the container, whatever ends it.
@@ -176,14 +217,30 @@ class _Containers:
             ["/bin/sh", "-c", f'exec "$@" >>{LOG} 2>&1', "sh", *argv],
             name=f"uav-sfl-{self._run}-{spec.node}",
             hostname=str(spec.node),
-            labels={
-                LABEL: self._run,
-                NODE_LABEL: str(spec.node),
-                MARK_LABEL: leftovers.mark(),
-            },
+            labels=self._labels(spec.node),
             user=f"{self._user}:{self._user}",
             environment=self._environment | dict(spec.env),
             volumes=self._mounts | log,
+            **self._limits,
+        )
+
+    def _hold(self, client: docker.DockerClient, node: NodeId, room: Room) -> Any:
+        """A container of this machine's system that does nothing but have the node's network."""
+        names = (line.split() for line in room.hosts.splitlines())
+        return client.containers.create(
+            image_of(client, "host"),
+            ["/bin/sh", "-c", "exec sleep infinity"],
+            name=f"uav-sfl-{self._run}-{node}",
+            hostname=str(node),
+            # Those who join see the same names.
+            extra_hosts={name: address for address, name, *_ in names if name != "localhost"},
+            dns=["127.0.0.1"],
+            # The daemon turns it off where it makes no network; the fabric makes one.
+            sysctls={f"net.ipv6.conf.{which}.disable_ipv6": "0" for which in ("all", "default")},
+            labels=self._labels(node),
+            user=f"{NOBODY}:{NOBODY}",
+            environment=_environment("host"),
+            volumes={str(path): {"bind": str(path), "mode": "ro"} for path in host_paths()},
             **self._limits,
         )
 
@@ -228,6 +285,22 @@ def image_of(client: docker.DockerClient, image: str) -> str:
         tarfile.open(fileobj=archive, mode="w").close()
         client.api.import_image_from_data(archive.getvalue(), repository=HOST_IMAGE, tag="latest")
     return HOST_IMAGE if image == "host" else image
+
+
+def check_image(image: str, program: str | None) -> None:
+    """See that an image is there and has a program, before anything is started.
+
+    Raises:
+        InputError: It is not, or has not.
+        RunError: No daemon answers.
+    """
+    with _one_line(), closing(_connect(REMOVAL_TIMEOUT_S)) as client:
+        try:
+            client.images.get(image)
+        except docker.errors.ImageNotFound:
+            raise InputError(f"there is no image {image!r} here") from None
+        if program is not None:
+            check_program(client, image, program)
 
 
 def host_paths() -> list[Path]:
@@ -311,7 +384,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _news(client: docker.DockerClient, run: str, cleanup: ExitStack) -> ControlSocket:
+def _news(
+    client: docker.DockerClient, run: str, programs: DockerRooms, cleanup: ExitStack
+) -> ControlSocket:
     """Tell of containers that end, from now on."""
     ours, theirs = socket.socketpair()
     filters = {"label": f"{LABEL}={run}", "event": "die"}
@@ -324,7 +399,13 @@ def _news(client: docker.DockerClient, run: str, cleanup: ExitStack) -> ControlS
             with suppress(Exception):
                 for event in events:
                     facts = event["Actor"]["Attributes"]
-                    news.send(*encode(_exit(facts[NODE_LABEL], int(facts["exitCode"]))))
+                    ended = _exit(facts[NODE_LABEL], int(facts["exitCode"]))
+                    if PROGRAM_LABEL not in facts:
+                        news.send(*encode(ended))
+                        continue
+                    number = int(facts[PROGRAM_LABEL])
+                    programs.finish(number)
+                    news.send(*encode(Ended(number, ended.status)))
             news.send(*encode(WorldLost("docker runtime: the daemon is gone")))
 
     threading.Thread(target=follow, daemon=True).start()

@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Programs of rooms as Docker containers of their own, which join a node's network.
+
+A program's standard files are the orchestrator's: two threads carry bytes between them and the
+container, one each way. When the container ends, what it wrote is carried to its end before the
+end is told.
+"""
+
+import os
+import struct
+import threading
+import tty
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+import requests
+
+from testbed.core.errors import InputError, RunError
+from testbed.core.node import NodeId
+from testbed.runtimes import Command, Room
+
+PROGRAM_LABEL = "uav-sfl-testbed.program"
+"""Of a program's container: its number."""
+CHUNK = 1 << 16
+CARRIED_S = 10
+"""How long what a program wrote may take to be carried on once it has ended."""
+_HEADER = struct.Struct(">BxxxI")
+"""Which of its files a program wrote to, and how much."""
+_Carrier = tuple[Any, threading.Thread]
+
+
+class DockerRooms:
+    """Starts programs in the nodes of a run of containers.
+
+    Args:
+        client: Of the daemon.
+        rooms: By node.
+        options: Of every container, of its node and room.
+    """
+
+    def __init__(
+        self,
+        client: docker.DockerClient,
+        rooms: Mapping[NodeId, Room],
+        options: Callable[[NodeId, Room], dict[str, Any]],
+    ) -> None:
+        self._client = client
+        self._rooms = rooms
+        self.holders: dict[NodeId, str] = {}
+        """The containers that hold the nodes' networks, by node."""
+        self._options = options
+        self._lock = threading.Lock()
+        self._last = 0
+        self._programs: dict[int, Any] = {}
+        self._carriers: dict[int, _Carrier] = {}
+
+    def spawn(self, command: Command, files: tuple[int, int, int]) -> int:
+        """See `World.spawn`."""
+        with self._lock:
+            self._last += 1
+            number = self._last
+        options = self._options(command.node, self._rooms[command.node])
+        options["labels"] = options["labels"] | {PROGRAM_LABEL: str(number)}
+        if self._rooms[command.node].image is None:
+            options["working_dir"] = str(command.folder)
+            shown = {str(path): {"bind": str(path), "mode": "ro"} for path in command.shown}
+            present = {path: how for path, how in shown.items() if Path(path).exists()}
+            options["volumes"] = present | options["volumes"]
+        try:
+            container = self._client.containers.create(
+                entrypoint=list(command.argv[:1]),
+                command=list(command.argv[1:]),
+                environment=dict(command.env),
+                network_mode=f"container:{self.holders[command.node]}",
+                stdin_open=True,
+                tty=command.terminal,
+                **options,
+            )
+            self._carry(number, container, files, command.terminal)
+            self._programs[number] = container
+            container.start()
+        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            self._programs.pop(number, None)
+            text = getattr(error, "explanation", None) or " ".join(str(error).split())
+            if "executable file not found" in text or "no such file or directory" in text:
+                raise InputError(
+                    f"command: {command.node}'s image has no program {command.argv[0]!r}"
+                ) from None
+            raise RunError(f"docker runtime: {text}") from None
+        return number
+
+    def signal(self, number: int, signal_: int) -> None:
+        """See `World.signal`."""
+        if (container := self._programs.get(number)) is not None:
+            # It may just have ended.
+            with suppress(docker.errors.DockerException, requests.RequestException):
+                container.kill(signal_)
+
+    def finish(self, number: int) -> None:
+        """Wait until all that a program wrote is where it belongs, and remove its container."""
+        container = self._programs.pop(number, None)
+        if (carrier := self._carriers.pop(number, None)) is not None:
+            stream, thread = carrier
+            thread.join(CARRIED_S)
+            with suppress(OSError):
+                stream.close()
+        if container is not None:
+            # The session's end may remove it at the same time.
+            with suppress(docker.errors.DockerException, requests.RequestException):
+                container.remove(force=True, v=True)
+
+    def _carry(
+        self, number: int, container: Any, files: tuple[int, int, int], terminal: bool
+    ) -> None:
+        """Connect a container that has not started with a program's files."""
+        attach = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        stream = container.attach_socket(params=attach)
+        sock = getattr(stream, "_sock", stream)
+        read_from, *write_to = (os.dup(descriptor) for descriptor in files)
+        if terminal:
+            tty.setraw(read_from)  # The container's own terminal edits lines and echoes.
+        threading.Thread(target=_feed, args=(sock, read_from), daemon=True).start()
+        out = threading.Thread(
+            target=_drain, args=(stream, (write_to[0], *write_to), terminal), daemon=True
+        )
+        out.start()
+        self._carriers[number] = stream, out
+
+
+def _feed(sock: Any, read_from: int) -> None:
+    with suppress(OSError):
+        while data := os.read(read_from, CHUNK):
+            sock.sendall(data)
+    with suppress(OSError):
+        sock.shutdown(1)
+    os.close(read_from)
+
+
+def _drain(stream: Any, write_to: Sequence[int], terminal: bool) -> None:
+    """Write what comes to where it belongs, by standard file: 1 or 2; 0 stands for 1."""
+    with suppress(OSError, ValueError):
+        if terminal:
+            while data := stream.read1(CHUNK) if hasattr(stream, "read1") else stream.read(CHUNK):
+                _write(write_to[0], data)
+        while not terminal and (head := _exactly(stream, _HEADER.size)):
+            which, size = _HEADER.unpack(head)
+            _write(write_to[which], _exactly(stream, size))
+    for descriptor in set(write_to):
+        os.close(descriptor)
+
+
+def _exactly(stream: Any, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = stream.read(size - len(data))
+        if not more:
+            return b""
+        data += more
+    return data
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def check_program(client: docker.DockerClient, image: str, program: str) -> None:
+    """See that an image has a program.
+
+    Raises:
+        InputError: It has not; in one line.
+    """
+    container = client.containers.create(image, entrypoint=[program])
+    try:
+        places = [program]
+        if "/" not in program:
+            env = dict(pair.partition("=")[::2] for pair in container.attrs["Config"]["Env"] or [])
+            path = env.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            places = [f"{folder}/{program}" for folder in path.split(":")]
+        if not any(_is_there(container, place) for place in places):
+            raise InputError(f"image {image!r} has no program {program!r}")
+    finally:
+        container.remove(force=True)
+
+
+def _is_there(container: Any, path: str) -> bool:
+    try:
+        data, _ = container.get_archive(path)
+    except docker.errors.NotFound:
+        return False
+    for _ in data:
+        break
+    return True

@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Sessions in containers: other people's images on the links, their limits, and their ends."""
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from contextlib import nullcontext
+from pathlib import Path
+
+import docker
+import numpy as np
+import pandas as pd
+import pytest
+from small_scenario import TREE
+
+import orchestrator as tb
+from orchestrator import api
+from testbed.core.errors import InputError
+from testbed.core.node import uav
+from testbed.runtimes import docker as runtime
+from testbed.runtimes.docker_rooms import PROGRAM_LABEL
+
+pytestmark = pytest.mark.docker
+TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
+IMAGE = f"uav-sfl-test-{os.getpid()}"
+
+
+def libraries(program: str) -> set[str]:
+    said = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+    return set(re.findall(r"(/\S+) \(0x", said))
+
+
+@pytest.fixture(scope="module")
+def image():
+    """An image of a few programs, with an ENTRYPOINT that would get in the way of all others."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        needed = set()
+        for name in ("sh", "cat", "head", "tail", "sleep", "hostname", "ls"):
+            path = shutil.which(name)
+            assert path is not None
+            tar.add(Path(path).resolve(), f"bin/{name}")
+            needed |= libraries(path)
+        for library in sorted(needed):
+            tar.add(Path(library).resolve(), library.lstrip("/"))
+    client = docker.from_env()
+    client.api.import_image_from_data(
+        archive.getvalue(), repository=IMAGE, tag="1", changes=['ENTRYPOINT ["/bin/false"]']
+    )
+    yield f"{IMAGE}:1"
+    client.images.remove(f"{IMAGE}:1", force=True)
+    client.close()
+
+
+def scenario(**nodes):
+    tree = TREE | {"nodes": nodes, "emulation": {"runtime": "docker"}}
+    return api.validate(tree, "small")
+
+
+def ours(image: str) -> list[object]:
+    client = docker.from_env()
+    try:
+        return client.containers.list(all=True, filters={"ancestor": image}, ignore_removed=True)
+    finally:
+        client.close()
+
+
+def test_programs_of_an_own_image_run_on_the_links(tmp_path, image) -> None:
+    look = "hostname; ls /; cat /etc/hosts; echo $TESTBED_NODE $HOME; echo kept >$HOME/kept; exit 3"
+    done = api.play_session(
+        scenario(uav1={"image": image, "command": look}, uav2={"command": "hostname; exit 0"}),
+        TRACE,
+        tmp_path / "out",
+        commands={},
+        seconds=60.0,
+        began=lambda _: nullcontext(),
+    )
+    said = (tmp_path / "out/logs/uav1.log").read_text()
+    assert [program.returncode for program in done.programs] == [3, 0], said
+    lines = said.splitlines()
+    assert lines[0] == "uav1"
+    assert "usr" not in lines, "nothing of this machine"
+    assert f"uav1 {tmp_path}/out/nodes/uav1" in lines
+    assert any(re.fullmatch(r"10\.255\.0\.1\s+bs", line) for line in lines)
+    assert (tmp_path / "out/nodes/uav1/kept").read_text() == "kept\n"
+    assert (tmp_path / "out/logs/uav2.log").read_text() == "uav2\n"
+    assert ours(image) == []
+
+
+def test_limits_bite_and_the_links_carry(image) -> None:
+    given = scenario(uav1={"image": image, "cpus": 0.1, "memory_bytes": 32 << 20})
+    send = "import socket; s = socket.create_server(('', 5000)); c, _ = s.accept();"
+    receive = "print(sum(iter(lambda: len(c.recv(1 << 16)), 0)))"
+    connect = (
+        "import socket,time\n"
+        "while True:\n"
+        "  try: s = socket.create_connection(('bs', 5000)); break\n"
+        "  except OSError: time.sleep(0.05)\n"
+        "s.sendall(bytes(100_000))"
+    )
+    with tb.Network(given, TRACE) as net:
+        busy = net["uav1"].popen("while :; do :; done")
+        greedy = net["uav1"].run("head -c 200000000 /dev/zero | tail -c 150000000 >/dev/null")
+        assert greedy.returncode == -9, "killed for what it took"
+        echo = net["uav1"].popen(
+            "cat; echo no >&2; exit 3",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert echo.communicate("typed\n", 60) == ("typed\n", "no\n")
+        assert echo.returncode == 3
+        ours_, theirs = os.openpty()
+        files = (theirs, theirs, theirs)
+        argv = ["sh", "-c", "test -t 0 && test -t 1 && echo a terminal"]
+        shell = net._session.start(uav(1), argv, files, terminal=True)
+        assert shell.wait(60) == 0
+        assert os.read(ours_, 100).strip() == b"a terminal"
+        for end in (ours_, theirs):
+            os.close(end)
+        client = docker.from_env()
+        label = f"{PROGRAM_LABEL}={busy.number}"
+        (container,) = client.containers.list(filters={"ancestor": image, "label": label})
+        # By these, what a killed session leaves is found and removed.
+        assert {runtime.LABEL, runtime.MARK_LABEL} < container.labels.keys()
+        throttled = 0
+        while not throttled:
+            throttled = container.stats(stream=False)["cpu_stats"]["throttling_data"][
+                "throttled_periods"
+            ]
+        client.close()
+        assert container.attrs["HostConfig"]["NanoCpus"] == 1e8
+        assert container.attrs["HostConfig"]["Binds"] == [
+            f"{net['uav1'].home}:{net['uav1'].home}:rw"
+        ]
+        busy.kill()
+        assert busy.wait(20) == -9
+        server = net["bs"].popen(
+            [sys.executable, "-c", send + receive], stdout=subprocess.PIPE, text=True
+        )
+        net["uav2"].popen([sys.executable, "-c", connect])
+        assert server.communicate(timeout=60)[0] == "100000\n"
+        with pytest.raises(InputError, match=r"^`args`: image .* has no program 'nonsense'"):
+            net["uav1"].popen(["nonsense"])
+    carried = net.carried.groupby(["client", "direction"]).carried_bytes.sum()
+    assert carried[2, "up"] > 100_000
+    assert isinstance(net.carried, pd.DataFrame)
+    assert ours(image) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"image": "nonesuch"}, r"nodes\.uav1\.image: there is no image 'nonesuch' here"),
+        ({"command": ["nonsense"]}, r"nodes\.uav1\.command: image .* has no program 'nonsense'"),
+    ],
+)
+def test_what_an_image_lacks_is_one_line_and_writes_nothing(tmp_path, image, node, message) -> None:
+    with pytest.raises(InputError, match=f"^{message}$"):
+        api.play_session(
+            scenario(uav1={"image": image} | node),
+            TRACE,
+            tmp_path / "out",
+            commands={},
+            began=lambda _: nullcontext(),
+        )
+    assert not (tmp_path / "out").exists()
+    assert ours(image) == []
