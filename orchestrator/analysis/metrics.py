@@ -30,8 +30,10 @@ def iteration_s(round_: Round) -> float:
     Not a number where there is one iteration, or a client was lost.
     """
     computed = round_.spans[round_.spans["step"] == S]
-    ends = [computed["end_s"][computed["iteration"] == i].max(initial=np.nan) for i in (1, 2)]
-    return float(ends[1] - ends[0])
+    first, second = (computed["end_s"][computed["iteration"] == i] for i in (1, 2))
+    if not first.size or not second.size:
+        return np.nan
+    return float(second.max() - first.max())
 
 
 BUILT_IN: dict[str, Metric] = {

@@ -15,6 +15,7 @@ import yaml
 from distributed import LocalCluster
 from packages import importable, write_package
 from packet_cases import small
+from small_scenario import TREE
 
 import orchestrator as tb
 from orchestrator.campaign.cluster import Cluster, worked
@@ -234,6 +235,17 @@ def test_what_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     again = study.validate(asked("unshared"), tmp_path / "cut", cluster=HERE).to_json()
     assert again == whole
     assert computed[0] == total - kept
+
+
+def test_an_iteration_s_time_is_what_t_iter_says_where_all_wait() -> None:
+    with channels() as kept:
+        player = Player("t-iter", None, kept)
+        played = player.play(small(paradigm="cpsfl-no-at"))
+        assert played.said is not None
+        assert played.engine == pytest.approx(played.said.low_s, rel=0.05)
+        assert player.play(small(paradigm="sfl-ps")).engine >= 0.95 * played.engine
+        once = small(paradigm="cpsfl-no-at", workload={**TREE["workload"], "local_iterations": 1})
+        assert player.play(once).said is None
 
 
 def test_a_model_that_says_nothing_is_no_subject(tmp_path: Path) -> None:
