@@ -3,13 +3,19 @@
 
 """Slots of a channel and the integral of a link's rate over them, for compiled code."""
 
+import functools
+import hashlib
 import math
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
 import numpy.typing as npt
+
+from testbed.system.folders import cache_folder
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -19,13 +25,38 @@ HALF_NS = 0.5e-9
 EXHAUSTED = math.inf
 
 
+ROOT = Path(__file__).parents[2]
+SOURCES = (
+    "orchestrator/prediction",
+    "orchestrator/theory",
+    "orchestrator/transmission",
+    "testbed/core",
+)
+"""Folders of all that is compiled, or is constant in what is."""
+
+
 def compiled(function: Function) -> Function:
     """Compile to machine code, cached on disk where any cache folder can be written."""
+    # numba looks at the file of a function alone; what it calls may stand in another.
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _machine_code_folder()
     try:
         machine_code = numba.njit(cache=True)(function)
     except RuntimeError:
         machine_code = numba.njit(function)
+    finally:
+        numba.config.CACHE_DIR = before
     return machine_code  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _machine_code_folder() -> str:
+    """A folder for what was compiled from these very sources, beside them if that can be."""
+    key = hashlib.sha256()
+    for source in sorted(file for folder in SOURCES for file in (ROOT / folder).rglob("*.py")):
+        key.update(source.read_bytes())
+    beside = ROOT / "orchestrator" / "__pycache__"
+    place = beside if os.access(beside.parent, os.W_OK) else cache_folder()
+    return str(place / f"machine-code-{key.hexdigest()[:24]}")
 
 
 def inlined(function: Function) -> Function:

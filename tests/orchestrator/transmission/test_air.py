@@ -1,0 +1,40 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Machine code on disk is that of the very sources that are there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orchestrator.prediction.kernel import play_round
+from orchestrator.transmission import air
+
+COMPILES = re.compile(r"^\s*(import|from) numba|import .*\b(compiled|inlined)\b", re.MULTILINE)
+
+
+def test_all_that_is_compiled_is_in_the_folders_that_are_looked_at() -> None:
+    rooms = ("testbed", "ns3_scenarios", "workloads", "orchestrator")
+    files = [file for room in rooms for file in (air.ROOT / room).rglob("*.py")]
+    found = [file for file in files if COMPILES.search(file.read_text("utf-8"))]
+    assert len(found) >= 5
+    for file in found:
+        assert any(file.is_relative_to(air.ROOT / folder) for folder in air.SOURCES), file
+
+
+def test_other_sources_have_other_machine_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Path(play_round.stats.cache_path).parent == Path(air._machine_code_folder())
+    for folder in air.SOURCES:
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setattr(air, "ROOT", tmp_path)
+    places = []
+    for text in ("a = 1", "a = 2"):
+        (tmp_path / air.SOURCES[0] / "called.py").write_text(text)
+        air._machine_code_folder.cache_clear()
+        places.append(air._machine_code_folder())
+    air._machine_code_folder.cache_clear()
+    assert places[0] != places[1]
+    assert all(Path(place).parent == tmp_path / "orchestrator" / "__pycache__" for place in places)
