@@ -250,7 +250,7 @@ def over_delay(lines: Mapping[str, pd.DataFrame]) -> Figure:
         )
     axes.set_xlabel("One-way delay of a link (ms)")
     cut = axes.get_ylim()[0] > 0
-    axes.set_ylabel("Round latency (s)" + "; axis not from 0" * cut)
+    axes.set_ylabel("Round latency (s)" + "; axis not from 0" * int(cut))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     return figure

@@ -9,7 +9,7 @@ Its content security policy forbids it to ask for anything else, and allows no s
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,8 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
         "script": Markup(script),
         "script_hash": digest,
         "data": Markup(_embedded(chart_data)),
-        **context,
+        # It is rendered twice.
+        **{name: list(v) if isinstance(v, Iterator) else v for name, v in context.items()},
     }
     page = environment.get_template(template)
     # What stands on the page decides what is to be explained on it.

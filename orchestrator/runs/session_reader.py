@@ -63,7 +63,8 @@ def read_session(folder: Path) -> PlayedSession:
     try:
         manifest, tree = (read_object(folder / name) for name in (MANIFEST, SCENARIO))
         scenario = validate(tree, str(folder / SCENARIO))
-        table = read_table(folder / SESSION, scenario, COLUMNS)
+        # A session may be over before its first slot is.
+        table = read_table(folder / SESSION, scenario, COLUMNS, may_be_empty=True)
     except Absent as why:
         raise InputError(f"{folder}: is no session that is over: {SESSION} {why}") from None
     return PlayedSession(folder.name, manifest, scenario, table)

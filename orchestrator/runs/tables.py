@@ -162,7 +162,11 @@ class Absent(Exception):
 
 
 def read_table(
-    path: Path, scenario: Scenario, columns: Mapping[str, Column] | None = None
+    path: Path,
+    scenario: Scenario,
+    columns: Mapping[str, Column] | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> pd.DataFrame:
     """A table of a run directory, or of a session's.
 
@@ -170,6 +174,7 @@ def read_table(
         path: The file.
         scenario: What the run was of.
         columns: Those that are read; left out: those of `TABLES` for the file's stem.
+        may_be_empty: Whether a table without rows is one.
 
     Raises:
         Absent: It is not there, has no rows, or was written without a column that is read.
@@ -183,6 +188,8 @@ def read_table(
         table = _arrow(data)
         if missing := [name for name in columns if name not in table.column_names]:
             raise Absent(f"lacks the column {missing[0]}")
+        if not table.num_rows and may_be_empty:
+            return pd.DataFrame(columns=table.column_names)
         if not table.num_rows:
             raise Absent("is empty")
         limits = {

@@ -48,6 +48,7 @@ def page(found: "Validation") -> str:
         asked=asked,
         metric=found.metric,
         is_interval=found.is_interval,
+        bounds_alone=found.is_interval and found.region.tolerance == 0,
         silent=int(sum(one is None for one in found.said)),
         rows=[{"name": TITLES[name], **found.distribution(name)} for name in found.values],
         bars=_histogram(errors[np.isfinite(errors)]),

@@ -81,7 +81,7 @@ def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
 
 
 def test_what_pages_link_to_in_the_code_can_be_read(site: Path) -> None:
-    text = (site / "testbed" / "core" / "schedule.py.html").read_text(encoding="utf-8")
+    text = (site / "testbed" / "core" / "paradigm.py.html").read_text(encoding="utf-8")
     assert "class" in text
     notebook = (site / "examples" / "run_read_plot.ipynb.html").read_text(encoding="utf-8")
     assert "data:image/png;base64," in notebook

@@ -20,7 +20,6 @@ from orchestrator.emulation.learning import startup_limit_s
 from orchestrator.emulation.nodes import Nodes
 from orchestrator.scenario.loading import validate
 from testbed import runtimes
-from testbed.capture import injector, netlink
 from testbed.capture import pcap as capture
 from testbed.control import stream as control
 from testbed.control.codec import encode
@@ -31,6 +30,7 @@ from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.node import BS, NodeId, uav
 from testbed.host import doctor
+from testbed.network import injector, netlink
 from testbed.network.injector import Injector
 from testbed.network.netlink import Batch, Netlink
 from testbed.network.shaping import Shape

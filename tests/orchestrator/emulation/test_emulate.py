@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import warm
 from console import family, run_testbed, wait_until_gone
+from processes import arguments
 from small_scenario import TEXT
 
 from ns3_scenarios.trace import ChannelTrace
@@ -117,7 +118,7 @@ def test_nothing_is_left_whatever_ends_a_run(small: Path, tmp_path: Path, which:
     with (tmp_path / "stderr").open("w") as errors:
         process = warm.start(*words, stderr=errors)
     deadline = time.monotonic() + 60
-    while len(nodes := [p for p in family() if "workloads.nodes.program" in p.cmdline()]) < 4:
+    while len(nodes := [p for p in family() if "workloads.nodes.program" in arguments(p)]) < 4:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     time.sleep(1)

@@ -161,7 +161,7 @@ def test_who_waits_is_in_the_order_of_service() -> None:
     schedule = Schedule(paradigm("cpsfl"), 3)
     for client, lag_s in ((1, 2.0), (2, 3.0), (3, 1.0)):
         schedule.smashed_arrived(client, 1, 0.0, 0.0)
-        schedule.computed(client, 1, 0.1, lag_s)
+        schedule.computed(client, 1, 0.1, -lag_s)  # the larger lag goes first
     assert schedule.waiting()["transmit"] == [2, 1, 3]
     schedule.start()
     assert schedule.waiting() == {"compute": [], "transmit": [1, 3]}

@@ -330,7 +330,7 @@ def test_overheads_are_the_bytes_of_the_rounds(run_dir: Path) -> None:
     cells = Page(render(read_run(run_dir))).cells("overheads")
     share = sums["header_bytes"].sum() / sums.to_numpy().sum()
     up, down = (sums.at[way, "header_bytes"] for way in ("up", "down"))
-    headers = "headerEthernet,IPandTCPheadersofframeswithdata"
+    headers = "headerEthernet,IP,TCPandUDPheadersofframeswithdata"
     assert f"{headers}{up:,}{down:,}{100 * share:.2f}%" in cells
     assert "tls" not in cells  # there was none
 

@@ -3,6 +3,7 @@
 
 """The page of a session: bands and lines are what the table says."""
 
+import json
 import re
 
 import numpy as np
@@ -54,6 +55,16 @@ def test_long_sessions_are_merged_to_means() -> None:
     line = re.findall(r'<polyline points="([^"]*)"', page(1001))[0].split()
     assert len(line) == 334
     assert float(line[0].split(",")[1]) == pytest.approx(HEIGHT * (1 - 1 / 6), abs=0.06)
+
+
+def test_a_session_that_was_over_before_its_first_slot_has_a_page(tmp_path) -> None:
+    about = {"valid": True, "downlink": "shared", "programs": [PROGRAM | {"stopped": False}]}
+    (tmp_path / "manifest.json").write_text(json.dumps(about))
+    (tmp_path / "scenario.json").write_text(json.dumps(TREE))
+    table(0).to_parquet(tmp_path / "session.parquet")
+    text = write_session_report(tmp_path).read_text(encoding="utf-8")
+    assert "status 3" in text
+    assert "<figcaption>" not in text
 
 
 def test_what_is_no_session_is_named(tmp_path) -> None:
