@@ -163,7 +163,8 @@ def test_what_runs_points_has_no_rights_over_the_machine() -> None:
         if name == "orchestrator":  # which plugs links into containers
             continue
         assert service["cap_drop"] == ["ALL"]
-        assert service.get("cap_add", []) == (["SYS_NICE"] if name == "worker" else [])
+        added = ["SETFCAP", "SYS_NICE"] if name == "worker" else []
+        assert service.get("cap_add", []) == added
         assert "seccomp:unconfined" not in service.get("security_opt", [])
     profile = json.loads((ROOT / "compose-seccomp.json").read_text(encoding="utf-8"))
     (denied,) = profile["syscalls"]
