@@ -3,6 +3,7 @@
 
 """Who calls: strangers are turned away, one by one, and nobody else notices."""
 
+import hmac
 import queue
 import sys
 import threading
@@ -22,6 +23,16 @@ MOST_TOLD = 20
 Arrival = TypeVar("Arrival")
 Greeting = TypeVar("Greeting")
 Entered = TypeVar("Entered")
+
+
+def check_token(given: bytes | bytearray, token: bytes | bytearray) -> None:
+    """See that a caller knows the run's token.
+
+    Raises:
+        WireError: It does not.
+    """
+    if not hmac.compare_digest(given, token):
+        raise WireError("token: a peer does not know this run's token")
 
 
 class Callers:

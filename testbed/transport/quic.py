@@ -11,7 +11,6 @@ congestion controls (`cubic`, `reno`) with their initial window of ten datagrams
 A transfer ends when the kernel has noted its last datagram, whenever this process gets to run.
 """
 
-import hmac
 import socket
 import ssl
 import threading
@@ -28,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from testbed.core.node import BS, NodeId
 from testbed.transport import Link, TransportSettings, wire
 from testbed.transport.accounts import Counts, QuicCount
-from testbed.transport.callers import Callers, Meeting
+from testbed.transport.callers import Callers, Meeting, check_token
 from testbed.transport.qlog import LOGGER
 from testbed.transport.quic_connection import Endpoint
 from testbed.transport.wire import Buffer, Header, Kind, WireError
@@ -225,8 +224,7 @@ def _let_in(
         header.expect(Kind.HELLO, 0, 0, len(token))
         given = bytearray(len(token))
         link.receive_into(memoryview(given))
-        if not hmac.compare_digest(given, token):
-            raise WireError("token: a peer does not know this run's token")
+        check_token(given, token)
         connection.verify_client(NodeId(header.client).host_name, settings.identity.authority)
         return header.client, link
 

@@ -13,7 +13,6 @@ which the program was handed the message. TCP_NODELAY is always set.
 """
 
 import contextlib
-import hmac
 import os
 import queue
 import socket
@@ -27,7 +26,7 @@ import grpc
 
 from testbed.transport import Link, TransportSettings, wire
 from testbed.transport.accounts import Counts, TcpCount
-from testbed.transport.callers import Callers, Meeting
+from testbed.transport.callers import Callers, Meeting, check_token
 from testbed.transport.wire import Buffer, ConnectionLost, Header, Kind, WireError
 
 METHOD = "/testbed.Wire/Exchange"
@@ -195,8 +194,7 @@ def _greeted(messages: Iterator[bytes], token: bytes) -> int:
         raise ConnectionLost("the call has ended") from None
     header = Header.unpack(greeting[: wire.HEADER_BYTES])
     header.expect(Kind.HELLO, 0, 0, len(token))
-    if not hmac.compare_digest(greeting[wire.HEADER_BYTES :], token):
-        raise WireError("token: a peer does not know this run's token")
+    check_token(greeting[wire.HEADER_BYTES :], token)
     return header.client
 
 

@@ -4,7 +4,6 @@
 """Frames on byte streams, TCP's own or within TLS, over one connection a link or one a transfer."""
 
 import contextlib
-import hmac
 import queue
 import socket
 import ssl
@@ -18,7 +17,7 @@ from typing import NamedTuple, Protocol
 from testbed.core.node import BS, NodeId, uav
 from testbed.transport import Identity, Link, TransportSettings, wire
 from testbed.transport.accounts import Counts, TcpCount
-from testbed.transport.callers import Callers, Meeting
+from testbed.transport.callers import Callers, Meeting, check_token
 from testbed.transport.tls import TlsStream, context
 from testbed.transport.wire import (
     GREETING_BYTES,
@@ -130,8 +129,7 @@ def _greeted(stream: Stream, settings: TransportSettings) -> tuple[int, int]:
     port, given = bytearray(PORT.size), bytearray(len(token))
     stream.receive_into(memoryview(port))
     stream.receive_into(memoryview(given))
-    if not hmac.compare_digest(given, token):
-        raise WireError("token: a peer does not know this run's token")
+    check_token(given, token)
     if isinstance(stream, TlsStream) and stream.peer_name != NodeId(header.client).host_name:
         raise WireError(f"client: {stream.peer_name} says to be {header.client}")
     return header.client, PORT.unpack(port)[0]
