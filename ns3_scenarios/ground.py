@@ -93,6 +93,12 @@ def _rays_db(links: Geometry, carrier_hz: float, first: float, near: float, bend
     return np.asarray(np.where(links.across_m <= break_m, below, beyond))
 
 
+def _along_streets(across_m: Array, fades_m: float) -> Array:
+    """Chance to be in sight: sure within 18 m, then fading with the distance."""
+    near = 18 / np.maximum(across_m, 18)
+    return np.asarray(near + np.exp(-across_m / fades_m) * (1 - near))
+
+
 def _uma_los_db(links: Geometry, carrier_hz: float) -> Array:
     return _rays_db(links, carrier_hz, 28.0, 22.0, 9.0)
 
@@ -104,8 +110,7 @@ def _uma_nlos_db(links: Geometry, carrier_hz: float) -> Array:
 
 
 def _uma_probability(height_m: Array, across_m: Array) -> Array:
-    near = 18 / np.maximum(across_m, 18)
-    chance = near + np.exp(-across_m / 63) * (1 - near)
+    chance = _along_streets(across_m, 63)
     return np.where(across_m <= 18, 1.0, chance * (1 + _higher(height_m) * _far(across_m)))
 
 
@@ -120,8 +125,7 @@ def _umi_nlos_db(links: Geometry, carrier_hz: float) -> Array:
 
 
 def _umi_probability(height_m: Array, across_m: Array) -> Array:
-    near = 18 / np.maximum(across_m, 18)
-    return np.asarray(near + np.exp(-across_m / 36) * (1 - near))
+    return _along_streets(across_m, 36)
 
 
 UMA = Ground(_uma_los_db, _uma_nlos_db, _uma_probability, 4.0, 6.0, draws_environment=True)

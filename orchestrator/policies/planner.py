@@ -165,9 +165,9 @@ def _among(allocation: Allocation, clients: Collection[int] | None) -> Allocatio
     """An allocation of all, as one of these clients alone."""
     if clients is None or len(clients) == len(allocation.beta):
         return allocation
-    at = np.array(sorted(clients)) - 1
-    shares = (s[at] / s[at].sum() for s in (allocation.alpha, allocation.beta, allocation.rho))
-    return Allocation(tuple(allocation.splits[at].tolist()), *shares)
+    at, kept = np.array(sorted(clients)) - 1, allocation.among(clients)
+    shares = (share[at] for share in (kept.alpha, kept.beta, kept.rho))
+    return Allocation(tuple(kept.splits[at].tolist()), *shares)
 
 
 def _for_all(found: Allocation, clients: Collection[int] | None, count: int) -> Allocation:

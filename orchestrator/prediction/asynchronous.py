@@ -21,18 +21,26 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import TraceExhausted
-from orchestrator.prediction.kernel import Links
+from orchestrator.prediction.kernel import Links, transfer
 from orchestrator.prediction.plan import RoundPlan
-from orchestrator.transmission.air import EXHAUSTED, Air, carried, compiled
-from orchestrator.transmission.transport import DOWN, UP, Paths, delivered, note
+from orchestrator.transmission.air import EXHAUSTED, Air, compiled
+from orchestrator.transmission.transport import DOWN, UP, Paths, note
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, S
 
 
 @compiled
-def _carried(
-    air: Air, way: int, k: int, size: int, time_s: float, slot: int, hz: float, snr: float
+def _transfer(
+    paths: Paths | None,
+    way: int,
+    air: Air,
+    k: int,
+    size: int,
+    time_s: float,
+    slot: int,
+    hz: float,
+    snr: float,
 ) -> tuple[float, int]:
-    return carried(air, way, k, 8.0 * size, time_s, slot, hz, snr)
+    return transfer(paths, way, air, k, size, time_s, slot, hz, snr)
 
 
 Waiting = tuple[float, int, int]
@@ -151,8 +159,10 @@ class _Round:
             if down
             else (links.uplink_hz[k], links.uplink_snr[k])
         )
-        at = self.air, DOWN if down else UP, k, size, now_s, self.slot[k], hz, snr
-        end_s, self.slot[k] = _carried(*at) if self.paths is None else delivered(self.paths, *at)
+        way = DOWN if down else UP
+        end_s, self.slot[k] = _transfer(
+            self.paths, way, self.air, k, size, now_s, self.slot[k], hz, snr
+        )
         if end_s == EXHAUSTED:
             raise TraceExhausted(self.air.gain.shape[2])
         self._note(k, step, now_s, end_s, size)

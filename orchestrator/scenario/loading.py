@@ -205,11 +205,10 @@ def _models(annotation: Any) -> set[type[BaseModel]]:
 
 
 def _path(error: Any) -> tuple[Any, ...]:
-    *before, last = error["loc"] or (None,)
-    path = [part for part in before if not _is_type_tag(part)]
+    location = error["loc"]
     # Of an unknown key the file says the name, which may look like pydantic's.
-    own = last is not None and (error["type"] == "extra_forbidden" or not _is_type_tag(last))
-    return (*path, last) if own else tuple(path)
+    tagged = len(location) - (error["type"] == "extra_forbidden")
+    return tuple(p for n, p in enumerate(location) if n >= tagged or not _is_type_tag(p))
 
 
 def _is_type_tag(part: Any) -> bool:
