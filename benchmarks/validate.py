@@ -60,6 +60,39 @@ def fresh(found: study.Validation, seed: int) -> dict[str, Any]:
     }
 
 
+def validated(name: str, given: argparse.Namespace) -> dict[str, Any]:
+    """What came of a model, how long it took, and how it fares at fresh points."""
+    scenario = load(given.scenario, [f"paradigm={MODELS[name]}"])
+    asked = study.Asked(
+        scenario,
+        name,
+        default_space(scenario),
+        given.samples,
+        given.packets,
+        given.kernel,
+        seed=given.seed,
+    )
+    began = time.perf_counter()
+    seconds: dict[str, float] = {}
+
+    def progress(what: str, done: float, of: float) -> None:
+        seconds[what] = time.perf_counter() - began
+
+    found = study.validate(asked, given.out / name, progress=progress)
+    study.write(found, given.out / name)
+    said = found.to_json()
+    return {
+        "wall_s": time.perf_counter() - began,
+        "done_after_s": seconds,
+        "keys": len(asked.space.keys),
+        "distribution": said["distribution"],
+        "region": said["region"],
+        "sensitivity": said["sensitivity"],
+        "counterexample": said["counterexample"],
+        "fresh": fresh(found, given.seed),
+    }
+
+
 def main() -> int:
     """Validate, check, write; 1 where a region does not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -75,41 +108,12 @@ def main() -> int:
     figures: dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "models": {}}
     holds = True
     for name in given.models:
-        scenario = load(given.scenario, [f"paradigm={MODELS[name]}"])
-        asked = study.Asked(
-            scenario,
-            name,
-            default_space(scenario),
-            given.samples,
-            given.packets,
-            given.kernel,
-            seed=given.seed,
-        )
-        began = time.perf_counter()
-        seconds: dict[str, float] = {}
-
-        def progress(what: str, done: float, of: float) -> None:
-            seconds[what] = time.perf_counter() - began  # noqa: B023
-
-        found = study.validate(asked, given.out / name, progress=progress)
-        study.write(found, given.out / name)
-        said = found.to_json()
-        about = {
-            "wall_s": time.perf_counter() - began,
-            "done_after_s": seconds,
-            "keys": len(asked.space.keys),
-            "distribution": said["distribution"],
-            "region": said["region"],
-            "sensitivity": said["sensitivity"],
-            "counterexample": said["counterexample"],
-            "fresh": fresh(found, given.seed),
-        }
-        figures["models"][name] = about
+        figures["models"][name] = about = validated(name, given)
         checked = about["fresh"]
         if checked["share"] is not None:
             holds &= checked["share"] >= PURE - 0.01
         console.print(
-            f"{name}: {about['wall_s']:.0f} s, region {said['region']['share']:.1%} of the space, "
+            f"{name}: {about['wall_s']:.0f} s, region {about['region']['share']:.1%} of the space, "
             f"right at {checked['right_in_region']} of {checked['in_region']} fresh points in it"
         )
         (given.out / "figures.json").write_text(json.dumps(figures, indent=1))

@@ -13,7 +13,7 @@ from orchestrator.reporting.comparison import write_comparison
 from orchestrator.reporting.glossary import STEPS, TERMS, page, terms_on
 from orchestrator.reporting.report import write_report
 from testbed.core import timeline
-from testbed.core.paradigm import BUILT_IN, title_of
+from testbed.core.paradigm import BUILT_IN, Paradigm, title_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,9 +44,8 @@ def test_terms_are_found_where_they_are_read() -> None:
 
 
 @pytest.mark.parametrize("paradigm", BUILT_IN, ids=lambda paradigm: paradigm.name)
-def test_every_paradigm_is_explained(paradigm: object) -> None:
-    name = paradigm.name  # type: ignore[attr-defined]
-    for said in (name, title_of(name)):
+def test_every_paradigm_is_explained(paradigm: Paradigm) -> None:
+    for said in (paradigm.name, title_of(paradigm.name)):
         assert terms_on(f"<p>{said}</p>"), said
 
 

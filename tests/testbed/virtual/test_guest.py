@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -28,13 +29,13 @@ sys.exit(guest.run(kernel.find(), sys.argv[1:]).status)
 """
 
 
-def inside(*argv: str, **options: object) -> "subprocess.CompletedProcess[str]":
+def inside(*argv: str, **options: Any) -> "subprocess.CompletedProcess[str]":
     """A command run inside, from a process of its own."""
     words = [sys.executable, "-c", RUNNER, *argv]
-    return subprocess.run(words, capture_output=True, text=True, timeout=1000, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(words, capture_output=True, text=True, timeout=1000, **options)
 
 
-def python(program: str, *argv: str, **options: object) -> "subprocess.CompletedProcess[str]":
+def python(program: str, *argv: str, **options: Any) -> "subprocess.CompletedProcess[str]":
     return inside(sys.executable, "-c", program, *argv, **options)
 
 
