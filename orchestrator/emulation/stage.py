@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,7 @@ from testbed.network.gates import last_frames
 from testbed.network.injector import Report
 from testbed.runtimes import Module, NodeSpec, World
 from testbed.system.machine import Machine
+from testbed.transport.accounts import Counts
 from testbed.transport.wire import RoundSizes
 
 PORT = 5201
@@ -98,6 +99,8 @@ ANSWER_TIMEOUT_S = 60.0
 """Real seconds that nodes may take for what takes milliseconds, many on few cores."""
 REST_S = 0.25
 """Real seconds after a round until the last acknowledgement has been sent, and counted."""
+REST_TRIES = 10
+"""So often books and counters are read until nothing went meanwhile."""
 SPARE_SLOTS = 100
 """How many slots more than a round is predicted to last the injector is given at first."""
 
@@ -227,19 +230,33 @@ class Stage:
     def account(self, round_: int, before: Report | None) -> pd.DataFrame:
         """The accounts since the last time, once the links have come to rest.
 
+        Programs may speak on their own at any time, as gRPC does to measure the link: books and
+        counters belong together only if nothing went while the books were collected.
+
         Args:
             round_: What it was for.
             before: The counters when it began; None: when the links were made.
         """
         time.sleep(REST_S)
-        self.nodes.send_all(CountFrames())
-        books = self.nodes.collect(FramesSent, self.nodes.alive, ANSWER_TIMEOUT_S)
-        sent = [
-            ("down" if node.is_bs else "up", client, counts)
-            for node, message in books.items()
-            for client, counts in message.frames
-        ]
-        self.counters = self.injector.report()
+        report = self.injector.report()
+        sent: list[tuple[str, int, Counts]] = []
+        for _ in range(REST_TRIES):
+            self.nodes.send_all(CountFrames())
+            books = self.nodes.collect(FramesSent, self.nodes.alive, ANSWER_TIMEOUT_S)
+            sent += [
+                ("down" if node.is_bs else "up", client, counts)
+                for node, message in books.items()
+                for client, counts in message.frames
+            ]
+            now = self.injector.report()
+            rested = (now.uplink, now.downlink) == (report.uplink, report.downlink)
+            # The slots that were set are in the first one.
+            report = replace(
+                report, uplink=now.uplink, downlink=now.downlink, asked_ns=now.asked_ns
+            )
+            if rested:
+                break
+        self.counters = report
         table = account(round_, sent, self.scenario.emulation.transport)
         return closed(table, round_, before, self.counters, self.shape)
 
@@ -332,7 +349,7 @@ class Stage:
         machine = Machine.now().since(before, sum(report.cpu_s for report in reports.values()))
         accounts = self.account(round_.index, links)
         if self.capturing and round_.index + 1 == scenario.rounds:
-            self.captured = injector.end_capture()
+            self.captured = injector.end_capture(self.counters.asked_ns)
             if self.traces is not None:
                 self.nodes.send_all(AskTraces())
                 told = self.nodes.collect(Traces, self.nodes.alive, ANSWER_TIMEOUT_S)

@@ -264,7 +264,7 @@ class Session:
             self._stop_programs()
             injector = self._world.injector
             if self.settings.capture:
-                self.captured = injector.end_capture()
+                self.captured = injector.end_capture(time.time_ns())
             self._finish_thread()
             self.check()
             self.count()

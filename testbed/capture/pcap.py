@@ -25,6 +25,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -107,12 +108,17 @@ class Capture:
         for writer in writers.values():
             writer.file.close()
 
-    def end(self) -> Captured:
-        """Write what has come until now, and end.
+    def end(self, until_ns: int) -> Captured:
+        """Write what has come until then, and end.
+
+        Args:
+            until_ns: Unix time, not later than now.
 
         Raises:
             OSError: The process failed, or takes too long.
         """
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._open, until_ns.to_bytes(8, sys.byteorder))
         os.close(self._open)
         in_time = readable(self._result, END_S)
         if not in_time:
@@ -163,7 +169,7 @@ def _record(
 _Packet = tuple[int, int, int, int, tuple[int, int], memoryview]
 """Device, seconds, nanoseconds, length, (kind of segmentation, segment size), bytes."""
 _Take = Callable[[socket.socket, int], Iterator[_Packet]]
-"""Packets of a socket as they come, until a descriptor is closed at its other end."""
+"""Packets of a socket as they come, until those of a moment that a descriptor tells."""
 
 
 def _received(sock: socket.socket, until: int) -> Iterator[_Packet]:
@@ -192,7 +198,11 @@ def _received(sock: socket.socket, until: int) -> Iterator[_Packet]:
         elif end_ns < math.inf:
             return
         else:
-            end_ns = time.time_ns()
+            end_ns = _told_ns(until)
+
+
+def _told_ns(until: int) -> int:
+    return int.from_bytes(os.read(until, 8), sys.byteorder)
 
 
 def _of_ring(sock: socket.socket) -> _Take:
@@ -223,7 +233,7 @@ def _out_of(view: memoryview, sock: socket.socket, until: int) -> Iterator[_Pack
         else:
             ready = dict(poll.poll())
             if until in ready:
-                end_ns = time.time_ns()
+                end_ns = _told_ns(until)
                 # The block that is being filled comes when its time is over.
                 time.sleep(2 * BLOCK_MS * 1e-3)
 

@@ -450,6 +450,9 @@ class StartCapture:
 class EndCapture:
     """End that; answered by `Captured`."""
 
+    until_ns: int
+    """Unix time of the last frame that counts."""
+
 
 @dataclass(frozen=True)
 class AskCounters:
@@ -534,6 +537,7 @@ class Captured:
 class Counters:
     """See `testbed.network.injector.Report`."""
 
+    asked_ns: int
     links: tuple[tuple[Direction, Direction], ...]
     """Up and down of each link."""
     scheduling: str

@@ -231,9 +231,9 @@ class _Service:
                 devices = {BS_DEVICE_BASE + k: file for k, file in enumerate(order.files, 1)}
                 self._capture = Capture(devices, order.headers_only)
                 self._tell(Capturing())
-            case EndCapture():
+            case EndCapture(until_ns):
                 assert self._capture is not None
-                self._tell(self._capture.end())
+                self._tell(self._capture.end(until_ns))
                 self._capture = None
             case AskCounters():
                 self._tell_counters()
@@ -425,6 +425,7 @@ class _Service:
                 limit_packets(site, frames)
 
     def _tell_counters(self) -> None:
+        asked_ns = time.time_ns()
         links = []
         bs = self._fabric.base_station.netlink
         bs_queues, bs_devices, air_up = queue_counts(bs), device_counts(bs), air_counts(bs)
@@ -444,6 +445,7 @@ class _Service:
             links.append((_direction(up, up_device, air[0]), _direction(down, down_device, air[1])))
         self._tell(
             Counters(
+                asked_ns,
                 tuple(links),
                 linux.scheduling(),
                 self._below_floor,
@@ -549,6 +551,8 @@ class Report:
     """Shape [n]: when the kernel had acknowledged all its changes."""
     changes: "npt.NDArray[np.int64]"
     """Shape [n]: netlink messages it took."""
+    asked_ns: int
+    """Unix time: all frames that had passed by then are counted below."""
     uplink: Sequence[Direction]
     """K entries."""
     downlink: Sequence[Direction]
@@ -692,14 +696,17 @@ class Injector:
             self._send(StartCapture(names, headers_only))
             self._await(Capturing)
 
-    def end_capture(self) -> Captured:
+    def end_capture(self, until_ns: int) -> Captured:
         """End what `capture` began; the files are whole when this returns.
+
+        Args:
+            until_ns: Unix time; later frames are left out.
 
         Raises:
             RunError: It has failed.
         """
         with self._lock:
-            self._send(EndCapture())
+            self._send(EndCapture(until_ns))
             return self._await(Captured, END_S + ANSWER_S)
 
     def stop(self) -> None:
@@ -736,6 +743,7 @@ class Injector:
             boundary_ns=slots[1],
             done_ns=slots[2],
             changes=slots[3],
+            asked_ns=counters.asked_ns,
             uplink=list(up),
             downlink=list(down),
             scheduling=counters.scheduling,

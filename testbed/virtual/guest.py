@@ -6,9 +6,10 @@
 Theory of operation. The kernel is an ordinary program of the caller. Its root file system is the
 host's, so paths mean the same inside; /proc, /sys and /dev are the guest's own, and it has no
 network but what it makes itself. `init` is its first process: it runs the command under the
-caller's user and group and carries bytes between it and us over a serial line, whose other end is
-a socket here. The clock stands still while anything computes, and jumps to the next timer when all
-sleep.
+caller's user and group and carries bytes between it and us over a serial line, whose other ends
+are sockets here: one for each direction, since the kernel stands still until we have taken what it
+says, but must not wait for what we say. The clock stands still while anything computes, and jumps
+to the next timer when all sleep.
 
 What a guest sees does not depend on who starts it, how busy the host is, or what was drawn at
 random: the environment is a fixed list, addresses and random numbers repeat.
@@ -185,18 +186,20 @@ def run(
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(_folder()))
         log = stack.enter_context(tempfile.TemporaryFile())
-        ours, theirs = socket.socketpair()
-        stack.enter_context(ours)
-        with theirs:
+        (orders, its_orders), (words, its_words) = socket.socketpair(), socket.socketpair()
+        stack.enter_context(orders)
+        stack.enter_context(words)
+        with its_orders, its_words:
             _lay_out(folder, argv, cwd, told or {})
-            guest = _start(kernel, folder, theirs, log, memory_bytes(share))
+            line = (its_orders, its_words)
+            guest = _start(kernel, folder, line, log, memory_bytes(share))
         stack.callback(_end, guest)
         stops = stack.enter_context(_signals())
         writers = {
             kind: stack.enter_context(_writer(stream))
             for kind, stream in ((b"o", out or sys.stdout.buffer), (b"e", err or sys.stderr.buffer))
         }
-        status = _converse(guest, ours, stops, writers, folder, _Told(progress, show))
+        status = _converse(guest, (orders, words), stops, writers, folder, _Told(progress, show))
         if status is None:
             raise RunError(f"virtual time: the guest ended: {_why(log)}")
         if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
@@ -250,16 +253,21 @@ def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, told: Mapping[str, An
 
 
 def _start(
-    kernel: Kernel, folder: Path, line: socket.socket, log: IO[bytes], memory: int
+    kernel: Kernel,
+    folder: Path,
+    line: tuple[socket.socket, socket.socket],
+    log: IO[bytes],
+    memory: int,
 ) -> "subprocess.Popen[bytes]":
-    words = [
+    orders, words = (end.fileno() for end in line)
+    command = [
         *(str(kernel.program), f"mem={memory >> 20}M"),
         *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={folder}/python"),
         *(
             "con=null",
             "con0=null,fd:1",
             "ssl=null",
-            f"ssl0=fd:{line.fileno()}",
+            f"ssl0=fd:{orders},fd:{words}",
             "stderr=1",
             "quiet",
         ),
@@ -269,11 +277,11 @@ def _start(
     ]
     try:
         return subprocess.Popen(
-            words,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=[line.fileno()],
+            pass_fds=[orders, words],
             env={
                 "PATH": os.defpath,
                 "TMPDIR": memory_folder(),
@@ -343,7 +351,7 @@ def _writer(stream: IO[bytes]) -> Iterator[Callable[[bytes], None]]:
 
 def _converse(
     guest: "subprocess.Popen[bytes]",
-    line: socket.socket,
+    line: tuple[socket.socket, socket.socket],
     stops: socket.socket,
     writers: Mapping[bytes, Callable[[bytes], None]],
     folder: Path,
@@ -355,16 +363,17 @@ def _converse(
         RunError: The guest hangs, or does not end when it is told to.
     """
     told = _Conversation()
+    orders, words = line
     asked_s: float | None = None
     busy_s, cpu_s = time.monotonic(), -1.0
     with selectors.DefaultSelector() as selector:
-        selector.register(line, selectors.EVENT_READ)
+        selector.register(words, selectors.EVENT_READ)
         selector.register(stops, selectors.EVENT_READ)
         while told.status is None:
             ready = {key.fileobj for key, _ in selector.select(WATCH_S)}
-            if line in ready:
+            if words in ready:
                 try:
-                    data = line.recv(1 << 16)
+                    data = words.recv(1 << 16)
                 except ConnectionResetError:
                     data = b""
                 if not data:
@@ -377,9 +386,9 @@ def _converse(
                     if asked_s is not None or not told.ready:
                         raise RunError(f"virtual time: ended by {signal.Signals(number).name}")
                     asked_s = time.monotonic()
-                    line.sendall(init.FRAME.pack(b"s", 1) + bytes([number]))
+                    orders.sendall(init.FRAME.pack(b"s", 1) + bytes([number]))
             now_s = time.monotonic()
-            if guest.poll() is not None and line not in ready:
+            if guest.poll() is not None and words not in ready:
                 break
             if asked_s is not None and now_s - asked_s > STOP_S:
                 raise RunError(

@@ -78,7 +78,7 @@ def orders(steered: Injector):
         "EpochBegun": lambda: steered.epoch(EmulatedClock(0, 0.0, 1.0), 0.1),
         "PhaseSet": lambda: steered.phase(0),
         "Capturing": lambda: steered.capture([], headers_only=True),
-        "Captured": steered.end_capture,
+        "Captured": lambda: steered.end_capture(0),
         "Counters": steered.report,
     }
 
@@ -139,11 +139,12 @@ def test_a_capture_that_does_not_end_is_ended(monkeypatch) -> None:
     running._result, result = os.pipe()
     running._process = os.fork()
     if not running._process:
+        signal.alarm(60)
         signal.pause()
     os.close(until)
     os.close(result)
     with pytest.raises(OSError, match=r"waited 0\.1 s for the capture's process"):
-        running.end()
+        running.end(0)
     with pytest.raises(ProcessLookupError):
         os.kill(running._process, 0)
 

@@ -115,7 +115,10 @@ FULL = [
     (FROM_NODE, Saved(b"")),
     (TO_INJECTOR, SetRates(0, 2, 20, struct.pack("=4d", 1, 2, 3, 4))),
     (FROM_INJECTOR, Captured(10, 0)),
-    (FROM_INJECTOR, Counters(((Direction(*range(6)), Direction(*range(6))),), "fifo", 0, 1, b"x")),
+    (
+        FROM_INJECTOR,
+        Counters(7, ((Direction(*range(6)), Direction(*range(6))),), "fifo", 0, 1, b"x"),
+    ),
     (WORLD_NEWS, Exit(uav(12), -9)),
     (WORLD_NEWS, Exit(None, 1)),
     (WORLD_NEWS, WorldLost("gone")),

@@ -12,6 +12,7 @@ import pytest
 from shaper_accounting import transfer_end_s
 from small_world import SETUP_BPS, SmallWorld, Transfer
 
+from testbed.capture.pcap import frames
 from testbed.control.messages import Exhausted, Low
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
@@ -205,6 +206,24 @@ def test_an_epoch_without_rates_is_refused(small, fresh):
     small.injector.rates(0, np.full((2, 5), 1e6), np.full((2, 5), 1e6))
     with pytest.raises(RunError, match="no rates were given"):
         small.injector.epoch(EmulatedClock(time.monotonic_ns(), 50.0, 1.0), 0.1)
+
+
+def test_a_capture_holds_what_the_counters_count_and_nothing_that_came_later(
+    small, fresh, tmp_path
+):
+    rate = np.full((2, 100), 50e6)
+    files = [tmp_path / "1.pcap", tmp_path / "2.pcap"]
+    small.injector.capture(files, headers_only=False)
+    small.run(rate, rate, slot_s=0.1)
+    small.transfer([1], 100_000, 0.0, down=False)
+    time.sleep(0.3)  # The last acknowledgement.
+    counted = small.injector.report()
+    small.transfer([1], 50_000, small.clock.now() + 0.05, down=False)
+    small.injector.end_capture(counted.asked_ns)
+    up = [frame for frame in frames(files[0]) if frame.source == link_addresses(1)[1]]
+    assert sum(frame.data_bytes for frame in up) == 100_000
+    carried = counted.uplink[0].sent_bytes - fresh.uplink[0].sent_bytes
+    assert sum(frame.header_bytes + frame.data_bytes for frame in up) == carried
 
 
 def test_a_rate_below_a_frame_a_slot_counts_as_outage(small, fresh):

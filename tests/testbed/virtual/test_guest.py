@@ -5,6 +5,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -64,6 +65,29 @@ def test_output_status_folder_and_owner_are_as_without_it(tmp_path: Path) -> Non
 def test_much_output_comes_whole_and_in_order() -> None:
     done = python("import sys; [sys.stdout.write(f'{i}\\n') for i in range(100_000)]")
     assert done.stdout == "".join(f"{i}\n" for i in range(100_000))
+
+
+def test_a_guest_waits_for_who_takes_its_words_and_loses_none() -> None:
+    program = (
+        "import sys; print('begun', flush=True); sum(range(10**8));"
+        "[sys.stdout.write(f'{i}\\n') for i in range(100_000)]"
+    )
+    words = [sys.executable, "-c", RUNNER, sys.executable, "-c", program]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as runner:
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == "begun\n"
+        guest = max(psutil.Process(runner.pid).children(), key=psutil.Process.create_time)
+        runner.send_signal(signal.SIGSTOP)
+        spent = [-1.0]
+
+        def stands() -> bool:
+            time.sleep(1)
+            spent.append(sum(guest.cpu_times()[:2]))
+            return spent[-1] == spent[-2]
+
+        until(stands)
+        runner.send_signal(signal.SIGCONT)
+        assert runner.stdout.read() == "".join(f"{i}\n" for i in range(100_000))
 
 
 def test_the_clock_stands_still_while_computing_and_jumps_while_sleeping() -> None:
