@@ -143,8 +143,12 @@ def main() -> None:
         # Whoever read our results has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(128 + signal.SIGPIPE)
+    except ImportError:
+        if not _memory_is_limited():  # A library that cannot be mapped is this, or an OSError.
+            raise
+        _leave(1, NO_MEMORY)
     except OSError as error:
-        if error.errno is None and _memory_is_limited():  # as of a library that cannot be mapped
+        if error.errno is None and _memory_is_limited():
             _leave(1, NO_MEMORY)
         if error.errno not in MACHINE_SAYS_NO:
             raise

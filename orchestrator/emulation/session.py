@@ -166,7 +166,7 @@ def open_session(
             slots = math.ceil(expected.end_s / channel.slot_s)
             rates = link_rates(plan, radio_of(scenario), channel.trace(slots).air[:, :slots])
             calibration = calibrate(stage.nodes, scenario, rates, channel.slot_s, stage.shape)
-        accounts = stage.account(SET_UP, None)
+        accounts = stage.account(SET_UP)
         if are_impaired(scenario):
             accounts = pd.concat([accounts, stage.impair()])
         evaluation = None

@@ -201,13 +201,18 @@ class Stage:
         """Where what QUIC connections did is to be written."""
         self.captured: Captured | None = None
         """What the capture held, once the last round is over."""
-        self.counters: Report
-        """What the injector did since its last report, and the links' counters, as of the last
-        `account`."""
+        self._counters: Report | None = None
         self.shape = shape_of(scenario, scenario.dilation)
         # Adapters of an asynchronous round have their turns.
         self.holds = scenario.emulation.connection == "kept" and not scenario.updates
         """Whether links hold the broadcast back until it is due: not where it opens connections."""
+
+    @property
+    def counters(self) -> Report:
+        """As of the last `account`: what the injector did since its last report, and what the
+        links had carried."""
+        assert self._counters is not None
+        return self._counters
 
     def capture(self, folder: Path, *, headers_only: bool) -> None:
         """Capture every link into a folder of its own from now on."""
@@ -225,9 +230,9 @@ class Stage:
         """
         self.injector.impair(*impairments_of(self.scenario, self.scenario.dilation))
         self._connect(range(1, self.scenario.uavs.count + 1))
-        return self.account(SET_UP, self.counters)
+        return self.account(SET_UP)
 
-    def account(self, round_: int, before: Report | None) -> pd.DataFrame:
+    def account(self, round_: int) -> pd.DataFrame:
         """The accounts since the last time, once the links have come to rest.
 
         Programs may speak on their own at any time, as gRPC does to measure the link: books and
@@ -235,7 +240,6 @@ class Stage:
 
         Args:
             round_: What it was for.
-            before: The counters when it began; None: when the links were made.
         """
         time.sleep(REST_S)
         report = self.injector.report()
@@ -256,9 +260,9 @@ class Stage:
             )
             if rested:
                 break
-        self.counters = report
+        before, self._counters = self._counters, report
         table = account(round_, sent, self.scenario.emulation.transport)
-        return closed(table, round_, before, self.counters, self.shape)
+        return closed(table, round_, before, report, self.shape)
 
     def set_up(self, learning: dict[str, Any] | None) -> None:
         """Tell every node who it is, and wait until all are connected over the links."""
@@ -318,7 +322,7 @@ class Stage:
         table.give(injector, dilation)
         # Nothing is broadcast in an asynchronous round.
         injector.phase(1 if plan.updates else 0)
-        links = injector.report()
+        injector.report()  # What it has done until now, as to connect nodes, is not the round's.
         before = Machine.now()
         clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), round_.start_s, dilation)
         held = last_frames(plan.sm_bytes.tolist(), self.shape) if self.holds else []
@@ -347,7 +351,7 @@ class Stage:
         reports = node_faults.reports(reports)
         injector.pause()
         machine = Machine.now().since(before, sum(report.cpu_s for report in reports.values()))
-        accounts = self.account(round_.index, links)
+        accounts = self.account(round_.index)
         if self.capturing and round_.index + 1 == scenario.rounds:
             self.captured = injector.end_capture(self.counters.asked_ns)
             if self.traces is not None:
@@ -391,7 +395,7 @@ class Stage:
         if not back:
             return None
         self._connect(back)
-        return self.account(SET_UP, self.counters)
+        return self.account(SET_UP)
 
     def _order(self, round_: StagedRound, table: RateTable, node_faults: NodeFaults) -> None:
         plan = round_.link_plan

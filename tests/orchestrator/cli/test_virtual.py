@@ -16,6 +16,7 @@ from small_scenario import TREE
 
 from orchestrator.cli.virtual import enter
 from orchestrator.reporting import live
+from orchestrator.runs import virtual
 from orchestrator.runs.directory import claimed, is_locked, part_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.sessions.visits import SOCKET, closed_to_visitors, runs_in, visit
@@ -35,7 +36,7 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> Callable[[Inside], None]:
     """Has this function in the place of a guest; it is given the guest's options."""
     found = SimpleNamespace(to_json=dict)
     monkeypatch.setattr(kernel, "find", lambda: found)
-    monkeypatch.setattr("orchestrator.runs.virtual.find", lambda: found)
+    monkeypatch.setattr(virtual, "find", lambda: found)
 
     def takes_its_place(what: Inside) -> None:
         def run(*_: object, **options: Any) -> SimpleNamespace:
