@@ -7,7 +7,7 @@ BIN := .venv/bin
 INSTALL := $(PYTHON) constraints/install.py
 LOCKS := pyproject.toml $(wildcard constraints/*)
 
-.PHONY: demo setup setup-light setup-dev test test-full coverage lint site lock sbom audit clean
+.PHONY: demo setup setup-light setup-dev test test-full coverage mutants lint site lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -52,6 +52,13 @@ coverage: setup-dev
 	$(BIN)/coverage html --quiet --directory build/coverage/html
 	$(BIN)/coverage report --show-missing > build/coverage/lines.txt
 	@tail -n 1 build/coverage/lines.txt
+
+# Whether a test fails when a line is wrong: in build/mutants.json, which mutants survived. ARGS: of
+# tests/mutants/mutants.py, as `--module wire`, `--sample 20` of each module, `--seed 2`.
+ARGS ?=
+mutants: setup-dev
+	@mkdir -p build
+	$(BIN)/python tests/mutants/mutants.py --json build/mutants.json $(ARGS)
 
 # The documentation as a site, in build/site.
 site: setup-dev

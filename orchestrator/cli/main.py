@@ -58,6 +58,7 @@ MACHINE_SAYS_NO = {
 """What the operating system refuses for want of room, rights or processes: no defect of ours."""
 NO_MEMORY = "out of memory: this needs more than the machine has, or than `ulimit -v` allows"
 NO_THREAD = "can't start new thread"
+NO_MORE = "no further process or thread can be started: see `ulimit -u` and `ulimit -v`"
 
 
 app = typer.Typer(
@@ -152,13 +153,15 @@ def main() -> None:
             _leave(1, NO_MEMORY)
         if error.errno not in MACHINE_SAYS_NO:
             raise
+        if error.errno == errno.EAGAIN and error.filename is None:  # as of a fork
+            _leave(1, NO_MORE)
         _leave(1, f"{os.fsdecode(error.filename or 'output')}: {error.strerror or error}")
     except MemoryError:
         _leave(1, NO_MEMORY)
     except RuntimeError as error:
         if NO_THREAD not in str(error):
             raise
-        _leave(1, "no further thread can be started: see `ulimit -u` and `ulimit -v`")
+        _leave(1, NO_MORE)
     except _Stopped as error:
         _leave(error.status, str(error))
 

@@ -232,7 +232,8 @@ def _keep(control_fd: int, injector_fd: int, spawn_fd: int) -> int:
     try:
         _leave_host()
     except OSError as error:
-        control.send(*encode(WorldLost(str(error))))
+        with contextlib.suppress(RunError):
+            control.send(*encode(WorldLost(str(error))))
         return 1
     world = os.fork()
     if world == 0:
@@ -315,13 +316,13 @@ class _World:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(waker)
-        try:
-            self._create()
-        except (OSError, RunError) as error:
-            self._control.send(*encode(WorldLost(str(error))))
-            return
         # Ends when the orchestrator has closed the control socket, or is gone.
         with contextlib.suppress(RunError):
+            try:
+                self._create()
+            except (OSError, RunError) as error:
+                self._control.send(*encode(WorldLost(str(error))))
+                return
             self._watch(wake)
 
     def _watch(self, wake: int) -> None:

@@ -79,7 +79,8 @@ def test_what_is_said_with_stderr_closed_is_still_said(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (RuntimeError("can't start new thread"), "no further thread can be started"),
+        (RuntimeError("can't start new thread"), "no further process or thread can be started"),
+        (BlockingIOError(11, "Resource temporarily unavailable"), "no further process or thread"),
         (MemoryError(), "out of memory"),
         (PermissionError(13, "Permission denied", "x"), "x: Permission denied"),
     ],

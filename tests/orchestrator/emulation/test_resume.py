@@ -6,10 +6,8 @@
 import json
 import os
 import random
-import re
 import signal
 import time
-from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +16,8 @@ import pytest
 import warm
 from killed_run import killed
 
-from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.emulation.checkpoint import TYPES, Checkpoint, _packed, _unpacked
-from orchestrator.emulation.record import Emulation, RoundRecord, SetUp
-from orchestrator.emulation.validity import _in_all
+from orchestrator.emulation.checkpoint import Checkpoint
 from orchestrator.runs.directory import abandoned, is_locked, part_of
-from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.loading import load
-from testbed.core.errors import InputError
-from testbed.core.timeline import SPAN, Round
 
 QUICKSTART = Path(__file__).resolve().parents[3] / "scenarios" / "quickstart.yaml"
 SMALL = """
@@ -166,59 +157,3 @@ def test_a_failed_run_keeps_its_rounds_and_goes_on(tmp_path: Path) -> None:
     done = warm.run("run", small, "--out", out, "--resume")
     assert done.returncode == 0, done.stderr
     assert_whole(out, 20)
-
-
-@dataclass(frozen=True)
-class Foreign:
-    value: int
-
-
-def test_records_come_back_as_they_were_and_nothing_else_does() -> None:
-    spans = np.zeros(3, SPAN)
-    spans["end_s"] = [0.1, 1 / 3, 1e-17]
-    round_ = Round(1, "cpsfl", 2, 0.1, 0.2, np.array([1.0, np.nan]), 7.0, spans)
-    frame = pd.DataFrame({"step": pd.Categorical(["b", "a"], ["b", "a", "c"]), "n": [1, 2]})
-    frame["word"] = ["x", "y"]
-    record = {"rounds": [round_], "frame": frame, "numbers": (np.int64(3), 0.1, None), "t": {1: 2}}
-    arrays: list[np.ndarray] = []
-    tree = json.loads(json.dumps(_packed(record, arrays)))
-    back = _unpacked(tree, arrays)
-    assert back["numbers"] == (3, 0.1, None)
-    assert back["t"] == {1: 2}
-    pd.testing.assert_frame_equal(back["frame"], frame)
-    (again,) = back["rounds"]
-    assert (again.spans == spans).all()
-    assert again.energy_j.tobytes() == round_.energy_j.tobytes()
-    assert (again.index, again.start_s, again.objective) == (1, 0.1, 7.0)
-    for name in ("subprocess:Popen", "Round", f"{__name__}:Foreign"):
-        with pytest.raises(KeyError):
-            _unpacked({"type": name, "of": {}}, [])
-    with pytest.raises(TypeError, match="a run's record cannot hold a Foreign"):
-        _packed(Foreign(3), [])
-
-
-def test_every_record_of_a_round_has_a_tag() -> None:
-    """Whatever `RoundRecord` and `SetUp` are made of can be kept."""
-    known = {type_.__name__ for type_ in TYPES.values()}
-    plain = {"DataFrame", "dict", "str", "float", "int", "list", "None", "Any", "Array", "NDArray"}
-    for type_ in (RoundRecord, SetUp, *TYPES.values()):
-        for field in fields(type_):
-            words = set(re.findall(r"[A-Z]\w+", str(field.type)))
-            assert words - plain <= known | {"Sequence", "Series"}, f"{type_.__name__}.{field.name}"
-
-
-def test_a_checkpoint_of_an_earlier_format_is_refused_in_one_line(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    tree = json.dumps({"dict": [["channel_sha256", "0"], ["measured", {"list": []}]]}).encode()
-    with (folder / "round-000000.npz").open("wb") as file:
-        np.savez(file, np.frombuffer(tree, np.uint8))
-    scenario = load(QUICKSTART).resolved(1.0)
-    done = Emulation(scenario, Channel(Replay(ChannelTrace(np.ones((3, 10)), 0.1))))
-    with pytest.raises(InputError, match=r"000\.npz: a checkpoint of format 1, .* reads 2"):
-        Checkpoint(tmp_path).restore(done)
-
-
-def test_links_counters_begin_anew_with_each_session() -> None:
-    assert _in_all([[1, 2]]).tolist() == [1, 2]
-    assert _in_all([[1, 2], [3, 4], [1, 4], [2, 5]]).tolist() == [5, 9]

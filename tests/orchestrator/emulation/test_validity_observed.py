@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from small_scenario import TREE
 
-from orchestrator.emulation.validity import _observed
+from orchestrator.emulation.validity import _in_all, _observed
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import VIRTUAL_LIMITS, Limits
 
@@ -61,3 +61,8 @@ def test_limits_are_tighter_in_virtual_time_where_none_were_given() -> None:
     assert all(virtual[name] <= limit for name, limit in real.items())
     given = limits(clock="virtual", limits={"rest_share": 0.3})
     assert given == virtual | {"rest_share": 0.3}
+
+
+def test_links_counters_begin_anew_with_each_session() -> None:
+    assert _in_all([[1, 2]]).tolist() == [1, 2]
+    assert _in_all([[1, 2], [3, 4], [1, 4], [2, 5]]).tolist() == [5, 9]

@@ -3,14 +3,39 @@
 
 """What the injector knows of rates, and what it does when phase or table change; no links."""
 
+import array
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from testbed.control.messages import PhaseSet, SetRates
+from testbed.control.codec import encode
+from testbed.control.messages import (
+    TO_INJECTOR,
+    AskCounters,
+    Counters,
+    Direction,
+    Epoch,
+    EpochBegun,
+    Exhausted,
+    Failed,
+    Low,
+    Phase,
+    PhaseSet,
+    SetRates,
+)
+from testbed.control.messages import Samples as SamplesReport
+from testbed.control.stream import ControlSocket
+from testbed.core.clock import EmulatedClock
+from testbed.core.errors import RunError
 from testbed.network import injector
+from testbed.network.fabric import DeviceCount
+from testbed.network.shaping import End, QueueCount, Shape
 
 
 def blob(first: int, slots: int, variants: int = 1) -> bytes:
@@ -101,3 +126,286 @@ def test_a_phase_that_a_new_table_lacks_is_left(service: Any, variants: int, pha
     assert service._phase == phase
     assert service._told_low is False
     assert service._warn_slots == 5
+
+
+def test_the_mean_is_over_a_while_and_no_longer_than_there_are_rates() -> None:
+    made = table((0, 80))
+    up, down = made.mean(10, 0)
+    assert up == pytest.approx([10 + 24.5 + 0.1, 10 + 24.5 + 0.2])
+    assert down == pytest.approx([1034.6, 1034.7])
+    assert made.mean(76, 0)[0] == pytest.approx([77.6, 77.7])
+    assert made.mean(80, 0) == ([], [])
+    up, down = table((0, 80), variants=2).mean(10, 1)
+    assert (up[0], down[0]) == pytest.approx((34.6, 2034.6))
+
+
+class Links:
+    """A namespace's socket that notes what it is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.checked = 0
+
+    def send(self, batch: Any) -> None:
+        self.sent.append(batch.count)
+
+    def check(self) -> None:
+        self.checked += 1
+
+    def transact(self, messages: Any) -> None:
+        self.sent.append(len(messages))
+
+
+def site(*indices: int) -> Any:
+    return SimpleNamespace(netlink=Links(), ends=[End(index, Shape()) for index in indices])
+
+
+def test_a_slots_rates_are_what_changed_and_what_is_below_the_floor_is_an_outage() -> None:
+    bs, uav = site(4, 5, 6), site(7)
+    bs.ends[2].held = True
+    prepared = injector._Prepared()
+    prepared.add(bs, (1e6, 900.0, 5e6), 1000.0)
+    prepared.add(uav, (1000.0,), 1000.0)
+    # The first end's rate and gate; the second stays closed; the third is held.
+    assert (prepared.changes, prepared.below_floor) == (4, 1)
+    assert [end.rate_bps for end in (*bs.ends, *uav.ends)] == [0] * 4
+    done = prepared.send()
+    assert done <= time.monotonic_ns()
+    assert (bs.netlink.sent, uav.netlink.sent) == ([2], [2])
+    assert (bs.netlink.checked, uav.netlink.checked) == (1, 1)
+    assert [end.rate_bps for end in (*bs.ends, *uav.ends)] == [1e6, 0, 0, 1000.0]
+    again = injector._Prepared()
+    again.add(bs, (1e6, 0.0, 5e6), 1000.0)
+    assert (again.changes, again.below_floor, again.missing) == (0, 0, False)
+    again.send()
+    assert bs.netlink.sent == [2], "nothing changed, nothing is sent"
+
+
+@pytest.fixture
+def running() -> Any:
+    """An injector of two links without a kernel, in slot 3 of ten, of 0.1 s at dilation 2."""
+    made: Any = injector._Service.__new__(injector._Service)
+    made._table = table((0, 10), variants=2)
+    made._fabric = SimpleNamespace(base_station=site(4, 5), uavs=[site(6), site(7)])
+    made._shape, made._airtime = Shape(), None
+    made._clock, made._slot_s = EmulatedClock(0, 0.0, 2.0), 0.1
+    made._slot, made._phase, made._running = 3, 0, True
+    made._below_floor = made._exhausted = made._warn_slots = 0
+    made._told_low = made._watched = False
+    made._gates = []
+    made._record = array.array("q")
+    made.told = []
+    made._tell = made.told.append
+    return made
+
+
+def rates(service: Any) -> list[float]:
+    ends = [*service._fabric.base_station.ends, *(s.ends[0] for s in service._fabric.uavs)]
+    return [end.rate_bps for end in ends]
+
+
+LARGE = 1e6
+
+
+def give(service: Any, slots: int, *, first: int = 0, warn_slots: int = 2) -> None:
+    """Rates that are large enough to be no outage."""
+    values = np.frombuffer(blob(first, slots, 2), float) * LARGE
+    service._take_rates(SetRates(first, 2, warn_slots, values.tobytes()))
+
+
+def test_downlinks_are_the_base_stations_and_uplinks_the_uavs(running: Any) -> None:
+    give(running, 10)
+    running._phase = 1
+    prepared = running._prepare(5)
+    assert not prepared.missing
+    prepared.send()
+    assert rates(running) == pytest.approx([2005.1e6, 2005.2e6, 5.1e6, 5.2e6])
+    assert running._prepare(10).missing
+    running._slot_s = 1e-4  # a frame in 0.2 ms of real time: 60 Mb/s
+    below = running._prepare(5)
+    assert below.below_floor == 2
+    below.send()
+    assert rates(running) == pytest.approx([2005.1e6, 2005.2e6, 0, 0])
+
+
+def test_each_boundary_is_recorded_and_what_runs_out_is_told_once(running: Any) -> None:
+    give(running, 7)
+    for due in range(4, 10):
+        running._at_boundary(due * 100, running._prepare(due))
+    assert running._slot == 9
+    table = np.frombuffer(running._record.tobytes(), np.int64).reshape(-1, 4)
+    assert table[:, 0].tolist() == [4, 5, 6, 7, 8, 9]
+    assert table[:, 1].tolist() == [400, 500, 600, 700, 800, 900]
+    # At first each of four ends opens, too.
+    assert table[:, 3].tolist() == [8, 4, 4, 0, 0, 0]
+    assert (table[:, 2] > 0).all()
+    assert running.told == [Low(7), Exhausted(7)]
+    assert running._exhausted == 3
+    assert uplink(running._table, 6) is None, "what is over is forgotten"
+
+
+def test_an_epoch_begins_in_the_slot_of_its_clock(running: Any) -> None:
+    give(running, 10)
+    running._running = False
+    running._limit_packets = lambda: running.told.append("limits")
+    begin_ns = time.monotonic_ns()
+    running._begin_epoch(Epoch(EmulatedClock(begin_ns, 0.6, 3.0), 0.2))
+    assert (running._slot, running._slot_s, running._running) == (3, 0.2, True)
+    assert running._clock.dilation == 3
+    limits, begun = running.told
+    assert limits == "limits"
+    assert begun.done_ns >= begin_ns
+    assert not begun.missing
+    assert rates(running) == pytest.approx([1003.1e6, 1003.2e6, 3.1e6, 3.2e6])
+    assert list(running._record) == [3, begin_ns, begun.done_ns, 8]
+    running._begin_epoch(Epoch(EmulatedClock(begin_ns, 2.0, 3.0), 0.2))
+    assert running.told[-1].missing
+    assert running._exhausted == 1
+
+
+def test_packets_are_as_large_as_the_emulated_rate_allows(
+    running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = []
+    monkeypatch.setattr(injector, "limit_packets", lambda at, frames: limited.append((at, frames)))
+    running._table = injector._Table(2)
+    # A frame of 1514 bytes in 0.25 ms is 48.4 Mb/s, of emulated time: half of it in real time.
+    rows = np.tile([30e6, 60e6, 80e6, 10e6], (60, 1))
+    running._take_rates(SetRates(0, 1, 5, rows.tobytes()))
+    running._limit_packets()
+    world = running._fabric
+    assert limited == [(world.base_station, [3, 1]), (world.uavs[1], [2])], "one is no change"
+    for place, frames in limited:
+        for end, each in zip(place.ends, frames, strict=True):
+            end.packet_frames = each
+    limited.clear()
+    running._limit_packets()
+    assert limited == []
+
+
+def test_counters_begin_anew_with_each_report(
+    running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = {n: QueueCount(100 * n, n, n + 1, n + 2) for n in range(4, 8)}
+    devices = {n: DeviceCount(1000 * n, 10 * n) for n in range(4, 8)}
+    air = {4: QueueCount(1, 41, 42, 0), 7: QueueCount(1, 71, 72, 0)}
+    for name, found in (("queue_counts", queues), ("device_counts", devices), ("air_counts", air)):
+        monkeypatch.setattr(injector, name, lambda _, found=found: found)
+    running._line = None
+    running._record.extend((4, 400, 401, 2))
+    running._below_floor, running._exhausted = 5, 6
+    before_ns = time.time_ns()
+    running._tell_counters()
+    (told,) = running.told
+    assert before_ns <= told.asked_ns <= time.time_ns()
+    assert (told.below_floor, told.exhausted) == (5, 6)
+    assert np.frombuffer(told.slots, np.int64).tolist() == [4, 400, 401, 2]
+    (up, down), (other_up, other_down) = told.links
+    ways = [up, down, other_up, other_down]
+    assert [way.sent_bytes for way in ways] == [600, 400, 700, 500]
+    assert [way.sent_frames for way in ways] == [6, 4, 7, 5]
+    assert [way.dropped_frames for way in ways] == [7, 5, 8, 6]
+    assert [way.backlog_bytes for way in ways] == [8, 6, 9, 7]
+    assert [way.device_sent_bytes for way in ways] == [6000, 4000, 7000, 5000]
+    assert [way.device_sent_frames for way in ways] == [60, 40, 70, 50]
+    # What the air did stands where frames arrive: with the base station's ends for uplinks.
+    assert [way.lost_frames for way in ways] == [42, 0, 0, 72]
+    assert [way.arrived_frames for way in ways] == [41, 0, 0, 71]
+    running._tell_counters()
+    assert running.told[1].slots == b""
+    assert (running.told[1].below_floor, running.told[1].exhausted) == (0, 0)
+
+
+@pytest.fixture
+def handle() -> Iterator[tuple[injector.Injector, ControlSocket]]:
+    """An orchestrator's handle, and the process's end of its socket."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield injector.Injector(ours), ControlSocket(theirs)
+
+
+def obeyed(control: ControlSocket) -> Any:
+    message = control.receive(10)
+    assert message is not None
+    return TO_INJECTOR.decode(*message)
+
+
+def test_rates_travel_slot_by_slot(handle: tuple[injector.Injector, ControlSocket]) -> None:
+    links, control = handle
+    up, down, shared = (np.arange(6.0).reshape(2, 3) + n for n in (0, 100, 200))
+    links.rates(7, up, down, shared, warn_slots=4)
+    told = obeyed(control)
+    assert (told.first, told.variants, told.warn_slots) == (7, 2, 4)
+    made = injector._Table(2)
+    made.add(told.first, told.variants, told.table)
+    assert (made.end, uplink(made, 6)) == (10, None)
+    for n in range(3):
+        for phase, way in enumerate((down, shared)):
+            row = made.row(7 + n, phase)
+            assert row is not None
+            assert (list(row[0]), list(row[1])) == (up[:, n].tolist(), way[:, n].tolist())
+    for phase in (-1, 2):
+        with pytest.raises(ValueError, match="the table has 2 downlink variants"):
+            links.phase(phase)
+    control.send(*encode(Low(3)))
+    control.send(*encode(PhaseSet(77)))
+    assert links.phase(1) == 77
+    assert obeyed(control) == Phase(1)
+    assert links.events() == [Low(3)], "what came meanwhile is kept"
+    assert links.events() == []
+
+
+def test_a_report_says_how_late_each_slot_was(
+    handle: tuple[injector.Injector, ControlSocket],
+) -> None:
+    links, control = handle
+    slots = np.array([[4, 400, 1400, 2], [5, 500, 450, 3]], np.int64)
+    up, down = (Direction(*range(n, n + len(fields(Direction)))) for n in (1, 50))
+    control.send(*encode(Counters(9, ((up, down), (down, up)), "nice -5", 1, 2, slots.tobytes())))
+    report = links.report()
+    assert obeyed(control) == AskCounters()
+    assert (report.slot.tolist(), report.boundary_ns.tolist()) == ([4, 5], [400, 500])
+    assert (report.done_ns.tolist(), report.changes.tolist()) == ([1400, 450], [2, 3])
+    assert report.lateness_s.tolist() == pytest.approx([1e-6, 0])
+    assert (list(report.uplink), list(report.downlink)) == ([up, down], [down, up])
+    told = (report.asked_ns, report.scheduling, report.below_floor, report.exhausted)
+    assert told == (9, "nice -5", 1, 2)
+
+
+def test_samples_have_bytes_queues_and_drops_of_each_way(
+    handle: tuple[injector.Injector, ControlSocket],
+) -> None:
+    links, control = handle
+    links.rates(0, *np.ones((2, 2, 1)))
+    rows = np.arange(34, dtype=np.int64).reshape(2, 17)
+    control.send(*encode(SamplesReport(3, rows.tobytes())))
+    found = links.samples()
+    assert found.exhausted == 3
+    assert found.slot.tolist() == [0, 17]
+    assert found.boundary_ns.tolist() == [1, 18]
+    assert found.done_ns.tolist() == [2, 19]
+    assert found.counted_ns.tolist() == [4, 21]
+    assert found.sent_bytes[0].tolist() == [[5, 8], [11, 14]]
+    assert found.queued_bytes[0].tolist() == [[6, 9], [12, 15]]
+    assert found.dropped_frames[1].tolist() == [[24, 27], [30, 33]]
+
+
+def test_an_epoch_without_rates_or_a_failed_injector_ends_the_run(
+    handle: tuple[injector.Injector, ControlSocket],
+) -> None:
+    links, control = handle
+    clock = EmulatedClock(5, 1.5, 2.0)
+    control.send(*encode(EpochBegun(1, True)))
+    with pytest.raises(RunError, match=r"no rates were given for the slot at 1\.5 s"):
+        links.epoch(clock, 0.1, [10, 20])
+    assert obeyed(control) == Epoch(clock, 0.1, (10, 20))
+    control.send(*encode(EpochBegun(1, False)))
+    links.epoch(clock, 0.1)
+    with pytest.raises(RunError, match=r"waited 0\.05 s for Wired"):
+        links.await_wired(0.05)
+    control.send(*encode(Failed("no links")))
+    with pytest.raises(RunError, match=r"^injector: no links$"):
+        links.await_wired()
+    control.close()
+    with pytest.raises(RunError, match="its process is gone"):
+        links.report()

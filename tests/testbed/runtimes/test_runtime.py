@@ -270,3 +270,23 @@ def test_who_runs_behind_others_goes_on_so():
         except BaseException:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_supervisor_of_an_orchestrator_that_is_gone_says_nothing():
+    """Whoever killed it reads its terminal: no traceback of ours may come there later."""
+    ours, theirs = zip(*(socket.socketpair() for _ in range(3)), strict=True)
+    numbers = [end.fileno() for end in theirs]
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "testbed.runtimes.namespace", *map(str, numbers)],
+        pass_fds=numbers,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    for end in (*ours, *theirs):
+        end.close()
+    try:
+        said, _ = supervisor.communicate(timeout=100)
+    finally:
+        supervisor.kill()
+    assert said == ""

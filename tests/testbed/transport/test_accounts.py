@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A node's books: what they read from the kernel, and how they are added up."""
+
+import socket
+import struct
+import threading
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from testbed.transport import accounts
+from testbed.transport.accounts import Counts, QuicCount, TcpCount
+from testbed.transport.wire import HEADER_BYTES, Header, Kind
+
+ESTABLISHED, FIN_WAIT_1, CLOSE_WAIT = 1, 4, 8
+
+
+class Kernel:
+    """A socket whose `tcp_info` is made up, of a kernel that acknowledges while it is asked."""
+
+    def __init__(self, state: int, size: int = 232) -> None:
+        self.size, self.asked = size, 0
+        self.info = bytearray(232)
+        self.info[0] = state
+        for offset, form, value in (
+            (24, "I", 5),  # unacked
+            (28, "I", 2),  # sacked
+            (100, "I", 3),  # total_retrans
+            (120, "Q", 70_000),  # bytes_acked
+            (136, "I", 90),  # segs_out
+            (156, "I", 60),  # data_segs_out
+            (192, "I", 55),  # delivered
+            (208, "Q", 4000),  # bytes_retrans
+            (216, "I", 1),  # dsack_dups
+        ):
+            struct.pack_into(f"={form}", self.info, offset, value)
+
+    def getsockopt(self, *_: int) -> bytes:
+        self.asked += 1
+        return bytes(self.info[: self.size])
+
+
+def counted(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> TcpCount:
+    queued = iter([900, 500, 500])
+    monkeypatch.setattr(accounts, "_queued_bytes", lambda _: next(queued))
+    return TcpCount.of(kernel)
+
+
+def test_tcp_is_read_until_nothing_was_acknowledged_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = Kernel(ESTABLISHED)
+    assert counted(kernel, monkeypatch) == TcpCount(
+        empty_segments=30,
+        tried_segments=57,
+        taken_segments=55 - 1 + 5 - 2,
+        data_bytes=70_500,
+        resent_segments=3,
+        resent_bytes=4000,
+    )
+    assert kernel.asked == 2
+
+
+@pytest.mark.parametrize(("state", "end"), [(ESTABLISHED, 0), (CLOSE_WAIT, 0), (FIN_WAIT_1, 1)])
+def test_the_end_of_a_stream_is_no_byte_of_it(
+    state: int, end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert counted(Kernel(state), monkeypatch).data_bytes == 70_500 - end
+
+
+def test_a_kernel_that_does_not_tell_all_of_it_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert counted(Kernel(ESTABLISHED, 220), monkeypatch).resent_bytes == 4000
+    assert counted(Kernel(ESTABLISHED, 219), monkeypatch) == TcpCount()
+
+
+def test_the_kernel_itself_counts_the_bytes_of_a_stream() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname(), timeout=10)
+        far, _ = server.accept()
+    with near, far:
+        reader = threading.Thread(target=lambda: near.recv(100_000, socket.MSG_WAITALL))
+        reader.start()
+        far.sendall(bytes(100_000))
+        reader.join(20)
+        count = TcpCount.of(far)
+    # Of the side that accepted: nothing but the stream.
+    assert count.data_bytes == 100_000
+    assert count.resent_bytes == 0
+    assert count.tried_segments > 0
+
+
+@pytest.mark.parametrize("kind", [TcpCount, QuicCount])
+def test_counts_add_up_field_by_field(kind: Any) -> None:
+    many = len(fields(kind))
+    few, more = kind(*range(1, many + 1)), kind(*range(10, 10 * many + 1, 10))
+    assert more + few == kind(*(11 * n for n in range(1, many + 1)))
+    assert more.since(few) == kind(*(9 * n for n in range(1, many + 1)))
+    assert kind() + few == few
+
+
+def test_the_books_of_a_frame_begin_with_what_it_is() -> None:
+    counts = Counts.of(Header(Kind.SMASHED, 3, 2, 7, 16, 4096, 1.5, 0.25), 5)
+    assert (counts.kind, counts.iteration, counts.payload_bytes) == ("SMASHED", 2, 4096)
+    assert counts.framing_bytes == HEADER_BYTES + 16 + 5
+    rest = (counts.record_bytes, counts.opened, counts.accepted, counts.handshake_bytes)
+    assert rest == (0, 0, 0, 0)
+    assert (counts.tcp, counts.quic) == (TcpCount(), QuicCount())
