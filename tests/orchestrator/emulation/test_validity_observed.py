@@ -3,6 +3,7 @@
 
 """What a run is judged by, made of a few numbers."""
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +12,10 @@ import pandas as pd
 import pytest
 from small_scenario import TREE
 
-from orchestrator.emulation.validity import _in_all, _observed
+from orchestrator.emulation.validity import _in_all, _observed, to_json, validity
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import VIRTUAL_LIMITS, Limits
+from testbed.system.machine import Machine
 
 
 def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th() -> None:
@@ -66,3 +68,128 @@ def test_limits_are_tighter_in_virtual_time_where_none_were_given() -> None:
 def test_links_counters_begin_anew_with_each_session() -> None:
     assert _in_all([[1, 2]]).tolist() == [1, 2]
     assert _in_all([[1, 2], [3, 4], [1, 4], [2, 5]]).tolist() == [5, 9]
+
+
+def way(**counts: int) -> SimpleNamespace:
+    names = ("dropped", "sent", "lost", "arrived", "late")
+    return SimpleNamespace(**{f"{n}_frames": counts.get(n, 0) for n in names}, backlog_bytes=0)
+
+
+def machine(**passed: Any) -> Machine:
+    usual = {"monotonic_ns": 10**9, "raw_ns": 10**9, "cpu_ticks": 1000, "stolen_ticks": 0}
+    return Machine(**usual | {"program_ticks": 0, "own_s": 0.0} | passed)
+
+
+def round_record(
+    uplink: list[SimpleNamespace], downlink: list[SimpleNamespace], **more: Any
+) -> SimpleNamespace:
+    """A round of 2 s in which nothing was wrong, but for what is given."""
+    nothing = {"injection": 0.0, "rest": 0.0, "compute": 0.0}
+    transfers = {"error": [0.0], "step": "CA", "client": 1, "round": 0}
+    return SimpleNamespace(
+        injector=pd.DataFrame({"lateness_s": [0.0]}),
+        links=SimpleNamespace(exhausted=more.get("exhausted", 0), uplink=uplink, downlink=downlink),
+        measured=SimpleNamespace(latency_s=2.0),
+        budget=SimpleNamespace(seconds=nothing | more.get("budget", {})),
+        transfers=pd.DataFrame(transfers | more.get("transfers", {})),
+        machine=more.get("machine", machine()),
+    )
+
+
+def observed(
+    records: list[Any], overruns_s: tuple[float, ...] = (), lost: Any = (), **keys: Any
+) -> dict[str, tuple[float, str]]:
+    done: Any = SimpleNamespace(
+        calibration=None,
+        rounds=records,
+        scenario=validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two"),
+        measured=[SimpleNamespace(lost=[SimpleNamespace(client=k) for k in lost]) for _ in records],
+        overruns_s=overruns_s,
+    )
+    return {name: (value, where) for name, value, where in _observed(done)}
+
+
+def test_every_check_names_where_it_was_worst() -> None:
+    ends = [way(sent=99, dropped=1), way(sent=95, dropped=5)]
+    calm = round_record(ends, [way(), way(sent=10)])
+    busy = round_record(
+        [way(sent=199, dropped=1), way(sent=195, dropped=5)],
+        [way(sent=4), way(sent=20)],
+        exhausted=3,
+        budget={"compute": -0.5, "rest": 0.3, "injection": -0.1},
+        transfers={"error": [-0.2], "step": "SG", "client": 2, "round": 1},
+        machine=machine(monotonic_ns=10**9 + 5000, stolen_ticks=20, program_ticks=300, own_s=1.0),
+    )
+    busy.links.downlink[1].backlog_bytes = 77
+    found = observed([calm, busy], (-0.2, 0.5, 0.25))
+    assert found["exhausted_slots"][0] == 3
+    assert found["dropped_frames"] == (pytest.approx(5 / 200), "uplink 2")
+    assert found["backlog_bytes"] == (77, "downlink 2")
+    assert found["compute_share"] == (
+        0.25,
+        "round 1; 2 of 3 steps overran, by 0.5 s at most",
+    )
+    assert found["rest_share"] == (pytest.approx(0.15), "round 1")
+    assert found["injection_share"] == (pytest.approx(0.05), "round 1")
+    value, where = found["transfer_error"]
+    assert value == pytest.approx(0.19)
+    assert where == "worst 0.2: SG of client 2, round 1"
+    assert found["cpu_steal"] == (pytest.approx(0.02), "round 1")
+    own_ticks = os.sysconf("SC_CLK_TCK")
+    assert found["cpu_others"] == (pytest.approx((300 - own_ticks) / 1000), "round 1")
+    assert found["clock_drift_ppm"] == (pytest.approx(5.0), "round 1")
+    assert "loss_deviation" not in found
+
+
+def test_small_transfers_and_what_lost_uavs_left_waiting_do_not_count() -> None:
+    only = round_record(
+        [way(sent=1), way(sent=1)],
+        [way(), way()],
+        transfers={"error": [0.9, 0.1], "step": ["SM", "CA"], "client": 1, "round": 0},
+    )
+    only.links.uplink[1].backlog_bytes = 500
+    only.links.downlink[0].backlog_bytes = 20
+    assert observed([only])["transfer_error"][0] == pytest.approx(0.1)
+    assert observed([only])["backlog_bytes"] == (500, "uplink 2")
+    assert observed([only], lost=[2])["backlog_bytes"] == (20, "downlink 1")
+    measured = TREE["workload"] | {"compute_time": "measured", "compute": "real"}
+    assert "compute_share" not in observed([only], workload=measured)
+
+
+def test_frames_that_the_air_lost_are_held_against_what_was_asked() -> None:
+    """A tenth of 900 frames: 90, with a standard deviation of 9."""
+    clean = way(lost=90, arrived=810, sent=900)
+    first = round_record([clean, clean], [way(lost=45, arrived=405), clean])
+    second = round_record(
+        [way(lost=180, arrived=1620, sent=1800), way(lost=180, arrived=1620, late=18)],
+        [way(lost=117, arrived=783), way(lost=180, arrived=1620)],
+        budget={"rest": 1.0},
+    )
+    found = observed([first, second], links={"loss": 0.1})
+    assert found["loss_deviation"] == (pytest.approx(3.0), "downlink 1: lost 117 of 900 frames")
+    assert found["late_frames"] == (pytest.approx(18 / 1620), "uplink 2"), "counters go on"
+    assert not found.keys() & {"rest_share", "transfer_error"}, "windows are no fault of ours"
+    assert "injection_share" in found
+
+
+def test_a_check_may_just_reach_its_limit() -> None:
+    only = round_record([way(sent=1), way(sent=1)], [way(), way()], budget={"rest": 0.1})
+    for limit, fine in ((0.05, True), (0.049, False)):
+        keys = {"emulation": {"limits": {"rest_share": limit}}}
+        done: Any = SimpleNamespace(
+            calibration=None,
+            rounds=[only],
+            scenario=validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two"),
+            measured=[SimpleNamespace(lost=[])],
+            overruns_s=[],
+        )
+        (check,) = (c for c in validity(done) if c.check == "rest_share")
+        assert (check.ok, check.value, check.limit) == (fine, 0.05, limit)
+        (row,) = (row for row in to_json([check]))
+        assert row == {
+            "check": "rest_share",
+            "limit": limit,
+            "value": 0.05,
+            "ok": fine,
+            "detail": "round 0",
+        }
