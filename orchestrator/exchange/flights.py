@@ -14,21 +14,29 @@ import numpy as np
 from orchestrator.exchange.files import Flight, along, local_m, text_of
 from testbed.core.errors import InputError
 
-WAYPOINTS = {16, 19, 21, 22}
-"""MAVLink's commands that name a place: waypoint, loiter for a time, land, take off."""
+WAYPOINT, LOITER_TIME, RETURN, LAND, TAKE_OFF, CHANGE_SPEED = 16, 19, 20, 21, 22, 178
+"""MAVLink's commands that say where and how fast a UAV flies (`MAV_CMD`)."""
+ABOVE_SEA = 0
+"""`MAV_FRAME` of heights above the sea; others count from the home, or from the ground."""
+MULTIROTORS = {2, 3, 4, 13, 14, 15, 29, 35}
+"""`MAV_TYPE`s that fly at a plan's hover speed; others at its cruise speed."""
 KML = "{http://www.opengis.net/kml/2.2}"
 GX = "{http://www.google.com/kml/ext/2.2}"
 MOST_POINTS = 1_000_000
 Origin = tuple[float, float]
 
 
-def read_qgc(path: Path, origin: Origin | None, speed_m_s: float | None) -> list[Flight]:
-    """The flight of a plan (`.plan`), from its planned home on unless an origin is given.
+def read_qgc(
+    path: Path, origin: Origin | None, speed_m_s: float | None
+) -> tuple[list[Flight], Origin]:
+    """The flight of a plan (`.plan`), from its first waypoint to its last, and the origin.
+
+    It holds where the plan says so, and heights are above the planned home.
 
     Args:
         path: The plan.
-        origin: Latitude and longitude of x = y = 0.
-        speed_m_s: Left out: the plan's cruise speed.
+        origin: Latitude and longitude of x = y = 0; left out: the planned home's.
+        speed_m_s: Left out: the plan's own, hover speed of multirotors, and where it changes it.
 
     Raises:
         InputError: It is no plan, or one with patterns in place of waypoints.
@@ -40,31 +48,70 @@ def read_qgc(path: Path, origin: Origin | None, speed_m_s: float | None) -> list
     mission = plan.get("mission") if isinstance(plan, dict) else None
     if not isinstance(mission, dict) or not isinstance(mission.get("items"), list):
         raise InputError(f"{path}: no QGroundControl plan: it has no mission.items")
-    home = mission.get("plannedHomePosition")
-    if origin is None:
-        latitude, longitude, _ = _numbers(home, 3, f"{path}: mission.plannedHomePosition")
-        origin = latitude, longitude
-    speed = speed_m_s if speed_m_s is not None else mission.get("cruiseSpeed")
-    if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed < 1e4:
-        raise InputError(f"{path}: mission.cruiseSpeed must be a speed in m/s, not {speed!r}")
-    places = []
+    home = _numbers(mission.get("plannedHomePosition"), 3, f"{path}: mission.plannedHomePosition")
+    speed = speed_m_s if speed_m_s is not None else _speed(mission, f"{path}: mission")
+    places: list[list[float]] = []
+    speeds: list[float] = []
+    holds_s: list[float] = []
     for index, item in enumerate(mission["items"]):
-        where = f"{path}: mission.items.{index}"
-        if not isinstance(item, dict) or item.get("type") != "SimpleItem":
-            kind = item.get("complexItemType", item.get("type")) if isinstance(item, dict) else item
-            raise InputError(f"{where}: must be a SimpleItem, not {str(kind)[:40]!r}")
-        if item.get("command") in WAYPOINTS:
-            params = item.get("params")
-            if not isinstance(params, list) or len(params) != 7:
-                raise InputError(f"{where}.params: must be seven numbers")
-            places.append(_numbers(params[4:], 3, f"{where}.params"))
+        command, params = _item(item, f"{path}: mission.items.{index}")
+        if command == CHANGE_SPEED and speed_m_s is None:
+            speed = params[1] if params[1] > 0 else speed  # -1 leaves it as it is
+        if command not in (WAYPOINT, LOITER_TIME, RETURN, LAND, TAKE_OFF):
+            continue
+        at = params[4:]
+        if command == RETURN:
+            at = [*home[:2], places[-1][2] if places else 0.0]
+        elif item.get("frame") == ABOVE_SEA:
+            at[2] -= home[2]
+        if at[:2] == [0.0, 0.0]:
+            at[:2] = (places[-1] if places else home)[:2]  # left out: where it is
+        places.append(at)
+        speeds.append(speed)
+        holds_s.append(max(0.0, params[0]) if command in (WAYPOINT, LOITER_TIME) else 0.0)
     if not places:
         raise InputError(f"{path}: has no waypoints")
-    return [along(_placed(places, origin, str(path)), float(speed))]
+    origin = origin or (home[0], home[1])
+    placed = _placed(places, origin, str(path))
+    return [_flown(placed, np.array(speeds), np.array(holds_s))], origin
 
 
-def read_kml(path: Path, origin: Origin | None, speed_m_s: float | None) -> list[Flight]:
-    """The paths of a KML file, one UAV each: `gx:Track`s by their times, `LineString`s at a speed.
+def _speed(mission: dict[str, Any], where: str) -> float:
+    """At which a plan is flown until it says otherwise."""
+    key = "hoverSpeed" if mission.get("vehicleType") in MULTIROTORS else "cruiseSpeed"
+    speed = mission.get(key)
+    if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed < 1e4:
+        raise InputError(f"{where}.{key} must be a speed in m/s, not {speed!r}")
+    return float(speed)
+
+
+def _item(item: Any, where: str) -> tuple[Any, list[float]]:
+    """Command and seven parameters of a plan's item; those that are null are 0."""
+    if not isinstance(item, dict) or item.get("type") != "SimpleItem":
+        kind = item.get("complexItemType", item.get("type")) if isinstance(item, dict) else item
+        raise InputError(f"{where}: must be a SimpleItem, not {str(kind)[:40]!r}")
+    params = item.get("params")
+    if not isinstance(params, list) or len(params) != 7:
+        raise InputError(f"{where}.params: must be seven numbers")
+    numbers = _numbers([0.0 if v is None else v for v in params], 7, f"{where}.params")
+    if not all(abs(number) < 1e12 for number in numbers):
+        raise InputError(f"{where}.params: must be seven numbers, not {str(params)[:60]}")
+    return item.get("command"), numbers
+
+
+def _flown(places_m: Any, speeds_m_s: Any, holds_s: Any) -> Flight:
+    """A flight that arrives at each place at its own speed, and stays there so long."""
+    legs_s = np.linalg.norm(np.diff(places_m, axis=0), axis=1) / speeds_m_s[1:]
+    steps_s = np.stack([np.concatenate([[0.0], legs_s]), holds_s], axis=1)
+    return Flight(np.cumsum(steps_s.ravel()), np.repeat(places_m, 2, axis=0))
+
+
+def read_kml(
+    path: Path, origin: Origin | None, speed_m_s: float | None
+) -> tuple[list[Flight], Origin]:
+    """The paths of a KML file, one UAV each, and the origin.
+
+    `gx:Track`s are flown by their times, `LineString`s at a speed.
 
     Args:
         path: The file.
@@ -87,15 +134,16 @@ def read_kml(path: Path, origin: Origin | None, speed_m_s: float | None) -> list
     lines = [_line(line, str(path)) for line in root.iter(f"{KML}LineString")]
     if not tracks and not lines:
         raise InputError(f"{path}: has no path: neither a LineString nor a gx:Track of KML 2.2")
-    if lines and not (speed_m_s and 0 < speed_m_s < 1e4):
+    if lines and speed_m_s is None:
         raise InputError("`speed`: is missing; a LineString does not say how fast it is flown")
     first = (tracks[0][1] if tracks else lines[0])[0]
     origin = origin or (first[0], first[1])
     start_s = min((times[0] for times, _ in tracks), default=0.0)
-    return [
+    flown = [
         *(Flight(times - start_s, _placed(places, origin, str(path))) for times, places in tracks),
         *(along(_placed(places, origin, str(path)), float(speed_m_s or 1)) for places in lines),
     ]
+    return flown, origin
 
 
 def _line(line: ElementTree.Element, source: str) -> list[list[float]]:

@@ -3,7 +3,7 @@
 
 """One door for all foreign formats: from files to a channel trace."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class Options:
     """Of all waypoints, in place of the file's."""
     speed_m_s: float | None = None
     origin: tuple[float, float] | None = None
-    """Latitude and longitude of x = y = 0."""
+    """Latitude and longitude of x = y = 0; None: what the first file begins with."""
     tx_dbm: float | None = None
     """Power of the reference signal that `rsrp_dbm` is what is left of."""
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -57,12 +57,17 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> ChannelTrace
         return mahimahi.read(files, options.down, options.slot_s)
     if kind == "csv":
         return _of_table(files, options)
-    readers: dict[str, Callable[[Path], list[Flight]]] = {
-        "ns2": ns2.read,
-        "kml": lambda path: flights.read_kml(path, options.origin, options.speed_m_s),
-        "qgc": lambda path: flights.read_qgc(path, options.origin, options.speed_m_s),
-    }
-    flown_by = [flight for path in files for flight in readers[kind](path)]
+    if options.speed_m_s is not None and not 0 < options.speed_m_s < 1e4:
+        raise InputError(f"`speed`: must be from 0 to 10000 m/s, not {options.speed_m_s:g}")
+    flown_by: list[Flight] = []
+    origin = options.origin
+    for path in files:
+        if kind == "ns2":
+            flown_by += ns2.read(path)
+        else:
+            read = flights.read_kml if kind == "kml" else flights.read_qgc
+            found, origin = read(path, origin, options.speed_m_s)
+            flown_by += found
     return _over(sampled(flown_by, options.slot_s, files[0]), options)
 
 

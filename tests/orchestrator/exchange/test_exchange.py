@@ -4,6 +4,7 @@
 """Files of other tools: what comes in, what goes out again, and what is refused in one line."""
 
 import json
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -287,6 +288,61 @@ def test_a_plan_is_flown_from_waypoint_to_waypoint(tmp_path: Path) -> None:
     np.testing.assert_allclose(trace.position_m[0, -1], [0, 100, 30], rtol=5e-3, atol=1e-6)
 
 
+def test_a_plan_says_how_fast_where_it_waits_and_above_what(tmp_path: Path) -> None:
+    """As QGroundControl writes one for a quadrotor; heights above the sea are frame 0."""
+
+    def item(command: int, *params: float | None, frame: int = 3) -> dict[str, Any]:
+        given = [*params, *[0] * (7 - len(params))]
+        return {"type": "SimpleItem", "command": command, "frame": frame, "params": given}
+
+    items = [
+        item(22, 0, 0, 0, None, 0, 0, 30),  # take off from the home, in half a second of nothing
+        item(16, 2, 0, 0, None, 35.0 + NORTH, -78.0, 30),  # 100 m at 5 m/s, wait 2 s
+        item(178, 1, 10, -1, 0, frame=2),
+        item(203, frame=2),  # the camera's
+        item(19, 4, 0, 0, None, 35.0 + 2 * NORTH, -78.0, 140, frame=0),  # at 10 m/s, 10 m higher
+        item(20, frame=2),  # and home
+    ]
+    text = plan(items=items, hoverSpeed=5, vehicleType=2)
+    path = written(tmp_path / "a.plan", text)
+    trace = imported("qgc", [path], Options(slot_s=1.0))
+    assert trace.position_m is not None
+    leg_s = np.hypot(100, 10) / 10
+    back_s = np.array([0, 20, 22, 22 + leg_s, 26 + leg_s, 46 + leg_s])
+    north_m = [0, 100, 100, 200, 200, 0]
+    times = np.arange(trace.slots)
+    np.testing.assert_allclose(
+        trace.position_m[0, :, 1], np.interp(times, back_s, north_m), atol=1.5
+    )
+    np.testing.assert_allclose(
+        trace.position_m[0, :, 2], np.interp(times, back_s, [30, 30, 30, 40, 40, 40]), atol=0.1
+    )
+    fixed_wing = imported("qgc", [written(path, plan(items=items, vehicleType=1))], Options())
+    assert fixed_wing.slots == pytest.approx(10 * (back_s[-1] - 10), abs=3)
+    faster = imported("qgc", [written(path, text)], Options(speed_m_s=50.0))
+    assert faster.slots == pytest.approx(10 * (2 + 2 + 2 + 4 + 4), abs=3)
+
+
+def test_uavs_of_several_plans_keep_their_distance(tmp_path: Path) -> None:
+    """The second one's home lies 100 m north of the first one's."""
+    homes = [35.0, 35.0 + NORTH]
+    paths = [
+        written(
+            tmp_path / f"{n}.plan", plan((home, -78.0, 30.0), plannedHomePosition=[home, -78.0, 0])
+        )
+        for n, home in enumerate(homes)
+    ]
+    trace = imported("qgc", paths, Options())
+    assert trace.position_m is not None
+    np.testing.assert_allclose(trace.position_m[:, 0, 1], [0, 100], rtol=5e-3, atol=1e-6)
+
+
+def test_a_speed_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.plan", plan((35.0, -78.0, 30.0)))
+    with pytest.raises(InputError, match="`speed`: must be from 0 to 10000 m/s, not -3"):
+        imported("qgc", [path], Options(speed_m_s=-3.0))
+
+
 KML = """<?xml version="1.0"?><kml xmlns="http://www.opengis.net/kml/2.2"
  xmlns:gx="http://www.google.com/kml/ext/2.2"><Document>%s</Document></kml>"""
 LINE = "<Placemark><LineString><coordinates>%s</coordinates></LineString></Placemark>"
@@ -314,7 +370,9 @@ def test_paths_of_a_map_are_flights(tmp_path: Path) -> None:
         ("qgc", plan((95.0, 0.0, 30.0)), "a latitude lies outside of ±90"),
         ("qgc", plan((1.0, 0.0, 30.0)), "km from the origin"),
         ("qgc", plan((35.0, -78.0, 30.0), cruiseSpeed=0), "mission.cruiseSpeed must be a speed"),
+        ("qgc", plan((35.0, -78.0, 30.0), vehicleType=2), "mission.hoverSpeed must be a speed"),
         ("qgc", plan((35.0, -78.0, 30.0), plannedHomePosition=[1]), "must be 3 numbers"),
+        ("qgc", plan((35.0, -78.0, math.nan)), "mission.items.0.params: must be seven numbers"),
         (
             "qgc",
             plan((35.0, -78.0, 30.0), items=[{"type": "ComplexItem", "complexItemType": "survey"}]),
