@@ -76,11 +76,18 @@ Gains = Array | TwoWay
 
 
 def both_ways(gain: Gains) -> tuple[Array, Array]:
-    """Up and down."""
+    """A channel's directions, up and down, shape [K, S] each; alike where they do not differ."""
     if isinstance(gain, TwoWay):
         up, down = gain.values
         return up, down
     return gain, gain
+
+
+def each_way(change: Callable[[Array], Array], gain: Gains) -> Gains:
+    """Both directions changed alike."""
+    if isinstance(gain, TwoWay):
+        return replace(gain, values=np.stack([change(way) for way in gain.values]))
+    return change(gain)
 
 
 @dataclass(frozen=True)

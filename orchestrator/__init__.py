@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ns3_scenarios.trace import both_ways as both_ways
     from orchestrator.api import compare as compare
     from orchestrator.api import comparison as comparison
     from orchestrator.api import load as load
@@ -65,6 +66,7 @@ _HOMES = {
     "Tokens": "workloads.models.chain",
     "UavSflEnv": "orchestrator.policies.environment",
     "Update": "workloads.aggregation.rules",
+    "both_ways": "ns3_scenarios.trace",
     "compare": "orchestrator.api",
     "comparison": "orchestrator.api",
     "load": "orchestrator.api",
@@ -97,6 +99,7 @@ __all__ = [
     "Tokens",
     "UavSflEnv",
     "Update",
+    "both_ways",
     "compare",
     "comparison",
     "load",

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ns3_scenarios.trace import Gains, TraceExhausted, TwoWay
+from ns3_scenarios.trace import Gains, TraceExhausted, each_way
 from orchestrator.policies.planner import (
     FORECAST_SLOT_S,
     Candidates,
@@ -76,11 +76,10 @@ def _sampled(scenario: Scenario, rounds: int, slots: int) -> list[Outlook]:
     starts = range(0, rounds * apart, apart)
 
     def mean(values: Array) -> Array:
-        return np.asarray(values.reshape(*values.shape[:-1], slots, fine).mean(axis=-1))
+        return np.asarray(values.reshape(len(values), slots, fine).mean(axis=-1))
 
     def piece(at: int) -> Gains:
-        part = gain[:, at : at + length]
-        return TwoWay(mean(part.values)) if isinstance(part, TwoWay) else mean(part)
+        return each_way(mean, gain[:, at : at + length])
 
     return [Outlook(costs, radio, piece(at), fine * scenario.slot_s) for at in starts]
 

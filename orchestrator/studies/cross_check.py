@@ -8,6 +8,7 @@ kernel's links. The engine knows slots and queues but no packets; ns-3 adds TCP,
 receipts and delay; the kernel adds a real TCP, timers and programs that get to run.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,10 +39,12 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
 from orchestrator.theory import models
-from testbed.core.errors import InputError
+from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline
 from testbed.system.files import write_json
+
+log = logging.getLogger(__name__)
 
 PAYLOAD, WIRE, PACKETS, KERNEL = "engine, payload", "engine, frames", "ns-3 packets", "kernel"
 TRANSFERS = ("SM", "CA", "SG", "CM")
@@ -157,7 +160,7 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
 
     Raises:
         InputError: A model that the scenario names cannot be loaded, or lacks a parameter.
-        RunError: A model failed.
+        RunError: A model failed that the scenario names.
     """
     decided = scenario.allocation.policy not in ("fixed", "equal") or selection(scenario)
     if decided or scenario.scheme.asynchronous:
@@ -174,12 +177,15 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
             continue
         equation = models.EQUATIONS.get(name)
         without = name == models.QUEUE or (equation is not None and not equation.has_adapters)
-        said = asked(plan, radio, channel.air, channel.slot_s)
-        alone = (
-            asked(theory.without_adapters(plan), radio, channel.air, channel.slot_s)
-            if without
-            else said
-        )
+        bare = theory.without_adapters(plan) if without else plan
+        try:
+            said = asked(plan, radio, channel.air, channel.slot_s)
+            alone = asked(bare, radio, channel.air, channel.slot_s) if without else said
+        except RunError as error:
+            if name in {*models.EQUATIONS, *models.COMPOSED, *scenario.analytical_models}:
+                raise
+            log.warning("%s; it is left out", error)
+            continue
         if said is None or alone is None:
             continue
         for end, relation in (("low_s", "at least "), ("high_s", "at most ")):

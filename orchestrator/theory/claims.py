@@ -13,7 +13,7 @@ import pandas as pd
 from rich.console import Group
 from rich.table import Table
 
-from ns3_scenarios.trace import ChannelSource, Gains, TwoWay
+from ns3_scenarios.trace import ChannelSource, Gains, each_way
 from orchestrator.prediction.engine import RoundTimes, simulate
 from orchestrator.prediction.plan import (
     Radio,
@@ -173,9 +173,7 @@ def _constant_round(plan: RoundPlan, radio: Radio, gain: Gains) -> RoundTimes:
 
 def _alike(gain: Gains) -> Gains:
     """Everybody's gain the geometric mean of all."""
-    ways = gain.values if isinstance(gain, TwoWay) else gain
-    mean = np.exp(np.log(ways).mean(axis=-1, keepdims=True)) * np.ones(ways.shape)
-    return replace(gain, values=mean) if isinstance(gain, TwoWay) else mean
+    return each_way(lambda way: np.full_like(way, np.exp(np.log(way).mean())), gain)
 
 
 def _upper_bounds(scenario: Scenario, channel: Channel, profile: SplitProfile) -> Iterator[Row]:

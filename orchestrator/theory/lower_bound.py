@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ns3_scenarios.trace import Gains, TwoWay, both_ways
+from ns3_scenarios.trace import Gains, both_ways, each_way
 from orchestrator.policies.shares import least_share, lifted
 from orchestrator.prediction.engine import SplitCosts
 from orchestrator.prediction.plan import Array, Radio
@@ -85,9 +85,7 @@ def lower_bound(
 
 def _best_gain(gain: Gains, slot_s: float, start_s: Array, longest_s: Array) -> Gains:
     """Each client's best gain while a round can last, shape [N, K]; NaN beyond the trace's end."""
-    if isinstance(gain, TwoWay):
-        return TwoWay(np.stack([_best(way, slot_s, start_s, longest_s) for way in gain.values]))
-    return _best(gain, slot_s, start_s, longest_s)
+    return each_way(lambda way: _best(way, slot_s, start_s, longest_s), gain)
 
 
 def _best(gain: Array, slot_s: float, start_s: Array, longest_s: Array) -> Array:

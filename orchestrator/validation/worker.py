@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ns3_scenarios.trace import Replay, TraceExhausted
+from ns3_scenarios.trace import Gains, Replay, TraceExhausted, each_way
 from orchestrator.analysis import metrics
 from orchestrator.packet_simulation.rounds import play as play_packets
 from orchestrator.participation.selection import selection
@@ -101,8 +101,8 @@ class Case:
 
     plan: RoundPlan
     radio: Radio
-    gain: Array
-    """Shape [K, S], twice as long as the round."""
+    gain: Gains
+    """Shape [K, S], or that of each direction, twice as long as the round."""
     slot_s: float
 
 
@@ -216,9 +216,7 @@ class Player:
         trace = channel.trace(slots)
         if trace.slots < slots:
             raise TraceExhausted(trace.slots)
-        if trace.gain_down is not None:
-            raise InputError("radio.channel: models are validated where both directions are alike")
-        gain = trace.gain[:, :slots]
+        gain = trace.air[:, :slots]
         return (payload, frames), Case(plan, radio_of(scenario), gain, channel.slot_s)
 
     def _profile(self, scenario: Scenario) -> SplitProfile:
@@ -286,16 +284,16 @@ def parts(asked: AnalyticalModel, case: Case) -> dict[str, float]:
     from orchestrator.prediction.engine import simulate
     from orchestrator.theory.closed_forms import without_adapters
 
-    def apart(plan: RoundPlan, gain: Array, slot_s: float) -> float:
+    def apart(plan: RoundPlan, gain: Gains, slot_s: float) -> float:
         said = asked(plan, case.radio, gain, slot_s)
         latency_s = simulate(plan, case.radio, gain, slot_s).latency_s
         if said is not None and said.is_interval:
             return margin(said, latency_s)
         return _error(said, latency_s)
 
-    still = np.repeat(case.gain[:, :1], 2, axis=1)
+    still = each_way(lambda way: np.repeat(way[:, :1], 2, axis=1), case.gain)
     bare = without_adapters(case.plan)
-    same = np.full_like(still, np.exp(np.log(np.maximum(still[:, 0], 1e-300)).mean()))
+    same = each_way(_alike, still)
     equal = np.full(bare.clients, 1 / bare.clients)
     shares = replace(bare.allocation, alpha=equal, beta=equal, rho=equal)
     for_ever = 1e9
@@ -307,3 +305,8 @@ def parts(asked: AnalyticalModel, case: Case) -> dict[str, float]:
         0.0,
     ]
     return {part: steps[n] - steps[n + 1] for n, part in enumerate(PARTS)}
+
+
+def _alike(gain: Array) -> Array:
+    """The geometric mean of all UAVs' gains in place of each."""
+    return np.full_like(gain, np.exp(np.log(np.maximum(gain[:, 0], 1e-300)).mean()))

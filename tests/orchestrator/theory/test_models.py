@@ -55,6 +55,10 @@ def given(plan, radio, gain, slot_s, answer=None):
     return answer
 
 
+def strongest(plan, radio, gain, slot_s):
+    return 1e9 * gain[:, 0].max()
+
+
 number = 7
 """
 ENTRIES = """
@@ -64,6 +68,7 @@ scaled = theorist:scaled
 around = theorist:around
 by-step = theorist:by_step
 given = theorist:given
+strongest = theorist:strongest
 gone = theorist:gone
 number = theorist:number
 """
@@ -228,6 +233,21 @@ def test_every_installed_model_stands_in_the_cross_check() -> None:
     assert not {"scaled", "gone", "number", "given"} & forms.keys()
     asked = small(analytical_models={"scaled": {"factor": 2}})
     assert {form.what for form in closed_forms(asked, source)} - forms.keys() == {"scaled"}
+
+
+def test_one_that_fails_ends_nobodys_cross_check_but_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A model that takes the channel for one array, where directions differ."""
+    alike = closed_forms(small(), Replay(ChannelTrace(GAIN, 0.1)))
+    apart = Replay(ChannelTrace(GAIN, 0.1, gain_down=2 * GAIN))
+    assert "strongest" in {form.what for form in alike}
+    with caplog.at_level("WARNING"):
+        left = closed_forms(small(), apart)
+    assert {form.what for form in alike} - {form.what for form in left} == {"strongest"}
+    assert "analytical_models 'strongest': AttributeError" in caplog.text
+    with pytest.raises(RunError, match="analytical_models 'strongest': AttributeError"):
+        closed_forms(small(analytical_models={"strongest": {}}), apart)
 
 
 def test_the_command_shows_them(tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ def silent(plan, radio, gain, slot_s):
     return None
 
 
+def lopsided(space):
+    def gains(position_m, time_s):
+        up = 1e-4 / ((position_m - np.array(space.bs_position_m)) ** 2).sum(axis=2)
+        return up, up / (2 + np.sin(time_s))
+
+    return gains
+
+
 def gradients(timeline):
     return {"mean": 1.0, "count": 2.0}
 
@@ -67,6 +75,9 @@ engine = theorist:engine
 ungated = theorist:ungated
 unshared = theorist:unshared
 silent = theorist:silent
+
+[testbed.channels]
+lopsided = theorist:lopsided
 
 [testbed.metrics]
 gradients = theorist:gradients
@@ -123,6 +134,18 @@ def test_a_planted_error_is_traced_to_its_key(name: str, key: str, tmp_path: Pat
         assert found.counterexample is not None
         assert found.counterexample.paradigm == "cpsfl-no-at"
     assert sum(found.worst["budget"].values()) == pytest.approx(found.worst["error"])
+
+
+def test_directions_may_differ(tmp_path: Path) -> None:
+    radio = TREE["radio"] | {"channel": "lopsided"}
+    channel: dict[str, Any] = {"samples": 32, "scenario": {"radio": radio}}
+    found = study.validate(asked("engine", **channel), tmp_path / "v", cluster=HERE)
+    assert found.to_json()["errors"]["engine"] == [0.0] * 32
+    found = study.validate(asked("unshared", **channel), tmp_path / "w", cluster=HERE)
+    assert abs(found.worst["error"]) > 0.01
+    assert sum(found.worst["budget"].values()) == pytest.approx(found.worst["error"])
+    budget = found.worst["budget"]
+    assert budget["channel"] != 0
 
 
 def test_that_cpsfl_may_be_slower_than_tau2_is_found_and_made_simple(tmp_path: Path) -> None:
