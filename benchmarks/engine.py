@@ -24,8 +24,10 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -47,7 +49,7 @@ from orchestrator.prediction.engine import (
 from orchestrator.prediction.plan import Allocation, Array, Radio, RoundPlan, plan_round, radio_of
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
-from testbed.core import orders
+from testbed.core import orders, plugins
 from testbed.core.paradigm import BUILT_IN
 from workloads.costs.profile import PAPER
 
@@ -292,6 +294,32 @@ def grown(scenario: Scenario, clients: int) -> Scenario:
     )
 
 
+PACKAGE = {
+    "nearly.py": "def nearly_done(asked, patience_s=5.0):\n"
+    "    return asked.remaining_s + asked.enqueued_s / patience_s\n",
+    "nearly-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: nearly\nVersion: 1.0\n",
+    "nearly-1.0.dist-info/entry_points.txt": "[testbed.orders]\nnearly-done = nearly:nearly_done\n",
+}
+"""The service order of docs/plugins.md, as an installer leaves it."""
+
+
+@contextmanager
+def packaged_order() -> Iterator[str]:
+    """The name of a package's service order, installed for as long as the context lasts."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in PACKAGE.items():
+            path = Path(folder) / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        sys.path.insert(0, folder)
+        plugins.registered.cache_clear()
+        try:
+            yield "nearly-done"
+        finally:
+            sys.path.remove(folder)
+            plugins.registered.cache_clear()
+
+
 def start_up(repeats: int) -> float:
     """Seconds of a fresh process that imports the engine and predicts a first round."""
     program = (
@@ -344,10 +372,12 @@ def main() -> None:
         )
         np.testing.assert_allclose(latencies, batch.latency_s[:count], rtol=0, atol=1e-9)
         rows.append({"way": way, "rounds_per_s": count / took_s})
-    for order in orders.BUILT_IN:
-        ordered = setting(varied(scenario, {"order": order}), options.rounds)
-        took_s, _ = timed(ordered.batch, options.repeats)
-        rows.append({"way": f"engine, a batch, {order}", "rounds_per_s": options.rounds / took_s})
+    with packaged_order() as packaged:
+        for order in (*orders.BUILT_IN, packaged):
+            ordered = setting(varied(scenario, {"order": order}), options.rounds)
+            took_s, _ = timed(ordered.batch, options.repeats)
+            way = f"engine, a batch, {order}"
+            rows.append({"way": way, "rounds_per_s": options.rounds / took_s})
     for row in rows:
         row["engine_times"] = engine / row["rounds_per_s"]
 

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from orchestrator.analysis import metrics
+from orchestrator.runs.manifest import source_sha256
 from orchestrator.runs.reader import read_run
 from orchestrator.scenario.schema import Scenario
 from orchestrator.validation.space import at
@@ -61,7 +62,9 @@ def play(
 
 def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
     about: dict[str, Any] = {"clock": scenario.emulation.clock, "valid": False, "value": None}
-    text = yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False)
+    # What another version of the program played is played again.
+    text = f"# sources {source_sha256()}\n"
+    text += yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False)
     file, out = place.with_suffix(".yaml"), place
     if not (
         file.is_file() and file.read_text("utf-8") == text and (out / "manifest.json").is_file()

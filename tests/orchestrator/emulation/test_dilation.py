@@ -19,7 +19,7 @@ from orchestrator.emulation.dilation import (
     settle,
     with_overruns,
 )
-from orchestrator.prediction.plan import fixed_allocation, link_bytes, plan_round
+from orchestrator.prediction.plan import fixed_allocation, link_bytes, plan_round, radio_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
@@ -71,6 +71,29 @@ def test_overruns_are_put_into_the_round():
     assert overruns == 3
     times, overruns = with_overruns(*case, dilation=9.1)
     assert overruns == 0
+
+
+def test_each_uav_of_a_fleet_overruns_by_its_own_model():
+    """What takes 5/8 of the slowest model's time, 5/4 of the next one's, 5 times the fastest's."""
+    uavs = {"tx_power_w": [1, 1, 1], "compute_flops": [8e9, 2e9, 1e9]}
+    tree = {**SCENARIO, "uavs": uavs}
+    scenario = validate(tree, "test")
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario), link_bytes)
+    slowest_s = float(plan.cf_s[2, 0])
+    assert plan.cf_s[:, 0].tolist() == pytest.approx([slowest_s * f for f in (0.125, 0.5, 1)])
+    work_s = 0.625 * slowest_s
+    machine = replace(ONE_CORE, forward_s=work_s, server_s=0.0, backward_s=0.0, cores=8)
+    gain = np.full((3, 100_000), 1e-9)
+    for dilation, late in ((1.0, [True, True, False]), (1.25, [True, False, False])):
+        times, overruns = with_overruns(
+            plan, radio_of(scenario), gain, 0.1, machine, (1, 1), dilation
+        )
+        durations = times.spans[times.spans["step"] == CF]
+        took_s = (durations["end_s"] - durations["start_s"])[np.argsort(durations["client"])]
+        model_s = plan.cf_s[:, 0]
+        due_s = np.where(late, work_s / dilation, model_s)
+        assert took_s == pytest.approx(due_s, rel=1e-6)
+        assert overruns == sum(late)
 
 
 def test_a_step_that_waits_for_the_server_overruns():

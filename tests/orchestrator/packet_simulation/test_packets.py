@@ -210,6 +210,20 @@ def test_every_paradigm_goes_as_the_engine_says(paradigm) -> None:
         assert got.objective == pytest.approx(due.objective, rel=2e-3)
 
 
+def test_uavs_that_differ_go_as_the_engine_says() -> None:
+    fleet = {"compute_flops": [1e12, 4e12, 2.5e11], "compute_power_w": [10, 20, 40]}
+    scenario = small(uavs=TREE["uavs"] | fleet)
+    source, profile = fading(), profile_of(scenario)
+    wire = predict(scenario, source, profile, sizing=link_bytes)
+    played = play(scenario, source, profile).timeline
+    both = join(wire, played)
+    assert np.abs(both["start_s_measured"] - both["start_s_predicted"]).max() < 0.02
+    forward_s = both[both["step"] == "CF"].groupby("client")["duration_s_measured"].mean()
+    # 2 samples of 40 GFLOP each.
+    assert forward_s.tolist() == pytest.approx([8e10 / f for f in fleet["compute_flops"]])
+    assert played.rounds[0].energy_j == pytest.approx(wire.rounds[0].energy_j, rel=2e-3)
+
+
 def test_rounds_follow_without_a_gap_and_name_their_payload() -> None:
     scenario = small(rounds=2)
     played = play(scenario, fading(), profile_of(scenario)).timeline

@@ -3,13 +3,17 @@
 
 """Points on the kernel: side by side in virtual time, one after the other on the real clock."""
 
+import subprocess
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from packet_cases import small
+from synthetic_run import make_run
 
+from orchestrator.runs.reader import read_run
 from orchestrator.scenario.schema import Scenario
 from orchestrator.validation import kernel
 
@@ -65,3 +69,37 @@ def test_what_fails_there_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(OSError, match="no room"):
         played(monkeypatch, tmp_path, True, emulated)
+
+
+def test_what_was_played_is_kept_until_the_program_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[str] = []
+
+    def run(words: list[str], **_: Any) -> "subprocess.CompletedProcess[str]":
+        out = Path(words[words.index("--out") + 1])
+        played.append(out.name)
+        if out.name == "1":
+            return subprocess.CompletedProcess(words, 2, "", "one\nuavs.count: too many\n")
+        make_run(out, rounds=1)
+        return subprocess.CompletedProcess(words, 0, "", "")
+
+    def points() -> list[dict[str, Any]]:
+        return kernel.play(small(), POINTS[:2], "latency_s", tmp_path, lambda *_: None)
+
+    monkeypatch.setattr(kernel.guest_kernel, "find", lambda: None)
+    fake = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL)
+    monkeypatch.setattr(kernel, "subprocess", fake)
+    good, failed = points()
+    seen = read_run(tmp_path / "kernel" / "0")
+    assert good["value"] == seen.measured.rounds[0].latency_s
+    assert good["valid"] == seen.valid
+    assert sum(good["budget"].values()) != 0
+    assert (failed["value"], failed["valid"]) == (None, False)
+    assert failed["failure"] == "uavs.count: too many"
+    assert played == ["0", "1"]
+    assert points() == [good, failed]
+    assert played == ["0", "1", "1"]  # what failed is tried again, what was played is not
+    monkeypatch.setattr(kernel, "source_sha256", lambda: "another")
+    points()
+    assert played == ["0", "1", "1", "0", "1"]
