@@ -14,6 +14,7 @@ and coroutines may call it. A call blocks until its result is there.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from orchestrator.emulation.observer import Observer
     from orchestrator.emulation.record import Emulation
+    from orchestrator.emulation.stage import Hosts
     from orchestrator.prediction.rounds import Decide
     from orchestrator.runs.comparison import Comparison
     from orchestrator.runs.reader import Run
@@ -129,6 +131,8 @@ def run(
     overwrite: bool = False,
     resume: bool = False,
     capture: Capture | None = None,
+    scheduler: str | None = None,
+    key: str | Path | None = None,
     progress: Progress = silent,
 ) -> "Run":
     """Emulate rounds on real links and hold them against the prediction.
@@ -143,6 +147,8 @@ def run(
         overwrite: Whether `out` may hold an earlier run, which the new one replaces.
         resume: Whether to resume what a killed or failed run has left in `out`.
         capture: Whether to capture whole frames, or their headers, into `out`.
+        scheduler: Address of a Dask scheduler on whose hosts nodes live; left out: here.
+        key: The scheduler's key file.
         progress: Told what is being done, how much of it is done, and how much there is.
 
     Returns:
@@ -159,7 +165,9 @@ def run(
     resolved = _resolved(scenario, policy, rounds)
     with TemporaryDirectory(prefix="testbed-") as temporary:
         folder = Path(temporary) / "run" if out is None else Path(out)
-        play = _emulate_in_guest if from_outside(resolved) else emulate
+        play: Callable[..., object] = partial(emulate, scheduler=scheduler, key=key)
+        if scheduler is None and from_outside(resolved):
+            play = _emulate_in_guest
         play(
             resolved,
             trace,
@@ -221,6 +229,8 @@ def emulate(
     resume: bool = False,
     capture: Capture | None = None,
     keep: bool = True,
+    scheduler: str | None = None,
+    key: str | Path | None = None,
     progress: Progress = silent,
     view: Callable[[Scenario], "AbstractContextManager[Observer]"] | None = None,
 ) -> "Emulation":
@@ -230,6 +240,7 @@ def emulate(
         keep: Whether `out` is to last: then it gets a checkpoint after each round, and a report.
         view: Shows the run as it goes, for as long as the context lasts that it answers with.
     """
+    from orchestrator.emulation.session import check_placement
     from orchestrator.reporting.report import write_report
     from orchestrator.runs.directory import run_folder
     from orchestrator.runs.run import check_kernel
@@ -240,10 +251,15 @@ def emulate(
         raise InputError("`capture`: needs a run directory, where captures are kept")
     resolved = _resolved(scenario, policy, rounds)
     check_kernel(resolved)
+    if scheduler is None:
+        check_placement(resolved, None)
+    elif capture is not None:
+        raise InputError("`scheduler`: links between machines cannot be captured")
     decide = _decider(resolved, policy)
     keep = keep and out is not None
     finish = write_report if keep else _nothing
     with (
+        _hosts(resolved, scheduler, key) as hosts,
         run_folder(out, resolved, overwrite=overwrite, resume=resume, finish=finish) as folder,
         noted(folder, unless="checkpoint/round-*"),
         _channel(resolved, trace) as source,
@@ -258,6 +274,7 @@ def emulate(
             keep=keep,
             progress=progress,
             observer=observer,
+            hosts=hosts,
         )
 
 
@@ -409,6 +426,17 @@ def _results_of(given: "Comparable") -> "Sequence[Result | PlayedSession]":
     if not len(given):
         raise InputError("`results`: a timeline has no round")
     return [Result("given", None, "given", given, Timeline([]))]
+
+
+def _hosts(
+    scenario: Scenario, scheduler: str | None, key: str | Path | None
+) -> "AbstractContextManager[Hosts | None]":
+    """Where nodes live, for as long as the context lasts; None: here."""
+    if scheduler is None:
+        return nullcontext()
+    from orchestrator.hosts.hosts import hosts_of
+
+    return hosts_of(scenario, scheduler, None if key is None else Path(key))
 
 
 def _nothing(folder: Path) -> None:

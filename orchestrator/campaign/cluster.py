@@ -179,7 +179,7 @@ def computed(
             workers = min(_processes(cluster), 1 if kind == "real" else len(chosen))
             yield from _pooled(play, task, _plain(_jobs(chosen, rng, workers)), workers)
         return
-    with _client(len(points), cluster) as client:
+    with client_of(len(points), cluster) as client:
         for kind, chosen in kinds.items():
             if chosen:
                 jobs = _jobs(chosen, rng, len(_workers(client)))
@@ -203,7 +203,7 @@ def worked(function: Work, task: dict[str, Any], jobs: Sequence[Job], cluster: C
     if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
         yield from _pooled(function, task, jobs, _processes(cluster))
         return
-    with _client(len(jobs), cluster) as client:
+    with client_of(len(jobs), cluster) as client:
         yield from _phase(client, function, task, jobs, None)
 
 
@@ -341,7 +341,7 @@ def plain_point(point: Point) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _client(jobs: int, cluster: Cluster) -> Iterator[Any]:
+def client_of(jobs: int, cluster: Cluster) -> Iterator[Any]:
     """A client of the scheduler that is named, or of one that lives as long as the context."""
     import distributed  # noqa: F401  brings its defaults, which must be there before ours
     from dask import config

@@ -48,6 +48,14 @@ def run(
     strict: Annotated[
         bool, typer.Option("--strict", help=f"End with status {NOT_VALID} if the run is not valid.")
     ] = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Put the nodes on the hosts of this Dask scheduler."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The scheduler's key, as `campaign scheduler` makes it."),
+    ] = None,
     wait_quiet: Annotated[
         str | None,
         typer.Option(
@@ -84,6 +92,10 @@ def run(
     claim = None
     if output is not None:
         claim = claimed(output, parsed, overwrite=overwrite, resume=resume)
+    if scheduler is not None:
+        from orchestrator.hosts.hosts import check_spreadable
+
+        check_spreadable(parsed)
     enter(parsed, "emulated s", trace=trace_file, live=live, holding=claim)
     view = serve if inside.told() is None else told
     if wait_s is not None:
@@ -100,6 +112,8 @@ def run(
             capture=capture,
             progress=_noting(others, show),
             view=view if live else None,
+            scheduler=scheduler,
+            key=key,
         )
     if json_file is not None:
         write_json(json_file, done.to_json())

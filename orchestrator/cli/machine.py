@@ -4,6 +4,10 @@
 """`testbed doctor`, `clean`: what this machine can do, and what was left on it."""
 
 import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from orchestrator.cli.console import out
 from orchestrator.cli.options import JsonFile
@@ -43,3 +47,16 @@ def clean() -> None:
         raise RunError("; ".join(problems))
     if not done:
         print("nothing was left")
+
+
+def host(
+    address: Annotated[str, typer.Argument(metavar="tls://HOST:PORT", help="The scheduler.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The scheduler's key.")],
+    name: Annotated[
+        str | None, typer.Option(help="What the scenario calls it; left out: as it is called.")
+    ] = None,
+) -> None:
+    """Carry nodes of runs that are spread over machines, until the scheduler is gone."""
+    from testbed.host import dask_nodes
+
+    dask_nodes.serve_host(address, key, name)

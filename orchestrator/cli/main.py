@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Share": (archive.bundle, archive.verify),
     "Study": (study.theory, study.cross_check, validate, study.overhead, study.reproduce),
     "Learn": (learning.train, learning.evaluate, learning.export),
-    "Machine": (machine.doctor, machine.clean),
+    "Machine": (machine.doctor, machine.clean, machine.host),
 }
 """What `testbed --help` lists, under these headings."""
 

@@ -71,7 +71,7 @@ class Nodes:
             RunError: It ended; the message says how.
         """
         try:
-            self._nodes[node].send(order)
+            self._nodes[node].send(self.world.ordered(node, order))
         except ControlLost as lost:
             raise RunError(self._why(node, lost)) from None
 

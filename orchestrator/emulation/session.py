@@ -29,7 +29,7 @@ from orchestrator.emulation.learning import (
 from orchestrator.emulation.nodes import Nodes
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.record import Emulation, SetUp
-from orchestrator.emulation.stage import Stage, StagedRound, start_world
+from orchestrator.emulation.stage import Hosts, Stage, StagedRound, start_world
 from orchestrator.participation.faults import FaultSchedule
 from orchestrator.prediction.plan import (
     fixed_allocation,
@@ -50,7 +50,7 @@ from orchestrator.prediction.rounds import (
 )
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.links import are_impaired
-from orchestrator.scenario.schema import ResolvedScenario
+from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Round
@@ -72,6 +72,7 @@ def emulate(
     checkpoint: Checkpoint | None = None,
     progress: Progress = silent,
     observer: Observer | None = None,
+    hosts: Hosts | None = None,
 ) -> Generator[Emulation, None, None]:
     """Emulate the scenario's rounds; yields what there is after each round.
 
@@ -89,6 +90,7 @@ def emulate(
         checkpoint: What the run is resumed from.
         progress: Told how far the run is.
         observer: Told what happens within rounds.
+        hosts: Where nodes live; left out: here.
 
     Raises:
         InputError: The trace is too short, or does not fit; or the scenario asks for virtual time,
@@ -102,7 +104,7 @@ def emulate(
         if record.rounds:
             yield record
     opened = open_session(
-        record, profile, folder, capture=capture, progress=progress, observer=observer
+        record, profile, folder, capture=capture, progress=progress, observer=observer, hosts=hosts
     )
     with opened as session:
         done = [(r.measured, r.decision.allocation) for r in record.rounds]
@@ -124,6 +126,16 @@ def check_clock(scenario: ResolvedScenario) -> None:
         )
 
 
+def check_placement(scenario: Scenario, hosts: Hosts | None) -> None:
+    """Refuse to place nodes where all of them live here.
+
+    Raises:
+        InputError: Names the field.
+    """
+    if hosts is None and scenario.emulation.placement is not None:
+        raise InputError("emulation.placement: needs `scheduler`, whose hosts nodes are placed on")
+
+
 @contextlib.contextmanager
 def open_session(
     record: Emulation,
@@ -133,6 +145,7 @@ def open_session(
     capture: Capture = None,
     progress: Progress = silent,
     observer: Observer | None = None,
+    hosts: Hosts | None = None,
 ) -> Iterator["Session"]:
     """A world of nodes, started, connected and calibrated, that plays what `record` still lacks.
 
@@ -143,6 +156,7 @@ def open_session(
         capture: Write what goes over each link to `folder`/pcap.
         progress: Told how far the run is.
         observer: Told what happens within rounds.
+        hosts: Where nodes live; left out: here.
 
     Raises:
         InputError: The trace is too short, or does not fit.
@@ -150,11 +164,12 @@ def open_session(
     """
     scenario, channel = record.scenario, record.channel
     check_clock(scenario)
+    check_placement(scenario, hosts)
     # Refuses a trace that is too short before anything starts, and says how long rounds may take.
     expected = predict(scenario, channel, profile, sizing=link_bytes)
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
-    with start_world(scenario, folder, learning) as world, contextlib.ExitStack() as stack:
+    with start_world(scenario, folder, learning, hosts) as world, contextlib.ExitStack() as stack:
         stage = Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, expected, observer)
         if capture is not None:
             stage.capture(folder / "pcap", headers_only=capture == "headers")

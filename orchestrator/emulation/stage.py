@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -83,6 +83,7 @@ from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
 from testbed.network.fabric import link_addresses
 from testbed.network.gates import last_frames
 from testbed.network.injector import Report
+from testbed.network.shaping import Shape
 from testbed.runtimes import Module, NodeSpec, World
 from testbed.system.machine import Machine
 from testbed.transport.accounts import Counts
@@ -140,7 +141,19 @@ class StagedRound:
         return [k for k in everyone if self.faults is None or not self.faults.absent[k - 1]]
 
 
-def start_world(scenario: ResolvedScenario, folder: Path, learning: dict[str, Any] | None) -> World:
+class Hosts(Protocol):
+    """Other machines, where nodes may live: `orchestrator.hosts`."""
+
+    def start(self, scenario: ResolvedScenario, nodes: Sequence[NodeSpec], shape: Shape) -> World:
+        """Start a world on them; see `testbed.runtimes.start`."""
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As the manifest has them."""
+
+
+def start_world(
+    scenario: ResolvedScenario, folder: Path, learning: dict[str, Any] | None, hosts: Hosts | None
+) -> World:
     """Start the node programs, wired but not yet told who they are."""
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
@@ -156,6 +169,8 @@ def start_world(scenario: ResolvedScenario, folder: Path, learning: dict[str, An
         for node in (BS, *uavs(scenario.uavs.count))
     ]
     shape = shape_of(scenario, scenario.dilation)
+    if hosts is not None:
+        return hosts.start(scenario, nodes, shape)
     options: dict[str, Any] = {}
     if scenario.emulation.runtime == "docker":
         options["image"] = scenario.emulation.docker_image

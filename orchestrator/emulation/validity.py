@@ -83,6 +83,9 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
 
     if done.scenario.emulation.clock == "virtual":
         return  # Nobody else is there, and there is one clock.
+    errors_s = [record.links.clock_error_s for record in done.rounds]
+    if any(errors_s):
+        yield "clock_error_s", max(errors_s), f"round {int(np.argmax(errors_s))}"
     machines = [record.machine for record in done.rounds]
     stolen = [passed.stolen_ticks / max(1, passed.cpu_ticks) for passed in machines]
     yield "cpu_steal", max(stolen), f"round {int(np.argmax(stolen))}"

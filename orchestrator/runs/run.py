@@ -22,6 +22,7 @@ from orchestrator.emulation.learning import passes_in_short, whole_table
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.record import Emulation
 from orchestrator.emulation.session import emulate
+from orchestrator.emulation.stage import Hosts
 from orchestrator.emulation.validity import to_json, validity
 from orchestrator.prediction.rounds import Decide
 from orchestrator.runs.directory import MANIFEST
@@ -52,6 +53,7 @@ def run(
     keep: bool = False,
     progress: Progress = silent,
     observer: Observer | None = None,
+    hosts: Hosts | None = None,
 ) -> Emulation:
     """Emulate the scenario and write its run directory into `folder`.
 
@@ -64,6 +66,7 @@ def run(
         decide: Who allocates; left out: the scenario's own split and shares.
         keep: Whether to go on from a checkpoint in `folder`, and to leave one after each round.
         progress: Told how far the run is.
+        hosts: Where nodes live; left out: here.
 
     Raises:
         InputError: This machine cannot run the scenario as it is.
@@ -85,6 +88,8 @@ def run(
             "speeds": speeds and asdict(speeds),
             "tried": [asdict(forecast) for forecast in tried],
         }
+    if hosts is not None:
+        about["hosts"] = hosts.to_json()
     checkpoint = Checkpoint(folder) if keep else None
     if checkpoint is not None:
         about["sessions"] = checkpoint.sessions(about)
@@ -101,6 +106,7 @@ def run(
             checkpoint=checkpoint,
             progress=progress,
             observer=observer,
+            hosts=hosts,
         )
         with contextlib.closing(rounds):
             for state in rounds:

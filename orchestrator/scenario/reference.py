@@ -168,8 +168,8 @@ def _number(value: Any) -> str:
 
 
 def _choices(annotation: Any) -> list[str]:
-    text = str(annotation)
-    return re.findall(r"'([^']*)'", text) if "Literal[" in text else []
+    literals = re.findall(r"Literal\[([^\]]*)\]", str(annotation))
+    return re.findall(r"'([^']*)'", " ".join(literals))
 
 
 if __name__ == "__main__":

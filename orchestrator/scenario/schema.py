@@ -775,6 +775,9 @@ class Limits(Section):
     loss_deviation: Limit = Field(default=5.0, exclude_if=lambda limit: limit == 5.0)
     """Between the frames that a link has lost and those that it should, in standard deviations;
     takes the place of transfer_error and rest_share where links delay or lose frames."""
+    clock_error_s: Limit = Field(default=0.001, exclude_if=lambda limit: limit == 0.001)
+    """Where nodes are on several machines: by how much two of their clocks may have differed from
+    what was assumed, in real seconds."""
     late_frames: Limit = Field(default=0.01, exclude_if=lambda limit: limit == 0.01)
     """Share of a link's frames that came a millisecond later than `links` says; real ones."""
     cpu_steal: Limit = 0.05
@@ -820,6 +823,12 @@ class Emulation(Section):
     `reno`."""
     mtu: Annotated[int, Field(ge=576, le=9000)] = 1500
     """Largest IP packet on the links, in bytes."""
+    placement: (
+        Literal["spread", "pack"] | dict[str, list[Annotated[str, Field(pattern=NODE)]]] | None
+    ) = Field(default=None, exclude_if=lambda placement: placement is None)
+    """With `run --scheduler`, where nodes live: `spread` over all hosts by their cores (the same as
+    left out), `pack` onto as few as have a core for each node, or the nodes of each host by its
+    name."""
     transport: Literal["tcp", "tls", "grpc", "quic"] = "tcp"
     """What carries frames: TCP; TLS 1.3 with a certificate authority of the run's own; gRPC; or
     QUIC, with the same certificates and a stream for each frame."""

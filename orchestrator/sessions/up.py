@@ -15,6 +15,7 @@ import numpy as np
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.emulation.record import Check
+from orchestrator.emulation.session import check_placement
 from orchestrator.emulation.validity import to_json
 from orchestrator.runs.directory import MANIFEST, SCENARIO
 from orchestrator.runs.manifest import manifest, now
@@ -55,6 +56,7 @@ def check_playable(scenario: Scenario) -> None:
         InputError: Names the field.
     """
     check_kernel(scenario)
+    check_placement(scenario, None)
     if scenario.emulation.clock == "virtual" and inside.told() is None:
         raise InputError("emulation.clock: 'virtual' is for `testbed up`; here it must be 'real'")
     if scenario.allocation.policy not in ("fixed", "equal"):

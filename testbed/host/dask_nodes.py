@@ -11,6 +11,7 @@ nothing else.
 import asyncio
 import contextlib
 import os
+import platform
 import re
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from testbed.core.errors import InputError, RunError
 from testbed.system.files import read_regular
 
 MOST_KEY_BYTES = 1 << 16
+HOST = "host"
+"""The resource that a host of runs over several machines offers."""
 _PEM = re.compile(r"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----\n?", re.DOTALL)
 
 
@@ -105,6 +108,39 @@ def serve_scheduler(host: str, port: int, key: Path, ready: Any = None) -> None:
         asyncio.run(serve())
     except OSError as error:
         raise RunError(f"cannot listen on {host}:{port} ({error.strerror or error})") from None
+
+
+def serve_host(scheduler: str, key: Path, name: str | None) -> None:
+    """Be a host of runs that are spread over machines until told to stop.
+
+    Args:
+        scheduler: Its address, `tls://…`.
+        key: The scheduler's.
+        name: What scenarios call it; None: as the machine is called.
+
+    Raises:
+        RunError: Not root, or the scheduler does not answer.
+    """
+    if os.geteuid() != 0:
+        raise RunError("links to other machines need root")
+
+    async def serve() -> None:
+        node = QuietWorker(
+            scheduler,
+            name=name or platform.node(),
+            nthreads=1,
+            memory_limit=0,
+            security=security(key),
+            dashboard=False,
+            resources={HOST: 1},
+        )
+        async with node:
+            await node.finished()
+
+    try:
+        asyncio.run(serve())
+    except (OSError, ValueError) as error:  # The latter: another has that name.
+        raise RunError(f"{scheduler}: {error}") from None
 
 
 def serve_workers(scheduler: str, key: Path, workers: int, *, machine: bool) -> None:

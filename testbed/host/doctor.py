@@ -19,11 +19,10 @@ from typing import Any
 
 from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
-from testbed.network import netlink
 from testbed.network.fabric import DeviceCount, Fabric, device_counts, link_addresses, wire
-from testbed.network.netlink import attribute, message, text
 from testbed.network.shaping import Shape
-from testbed.system import leftovers, linux
+from testbed.system import leftovers, linux, netlink
+from testbed.system.netlink import attribute, message, text
 from testbed.virtual import guest
 from testbed.virtual import kernel as guest_kernel
 

@@ -3,6 +3,8 @@
 
 """The emulated network: one veth pair per UAV, between the base station's namespace and its own.
 
+Where the two are on different machines, a VXLAN device at either end takes the pair's place.
+
 Nothing appears on the host, and nothing but the nodes' own traffic travels on a link: neighbours
 are entered by hand, so there is no ARP, and IPv6 gives its devices no addresses: where nodes see
 one network, their loopback has them.
@@ -12,19 +14,18 @@ import ctypes
 import fcntl
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment
 from testbed.core.node import BS, NodeId
-from testbed.network import netlink
 from testbed.network.impairments import has_netem, install
 from testbed.network.line import Line, Tap, drop_arrivals, tap
-from testbed.network.netlink import Netlink, NetlinkError, attribute, message, nested, text, u32
 from testbed.network.shaping import End, Shape
-from testbed.system import linux
+from testbed.system import linux, netlink
+from testbed.system.netlink import Netlink, NetlinkError, attribute, message, nested, text, u32
 
 MOST_LINKS = 10_000
 BS_DEVICE_BASE = 10_000
@@ -49,6 +50,14 @@ _LEAST_IPV6_MTU = 1280
 _NOWHERE = "192.0.2.1"
 """An address that nobody has (RFC 5737)."""
 _NO_DUPLICATE_DETECTION = 0x02
+TUNNEL_PORT = 48_790
+"""UDP port of tunnels between machines."""
+TUNNEL_BYTES = 50
+"""What a tunnel puts around an inner IP packet: outer IPv4, UDP, VXLAN, and the inner Ethernet."""
+MOST_TUNNELS = 1 << 24
+"""VXLAN network identifiers."""
+_VXLAN_ID, _VXLAN_REMOTE, _VXLAN_LOCAL, _VXLAN_LEARNING = 1, 2, 4, 7
+_VXLAN_PORT, _VXLAN_CHECKSUM = 15, 18
 _DESTINATION, _DEVICE, _GATEWAY, _METRICS, _SOURCE = 1, 4, 5, 8, 7
 """Attributes of a route."""
 _INITIAL_WINDOW, _CONGESTION_CONTROL = 11, 16
@@ -79,13 +88,42 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Tunnel:
+    """How a link reaches its other end, on another machine."""
+
+    number: int
+    """VXLAN network identifier: the same at both ends, and no other link's of either machine."""
+    local: str
+    """This machine's IPv4 address."""
+    remote: str
+    """The other's."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A machine's part of a fabric that several machines make."""
+
+    links: int
+    """Of the whole fabric: K."""
+    has_base_station: bool
+    clients: tuple[int, ...]
+    """UAVs that are here, from 1."""
+    tunnels: Mapping[int, Tunnel]
+    """By link, for those that have one end here."""
+
+
+@dataclass(frozen=True)
 class Fabric:
-    """All wired links."""
+    """All wired links, or those ends of them that are on this machine."""
 
     base_station: Site
-    """Its end k-1 is the downlink of UAV k."""
+    """Its end k-1 is the downlink of UAV k; without ends where it is on another machine."""
+    clients: Sequence[int]
+    """UAVs that are here, from 1."""
     uavs: Sequence[Site]
-    """The one end of each is its uplink."""
+    """Of these; the one end of each is its uplink."""
+    links: int
+    """K, wherever their ends are."""
     up_taps: Sequence[Tap] = ()
     """Where uplink frames arrive, one a link, where a `Line` will delay and lose them."""
     down_taps: Sequence[Tap] = ()
@@ -101,39 +139,41 @@ class DeviceCount:
     """Packets."""
 
 
-def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
+def wire(
+    base_station: int | None,
+    uavs: Sequence[int],
+    shape: Shape,
+    part: Part | None = None,
+    underlay: int | None = None,
+) -> Fabric:
     """Make all links; every one is closed (an outage) until a rate is set.
 
     The caller needs the right to administer the namespaces. It is left in the base station's.
 
     Args:
-        base_station: Open file of the base station's network namespace.
-        uavs: The same for each UAV.
+        base_station: Open file of the base station's network namespace; None: it is elsewhere.
+        uavs: The same for each UAV that is here.
         shape: How the links treat frames.
+        part: What of the fabric is here; None: all of it.
+        underlay: Open file of the namespace through which tunnels reach other machines.
 
     Raises:
         OSError: The kernel refused a step.
         RunError: The congestion control is not available.
     """
-    linux.enter(base_station)
-    _negotiate_marks(shape)
-    bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, len(uavs) + 1)])
-    pairs = [_pair(link, uav, shape) for link, uav in enumerate(uavs, 1)]
-    bs.netlink.transact([*pairs, _up(_LO)])
-    ours = []
-    for link, end in enumerate(bs.ends, 1):
-        here, there = link_addresses(link)
-        ours += _configure(end, here, there, _mac(link, at_uav=True), shape)
-        if shape.network and _has_ipv6(shape):
-            ours += _route_v6(end, link_address_v6(link), _mac(link, at_uav=True), shape)
-    if shape.network:
-        ours += _own_addresses(BS_ADDRESS, BS_ADDRESS_V6, shape)
-    _transact(bs.netlink, ours, shape)
-    if shape.relay:
-        _forward(shape)
+    if part is None:
+        part = Part(len(uavs), True, tuple(range(1, len(uavs) + 1)), {})
+    if part.tunnels:
+        assert underlay is not None
+        _dig(base_station, dict(zip(part.clients, uavs, strict=True)), shape, part, underlay)
+    if base_station is None:
+        linux.enter(uavs[0])
+        bs = Site(Netlink(), [])
+    else:
+        bs = _wire_base_station(base_station, uavs, shape, part)
     lined = shape.impaired and not has_netem(bs.netlink)
     up_taps, down_taps, sites = [], [], []
-    for link, uav in enumerate(uavs, 1):
+    for link, uav in zip(part.clients, uavs, strict=True):
         linux.enter(uav)
         _negotiate_marks(shape)
         site = Site(Netlink(), [End(UAV_DEVICE, shape)])
@@ -148,7 +188,8 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
             own = _mac(link, at_uav=True)
             down_taps.append(tap(site.netlink, UAV_DEVICE, str(BS), own, shape.mtu))
         sites.append(site)
-    linux.enter(base_station)
+    if base_station is not None:
+        linux.enter(base_station)
     for link, end in enumerate(bs.ends, 1):
         name = str(NodeId(link))
         if shape.loses_frames:
@@ -156,7 +197,48 @@ def wire(base_station: int, uavs: Sequence[int], shape: Shape) -> Fabric:
         if lined:
             own = _mac(link, at_uav=False)
             up_taps.append(tap(bs.netlink, end.index, name, own, shape.mtu))
-    return Fabric(bs, sites, up_taps, down_taps)
+    return Fabric(bs, part.clients, sites, part.links, up_taps, down_taps)
+
+
+def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, part: Part) -> Site:
+    """Make the links between here and here, and the base station's ends of all."""
+    linux.enter(base_station)
+    _negotiate_marks(shape)
+    bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, part.links + 1)])
+    pairs = [_pair(link, uav, shape) for link, uav in zip(part.clients, uavs, strict=True)]
+    bs.netlink.transact([*pairs, _up(_LO)])
+    ours = []
+    for link, end in enumerate(bs.ends, 1):
+        here, there = link_addresses(link)
+        ours += _configure(end, here, there, _mac(link, at_uav=True), shape)
+        if shape.network and _has_ipv6(shape):
+            ours += _route_v6(end, link_address_v6(link), _mac(link, at_uav=True), shape)
+    if shape.network:
+        ours += _own_addresses(BS_ADDRESS, BS_ADDRESS_V6, shape)
+    _transact(bs.netlink, ours, shape)
+    if shape.relay:
+        _forward(shape)
+    return bs
+
+
+def _dig(
+    base_station: int | None, uavs: Mapping[int, int], shape: Shape, part: Part, underlay: int
+) -> None:
+    """Make this machine's ends of the links that lead to others."""
+    linux.enter(underlay)
+    with Netlink() as host:
+        for link, tunnel in part.tunnels.items():
+            if base_station is not None:
+                names = BS_DEVICE_BASE + link, str(NodeId(link)), base_station
+            else:
+                names = UAV_DEVICE, str(BS), uavs[link]
+            own = _mac(link, at_uav=base_station is None)
+            try:
+                host.transact([_tunnel(*names, own, tunnel, shape)])
+            except NetlinkError as error:
+                raise RunError(
+                    f"links: no tunnel from {tunnel.local} to {tunnel.remote} ({error})"
+                ) from None
 
 
 def device_counts(socket: Netlink) -> dict[int, DeviceCount]:
@@ -274,6 +356,31 @@ def _pair(link: int, uav: int, shape: Shape) -> bytes:
         + mtu
         + queues
         + info
+    )
+    return message(netlink.NEWLINK, netlink.CREATE | netlink.EXCLUSIVE, body)
+
+
+def _tunnel(
+    index: int, name: str, namespace: int, mac: bytes, tunnel: Tunnel, shape: Shape
+) -> bytes:
+    """A VXLAN device in a namespace, whose UDP socket is in that of who sends this."""
+    data = [
+        attribute(_VXLAN_ID, u32(tunnel.number)),
+        attribute(_VXLAN_REMOTE, socket.inet_aton(tunnel.remote)),
+        attribute(_VXLAN_LOCAL, socket.inet_aton(tunnel.local)),
+        attribute(_VXLAN_LEARNING, b"\0"),
+        attribute(_VXLAN_PORT, struct.pack("!H", TUNNEL_PORT)),
+        attribute(_VXLAN_CHECKSUM, b"\0"),  # What is within has its own.
+    ]
+    body = (
+        _IFINFO.pack(0, 0, index, 0, 0)
+        + attribute(_IFNAME, text(name))
+        + attribute(_ADDRESS, mac)
+        + attribute(_MTU, u32(shape.mtu))
+        + attribute(_NET_NS_FD, u32(namespace))
+        + attribute(_TX_QUEUES, u32(1))
+        + attribute(_RX_QUEUES, u32(1))
+        + nested(_LINKINFO, attribute(1, text("vxlan")), nested(2, *data))
     )
     return message(netlink.NEWLINK, netlink.CREATE | netlink.EXCLUSIVE, body)
 

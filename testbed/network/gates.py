@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from testbed.core.clock import OPEN_S, EmulatedClock
 from testbed.network.fabric import Site
-from testbed.network.netlink import Batch
 from testbed.network.shaping import SOON_POLL_S, End, Shape
+from testbed.system.netlink import Batch
 
 _LATEST_OPEN_S = 0.1
 """The same of links so slow that two packets take longer than that: TCP waits twice as long before

@@ -14,9 +14,9 @@ import struct
 from statistics import NormalDist
 
 from testbed.core.impairment import Impairment
-from testbed.network import netlink
-from testbed.network.netlink import attribute, message, nested, text
 from testbed.network.shaping import QueueCount, qdisc_counts
+from testbed.system import netlink
+from testbed.system.netlink import attribute, message, nested, text
 
 DEVICE_OFFSET = 20_000
 """The device that impairs what arrives at another one has that index and this more."""

@@ -13,13 +13,14 @@ import contextlib
 import gc
 import json
 import math
+import os
 import select
 import socket
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -63,8 +64,8 @@ from testbed.core.impairment import Impairment
 from testbed.network.airtime import EVERY_NS, Airtime
 from testbed.network.fabric import (
     BS_DEVICE_BASE,
-    DeviceCount,
     Fabric,
+    Part,
     Site,
     device_counts,
     impair,
@@ -74,9 +75,9 @@ from testbed.network.fabric import (
 from testbed.network.gates import Opening, openings
 from testbed.network.impairments import air_counts
 from testbed.network.line import Line, LineCount
-from testbed.network.netlink import Batch
 from testbed.network.shaping import End, QueueCount, Shape, queue_counts
 from testbed.system import linux
+from testbed.system.netlink import Batch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -161,7 +162,7 @@ class _Service:
         self._line: Line | None = None
         self._fabric = fabric
         self._shape = shape
-        self._table = _Table(len(fabric.uavs))
+        self._table = _Table(fabric.links)
         self._clock = EmulatedClock(0, 0.0, 1.0)
         self._slot_s = 1.0
         self._running = False
@@ -174,7 +175,7 @@ class _Service:
         self._record = array.array("q")
         self._gates: list[_GateStep] = []
         """What is to be done with the gates of downlinks that are held, by time."""
-        self._airtime = Airtime(len(fabric.uavs)) if shape.shared_downlink else None
+        self._airtime = Airtime(fabric.links) if shape.shared_downlink else None
         self._looked_ns = time.monotonic_ns()
         self._watched = False
         self._samples = array.array("q")
@@ -272,9 +273,11 @@ class _Service:
         if self._airtime is not None:
             downlink = self._airtime_rates(downlink)
         down_floor_bps = floor_bps if self._airtime is None else 0.0
-        prepared.add(self._fabric.base_station, downlink, down_floor_bps)
-        for site, rate in zip(self._fabric.uavs, uplink, strict=True):
-            prepared.add(site, (rate,), floor_bps)
+        fabric = self._fabric
+        if fabric.base_station.ends:
+            prepared.add(fabric.base_station, downlink, down_floor_bps)
+        for client, site in zip(fabric.clients, fabric.uavs, strict=True):
+            prepared.add(site, (uplink[client - 1],), floor_bps)
         return prepared
 
     def _look_is_due(self, boundary: int) -> bool:
@@ -363,7 +366,8 @@ class _Service:
 
     def _openings(self, last_bytes: Sequence[int]) -> list[Opening]:
         """When the downlinks' gates open for transfers that start with the epoch, if any do."""
-        if not last_bytes:
+        site = self._fabric.base_station
+        if not last_bytes or not site.ends:
             return []
         phase = self._phase
 
@@ -371,7 +375,6 @@ class _Service:
             row = self._table.row(slot, phase)
             return row and row[1]
 
-        site = self._fabric.base_station
         return openings(site, self._shape, self._clock, self._slot_s, downlinks, last_bytes)
 
     def _hold(self, opening: Sequence[Opening]) -> None:
@@ -417,8 +420,10 @@ class _Service:
     def _limit_packets(self) -> None:
         """Let packets be as large as the links' rates allow."""
         uplink, downlink = self._table.mean(self._slot, self._phase)
-        sites = [(self._fabric.base_station, downlink)]
-        sites += [(site, [rate]) for site, rate in zip(self._fabric.uavs, uplink, strict=False)]
+        fabric = self._fabric
+        sites = [(fabric.base_station, downlink)] if fabric.base_station.ends else []
+        here = zip(fabric.clients, fabric.uavs, strict=True)
+        sites += [(site, uplink[client - 1 : client]) for client, site in here]
         for site, rates in sites:
             frames = [self._shape.packet_frames(r * self._clock.dilation) for r in rates]
             if frames and frames != [end.packet_frames for end in site.ends]:
@@ -426,27 +431,24 @@ class _Service:
 
     def _tell_counters(self) -> None:
         asked_ns = time.time_ns()
-        links = []
-        bs = self._fabric.base_station.netlink
-        bs_queues, bs_devices, air_up = queue_counts(bs), device_counts(bs), air_counts(bs)
-        ends = zip(self._fabric.base_station.ends, self._fabric.uavs, strict=True)
-        for place, (bs_end, uav) in enumerate(ends):
-            (uav_end,) = uav.ends
-            up = queue_counts(uav.netlink)[uav_end.index]
-            up_device = device_counts(uav.netlink)[uav_end.index]
-            down, down_device = bs_queues[bs_end.index], bs_devices[bs_end.index]
-            air: tuple[QueueCount | LineCount | None, ...] = (
-                air_up.get(bs_end.index),
-                air_counts(uav.netlink).get(uav_end.index),
-            )
-            if self._line is not None:
-                taps = self._fabric.up_taps[place], self._fabric.down_taps[place]
-                air = tuple(self._line.count(tap) for tap in taps)
-            links.append((_direction(up, up_device, air[0]), _direction(down, down_device, air[1])))
+        fabric, (bs_sent, bs_air) = self._fabric, _counted(self._fabric.base_station)
+        up, down = ([dict(_NOTHING) for _ in range(fabric.links)] for _ in range(2))
+        for place, end in enumerate(fabric.base_station.ends):
+            down[place] |= bs_sent[end.index]
+            up[place] |= bs_air.get(end.index, {})
+        for client, uav in zip(fabric.clients, fabric.uavs, strict=True):
+            (end,) = uav.ends
+            sent, air = _counted(uav)
+            up[client - 1] |= sent[end.index]
+            down[client - 1] |= air.get(end.index, {})
+        if self._line is not None:
+            for ways, taps in ((up, fabric.up_taps), (down, fabric.down_taps)):
+                for way, tap in zip(ways, taps, strict=True):
+                    way |= _air(self._line.count(tap))
         self._tell(
             Counters(
                 asked_ns,
-                tuple(links),
+                tuple((Direction(**u), Direction(**d)) for u, d in zip(up, down, strict=True)),
                 linux.scheduling(),
                 self._below_floor,
                 self._exhausted,
@@ -457,15 +459,30 @@ class _Service:
         self._below_floor = self._exhausted = 0
 
 
-def _direction(
-    queue: QueueCount, device: DeviceCount, air: QueueCount | LineCount | None
-) -> Direction:
-    of_device = {f"device_{name}": n for name, n in vars(device).items()}
-    of_air = {}
-    if air is not None:
-        of_air = {"lost_frames": air.dropped_frames, "arrived_frames": air.sent_frames}
-        of_air["late_frames"] = air.late_frames if isinstance(air, LineCount) else 0
-    return Direction(**vars(queue), **of_device, **of_air)
+_NOTHING = dict.fromkeys((field.name for field in fields(Direction)), 0)
+"""Of a direction: what is counted on another machine is added by whoever asks both."""
+_OfEnds = dict[int, dict[str, int]]
+
+
+def _counted(site: Site) -> tuple[_OfEnds, _OfEnds]:
+    """What each end of a site has sent, and what the air has done to what arrived there."""
+    queues, devices = queue_counts(site.netlink), device_counts(site.netlink)
+    sent = {
+        end.index: vars(queues[end.index])
+        | {f"device_{name}": n for name, n in vars(devices[end.index]).items()}
+        for end in site.ends
+    }
+    return sent, {index: _air(count) for index, count in air_counts(site.netlink).items()}
+
+
+def _air(count: QueueCount | LineCount) -> dict[str, int]:
+    """As fields of a `Direction`."""
+    late = count.late_frames if isinstance(count, LineCount) else 0
+    return {
+        "lost_frames": count.dropped_frames,
+        "arrived_frames": count.sent_frames,
+        "late_frames": late,
+    }
 
 
 class _GateStep:
@@ -521,15 +538,24 @@ class _Prepared:
         return done
 
 
-def serve(control: socket.socket, base_station: int, uavs: Sequence[int], shape: Shape) -> None:
-    """Wire the links, then be the injector: the body of the fabric process.
+def serve(
+    control: socket.socket,
+    base_station: int | None,
+    uavs: Sequence[int],
+    shape: Shape,
+    part: Part | None = None,
+    underlay: int | None = None,
+) -> None:
+    """Wire the links, then be the injector: the body of the fabric process; see `wire`.
 
     Returns when told to stop or when the other side of `control` is gone. What goes wrong is
     reported through `control`.
     """
     channel = ControlSocket(control)
     try:
-        fabric = wire(base_station, uavs, shape)
+        fabric = wire(base_station, uavs, shape, part, underlay)
+        if underlay is not None:
+            os.close(underlay)
         # To change rates, and to capture.
         linux.keep_capabilities(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)
         channel.send(*encode(Wired()))
@@ -562,6 +588,9 @@ class Report:
     """Link rates that were positive but below a frame a slot, and so counted as an outage."""
     exhausted: int
     """Slots for which no rates were given, so that the last ones stayed."""
+    clock_error_s: float = 0.0
+    """Where links lead to other machines: by how much their clocks may have differed from what was
+    assumed since the last epoch, in real seconds."""
 
     @property
     def lateness_s(self) -> "npt.NDArray[np.float64]":
@@ -782,6 +811,10 @@ class Injector:
             dropped_frames,
             given.exhausted,
         )
+
+    def passed_on(self) -> socket.socket:
+        """The stream to its process once more, for who passes on what others say to it."""
+        return socket.socket(fileno=os.dup(self._control.fileno()))
 
     def _send(self, order: InjectorOrder) -> None:
         try:

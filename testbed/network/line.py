@@ -27,9 +27,8 @@ from pathlib import Path
 
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment, Losses
-from testbed.network import netlink
-from testbed.network.netlink import attribute, message, nested, text, u32
-from testbed.system import linux
+from testbed.system import linux, netlink
+from testbed.system.netlink import attribute, message, nested, text, u32
 
 LATE_NS = 1_000_000
 SPIN_NS = 60_000

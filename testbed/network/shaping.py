@@ -26,9 +26,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.network import netlink
 from testbed.network.framing import ETHERNET_BYTES, Framing
-from testbed.network.netlink import attribute, message, nested, text, u32
+from testbed.system import netlink
+from testbed.system.netlink import attribute, message, nested, text, u32
 
 POLL_S = 0.5e-3
 """How often a closed gate with frames behind it tries again."""

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from testbed.control.codec import Kinds
+from testbed.control.messages import NodeOrder
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
 from testbed.core.node import NodeId
@@ -216,6 +217,10 @@ class World:
         for listener in self._listeners.values():
             listener.close()
         return streams
+
+    def ordered(self, node: NodeId, order: NodeOrder) -> NodeOrder:
+        """An order as that node must be given it: moments are those of its clock."""
+        return order
 
     def exits(self) -> list[Exit]:
         """The nodes that ended since the last call.

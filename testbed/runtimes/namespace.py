@@ -18,6 +18,9 @@ What was imported is thus loaded once and lies in memory once.
 A node may also be a *room*: no program, but a mount and a UTS namespace beside the network's, in
 which the world starts programs when it is told to. These orders come as datagrams over a socket of
 their own, each with the program's standard files.
+
+Where links lead to other machines, root keeps the host's user namespace, and the fabric process
+makes their ends through the host's network namespace (`testbed.network.fabric.Tunnel`).
 """
 
 import contextlib
@@ -46,6 +49,7 @@ from testbed.control.codec import Kinds, encode
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
+from testbed.network.fabric import Part
 from testbed.network.injector import Injector, serve
 from testbed.network.shaping import Shape
 from testbed.runtimes import (
@@ -81,6 +85,7 @@ class _MakeWorld:
     nodes: tuple[NodeSpec, ...]
     shape: Shape
     writable: tuple[Path, ...]
+    part: Part | None
 
 
 @dataclass(frozen=True)
@@ -126,18 +131,23 @@ def start(
     shape: Shape,
     *,
     writable: Sequence[Path] = (),
+    part: Part | None = None,
 ) -> World:
     """Start a world; see `testbed.runtimes.start`.
 
     Args:
-        nodes: The first is the base station.
+        nodes: The first is the base station, unless that is in another part.
         shape: How links treat frames.
         writable: Files and folders that nodes may write, where the kernel has Landlock; elsewhere
             they may write what their user may.
+        part: What of the network is on this machine; None: all of it.
 
     Raises:
         RunError: This machine does not allow user namespaces, or a step failed.
     """
+    tunnels = part is not None and bool(part.tunnels)
+    if tunnels and os.geteuid() != 0:
+        raise RunError("namespace runtime: links to other machines need root")
     linux.raise_open_files()
     news_ours, news_theirs = socket.socketpair()
     injector_ours, injector_theirs = socket.socketpair()
@@ -145,7 +155,7 @@ def start(
     with news_theirs, injector_theirs, spawn_theirs:
         ends = [end.fileno() for end in (news_theirs, injector_theirs, spawn_theirs)]
         supervisor = subprocess.Popen(
-            [sys.executable, "-m", __name__, *map(str, ends)],
+            [sys.executable, "-m", __name__, *map(str, ends), str(int(tunnels))],
             pass_fds=ends,
             stdin=subprocess.DEVNULL,
             stdout=2,
@@ -159,7 +169,7 @@ def start(
         cleanup.callback(injector_ours.close)
         cleanup.callback(spawn_ours.close)
         cleanup.callback(news.close)  # Happens first: the sign for the world to end.
-        news.send(*encode(_MakeWorld(tuple(nodes), shape, tuple(writable))))
+        news.send(*encode(_MakeWorld(tuple(nodes), shape, tuple(writable), part)))
         answer = news.receive(START_TIMEOUT_S)
         if answer is None:
             raise RunError(
@@ -221,7 +231,7 @@ def _end(supervisor: subprocess.Popen[bytes]) -> None:
 # What follows runs in the supervisor and in the world.
 
 
-def _keep(control_fd: int, injector_fd: int, spawn_fd: int) -> int:
+def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int) -> int:
     """The supervisor: make the world, and live as long as it and the orchestrator both do."""
     orchestrator = os.pidfd_open(os.getppid())
     for descriptor in (control_fd, injector_fd, spawn_fd):
@@ -229,16 +239,17 @@ def _keep(control_fd: int, injector_fd: int, spawn_fd: int) -> int:
     control = ControlSocket(socket.socket(fileno=control_fd))
     # For the fabric; everyone else steps back. Inside, nobody could ask for it any more.
     linux.prefer_scheduling()
+    underlay = linux.open_network_namespace() if tunnels else None
     try:
-        _leave_host()
+        _leave_host(as_root=bool(tunnels))
     except OSError as error:
         with contextlib.suppress(RunError):
             control.send(*encode(WorldLost(str(error))))
         return 1
     world = os.fork()
     if world == 0:
-        others = [socket.socket(fileno=descriptor) for descriptor in (injector_fd, spawn_fd)]
-        _run_and_exit(lambda: _World(control, *others).run())
+        injector, spawns = (socket.socket(fileno=number) for number in (injector_fd, spawn_fd))
+        _run_and_exit(lambda: _World(control, injector, spawns, underlay).run())
     linux.ordinary_scheduling()
     control.close()
     os.close(injector_fd)
@@ -252,10 +263,17 @@ def _keep(control_fd: int, injector_fd: int, spawn_fd: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(world, 0)[1])
 
 
-def _leave_host() -> None:
-    """Leave the user namespace, and with the rights that this gives, the others."""
+def _leave_host(*, as_root: bool) -> None:
+    """Leave the user namespace, and with the rights that this gives, the others.
+
+    Args:
+        as_root: Keep the user namespace, and root's rights in the host's others with it.
+    """
     user, group = os.geteuid(), os.getegid()
     others = linux.CLONE_NEWPID | linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWUTS
+    if as_root:
+        linux.unshare(others)
+        return
     try:
         linux.unshare(linux.CLONE_NEWUSER | others)
     except OSError:
@@ -294,11 +312,16 @@ class _World:
     """PID 1: makes namespaces, fabric and fork servers, then tells who ends."""
 
     def __init__(
-        self, control: ControlSocket, injector_control: socket.socket, spawns: socket.socket
+        self,
+        control: ControlSocket,
+        injector_control: socket.socket,
+        spawns: socket.socket,
+        underlay: int | None,
     ) -> None:
         self._control = control
         self._injector_control = injector_control
         self._spawns = spawns
+        self._underlay = underlay
         self._rooms: dict[NodeId, _OpenRoom] = {}
         self._programs: dict[int, int] = {}
         """Those of rooms: their numbers by PID."""
@@ -357,7 +380,7 @@ class _World:
         self._control.send_descriptors([listener.fileno() for listener in listeners])
         for listener in listeners:
             listener.close()
-        fabric = self._fork(lambda: self._be_fabric(namespaces, order.shape))
+        fabric = self._fork(lambda: self._be_fabric(namespaces, order.shape, order.part))
         self._processes[fabric] = None
         self._injector_control.close()
         linux.ordinary_scheduling()
@@ -370,6 +393,8 @@ class _World:
         for group in groups.values():
             fork_server = self._fork(lambda g=group: self._be_fork_server(g))  # type: ignore[misc]
             self._fork_servers[fork_server] = group[0].spec.node
+        if self._underlay is not None:
+            os.close(self._underlay)
         kept = {room.network for room in self._rooms.values()}
         for namespace in set(namespaces) - kept:
             os.close(namespace)
@@ -389,11 +414,13 @@ class _World:
             _run_and_exit(body)
         return pid
 
-    def _be_fabric(self, namespaces: Sequence[int], shape: Shape) -> None:
+    def _be_fabric(self, namespaces: Sequence[int], shape: Shape, part: Part | None) -> None:
         self._control.close()
         self._spawns.close()
         linux.name_process("testbed", "fabric")
-        serve(self._injector_control, namespaces[0], namespaces[1:], shape)
+        here = part is None or part.has_base_station
+        bs = namespaces[0] if here else None
+        serve(self._injector_control, bs, namespaces[here:], shape, part, self._underlay)
 
     def _be_fork_server(self, nodes: "Sequence[_Node]") -> None:
         """Import what the nodes need, and fork them; they are the world's when this ends."""

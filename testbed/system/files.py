@@ -3,6 +3,7 @@
 
 """Files that appear whole or not at all, and are read without trust."""
 
+import hashlib
 import json
 import os
 import secrets
@@ -58,6 +59,12 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
     if len(data) > about.st_size:
         raise ValueError("is still being written")
     return data
+
+
+def sha256_of(path: Path) -> str:
+    """Digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -20,12 +20,12 @@ MAY_IMPORT = {
 }
 PACKAGES = {
     "testbed": [
-        *("host", "virtual", "runtimes", "network", "capture"),
+        *("host", "virtual", "cluster", "runtimes", "network", "capture"),
         *("control", "transport", "system", "core"),
     ],
     "workloads": ["nodes", "costs", "learning", "data", "aggregation", "codecs", "models"],
     "orchestrator": [
-        *("cli", "exchange", "archive", "validation", "studies", "campaign", "reporting"),
+        *("cli", "exchange", "archive", "validation", "studies", "hosts", "campaign", "reporting"),
         *("sessions", "runs", "theory"),
         *("emulation", "policies", "packet_simulation", "analysis", "prediction", "participation"),
         *("transmission", "scenario"),

@@ -30,11 +30,12 @@ from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.node import BS, NodeId, uav
 from testbed.host import doctor
-from testbed.network import injector, netlink
+from testbed.network import injector
 from testbed.network.injector import Injector
-from testbed.network.netlink import Batch, Netlink
 from testbed.network.shaping import Shape
 from testbed.runtimes import Exit, NodeSpec, namespace
+from testbed.system import netlink
+from testbed.system.netlink import Batch, Netlink
 
 FULL = bytes(1 << 24)
 """More than a socket holds."""

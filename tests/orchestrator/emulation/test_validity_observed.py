@@ -88,7 +88,12 @@ def round_record(
     transfers = {"error": [0.0], "step": "CA", "client": 1, "round": 0}
     return SimpleNamespace(
         injector=pd.DataFrame({"lateness_s": [0.0]}),
-        links=SimpleNamespace(exhausted=more.get("exhausted", 0), uplink=uplink, downlink=downlink),
+        links=SimpleNamespace(
+            exhausted=more.get("exhausted", 0),
+            uplink=uplink,
+            downlink=downlink,
+            clock_error_s=more.get("clock_error_s", 0.0),
+        ),
         measured=SimpleNamespace(latency_s=2.0),
         budget=SimpleNamespace(seconds=nothing | more.get("budget", {})),
         transfers=pd.DataFrame(transfers | more.get("transfers", {})),
@@ -170,6 +175,14 @@ def test_frames_that_the_air_lost_are_held_against_what_was_asked() -> None:
     assert found["late_frames"] == (pytest.approx(18 / 1620), "uplink 2"), "counters go on"
     assert not found.keys() & {"rest_share", "transfer_error"}, "windows are no fault of ours"
     assert "injection_share" in found
+
+
+def test_clocks_are_judged_where_there_are_several() -> None:
+    ends = [way(sent=1), way(sent=1)]
+    apart = round_record(ends, ends, clock_error_s=2e-4)
+    further = round_record(ends, ends, clock_error_s=3e-4)
+    assert observed([apart, further])["clock_error_s"] == (3e-4, "round 1")
+    assert "clock_error_s" not in observed([round_record(ends, ends)])
 
 
 def test_a_check_may_just_reach_its_limit() -> None:

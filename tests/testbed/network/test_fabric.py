@@ -16,12 +16,11 @@ from testbed.capture.pcap import frames
 from testbed.control.messages import Exhausted, Low
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.network import netlink
 from testbed.network.fabric import MOST_LINKS, link_addresses
 from testbed.network.framing import Framing
-from testbed.network.netlink import Netlink, NetlinkError
 from testbed.network.shaping import End, Shape
-from testbed.system import linux
+from testbed.system import linux, netlink
+from testbed.system.netlink import Netlink, NetlinkError
 
 FRAME_BITS = 1514 * 8
 NOISE = 0.1

@@ -181,12 +181,19 @@ def test_a_slots_rates_are_what_changed_and_what_is_below_the_floor_is_an_outage
     assert bs.netlink.sent == [2], "nothing changed, nothing is sent"
 
 
+def fabric(base_station: Any, uavs: dict[int, Any]) -> Any:
+    """That much of two links as is here."""
+    return SimpleNamespace(
+        base_station=base_station, clients=tuple(uavs), uavs=list(uavs.values()), links=2
+    )
+
+
 @pytest.fixture
 def running() -> Any:
     """An injector of two links without a kernel, in slot 3 of ten, of 0.1 s at dilation 2."""
     made: Any = injector._Service.__new__(injector._Service)
     made._table = table((0, 10), variants=2)
-    made._fabric = SimpleNamespace(base_station=site(4, 5), uavs=[site(6), site(7)])
+    made._fabric = fabric(site(4, 5), {1: site(6), 2: site(7)})
     made._shape, made._airtime = Shape(), None
     made._clock, made._slot_s = EmulatedClock(0, 0.0, 2.0), 0.1
     made._slot, made._phase, made._running = 3, 0, True
@@ -314,6 +321,34 @@ def test_counters_begin_anew_with_each_report(
     running._tell_counters()
     assert running.told[1].slots == b""
     assert (running.told[1].below_floor, running.told[1].exhausted) == (0, 0)
+
+
+def test_of_links_to_other_machines_each_sets_and_counts_its_own_ends(
+    running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(running, 10)
+    uav = site(7)
+    running._fabric = fabric(site(), {2: uav})
+    running._prepare(5).send()
+    assert uav.ends[0].rate_bps == pytest.approx(5.2e6)
+    assert running._openings([100, 100]) == [], "gates are the base station's"
+    limited = []
+    monkeypatch.setattr(injector, "limit_packets", lambda at, frames: limited.append((at, frames)))
+    running._limit_packets()
+    assert [at for at, _ in limited] in ([], [uav])
+    counts = {
+        "queue_counts": {7: QueueCount(700, 7, 8, 9)},
+        "device_counts": {7: DeviceCount(1, 2)},
+    }
+    counts["air_counts"] = {7: QueueCount(1, 71, 72, 0)}
+    for name, found in counts.items():
+        monkeypatch.setattr(injector, name, lambda _, found=found: found)
+    running._line = None
+    running._tell_counters()
+    (elsewhere, also), (up, down) = running.told[-1].links
+    assert elsewhere == also == Direction(**dict.fromkeys(vars(up), 0))
+    assert (up.sent_bytes, up.lost_frames) == (700, 0)
+    assert (down.sent_bytes, down.lost_frames) == (0, 72)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from testbed.network import netlink
 from testbed.network.shaping import (
     GATE,
     POLL_S,
@@ -22,6 +21,7 @@ from testbed.network.shaping import (
     qdisc_counts,
     queue_counts,
 )
+from testbed.system import netlink
 
 NEWQDISC, NEWTCLASS, GETQDISC = 36, 40, 38
 CREATE, REPLACE, REQUEST = 0x400, 0x100, 0x1

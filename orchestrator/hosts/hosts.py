@@ -1,0 +1,206 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The hosts of a run: found through a Dask scheduler, compared, and given their parts.
+
+Dask finds hosts and starts their agents. Orders, reports and clocks travel between the orchestrator
+and the agents themselves, see `testbed.cluster`.
+"""
+
+import contextlib
+import ipaddress
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.campaign.cluster import Cluster, client_of
+from orchestrator.emulation.learning import learning_settings, startup_limit_s
+from orchestrator.hosts.worker import examine, start_agent
+from orchestrator.runs.manifest import environment
+from orchestrator.scenario.links import are_impaired
+from orchestrator.scenario.schema import ResolvedScenario, Scenario
+from testbed.cluster import world
+from testbed.cluster.messages import STARTING, BeHost, Listening
+from testbed.cluster.placement import Resources, place
+from testbed.cluster.world import Agent
+from testbed.control.codec import encode
+from testbed.core.errors import InputError, RunError
+from testbed.core.node import BS, NodeId, uavs
+from testbed.host.dask_nodes import HOST
+from testbed.network.fabric import TUNNEL_BYTES
+from testbed.network.shaping import Shape
+from testbed.runtimes import NodeSpec, World
+from testbed.system.files import sha256_of
+from testbed.transport.certificates import identities
+
+TOKEN_BYTES = 32
+SAME = ("source_sha256", "python", "packages")
+"""What must be the same everywhere, of `environment`."""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The hosts that a run's nodes live on."""
+
+    client: Any
+    """Of the scheduler."""
+    workers: Mapping[str, str]
+    """Their addresses there, by name of the host."""
+    facts: Mapping[str, Mapping[str, Any]]
+    """What each is; see `examine`."""
+    places: Mapping[NodeId, str]
+    """The host of each node."""
+
+    @property
+    def used(self) -> list[str]:
+        """Hosts that have nodes."""
+        return [name for name in self.facts if name in self.places.values()]
+
+    def start(self, scenario: ResolvedScenario, nodes: Sequence[NodeSpec], shape: Shape) -> World:
+        """Start a world on them; see `testbed.runtimes.start`.
+
+        Raises:
+            RunError: A host failed; the message says which.
+        """
+        ours, *theirs = identities(len(self.used))
+        told = {
+            name: BeHost(self.facts[name]["address"], secrets.token_hex(TOKEN_BYTES), identity)
+            for name, identity in zip(self.used, theirs, strict=True)
+        }
+        with ThreadPoolExecutor(len(told)) as pool:
+            answers = pool.map(self._start_agent, told, told.values())
+            listening = dict(zip(told, answers, strict=True))
+        agents = {
+            name: Agent(
+                told[name].address,
+                listening[name].port,
+                listening[name].clock_port,
+                told[name].token,
+                NodeId(place_).host_name,
+            )
+            for place_, name in enumerate(told, 1)
+        }
+        return world.start(nodes, shape, agents, self.places, ours, startup_limit_s(scenario))
+
+    def _start_agent(self, name: str, told: BeHost) -> Listening:
+        where = self.workers[name]
+        answer = self.client.run(start_agent, encode(told)[0], workers=[where], on_error="return")
+        said = answer.get(where)
+        if not isinstance(said, dict) or "failure" in said:
+            why = said["failure"] if isinstance(said, dict) else said
+            raise RunError(f"host {name}: its agent did not start ({why})")
+        message = STARTING.decode(said, b"")
+        assert isinstance(message, Listening)
+        return message
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As the manifest has them."""
+        kept = ("host", "address", "mtu", "cores", "memory_bytes", "gpus", "cpu", "kernel")
+        return [
+            {"name": name}
+            | {key: self.facts[name][key] for key in kept}
+            | {"nodes": [str(node) for node, at in self.places.items() if at == name]}
+            for name in self.used
+        ]
+
+
+@contextlib.contextmanager
+def hosts_of(scenario: Scenario, scheduler: str, key: Path | None) -> Iterator[Hosts]:
+    """The hosts of a scheduler, with a place for every node, for as long as the context lasts.
+
+    Raises:
+        InputError: There are none, one differs from this machine, or the scenario does not fit.
+    """
+    check_spreadable(scenario)
+    if not scheduler.startswith("tls:"):
+        raise InputError(f"`scheduler`: must be tls://…, not {scheduler}: hosts are told secrets")
+    learning = learning_settings(scenario)
+    files = [] if learning is None else [learning["backbone"]]
+    if learning is not None and scenario.workload.data.source != "synthetic":
+        raise InputError(
+            "workload.data.source: must be 'synthetic' where nodes are on several machines"
+        )
+    with client_of(1, Cluster(scheduler, key=key)) as client:
+        workers = {
+            str(worker["name"]): address
+            for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()
+            if HOST in worker["resources"]
+        }
+        if not workers:
+            raise InputError("`scheduler`: no host is there; `testbed host` makes a machine one")
+        answers = client.run(examine, files, workers=list(workers.values()), on_error="return")
+        facts = {name: answers.get(workers[name]) for name in sorted(workers)}
+        _compare(facts, files)
+        offers = {name: Resources(fact["cores"], fact["gpus"]) for name, fact in facts.items()}
+        nodes = [BS, *uavs(scenario.uavs.count)]
+        on_gpu = learning is not None and scenario.base_station.device.startswith("cuda")
+        places = place(scenario.emulation.placement or "spread", nodes, offers, on_gpu=on_gpu)
+        hosts = Hosts(client, workers, facts, places)
+        _check_tunnels(scenario, hosts)
+        yield hosts
+
+
+def check_spreadable(scenario: Scenario) -> None:
+    """Refuse what nodes on several machines cannot do.
+
+    Raises:
+        InputError: Names the field.
+    """
+    emulation = scenario.emulation
+    for field, fits, due in (
+        ("emulation.runtime", emulation.runtime == "namespace", "be 'namespace'"),
+        ("emulation.clock", emulation.clock == "real", "be 'real'"),
+        ("emulation.dilation", emulation.dilation != "auto", "be a number"),
+        ("links", not are_impaired(scenario), "neither delay nor lose frames"),
+    ):
+        if not fits:
+            raise InputError(f"{field}: must {due} where nodes are on several machines")
+
+
+def _compare(facts: Mapping[str, Any], files: Sequence[str]) -> None:
+    """Refuse a host that differs from this machine, by its name."""
+    here = environment()
+    digests = {path: sha256_of(Path(path)) for path in files}
+    for name, fact in facts.items():
+        if not isinstance(fact, dict):
+            raise InputError(f"`scheduler`: host {name} cannot say what it is ({fact})")
+        for key in SAME:
+            if fact[key] != here[key]:
+                raise InputError(
+                    f"`scheduler`: host {name} differs in {_difference(key, fact, here)}"
+                )
+        for path, digest in digests.items():
+            if fact["files"][path] != digest:
+                raise InputError(f"`scheduler`: host {name} lacks {path}, or has another one")
+        try:
+            ipaddress.IPv4Address(fact["address"])
+        except ValueError:
+            raise InputError(
+                f"`scheduler`: host {name} has no IPv4 address there, but {fact['address']!r}"
+            ) from None
+
+
+def _difference(key: str, fact: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    if key == "packages":
+        names = sorted(set(fact[key].items()) ^ set(here[key].items()))
+        package = names[0][0]
+        return f"{package}: {fact[key].get(package)} there, {here[key].get(package)} here"
+    if key == "source_sha256":
+        return "its sources"
+    return f"{key}: {fact[key]} there, {here[key]} here"
+
+
+def _check_tunnels(scenario: Scenario, hosts: Hosts) -> None:
+    """See that frames of links between hosts fit into the network between them."""
+    if len(hosts.used) == 1:
+        return
+    for name in hosts.used:
+        most = hosts.facts[name]["mtu"] - TUNNEL_BYTES
+        if scenario.emulation.mtu > most:
+            raise InputError(
+                f"emulation.mtu: {scenario.emulation.mtu} does not fit through a tunnel of host "
+                f"{name}, whose network carries {most + TUNNEL_BYTES}; at most {most}"
+            )

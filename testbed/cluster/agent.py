@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A host's agent: a program that makes the host's part of a world, for one run.
+
+Who starts it (`orchestrator.hosts`) tells it its secrets on its standard input, and reads on its
+standard output where it listens. It ends when its standard input closes (its parent is gone), when
+the orchestrator's control stream does or says so, when nobody has asked for its clock for
+`testbed.cluster.clock.SILENCE_S`; and takes its part of the world with it.
+"""
+
+import contextlib
+import json
+import select
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from testbed import runtimes
+from testbed.cluster.clock import Echo
+from testbed.cluster.messages import (
+    CONTROL,
+    INJECTOR,
+    STARTING,
+    TO_AGENT,
+    BeHost,
+    EndPart,
+    Kill,
+    Listening,
+    MakePart,
+    PartEnded,
+    PartMade,
+)
+from testbed.cluster.streams import Listener
+from testbed.control.codec import encode
+from testbed.control.stream import ControlSocket
+from testbed.core.errors import RunError
+from testbed.runtimes import World, WorldLost
+from testbed.system.leftovers import marked, noted
+
+LOOK_S = 1.0
+"""Between two looks at whether anybody is there."""
+MOST_LOG_BYTES = 1 << 16
+"""Of a node's log that is sent back."""
+
+
+_started: list[subprocess.Popen[str]] = []
+"""Agents that this process has started: forgotten, their standard input would close."""
+
+
+class _Over(Exception):
+    """The orchestrator, or who started us, is gone."""
+
+
+class Agent:
+    """The agent's state and its one conversation."""
+
+    def __init__(self, told: BeHost, stack: ExitStack) -> None:
+        """Listen."""
+        theirs, ours = socket.socketpair()
+        self._control = ControlSocket(ours)
+        self._listener = Listener(told.identity, told.address, told.token)
+        stack.callback(self._listener.close)
+        self._listener.offer(CONTROL, theirs)
+        self._echo = Echo(told.address, told.token)
+        stack.callback(self._echo.close)
+        self.listens = Listening(self._listener.port, self._echo.port)
+
+    def serve(self) -> None:
+        """Make a part, watch over it, end it."""
+        with contextlib.suppress(_Over, RunError):
+            order = self._next_order()
+            if not isinstance(order, MakePart):
+                return
+            try:
+                with TemporaryDirectory(prefix="testbed-host-") as folder, noted(Path(folder)):
+                    logs = self._live(order, Path(folder))
+                self._control.send(*encode(PartEnded(logs)))
+            except RunError as error:
+                self._control.send(*encode(WorldLost(str(error))))
+            self._await_end()
+
+    def _live(self, order: MakePart, folder: Path) -> dict[str, str]:
+        """The part's life; what its nodes have written."""
+        nodes = [replace(spec, log=folder / f"{spec.node}.log") for spec in order.nodes]
+        with runtimes.start("namespace", nodes, order.shape, part=order.part) as world:
+            for node, stream in world.connect(order.timeout_s).items():
+                self._listener.offer(str(node), stream)
+            self._listener.offer(INJECTOR, world.injector.passed_on())
+            self._control.send(*encode(PartMade()))
+            while not isinstance(next_ := self._next_order(world), EndPart):
+                assert isinstance(next_, Kill), next_
+                world.kill(next_.node)
+        return {str(spec.node): _end_of(spec.log) for spec in nodes if spec.log.exists()}
+
+    def _next_order(self, world: World | None = None) -> MakePart | Kill | EndPart:
+        """Wait for an order, and tell meanwhile what the world tells."""
+        while True:
+            if (message := self._control.next()) is not None:
+                return TO_AGENT.decode(*message)
+            for news in () if world is None else world.news():
+                self._control.send(*encode(news))
+            watched = [sys.stdin, self._control] + ([world] if world is not None else [])
+            ready, _, _ = select.select(watched, [], [], LOOK_S)
+            gone = self._control in ready and not self._control.read_available()
+            if gone or sys.stdin in ready or self._echo.silent():
+                raise _Over
+
+    def _await_end(self) -> None:
+        """Wait until the orchestrator has heard our last words."""
+        while not isinstance(self._next_order(), EndPart):
+            pass
+
+
+def _end_of(log: Path) -> str:
+    return log.read_bytes()[-MOST_LOG_BYTES:].decode("utf-8", "replace")
+
+
+def _tell(message: Listening | WorldLost) -> None:
+    print(json.dumps(encode(message)[0]), flush=True)
+
+
+def main() -> None:
+    """The agent as a program."""
+    told = STARTING.decode(json.loads(sys.stdin.readline()), b"")
+    assert isinstance(told, BeHost)
+    with ExitStack() as stack:
+        try:
+            agent = Agent(told, stack)
+        except OSError as error:
+            _tell(WorldLost(f"cannot listen on {told.address} ({error.strerror or error})"))
+            return
+        _tell(agent.listens)
+        agent.serve()
+
+
+def start(told: BeHost) -> Listening:
+    """Start an agent as a process of its own, which ends with this one at the latest.
+
+    Raises:
+        RunError: It could not start.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=marked(),
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    # Reaps it, and holds its standard input open as long as we live.
+    threading.Thread(target=process.wait, daemon=True).start()
+    _started.append(process)
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(encode(told)[0]) + "\n")
+        process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise RunError("the agent has ended before it listened")
+    message = STARTING.decode(json.loads(line), b"")
+    if isinstance(message, WorldLost):
+        raise RunError(message.reason)
+    assert isinstance(message, Listening)
+    return message
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The injectors of several hosts as one.
+
+Every host gets every order, and sets what is at its own ends. A link's counters come from two
+hosts, each of which counts what its own devices do; together they are what one host would say.
+Moments of a host's clock are ours here.
+"""
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, cast
+
+import numpy as np
+
+from testbed.cluster.clock import Clocks, Reading
+from testbed.control.messages import (
+    Counters,
+    Direction,
+    Epoch,
+    EpochBegun,
+    InjectorOrder,
+    InjectorReport,
+    Low,
+    PhaseSet,
+    SetRates,
+)
+from testbed.core.clock import EmulatedClock
+from testbed.core.errors import RunError
+from testbed.network.injector import Injector, Kind, Report
+
+_ROW = 4
+"""Values of a slot that was set: see `Counters.slots`."""
+
+
+def there(clock: EmulatedClock, of_host: Reading) -> EmulatedClock:
+    """The same emulated clock, by a host's clock."""
+    return replace(clock, start_ns=clock.start_ns + of_host.offset_ns)
+
+
+class HostInjectors(Injector):
+    """Handles of the fabric processes of several hosts, used as one."""
+
+    def __init__(self, parts: Mapping[str, Injector], clocks: Clocks) -> None:
+        """Take over the injectors of hosts, by name."""
+        self._lock = threading.Lock()
+        self._variants = self._clients = 0
+        self._parts = dict(parts)
+        self._clocks = clocks
+        self._assumed: dict[str, Reading] = {}
+        """What each clock was taken to be at the last epoch."""
+        self._end = 0
+        """The first slot without rates."""
+
+    def stop(self) -> None:
+        """End the processes."""
+        for part in self._parts.values():
+            part.stop()
+
+    def events(self) -> list[InjectorReport]:
+        """See `Injector.events`; that rates run low is told once, whichever host told it first."""
+        found: list[InjectorReport] = []
+        for name, part in self._parts.items():
+            with _named(name):
+                found += part.events()
+        lows = [event for event in found if isinstance(event, Low) and event.end >= self._end]
+        return [*lows[:1], *(event for event in found if not isinstance(event, Low))]
+
+    def report(self) -> Report:
+        """See `Injector.report`."""
+        return replace(super().report(), clock_error_s=self._clock_error_s())
+
+    def _clock_error_s(self) -> float:
+        """By how much two hosts' clocks may have differed from what the last epoch assumed."""
+        errors_s = []
+        for name, assumed in self._assumed.items():
+            clock = self._clocks.of[name]
+            found = clock.now()
+            off_ns = abs(found.offset_ns - assumed.offset_ns)
+            off_ns += found.bound_at(time.monotonic_ns())
+            errors_s.append(max(assumed.bound_ns, off_ns) * 1e-9 + clock.jumped_s)
+        return sum(sorted(errors_s)[-2:])
+
+    def _send(self, order: InjectorOrder) -> None:
+        if isinstance(order, SetRates):
+            width = (1 + order.variants) * self._clients
+            self._end = order.first + len(order.table) // (8 * width)
+        if isinstance(order, Epoch):
+            self._assumed = {name: clock.now() for name, clock in self._clocks.of.items()}
+        for name, part in self._parts.items():
+            own = order
+            if isinstance(order, Epoch):
+                own = replace(order, clock=there(order.clock, self._assumed[name]))
+            with _named(name):
+                part._send(own)
+
+    def _await(self, kind: type[Kind], timeout_s: float | None = None) -> Kind:
+        answers = {}
+        for name, part in self._parts.items():
+            with _named(name):
+                answers[name] = part._await(kind, timeout_s)
+        offsets = {name: self._offset_ns(name) for name in answers}
+        return joined(answers, offsets)
+
+    def _offset_ns(self, name: str) -> int:
+        reading = self._assumed.get(name) or self._clocks.of[name].now()
+        return reading.offset_ns
+
+
+@contextlib.contextmanager
+def _named(host: str) -> Iterator[None]:
+    """Say in an error whose it is."""
+    try:
+        yield
+    except RunError as error:
+        raise RunError(f"host {host}: {error}") from None
+
+
+def joined(answers: Mapping[str, Kind], offsets_ns: Mapping[str, int]) -> Kind:
+    """What hosts have answered to one order, as one.
+
+    Args:
+        answers: By host, all of one kind.
+        offsets_ns: By host: its clock less ours.
+    """
+    found: list[Any] = list(answers.values())
+    whole: Any = found[0]
+    if isinstance(whole, EpochBegun | PhaseSet):
+        done_ns = max(
+            each.done_ns - offsets_ns[name] for name, each in zip(answers, found, strict=True)
+        )
+        whole = replace(whole, done_ns=done_ns)
+    if isinstance(whole, EpochBegun):
+        whole = replace(whole, missing=any(each.missing for each in found))
+    if isinstance(whole, Counters):
+        ways = zip(*(each.links for each in found), strict=True)
+        tables = [(each.slots, offsets_ns[name]) for name, each in zip(answers, found, strict=True)]
+        whole = Counters(
+            asked_ns=max(each.asked_ns for each in found),
+            links=tuple((_sum(u for u, _ in way), _sum(d for _, d in way)) for way in ways),
+            scheduling=", ".join(sorted({each.scheduling for each in found})),
+            below_floor=sum(each.below_floor for each in found),
+            exhausted=max(each.exhausted for each in found),
+            slots=_slots(tables).tobytes(),
+        )
+    return cast(Kind, whole)
+
+
+def _sum(parts: Iterable[Direction]) -> Direction:
+    """A direction of which each host has counted what happened there."""
+    all_ = list(parts)
+    names = [field.name for field in fields(Direction)]
+    return Direction(**{name: sum(getattr(part, name) for part in all_) for name in names})
+
+
+def _slots(tables: Sequence[tuple[bytes, int]]) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Of each slot that was set, the host that was done with it last; moments of our clock."""
+    last: dict[tuple[int, int], tuple[int, ...]] = {}
+    for table, offset_ns in tables:
+        seen: Counter[int] = Counter()
+        for slot, due_ns, done_ns, changes in np.frombuffer(table, np.int64).reshape(-1, _ROW):
+            key = int(slot), seen[int(slot)]
+            seen[int(slot)] += 1
+            row = (int(slot), int(due_ns) - offset_ns, int(done_ns) - offset_ns, int(changes))
+            if key not in last or last[key][2] < row[2]:
+                last[key] = row
+    rows = sorted(last.values(), key=lambda row: row[1])
+    return np.array(rows, np.int64).reshape(-1, _ROW)

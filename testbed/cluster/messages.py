@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What the orchestrator and a host's agent say to each other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from testbed.control.codec import Kinds
+from testbed.core.node import NodeId
+from testbed.network.fabric import Part
+from testbed.network.shaping import Shape
+from testbed.runtimes import Ended, Exit, NodeSpec, WorldLost
+from testbed.transport import Identity
+
+CONTROL, INJECTOR = "control", "injector"
+"""Sockets of a host, beside those of its nodes, which are called as they are."""
+
+
+@dataclass(frozen=True)
+class BeHost:
+    """To the agent, on its standard input, by who starts it."""
+
+    address: str
+    """Where it is to listen, and to have its ends of tunnels."""
+    token: str
+    """What who connects must show."""
+    identity: Identity
+
+
+@dataclass(frozen=True)
+class Listening:
+    """From the agent, on its standard output."""
+
+    port: int
+    """TCP: see `testbed.cluster.streams`."""
+    clock_port: int
+    """UDP: see `testbed.cluster.clock`."""
+
+
+@dataclass(frozen=True)
+class MakePart:
+    """Start these nodes, wired."""
+
+    nodes: tuple[NodeSpec, ...]
+    """Their logs are named after the orchestrator's files."""
+    shape: Shape
+    part: Part
+    timeout_s: float
+    """How long nodes may take."""
+
+
+@dataclass(frozen=True)
+class PartMade:
+    """All nodes run; their sockets may be asked for."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """End a node by SIGKILL."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True)
+class EndPart:
+    """End all nodes; answered by `PartEnded`."""
+
+
+@dataclass(frozen=True)
+class PartEnded:
+    """Nothing is left on the host."""
+
+    logs: Mapping[str, str]
+    """What nodes wrote, at most the last part of it, by node."""
+
+
+TO_AGENT: Kinds[MakePart | Kill | EndPart] = Kinds(MakePart | Kill | EndPart)
+FROM_AGENT: Kinds[PartMade | PartEnded | Exit | Ended | WorldLost] = Kinds(
+    PartMade | PartEnded | Exit | Ended | WorldLost
+)
+STARTING: Kinds[BeHost | Listening | WorldLost] = Kinds(BeHost | Listening | WorldLost)

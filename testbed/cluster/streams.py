@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Sockets of one machine carried to another within mutual TLS.
+
+What speaks over the control plane knows unix sockets. Here, either side of such a socket is on a
+machine of its own: each holds one end of a local pair, and the bytes between travel within TLS 1.3,
+a connection a socket, with certificates of the run's own authority. Who connects names the socket
+and shows the host's token first; who does not is hung up on. Emulated traffic never comes here.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import socket
+import ssl
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from testbed.core.errors import RunError
+from testbed.transport import Identity
+from testbed.transport.tls import context
+
+Result = TypeVar("Result")
+CHUNK = 1 << 16
+CONNECT_S = 15.0
+"""How long a host may take to accept, shake hands and believe us."""
+MOST_NAME_BYTES = 64
+_ACCEPTED = b"+"
+
+
+class _Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of some work, waited for by another thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start some work; called within the loop."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """End all work."""
+
+        async def end() -> None:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+        if self._thread.is_alive():
+            self.call(end())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+async def _carry(
+    ours: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Carry bytes both ways until one side ends; then both have."""
+    loop = asyncio.get_running_loop()
+
+    async def outward() -> None:
+        while data := await loop.sock_recv(ours, CHUNK):
+            writer.write(data)
+            await writer.drain()
+
+    async def inward() -> None:
+        while data := await reader.read(CHUNK):
+            await loop.sock_sendall(ours, data)
+
+    ways = [asyncio.ensure_future(way()) for way in (outward, inward)]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        ours.close()
+        with contextlib.suppress(OSError):
+            writer.close()  # Sends what is still to be sent.
+            await writer.wait_closed()
+
+
+class Caller:
+    """The orchestrator's side: opens sockets that end on other machines."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._context = context(identity, server_side=False)
+        self._loop = _Loop()
+
+    def open(self, at: tuple[str, int], server_name: str, token: str, name: str) -> socket.socket:
+        """A socket whose other end is what the host there calls by that name.
+
+        Raises:
+            RunError: Nobody is there, does not prove to be of this run, or knows no such socket.
+        """
+        theirs, ours = socket.socketpair()
+        ours.setblocking(False)
+
+        async def connect() -> None:
+            reader, writer = await asyncio.open_connection(
+                *at, ssl=self._context, server_hostname=server_name
+            )
+            writer.write(token.encode() + bytes([len(name)]) + name.encode())
+            if await reader.read(1) != _ACCEPTED:
+                writer.close()
+                raise ConnectionError("it does not let us in")
+            self._loop.begin(_carry(ours, reader, writer))
+
+        try:
+            self._loop.call(asyncio.wait_for(connect(), CONNECT_S))
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            theirs.close()
+            ours.close()
+            why = error.strerror or error if isinstance(error, OSError) else "no answer"
+            raise RunError(f"no connection to {at[0]}:{at[1]} ({why})") from None
+        return theirs
+
+    def close(self) -> None:
+        """End all that was opened."""
+        self._loop.close()
+
+
+class Listener:
+    """A host's side: gives out sockets by their names, to who has the token, once each."""
+
+    def __init__(self, identity: Identity, address: str, token: str) -> None:
+        self._token = token.encode()
+        self._context = context(identity, server_side=True)
+        self._offers: dict[str, socket.socket] = {}
+        self._loop = _Loop()
+        self._server = self._loop.call(
+            asyncio.start_server(
+                self._welcome, address, 0, ssl=self._context, ssl_handshake_timeout=CONNECT_S
+            )
+        )
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        """Where it listens."""
+
+    def offer(self, name: str, sock: socket.socket) -> None:
+        """Let a socket be asked for."""
+        sock.setblocking(False)
+        self._offers[name] = sock
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            sock = await asyncio.wait_for(self._asked_for(reader), CONNECT_S)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            sock = None
+        if sock is None:
+            writer.close()
+            return
+        writer.write(_ACCEPTED)
+        self._loop.begin(_carry(sock, reader, writer))
+
+    async def _asked_for(self, reader: asyncio.StreamReader) -> socket.socket | None:
+        token = await reader.readexactly(len(self._token))
+        length = (await reader.readexactly(1))[0]
+        if not hmac.compare_digest(token, self._token) or length > MOST_NAME_BYTES:
+            return None
+        name = (await reader.readexactly(length)).decode("ascii", "replace")
+        return self._offers.pop(name, None)
+
+    def close(self) -> None:
+        """Listen no longer, and end all that was given out."""
+        self._loop.call(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        self._server.close()

@@ -1,0 +1,237 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A world whose nodes live on several hosts: used as one that is here."""
+
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from testbed.cluster.clock import Clocks
+from testbed.cluster.injectors import HostInjectors, there
+from testbed.cluster.messages import (
+    CONTROL,
+    FROM_AGENT,
+    INJECTOR,
+    EndPart,
+    Kill,
+    MakePart,
+    PartEnded,
+    PartMade,
+)
+from testbed.cluster.streams import Caller
+from testbed.control.codec import encode
+from testbed.control.messages import Begin, NodeOrder, ProbeLinks
+from testbed.control.stream import ControlSocket
+from testbed.core.errors import RunError
+from testbed.core.node import BS, NodeId
+from testbed.network.fabric import MOST_TUNNELS, Part, Tunnel
+from testbed.network.injector import Injector
+from testbed.network.shaping import Shape
+from testbed.runtimes import NodeSpec, World, WorldLost, WorldNews
+from testbed.transport import Identity
+
+CLOCKS_S = 10.0
+"""How long the first exchanges of clocks may take."""
+END_S = 20.0
+"""How long a host may take to end its part."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Where a host's agent listens."""
+
+    address: str
+    port: int
+    clock_port: int
+    token: str
+    server_name: str
+    """In its certificate."""
+
+
+def start(
+    nodes: Sequence[NodeSpec],
+    shape: Shape,
+    agents: Mapping[str, Agent],
+    places: Mapping[NodeId, str],
+    identity: Identity,
+    timeout_s: float,
+) -> World:
+    """Start a world on several hosts; see `testbed.runtimes.start`.
+
+    Args:
+        nodes: The first is the base station.
+        shape: How links treat frames.
+        agents: By name of their hosts; each waits for its one run.
+        places: The host of each node.
+        identity: Ours.
+        timeout_s: How long nodes may take to start.
+
+    Raises:
+        RunError: A host failed; the message says which.
+    """
+    used = [name for name in agents if name in places.values()]
+    parts = parts_of({name: agents[name].address for name in used}, places)
+    with ExitStack() as cleanup:
+        caller = Caller(identity)
+        cleanup.callback(caller.close)
+
+        def opened(host: str, name: str) -> socket.socket:
+            agent = agents[host]
+            at = agent.address, agent.port
+            try:
+                return caller.open(at, agent.server_name, agent.token, name)
+            except RunError as error:
+                raise RunError(f"host {host}: {error}") from None
+
+        controls = {name: ControlSocket(opened(name, CONTROL)) for name in used}
+        logs = {str(spec.node): spec.log for spec in nodes}
+        for control in controls.values():
+            cleanup.callback(control.close)
+        for name, control in controls.items():
+            own = tuple(spec for spec in nodes if places[spec.node] == name)
+            control.send(*encode(MakePart(own, shape, parts[name], timeout_s)))
+        clocks = Clocks(
+            {n: ((agents[n].address, agents[n].clock_port), agents[n].token) for n in used}
+        )
+        cleanup.callback(clocks.close)
+        # Happens first.
+        cleanup.callback(_end, controls, logs)
+        for name, control in controls.items():
+            _await_made(name, control, timeout_s)
+        if (unknown := clocks.await_first(CLOCKS_S)) is not None:
+            raise RunError(f"host {unknown}: no datagrams come back from it, to compare clocks")
+        injectors = {name: Injector(opened(name, INJECTOR)) for name in used}
+        return HostsWorld(
+            HostInjectors(injectors, clocks),
+            controls,
+            clocks,
+            places,
+            lambda node: opened(places[node], str(node)),
+            cleanup.pop_all(),
+        )
+
+
+def parts_of(addresses: Mapping[str, str], places: Mapping[NodeId, str]) -> dict[str, Part]:
+    """What of the network each host has.
+
+    Args:
+        addresses: Of the hosts that have nodes.
+        places: The host of each node.
+    """
+    links = sum(not node.is_bs for node in places)
+    # Another run between the same hosts has others.
+    first = secrets.randbelow(MOST_TUNNELS - links)
+    centre = places[BS]
+    far = {node.client: host for node, host in places.items() if host != centre}
+    return {
+        host: Part(
+            links,
+            host == centre,
+            tuple(node.client for node, at in places.items() if at == host and not node.is_bs),
+            {
+                link: Tunnel(
+                    first + link,
+                    addresses[host],
+                    addresses[there if host == centre else centre],
+                )
+                for link, there in far.items()
+                if host in (centre, there)
+            },
+        )
+        for host in addresses
+    }
+
+
+def _await_made(host: str, control: ControlSocket, timeout_s: float) -> None:
+    try:
+        message = control.receive(timeout_s)
+    except RunError:
+        raise RunError(f"host {host}: it is gone") from None
+    if message is None:
+        raise RunError(f"host {host}: waited {timeout_s:g} s for its nodes")
+    news = FROM_AGENT.decode(*message)
+    if isinstance(news, WorldLost):
+        raise RunError(f"host {host}: {news.reason}")
+    assert isinstance(news, PartMade), news
+
+
+def _end(controls: Mapping[str, ControlSocket], logs: Mapping[str, Any]) -> None:
+    """Let hosts end their parts, and keep what their nodes wrote."""
+    for control in controls.values():
+        with suppress(RunError):
+            control.send(*encode(EndPart()))
+    deadline = time.monotonic() + END_S
+    for control in controls.values():
+        with suppress(RunError):
+            while message := control.receive(max(0.0, deadline - time.monotonic())):
+                ended = FROM_AGENT.decode(*message)
+                if isinstance(ended, PartEnded):
+                    for node, text in ended.logs.items():
+                        logs[node].write_text(text, encoding="utf-8")
+                if isinstance(ended, PartEnded | WorldLost):
+                    break
+
+
+class HostsWorld(World):
+    """Nodes of several hosts, wired."""
+
+    def __init__(
+        self,
+        injector: HostInjectors,
+        controls: Mapping[str, ControlSocket],
+        clocks: Clocks,
+        places: Mapping[NodeId, str],
+        opened: Callable[[NodeId], socket.socket],
+        cleanup: ExitStack,
+    ) -> None:
+        self._controls = dict(controls)
+        self._clocks = clocks
+        self._places = dict(places)
+        self._opened = opened
+        self._poll = select.epoll()
+        cleanup.callback(self._poll.close)
+        for control in controls.values():
+            self._poll.register(control, select.EPOLLIN)
+        self._poll.register(clocks.alarm, select.EPOLLIN)
+        first = next(iter(controls.values()))
+        super().__init__(injector, {}, first, self._kill, cleanup)
+
+    def connect(self, timeout_s: float = 120) -> dict[NodeId, socket.socket]:
+        """A stream to every node; see `World.connect`."""
+        return {node: self._opened(node) for node in self._places}
+
+    def ordered(self, node: NodeId, order: NodeOrder) -> NodeOrder:
+        """See `World.ordered`."""
+        if isinstance(order, Begin | ProbeLinks):
+            reading = self._clocks.of[self._places[node]].now()
+            return replace(order, clock=there(order.clock, reading))
+        return order
+
+    def _kill(self, node: NodeId) -> None:
+        self._controls[self._places[node]].send(*encode(Kill(node)))
+
+    def fileno(self) -> int:
+        """See `World.fileno`."""
+        return self._poll.fileno()
+
+    def _receive(self) -> WorldNews | None:
+        if (silent := self._clocks.silent()) is not None:
+            raise RunError(f"host {silent}: it has not answered for too long")
+        for name, control in self._controls.items():
+            try:
+                message = control.receive(0)
+            except RunError:
+                raise RunError(f"host {name}: it is gone") from None
+            if message:
+                news = FROM_AGENT.decode(*message)
+                if isinstance(news, WorldLost):
+                    return WorldLost(f"host {name}: {news.reason}")
+                assert not isinstance(news, PartMade | PartEnded), news
+                return news
+        return None

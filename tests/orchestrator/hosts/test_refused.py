@@ -1,0 +1,117 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What is refused before any host is asked for anything, or because a host differs."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from console import run_testbed
+from small_scenario import TREE
+
+import orchestrator as tb
+from orchestrator.hosts import hosts
+from orchestrator.hosts.hosts import check_spreadable, hosts_of
+from orchestrator.runs.manifest import environment
+from orchestrator.scenario.loading import validate
+from testbed.core.errors import InputError
+
+
+def scenario(**emulation: Any):
+    """The small one, emulated so."""
+    return validate({**deepcopy(TREE), "emulation": emulation}, "test")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """The small one, with places."""
+    tree = {**deepcopy(TREE), "emulation": {"placement": "spread"}}
+    (tmp_path / "placed.yaml").write_text(yaml.safe_dump(tree))
+    return tmp_path / "placed.yaml"
+
+
+@pytest.mark.parametrize("command", ["run", "up"])
+def test_places_need_hosts(file: Path, tmp_path: Path, command: str) -> None:
+    done = run_testbed(command, file, "--out", tmp_path / "out", check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "testbed: emulation.placement: needs --scheduler, whose hosts nodes are placed on\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_prediction_does_not_ask_where_nodes_live(file: Path) -> None:
+    assert len(tb.predict(file)) == 1
+
+
+@pytest.mark.parametrize(
+    ("emulation", "says"),
+    [
+        ({"runtime": "docker"}, "emulation.runtime: must be 'namespace'"),
+        ({"clock": "virtual"}, "emulation.clock: must be 'real'"),
+        ({"dilation": "auto"}, "emulation.dilation: must be a number"),
+        ({"one_way_delay_s": 0.01}, "links: must neither delay nor lose frames"),
+    ],
+)
+def test_what_several_machines_cannot_do_is_refused(emulation: Any, says: str) -> None:
+    with pytest.raises(InputError, match=f"^{says}"):
+        check_spreadable(scenario(**emulation))
+
+
+def test_secrets_go_to_schedulers_that_speak_tls_alone() -> None:
+    with (
+        pytest.raises(InputError, match=r"^`scheduler`: must be tls://…, not tcp://127.0.0.1:1"),
+        hosts_of(scenario(), "tcp://127.0.0.1:1", None),
+    ):
+        pass
+
+
+def test_links_between_machines_are_not_captured(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^`scheduler`: links between machines"):
+        tb.run(scenario(), out=tmp_path / "out", capture="frames", scheduler="tls://127.0.0.1:1")
+    assert not (tmp_path / "out").exists()
+
+
+def fact(**changes: Any) -> dict[str, Any]:
+    """What a host says that is as this machine."""
+    return {**environment(), "address": "10.0.0.1", "files": {}, "mtu": 1550, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"source_sha256": "0"}, "host b differs in its sources"),
+        ({"python": "2.7"}, "host b differs in python: 2.7 there, "),
+        ({"packages": environment()["packages"] | {"numpy": "0"}}, "differs in numpy: 0 there, "),
+        ({"address": "fd00::1"}, "host b has no IPv4 address there, but 'fd00::1'"),
+    ],
+)
+def test_a_host_that_differs_is_refused_by_name(changes: dict[str, Any], says: str) -> None:
+    hosts._compare({"a": fact()}, [])
+    with pytest.raises(InputError, match=f"^`scheduler`: .*{says}"):
+        hosts._compare({"a": fact(), "b": fact(**changes)}, [])
+
+
+def test_a_host_without_the_backbone_is_refused_by_name(tmp_path: Path) -> None:
+    backbone = tmp_path / "backbone"
+    backbone.write_text("weights")
+    has = fact(files={str(backbone): hosts.sha256_of(backbone)})
+    lacks = fact(files={str(backbone): None})
+    hosts._compare({"a": has}, [str(backbone)])
+    with pytest.raises(InputError, match=f"host b lacks {backbone}, or has another one"):
+        hosts._compare({"a": has, "b": lacks}, [str(backbone)])
+
+
+def test_frames_must_fit_through_tunnels() -> None:
+    nodes = {name: {"mtu": mtu} for name, mtu in (("a", 1550), ("b", 1549))}
+
+    def placed(*names: str) -> hosts.Hosts:
+        return hosts.Hosts(None, {}, nodes, dict(enumerate(names)))
+
+    hosts._check_tunnels(scenario(), placed("b", "b"))
+    hosts._check_tunnels(scenario(mtu=1499), placed("a", "b"))
+    with pytest.raises(InputError, match=r"^emulation.mtu: 1500 .* host b, .* 1549; at most 1499"):
+        hosts._check_tunnels(scenario(), placed("a", "b"))

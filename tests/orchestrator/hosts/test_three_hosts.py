@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""One run over three hosts with clocks of their own: as on one, and nothing is left."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_scenario import TEXT
+
+THREE_HOSTS = Path(__file__).parents[2] / "support" / "three_hosts.py"
+PLACES = "emulation: {placement: {alpha: [bs, uav1], beta: [uav2], gamma: [uav3]}}\n"
+LONG = ["--rounds", "500", "--set", "emulation.calibrate=false"]
+
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.full,
+    pytest.mark.skipif(os.geteuid() != 0, reason="links to other machines need root"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where hosts and runs have their files."""
+    made = tmp_path_factory.mktemp("hosts")
+    (made / "small.yaml").write_text(TEXT + PLACES)
+    return made
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path) -> list[dict[str, Any]]:
+    """What became of a run, of one whose frames do not fit, and of one that loses a host."""
+    scenario = str(folder / "small.yaml")
+    jobs = [
+        {"run": [scenario, "--out", str(folder / "run"), "--json", str(folder / "run.json")]},
+        {"run": [scenario, "--out", str(folder / "large"), "--set", "emulation.mtu=1600"]},
+        {"run": [scenario, *LONG], "kill": "beta", "nodes": 4},
+    ]
+    command = [sys.executable, THREE_HOSTS, folder, json.dumps(jobs)]
+    namespaces = ["--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+    ended = subprocess.run(
+        ["unshare", *namespaces, *command], capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_a_run_over_three_hosts_measures_what_is_predicted(
+    done: list[dict[str, Any]], folder: Path
+) -> None:
+    assert done[0]["status"] == 0, done[0]["stderr"]
+    result = json.loads((folder / "run.json").read_text())
+    (measured,), (predicted,), (wire,) = (
+        result[kind] for kind in ("measured", "predicted", "predicted_wire")
+    )
+
+    def steps(round_: dict[str, Any]) -> list[tuple[Any, ...]]:
+        keys = ("client", "iteration", "step", "bytes")
+        return sorted(tuple(step[key] for key in keys) for step in round_["steps"])
+
+    assert steps(measured) == steps(predicted)
+    # Others compute beside it: it may be late, but never early.
+    assert 0.99 < measured["latency_s"] / wire["latency_s"] < 1.5
+    assert all(step["end_s"] > step["start_s"] for step in measured["steps"])
+
+
+def test_the_manifest_says_who_was_where_and_how_well_clocks_were_known(
+    done: list[dict[str, Any]], folder: Path
+) -> None:
+    assert done[0]["status"] == 0
+    manifest = json.loads((folder / "run" / "manifest.json").read_text())
+    assert {host["name"]: host["nodes"] for host in manifest["hosts"]} == {
+        "alpha": ["bs", "uav1"],
+        "beta": ["uav2"],
+        "gamma": ["uav3"],
+    }
+    assert len({host["address"] for host in manifest["hosts"]}) == 3
+    (check,) = [check for check in manifest["validity"] if check["check"] == "clock_error_s"]
+    assert 0 < check["value"] < 0.05
+    assert {log.name for log in (folder / "run" / "logs").iterdir()} == {
+        *(f"uav{k}.log" for k in (1, 2, 3)),
+        "bs.log",
+    }
+
+
+def test_frames_that_do_not_fit_are_refused_before_anything_is_written(
+    done: list[dict[str, Any]], folder: Path
+) -> None:
+    assert done[1]["status"] == 2
+    assert "emulation.mtu: 1600 does not fit through a tunnel of host" in done[1]["stderr"]
+    assert not (folder / "large").exists()
+
+
+def test_a_host_that_dies_ends_the_run_with_its_name(done: list[dict[str, Any]]) -> None:
+    assert done[2]["status"] == 1
+    assert "testbed: host beta: " in done[2]["stderr"]
+
+
+def test_nothing_is_left_on_any_host(done: list[dict[str, Any]]) -> None:
+    assert [job["left"] for job in done] == [[], [], []]

@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Three hosts on this machine: namespaces on a bridge, each with a clock of its own.
+
+    unshare --net --pid --mount --fork --kill-child --mount-proc python three_hosts.py FOLDER JSON
+
+Runs inside namespaces that its caller made, as root: here are the bridge, the scheduler and the
+orchestrator. JSON is a list of what to do: `{"run": [arguments of the command line]}`, or with
+`"kill": NAME` as well: end that host once its nodes run. Prints a JSON line for each: `status`,
+`stderr`, and `left`, the processes of agents and worlds that are there a moment later. The MTU
+between hosts is that of the variable MTU.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+MTU = os.environ.get("MTU", "1600")
+HOSTS = {"alpha": 0, "beta": 1000, "gamma": 2_000_000}
+"""By how many seconds their clocks are ahead of ours."""
+TESTBED = [sys.executable, "-m", "orchestrator"]
+WAIT_S = 120
+
+
+def ip(*words: str) -> None:
+    """One command of iproute2."""
+    subprocess.run(["ip", *words], check=True)
+
+
+def until(condition: Any) -> Any:
+    """Wait until it is true."""
+    deadline = time.monotonic() + WAIT_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def host(index: int, name: str, key: Path, log: Path) -> subprocess.Popen[bytes]:
+    """A host in namespaces of its own, 10.99.0.index."""
+    script = 'read -r _; ip link set lo up; exec "$@"'
+    testbed = [*TESTBED, "host", "tls://10.99.0.1:8786", "--key", str(key), "--name", name]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            ["unshare", "--net", "--mount", "--time", "--fork", "--kill-child",
+             "--monotonic", str(HOSTS[name]), "bash", "-c", script, "bash", *testbed],
+            stdin=subprocess.PIPE, stdout=stream, stderr=stream,
+        )  # fmt: skip
+    own = Path("/proc/self/ns/net").readlink()
+    (inside,) = until(lambda: psutil.Process(process.pid).children())
+    until(lambda: Path(f"/proc/{inside.pid}/ns/net").readlink() != own)
+    ip("link", "add", name, "mtu", MTU, "type", "veth", "peer", "name", "eth0", "mtu", MTU,
+       "netns", str(inside.pid))  # fmt: skip
+    ip("link", "set", name, "master", "bridge", "up")
+    enter = ["nsenter", "--net", "-t", str(inside.pid), "ip"]
+    subprocess.run([*enter, "address", "add", f"10.99.0.{index}/24", "dev", "eth0"], check=True)
+    subprocess.run([*enter, "link", "set", "eth0", "up"], check=True)
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    return process
+
+
+def workers() -> list[psutil.Process]:
+    """Processes of agents, worlds and nodes."""
+    words = ("testbed.cluster.agent", "testbed.runtimes.namespace", "workloads.nodes.program")
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if any(word in line for word in words) and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def nodes() -> list[psutil.Process]:
+    """Those that are nodes by now."""
+    return [process for process in workers() if "workloads.nodes.program" in process.cmdline()]
+
+
+def main(folder: Path, jobs: list[dict[str, Any]]) -> None:
+    """Make hosts, and do the jobs."""
+    ip("link", "set", "lo", "up")
+    ip("link", "add", "bridge", "mtu", MTU, "type", "bridge")
+    ip("address", "add", "10.99.0.1/24", "dev", "bridge")
+    ip("link", "set", "bridge", "up")
+    key = folder / "key"
+    with (folder / "scheduler.log").open("wb") as log:
+        subprocess.Popen(
+            [*TESTBED, "campaign", "scheduler", "--host", "10.99.0.1", "--key", key], stderr=log
+        )
+    address = "tls://10.99.0.1:8786"
+    until(lambda: f"testbed: {address}" in (folder / "scheduler.log").read_text())
+    there = {
+        name: host(index, name, key, folder / f"{name}.log") for index, name in enumerate(HOSTS, 2)
+    }
+    from distributed import Client
+
+    from testbed.host.dask_nodes import security
+
+    with Client(address, security=security(key), set_as_default=False) as client:
+        client.wait_for_workers(len(HOSTS), timeout=WAIT_S)
+    for job in jobs:
+        words = [*TESTBED, "run", *job["run"], "--scheduler", address, "--key", str(key)]
+        run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if "kill" in job:
+            until(lambda j=job, r=run: len(nodes()) >= j["nodes"] or r.poll() is not None)
+            there[job["kill"]].send_signal(signal.SIGKILL)
+        _, stderr = run.communicate(timeout=job.get("limit_s", 2 * WAIT_S))
+        deadline = time.monotonic() + 15
+        while (left := workers()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        told = {"status": run.returncode, "stderr": stderr, "left": [str(p) for p in left]}
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    signal.alarm(600)
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    os._exit(0)  # What was started ends with the PID namespace.

@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What the injectors of hosts answer, as one injector's answer."""
+
+import socket
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from testbed.cluster.clock import Clocks, Echo
+from testbed.cluster.injectors import HostInjectors, joined
+from testbed.control.codec import encode
+from testbed.control.messages import (
+    TO_INJECTOR,
+    Counters,
+    Direction,
+    Epoch,
+    EpochBegun,
+    Failed,
+    Low,
+    PhaseSet,
+)
+from testbed.control.stream import ControlSocket
+from testbed.core.clock import EmulatedClock
+from testbed.core.errors import RunError
+from testbed.network.injector import Injector
+
+OFFSETS = {"a": 0, "b": 10**12}
+ZERO = Direction(**dict.fromkeys((field.name for field in fields(Direction)), 0))
+
+
+def counters(links, *rows: tuple[int, int, int, int], **others) -> Counters:
+    """What a host counts."""
+    told = {"asked_ns": 1, "scheduling": "fifo", "below_floor": 0, "exhausted": 0} | others
+    return Counters(links=links, slots=np.array(rows, np.int64).tobytes(), **told)
+
+
+def test_the_last_host_is_when_all_are_done_by_our_clock() -> None:
+    answers = {"a": EpochBegun(500, False), "b": EpochBegun(10**12 + 300, True)}
+    assert joined(answers, OFFSETS) == EpochBegun(500, True)
+    assert joined({"a": PhaseSet(500), "b": PhaseSet(10**12 + 900)}, OFFSETS) == PhaseSet(900)
+
+
+def test_a_link_is_counted_at_both_of_its_ends() -> None:
+    sent = replace(ZERO, sent_bytes=100, sent_frames=2)
+    arrived = replace(ZERO, arrived_frames=7)
+    here = counters(((arrived, sent),), (4, 1000, 1500, 3), (5, 2000, 2100, 3))
+    there = counters(
+        ((sent, ZERO),),
+        (4, 10**12 + 1000, 10**12 + 1100, 1),
+        (5, 10**12 + 2000, 10**12 + 2900, 1),
+        scheduling="nice 0",
+        below_floor=2,
+        exhausted=1,
+    )
+    whole = joined({"a": here, "b": there}, OFFSETS)
+    assert whole.links == ((replace(sent, arrived_frames=7), sent),)
+    table = np.frombuffer(whole.slots, np.int64).reshape(-1, 4).tolist()
+    assert table == [[4, 1000, 1500, 3], [5, 2000, 2900, 1]]
+    assert (whole.scheduling, whole.below_floor, whole.exhausted) == ("fifo, nice 0", 2, 1)
+
+
+class Process:
+    """The far side of a handle."""
+
+    def __init__(self) -> None:
+        near, far = socket.socketpair()
+        self.handle, self.control = Injector(near), ControlSocket(far)
+
+    def tell(self, report) -> None:
+        self.control.send(*encode(report))
+
+    def order(self):
+        message = self.control.receive(10)
+        assert message is not None
+        return TO_INJECTOR.decode(*message)
+
+
+@pytest.fixture
+def processes():
+    return {"a": Process(), "b": Process()}
+
+
+@pytest.fixture
+def injectors(processes):
+    echo = Echo("127.0.0.1", "token")
+    clocks = Clocks(dict.fromkeys(processes, (("127.0.0.1", echo.port), "token")))
+    assert clocks.await_first(30) is None
+    # As if b's clock were ahead.
+    clocks.close()
+    ahead = clocks.of["b"]
+    ahead._best = replace(ahead.now(), offset_ns=ahead.now().offset_ns + 10**12)
+    yield HostInjectors({name: each.handle for name, each in processes.items()}, clocks)
+    echo.close()
+
+
+def test_each_host_hears_of_the_epoch_by_its_own_clock(processes, injectors) -> None:
+    for each in processes.values():
+        each.tell(EpochBegun(0, False))
+    injectors.epoch(EmulatedClock(5 * 10**12, 1.0, 2.0), 0.1)
+    heard = [each.order() for each in processes.values()]
+    assert all(isinstance(order, Epoch) for order in heard)
+    assert abs(heard[0].clock.start_ns - 5 * 10**12) < 10**7
+    assert abs(heard[1].clock.start_ns - 6 * 10**12) < 10**7
+    assert heard[1].clock.dilation == 2.0
+
+
+def test_low_rates_are_told_once(processes, injectors) -> None:
+    injectors.rates(0, np.ones((1, 50)), np.ones((1, 50)))
+    for each in processes.values():
+        each.tell(Low(50))
+    assert injectors.events() == [Low(50)]
+    injectors.rates(50, np.ones((1, 50)), np.ones((1, 50)))
+    processes["a"].tell(Low(50))  # said before it had them
+    assert injectors.events() == []
+
+
+def test_a_failure_names_the_host(processes, injectors) -> None:
+    processes["a"].tell(PhaseSet(1))
+    processes["b"].tell(Failed("no luck"))
+    injectors.rates(0, np.ones((1, 5)), np.ones((1, 5)))
+    with pytest.raises(RunError, match="host b: injector: no luck"):
+        injectors.phase(0)
