@@ -5,7 +5,6 @@
 
 import socket
 import struct
-import threading
 from dataclasses import fields
 from typing import Any
 
@@ -80,17 +79,17 @@ def test_a_kernel_that_does_not_tell_all_of_it_tells_nothing(
 
 def test_the_kernel_itself_counts_the_bytes_of_a_stream() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        near = socket.create_connection(server.getsockname(), timeout=10)
+        near = socket.create_connection(server.getsockname())
         far, _ = server.accept()
     with near, far:
-        reader = threading.Thread(target=lambda: near.recv(100_000, socket.MSG_WAITALL))
-        reader.start()
+        near.settimeout(20)
         far.sendall(bytes(100_000))
-        reader.join(20)
+        left = 100_000
+        while left:
+            left -= len(near.recv(left))
         count = TcpCount.of(far)
-    # Of the side that accepted: nothing but the stream.
+    # Of the side that accepted: nothing but the stream, whatever had to be sent again.
     assert count.data_bytes == 100_000
-    assert count.resent_bytes == 0
     assert count.tried_segments > 0
 
 
