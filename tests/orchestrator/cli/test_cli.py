@@ -214,5 +214,7 @@ def test_what_a_prediction_leaves_out_is_said() -> None:
     done = call("predict", PAPER, "--set", "emulation.one_way_delay_s=0.1")
     assert done.returncode == 0, done.stderr
     assert "links.one_way_delay_s and links.loss are left out" in done.stderr
-    assert not call("predict", PAPER, "--set", "links.loss=0.1", "--wire").stderr
+    # A busy machine may show progress meanwhile.
+    wire = call("predict", PAPER, "--set", "links.loss=0.1", "--wire")
+    assert "left out" not in wire.stderr
     assert "one_way_delay_s" not in call("predict", PAPER).stderr
