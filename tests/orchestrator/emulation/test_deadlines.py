@@ -23,7 +23,7 @@ from testbed import runtimes
 from testbed.capture import pcap as capture
 from testbed.control import stream as control
 from testbed.control.codec import encode
-from testbed.control.messages import Begin, CountFrames, FramesSent, Low, Restore
+from testbed.control.messages import Begin, CountFrames, FramesSent, Low, NodeOrder, Restore
 from testbed.control.node import ControlLost, at_node, at_orchestrator
 from testbed.control.stream import ControlSocket, NoAnswer
 from testbed.core.clock import EmulatedClock
@@ -162,6 +162,9 @@ class Silent:
 
     def fileno(self) -> int:
         return self._news.fileno()
+
+    def ordered(self, node: NodeId, order: NodeOrder) -> NodeOrder:
+        return order
 
     def exits(self) -> list[Exit]:
         return []
