@@ -25,7 +25,7 @@ def profile_for(config: ModelConfig) -> SplitProfile:
         InputError: No such model.
     """
     if (config.model, config.classes, config.rank) == (PAPER_MODEL, PAPER_CLASSES, PAPER_RANK) and (
-        config.image_size in (None, 224) and config.targets is None
+        config.image_size in (None, 224) and config.targets is None and config.adapters == "lora"
     ):
         return PAPER
     return counted(config)
@@ -64,6 +64,8 @@ def _file_name(config: ModelConfig) -> str:
     rest = plugin_model(config.model, config.parameters)
     if config.targets is not None:
         rest["targets"] = config.targets
+    if config.adapters != "lora":
+        rest["adapters"] = config.adapters
     text = json.dumps(rest, sort_keys=True)
     more = f"-{hashlib.sha256(text.encode()).hexdigest()[:16]}" if rest else ""
     return f"counted2-{config.model}{size}-{config.classes}c-r{config.rank}{more}-{versions}.json"

@@ -36,7 +36,8 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
         "peft_type": "LORA",
         "r": config.rank,
         "lora_alpha": config.alpha,
-        "lora_dropout": 0.0,
+        "lora_dropout": config.dropout,
+        "use_dora": config.adapters == "dora",
         "bias": "none",
         "target_modules": layers,
         "modules_to_save": [head],
@@ -48,7 +49,9 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
         json.dumps(settings, indent=2) + "\n", encoding="utf-8"
     )
     renamed = {
-        f"base_model.model.{name}{'' if name.startswith(head) else '.weight'}": tensor.contiguous()
+        f"base_model.model.{name}{'.weight' if '.lora_' in name and tensor.ndim > 1 else ''}": (
+            tensor.contiguous()
+        )
         for name, tensor in state.items()
         if not name.startswith(MEMORY)
     }

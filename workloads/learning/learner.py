@@ -70,6 +70,7 @@ class ClientLearner:
         self._trainees: Trainees | None = None
         self._split = 0
         self._smashed: Tensor | None = None
+        self._batch = ""
 
     def begin_round(self, split: int, adapters: Tensor) -> None:
         """Start a round from the broadcast adapters, with a new optimiser.
@@ -86,11 +87,17 @@ class ClientLearner:
             self._training,
         )
 
-    def forward(self, samples: Tensor) -> Tensor:
-        """CF: smashed data [B, ...] of a batch of the model's input; float32, contiguous."""
+    def forward(self, samples: Tensor, batch: str = "") -> Tensor:
+        """CF: smashed data [B, ...] of a batch of the model's input; float32, contiguous.
+
+        Args:
+            samples: The batch.
+            batch: Its name, by which dropout is drawn on both sides.
+        """
         assert self._trainees is not None, "begin_round first"
         self._model.recompute = self._training.recompute
-        self._model.attach(self._trainees.tensors)
+        self._batch = batch
+        self._model.attach(self._trainees.tensors, [batch])
         self._smashed = self._model.client(samples.to(self._model.device), self._split)
         return self._smashed.detach().contiguous()
 
@@ -99,7 +106,7 @@ class ClientLearner:
         assert self._trainees is not None, "begin_round first"
         assert self._smashed is not None, "forward first"
         # Recomputation reads the adapters again; another learner may have used the model since.
-        self._model.attach(self._trainees.tensors)
+        self._model.attach(self._trainees.tensors, [self._batch])
         torch.autograd.backward(self._smashed, gradient.to(self._model.device, torch.float32))
         self._smashed = None
         self._trainees.step()
@@ -152,7 +159,7 @@ class ServerLearner:
         self._model = model
         self._training = training
         self._clients = tuple(clients)
-        self._vector = initial_trainables(model.layout, model.config.seed)
+        self._vector = initial_trainables(model.layout, model.config.seed, model.loras)
         self._rule = rule_of(training.aggregation, training.aggregation_parameters)
         self._memory: dict[str, Tensor] = {}
         self._splits: dict[int, int] = {}
@@ -213,7 +220,9 @@ class ServerLearner:
             share = weight(staleness, **self._training.asynchronous)
             self._vector = (before + share * (whole - before)).float()
 
-    def forward_backward(self, client: int, smashed: Tensor, labels: Tensor) -> ServerStep:
+    def forward_backward(
+        self, client: int, smashed: Tensor, labels: Tensor, batch: str = ""
+    ) -> ServerStep:
         """S: forward, loss, backward and one step of that client's server-side set.
 
         Args:
@@ -221,11 +230,12 @@ class ServerLearner:
             smashed: [B, ...]; may lie over a receive buffer, which is neither copied (on the
                 CPU, float32) nor written to.
             labels: Classes, shape [B]; of tokens [B, length], or all of them in one row.
+            batch: Its name, as `ClientLearner.forward` was told.
         """
         with self._lock:
             trainees = self._trainees[client]
             self._model.recompute = False
-            self._model.attach(trainees.tensors)
+            self._model.attach(trainees.tensors, [batch])
             leaf = smashed.detach().to(self._model.device, torch.float32).requires_grad_()
             labels = labels.to(self._model.device).flatten()
             logits = self._model.server(leaf, self._splits[client]).flatten(0, -2)
@@ -237,7 +247,7 @@ class ServerLearner:
             return ServerStep(leaf.grad.contiguous(), float(loss.detach()), float(accuracy))
 
     def forward_backward_together(
-        self, batches: Mapping[int, tuple[Tensor, Tensor]]
+        self, batches: Mapping[int, tuple[Tensor, Tensor]], names: Mapping[int, str] | None = None
     ) -> dict[int, ServerStep]:
         """S for several waiting clients in one pass, each row with its own client's adapters.
 
@@ -246,6 +256,7 @@ class ServerLearner:
 
         Args:
             batches: By client, smashed data and labels as for `forward_backward`, all of one shape.
+            names: Of the batches, by client.
 
         Raises:
             ValueError: The clients share one set, which their batches must train in turn, or are
@@ -261,7 +272,8 @@ class ServerLearner:
             sets = [self._trainees[client] for client in batches]
             self._model.recompute = False
             self._model.attach(
-                {name: torch.stack([s.tensors[name] for s in sets]) for name in sets[0].tensors}
+                {name: torch.stack([s.tensors[name] for s in sets]) for name in sets[0].tensors},
+                [(names or {}).get(client, "") for client in batches],
             )
             smashed = torch.cat([s.detach().to(device, torch.float32) for s, _ in batches.values()])
             labels = torch.cat([labels.to(device).flatten() for _, labels in batches.values()])

@@ -30,6 +30,8 @@ from workloads.models.seeds import generator
 
 MEMORY = "aggregation."
 """Begins the names of tensors in a state that no model has: what the rule of aggregation keeps."""
+MAGNITUDE = "lora_magnitude_vector"
+"""Of DoRA, as peft calls it."""
 TRACED_SAMPLES = 101
 """A prime, so that a layer whose rows it divides is one that samples pass through."""
 
@@ -49,7 +51,8 @@ class Layout:
     """Where each trainable tensor stands in the vector of all of them (float32)."""
 
     entries: tuple[Entry, ...]
-    """In the order of the forward pass: adapters stage by stage, A before B, then the head."""
+    """In the order of the forward pass: adapters stage by stage, A, B and the magnitude of each
+    layer, then the head."""
     cuts: tuple[int, ...]
     """cuts[u] is where the server's part begins; cuts[0] = 0."""
 
@@ -108,29 +111,79 @@ class Layout:
         return torch.cat([tensors[name].detach().float().cpu().flatten() for name in expected])
 
 
+class Dropout:
+    """Which elements of an adapter's input are left out while it trains, for all layers of a model.
+
+    Drawn by seed, layer and batch: the same on either side of any cut, when activations are
+    recomputed, and whatever was drawn before.
+    """
+
+    def __init__(self, rate: float, seed: int) -> None:
+        self._kept = 1 - rate
+        self._seed = seed
+        self.batches: Sequence[str] = ()
+        """Names of the batches whose rows come in equal, consecutive parts; none: all is kept."""
+
+    def noise(self, layer: str, x: Tensor) -> Tensor | None:
+        """0, or what makes up for it, for each element of x, as x; None: all is kept."""
+        if self._kept == 1 or not self.batches:
+            return None
+        noise = torch.empty(len(self.batches), x.numel() // len(self.batches))
+        for part, batch in zip(noise, self.batches, strict=True):
+            part.bernoulli_(self._kept, generator=generator(self._seed, f"{layer} {batch}"))
+        return noise.div_(self._kept).view(x.shape).to(x)
+
+
 class LoraLinear(nn.Module):
     """A frozen linear layer plus a low-rank product: W x + b + scale · B A x.
 
     `adapter` is put in by reference (`SplitModel.attach`): A [rank, in] and B [out, rank], or with
     a leading dimension G for a batch whose rows belong to G clients in equal, consecutive parts.
+    So is the `magnitude` m [out] of DoRA (Liu et al. 2024, eq. 5), where there is one: then it
+    computes c (W x + scale · B A x) + b, with c = m over the norms of the rows of W + scale · B A,
+    through which no gradient goes (their section 4.3).
     """
 
     adapter: tuple[Tensor, Tensor]
 
-    def __init__(self, linear: nn.Linear, scale: float) -> None:
+    def __init__(
+        self, linear: nn.Linear, scale: float, name: str = "", dropout: Dropout | None = None
+    ) -> None:
         super().__init__()
         self.weight = linear.weight
         self.bias = linear.bias
         self.scale = scale
+        self.name = name
+        self.dropout = dropout
+        self.magnitude: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to x [..., in]; answers [..., out]."""
         # The weights' type is the one to multiply in; casts of what trains take gradients back.
         x, a, b = (tensor.to(self.weight.dtype) for tensor in (x, *self.adapter))
+        noise = None if self.dropout is None else self.dropout.noise(self.name, x)
+        bias = self.bias if self.magnitude is None else None
         out: Tensor = _LoraProduct.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, a, b, self.scale
+            x, self.weight, bias, a, b, self.scale, noise
         )
-        return out
+        if self.magnitude is None:
+            return out
+        factor = (self.magnitude / self._norms()).to(out.dtype).unsqueeze(-2)
+        out = (_rows(out, a) * factor).view(out.shape)
+        return out if self.bias is None else out + self.bias
+
+    @torch.no_grad()
+    def _norms(self) -> Tensor:
+        """Of the rows of W + scale · B A, [out] or [G, out]; never written out for G clients."""
+        if self.weight.is_meta:
+            # It is computed once a batch, and costs are counted by the sample.
+            return torch.empty_like(self.adapter[1][..., 0])
+        with torch.autocast(self.weight.device.type, enabled=False):
+            weight, (a, b) = self.weight.float(), self.adapter
+            cross = (weight @ a.mT * b).sum(-1)
+            square = (b @ (a @ a.mT) * b).sum(-1)
+            norms: Tensor = torch.linalg.vector_norm(weight, dim=-1)
+            return (norms**2 + 2 * self.scale * cross + self.scale**2 * square).sqrt()
 
 
 class _LoraProduct(torch.autograd.Function):
@@ -141,31 +194,42 @@ class _LoraProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        a: Tensor,
+        b: Tensor,
+        scale: float,
+        noise: Tensor | None,
     ) -> Tensor:
-        hidden = (_rows(x, a) @ a.mT).mul_(scale)
+        hidden = (_rows(x if noise is None else x * noise, a) @ a.mT).mul_(scale)
         y = functional.linear(x, weight, bias)
         _add_product(_rows(y, a), hidden, b.mT)
-        ctx.save_for_backward(x, weight, a, b, hidden)
+        ctx.save_for_backward(x, weight, a, b, hidden, noise)
         ctx.scale = scale
         return y
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, a, b, hidden = ctx.saved_tensors
+        x, weight, a, b, hidden, noise = ctx.saved_tensors
         rows = _rows(gradient, a)
         # The orders of factors below are the ones that CPU libraries run fast on so thin matrices:
         # 5 to 8 times so for the gradient of B.
         hidden_gradient = (rows @ b.mT.contiguous().mT).mul_(ctx.scale)
-        a_gradient = hidden_gradient.mT @ _rows(x, a)
+        a_gradient = hidden_gradient.mT @ _rows(x if noise is None else x * noise, a)
         b_gradient = (hidden.mT @ rows).mT
         x_gradient = None
         if ctx.needs_input_grad[0]:
             x_gradient = gradient.reshape(-1, gradient.shape[-1]) @ weight
-            _add_product(_rows(x_gradient, a), hidden_gradient, a)
+            if noise is None:
+                _add_product(_rows(x_gradient, a), hidden_gradient, a)
+            else:
+                below = (hidden_gradient @ a).view_as(x_gradient)
+                x_gradient.addcmul_(below, noise.view_as(x_gradient))
             x_gradient = x_gradient.view(x.shape)
-        return x_gradient, None, None, a_gradient, b_gradient, None
+        return x_gradient, None, None, a_gradient, b_gradient, None, None
 
 
 def _rows(x: Tensor, like: Tensor) -> Tensor:
@@ -225,6 +289,7 @@ class SplitModel(nn.Module):
                 if traced.linear_layers[0]
                 else f"workload.model: {config.model}: no linear layer in its first part to adapt"
             )
+        self.dropout = Dropout(config.dropout, config.seed)
         self.loras: dict[str, LoraLinear] = {}
         shapes: list[dict[str, tuple[int, ...]]] = []
         for names in adapted:
@@ -232,10 +297,13 @@ class SplitModel(nn.Module):
             for name in names:
                 module = net.get_submodule(name)
                 assert isinstance(module, nn.Linear)
-                self.loras[name] = lora = LoraLinear(module, config.alpha / config.rank)
+                scale = config.alpha / config.rank
+                self.loras[name] = lora = LoraLinear(module, scale, name, self.dropout)
                 net.set_submodule(name, lora)
                 shapes[-1][f"{name}.lora_A"] = (config.rank, module.in_features)
                 shapes[-1][f"{name}.lora_B"] = (module.out_features, config.rank)
+                if config.adapters == "dora":
+                    shapes[-1][f"{name}.{MAGNITUDE}"] = (module.out_features,)
         shapes[-1] |= {
             f"{chain.head}.{name}": tuple(parameter.shape)
             for name, parameter in head.named_parameters()
@@ -252,16 +320,19 @@ class SplitModel(nn.Module):
         """Where the frozen weights are."""
         return next(self.parameters()).device
 
-    def attach(self, tensors: Mapping[str, Tensor]) -> None:
+    def attach(self, tensors: Mapping[str, Tensor], batches: Sequence[str] = ()) -> None:
         """Compute with these adapters (and this head) from now on; by reference.
 
         Args:
-            tensors: By the layout's names; both of a pair. What is not named stays attached.
+            tensors: By the layout's names; all of a layer. What is not named stays attached.
+            batches: What is trained with from now on, by name: see `Dropout`; none: nothing is.
         """
+        self.dropout.batches = batches
         for name, a in tensors.items():
             if name.endswith(".lora_A"):
                 layer = name.removesuffix(".lora_A")
                 self.loras[layer].adapter = (a, tensors[f"{layer}.lora_B"])
+                self.loras[layer].magnitude = tensors.get(f"{layer}.{MAGNITUDE}")
         if (weight := tensors.get(f"{self.head_name}.weight")) is not None:
             self.head = (weight, tensors.get(f"{self.head_name}.bias"))
 
@@ -394,15 +465,21 @@ def _layout(parts: Sequence[Mapping[str, tuple[int, ...]]]) -> Layout:
     return Layout(tuple(entries), tuple(cuts[:-1]))
 
 
-def initial_trainables(layout: Layout, seed: int) -> Tensor:
+def initial_trainables(
+    layout: Layout, seed: int, loras: Mapping[str, LoraLinear] | None = None
+) -> Tensor:
     """Adapters and head before any training; shape [layout.size], float32, on the CPU.
 
     A is uniform in ±1/sqrt(in) as in the LoRA reference code, B is 0, the head's weight normal with
     deviation 0.02 and its bias 0. Each tensor is drawn by seed and name, so no order matters.
+    DoRA's magnitudes are the norms of the rows of W, whose layers `loras` has by name.
     """
     vector = torch.zeros(layout.size)
     for name, tensor in layout.views(vector).items():
-        if name.endswith(".lora_A"):
+        if name.endswith(MAGNITUDE):
+            weight = (loras or {})[name.removesuffix(f".{MAGNITUDE}")].weight
+            tensor.copy_(torch.linalg.vector_norm(weight.float(), dim=-1))
+        elif name.endswith(".lora_A"):
             bound = tensor.shape[1] ** -0.5
             tensor.uniform_(-bound, bound, generator=generator(seed, name))
         elif tensor.ndim == 2 and not name.endswith(".lora_B"):

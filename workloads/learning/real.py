@@ -3,6 +3,7 @@
 
 """Real learning behind the node programs: torch on one side, plain bytes on the other."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -79,6 +80,11 @@ class Settings:
         return load_model(self.model, Path(self.backbone), self.device)
 
 
+def batch_name(client: int, round_: int, iteration: int) -> str:
+    """What both sides call a batch of a run, see `learner.ClientLearner.forward`."""
+    return f"{client}/{round_}/{iteration}"
+
+
 def as_bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous CPU tensor, not copied."""
     return _view(tensor.numpy())
@@ -119,6 +125,9 @@ class RealClient:
         self._fetch(1)
         self._batch.result()
 
+    def _name(self, iteration: int) -> str:
+        return batch_name(self._data.client, self._round, iteration)
+
     def _fetch(self, iteration: int) -> None:
         """Have a batch by the time it is needed: reading data is no part of a computing step."""
         self._batch: Future[tuple[Tensor, Tensor]] = self._reader.submit(
@@ -141,7 +150,7 @@ class RealClient:
         """Smashed data and labels of the iteration's batch."""
         images, labels = self._batch.result()
         with self._watch:
-            smashed = self._learner.forward(images).cpu()
+            smashed = self._learner.forward(images, self._name(iteration)).cpu()
             self._shape = smashed.shape
             sent = self._up.encode(smashed)
         self._up.note_error(smashed, sent)
@@ -206,6 +215,7 @@ class RealServer:
 
     def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
         """Cut the global state and make room for every client's frames."""
+        self._round, self._served = round_, Counter[int]()
         self._splits = dict(enumerate(splits, start=1))
         same = splits[0] if len(set(splits)) == 1 else None
         self._learner.begin_round(self._splits)
@@ -265,11 +275,13 @@ class RealServer:
             )
             for client in clients
         }
+        self._served.update(clients)
+        names = {k: batch_name(k, self._round, self._served[k]) for k in clients}
         if len(waiting) == 1:
             [(client, batch)] = waiting.items()
-            steps = {client: self._learner.forward_backward(client, *batch)}
+            steps = {client: self._learner.forward_backward(client, *batch, names[client])}
         else:
-            steps = self._learner.forward_backward_together(waiting)
+            steps = self._learner.forward_backward_together(waiting, names)
         served: list[Served] = []
         for client, step in steps.items():
             gradient, down = step.gradient.cpu(), self._down[client]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from testbed.core import plugins
 
 Dtype = Literal["float32", "bfloat16"]
+Adapters = Literal["lora", "dora"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class ModelConfig:
     float32."""
     targets: str | None = None
     """A regular expression: linear layers in whose names it is found carry adapters; None: all."""
+    adapters: Adapters = "lora"
+    """`dora`: beside A and B a magnitude for each output (Liu et al. 2024)."""
+    dropout: float = 0.0
+    """Of what enters an adapter, while it trains; none with `dora`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Of a package's model, as JSON has them."""
 

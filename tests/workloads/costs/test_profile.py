@@ -5,13 +5,16 @@
 
 import subprocess
 import sys
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import pytest
 import timm.layers
 import torch
 from timm.models.swin_transformer import SwinTransformer
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from testbed.core.errors import InputError
 from workloads.costs import lookup
@@ -80,6 +83,71 @@ def test_fvcore_counts_the_same() -> None:
         assert ours.client_forward_flops[split] == 2 * client
     # fvcore also charges the pooling's mean nothing; the rest is norm and head.
     assert ours.server_forward_flops[3] == 2 * (modules["norm"] + modules["head.fc"])
+
+
+def layer_norm_flops(x: tuple[int, ...], *_: Any, **__: Any) -> int:
+    return 10 * prod(x)
+
+
+def layer_norm_backward_flops(_: Any, x: tuple[int, ...], *__: Any, **___: Any) -> int:
+    return 10 * prod(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "embed", "parts", "head"),
+    [
+        ("vit_base_patch16_224", "patch_embed", "blocks", "head"),
+        ("convnext_base", "stem", "stages", "head.fc"),
+    ],
+)
+def test_others_count_the_same_on_pefts_model(
+    name: str, embed: str, parts: str, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forward fvcore, backward torch's own counter, bytes peft's parameters: not one apart."""
+    fvcore, peft = pytest.importorskip("fvcore.nn"), pytest.importorskip("peft")
+    monkeypatch.setattr(timm.layers.config, "_USE_FUSED_ATTN", 0)
+    ours = count(ModelConfig(name, 100))
+    with torch.device("meta"):
+        net = timm.create_model(name, num_classes=100)
+    linear = [n for n, module in net.named_modules() if isinstance(module, nn.Linear)]
+    adapted = peft.get_peft_model(
+        net,
+        peft.LoraConfig(
+            r=8, target_modules=[n for n in linear if n != head], modules_to_save=[head]
+        ),
+    ).eval()
+    inner = adapted.base_model.model
+    smashed: list[int] = []
+    for part in inner.get_submodule(parts):
+        part.register_forward_hook(lambda _, __, out: smashed.append(4 * out.numel()))
+    logits = inner(torch.empty(1, 3, 224, 224, device="meta"))
+    backward = FlopCounterMode(
+        display=False,
+        custom_mapping={
+            torch.ops.aten.native_layer_norm: layer_norm_flops,
+            torch.ops.aten.native_layer_norm_backward: layer_norm_backward_flops,
+        },
+    )
+    with backward:
+        torch.autograd.backward(logits, torch.empty_like(logits))
+    assert ours.smashed_bytes == tuple(smashed)
+
+    inner = inner.to_empty(device="cpu")
+    analysis = fvcore.FlopCountAnalysis(inner, torch.zeros(1, 3, 224, 224))
+    modules = analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).by_module()
+    trained = {n: 4 * p.numel() for n, p in inner.named_parameters() if p.requires_grad}
+    client, adapters = modules[embed], 0
+    for split in range(len(ours.smashed_bytes)):
+        part_name = f"{parts}.{split}"
+        client += modules[part_name]
+        adapters += sum(size for n, size in trained.items() if n.startswith(f"{part_name}."))
+        assert ours.adapter_bytes[split] == adapters
+        assert ours.client_forward_flops[split] == 2 * client
+        # fvcore also charges the pooling's mean; we do not.
+        whole = modules[""] - modules.get("head.global_pool", 0)
+        assert ours.server_forward_flops[split] == 2 * (whole - client)
+        both = ours.client_backward_flops[split] + ours.server_backward_flops[split]
+        assert both == backward.get_total_flops()
 
 
 def test_the_papers_own_numbers_need_no_counting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 
 """Each family of networks, cut anywhere, computes and learns what timm's own network does."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import safetensors.torch
+import timm
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -18,7 +20,7 @@ from testbed.core.errors import InputError
 from workloads.learning.backbone import backbone_file, load_model
 from workloads.learning.export import export_peft
 from workloads.learning.learner import ClientLearner, ServerLearner
-from workloads.learning.model import LoraLinear, SplitModel, initial_trainables
+from workloads.learning.model import Dropout, LoraLinear, SplitModel, initial_trainables
 from workloads.learning.settings import ModelConfig, TrainingConfig
 from workloads.models.chain import Images
 from workloads.models.families import OWN_MODELS, PREFIXES, chain_of
@@ -56,15 +58,18 @@ def model(name: str) -> SplitModel:
 
 def timms(name: str) -> nn.Module:
     """timm's own network over the same weights."""
-    net = PREFIXES[name.partition("_")[0]](**OWN_MODELS[name], num_classes=10).eval()
+    if name in OWN_MODELS:
+        net = PREFIXES[name.partition("_")[0]](**OWN_MODELS[name], num_classes=10).eval()
+    else:
+        net = timm.create_model(name, num_classes=10).eval()
     net.load_state_dict(safetensors.torch.load_file(backbone(name)), strict=False)
     return net.requires_grad_(False)
 
 
-def batches() -> list[tuple[Tensor, Tensor]]:
+def batches(size: int = 64) -> list[tuple[Tensor, Tensor]]:
     random = torch.Generator().manual_seed(5)
     return [
-        (torch.randn(3, 3, 64, 64, generator=random), torch.randint(10, (3,), generator=random))
+        (torch.randn(3, 3, size, size, generator=random), torch.randint(10, (3,), generator=random))
         for _ in range(2)
     ]
 
@@ -105,13 +110,151 @@ def trained_unsplit(name: str) -> dict[str, Tensor]:
     return {key: parameter.detach() for key, parameter in trained.items()}
 
 
-def trained_split(split_model: SplitModel, split: int) -> dict[str, Tensor]:
-    client, server = ClientLearner(split_model, TRAINING), ServerLearner(split_model, [1], TRAINING)
+def trained_split(
+    split_model: SplitModel, split: int, training: TrainingConfig = TRAINING
+) -> dict[str, Tensor]:
+    client, server = ClientLearner(split_model, training), ServerLearner(split_model, [1], training)
     client.begin_round(split, server.begin_round(split))
-    for images, labels in batches():
-        client.backward(server.forward_backward(1, client.forward(images), labels).gradient)
+    for index, (images, labels) in enumerate(batches(split_model.input.size)):
+        smashed = client.forward(images, str(index))
+        client.backward(server.forward_backward(1, smashed, labels, str(index)).gradient)
     server.aggregate({1: client.adapters()}, {1: 1})
     return server.state()
+
+
+class Drawn(nn.Module):
+    """What a split model drops, in the place of peft's own dropout."""
+
+    def __init__(self, dropout: Dropout, layer: str) -> None:
+        super().__init__()
+        self.dropout, self.layer = dropout, layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = self.dropout.noise(self.layer, x)
+        return x if noise is None else x * noise
+
+
+def trained_by_peft(split_model: SplitModel, training: TrainingConfig) -> dict[str, Tensor]:
+    """What peft makes of timm's network with its own layers, in one piece, from the same start."""
+    peft = pytest.importorskip("peft")
+    made, head = split_model.config, split_model.head_name
+    adapted = peft.get_peft_model(
+        timms(made.model),
+        peft.LoraConfig(
+            r=made.rank,
+            lora_alpha=int(made.alpha),
+            target_modules=list(split_model.loras),
+            modules_to_save=[head],
+            use_dora=made.adapters == "dora",
+        ),
+    ).eval()
+    inner = adapted.base_model.model
+    for layer in split_model.loras:
+        inner.get_submodule(layer).lora_dropout["default"] = Drawn(split_model.dropout, layer)
+    layout = split_model.layout
+    start = layout.views(initial_trainables(layout, made.seed, split_model.loras))
+    trained: dict[str, Tensor] = {}
+    for name, parameter in inner.named_parameters():
+        if parameter.requires_grad:
+            own = name.replace(".modules_to_save", "").replace(".default", "")
+            trained[own.removesuffix(".weight") if ".lora_" in own else own] = parameter
+    assert trained.keys() == start.keys()
+    for own, parameter in trained.items():
+        parameter.data.copy_(start[own])
+    optimiser = torch.optim.SGD(
+        trained.values(), training.learning_rate, momentum=training.momentum
+    )
+    for index, (images, labels) in enumerate(batches(split_model.input.size)):
+        split_model.dropout.batches = [str(index)]
+        optimiser.zero_grad()
+        functional.cross_entropy(inner(images), labels).backward()
+        optimiser.step()
+    return {own: parameter.detach() for own, parameter in trained.items()}
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "lora": {},
+    "dropout": {"dropout": 0.2},
+    "dora": {"adapters": "dora"},
+}
+
+
+def assert_trains_as_peft_does(made: ModelConfig, splits: tuple[int, ...]) -> None:
+    """The same from every split, bit for bit, and peft's up to rounding."""
+    training = TrainingConfig(learning_rate=0.05, optimiser="sgd")
+    split_model = load_model(made, backbone(made.model))
+    layout = split_model.layout
+    start = layout.views(initial_trainables(layout, made.seed, split_model.loras))
+    state, *others = (trained_split(split_model, split, training) for split in splits)
+    for name, theirs in trained_by_peft(split_model, training).items():
+        assert all(torch.equal(state[name], other[name]) for other in others), name
+        moved = (theirs - start[name]).norm()
+        assert moved > 0, name
+        assert (state[name] - theirs).norm() < 1e-3 * moved, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SPLITS)
+def test_split_training_does_what_pefts_own_layers_do(name: str, kind: str) -> None:
+    assert_trains_as_peft_does(config(name, **KINDS[kind]), (1, SPLITS[name]))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "split"), [("vit_base_patch16_224", 6), ("convnext_base", 2)])
+def test_large_models_train_as_peft_trains_them(name: str, split: int) -> None:
+    assert_trains_as_peft_does(config(name), (split,))
+
+
+@pytest.mark.parametrize("kind", ["dropout", "dora"])
+def test_adapters_of_every_kind_are_recomputed_and_stacked_alike(kind: str) -> None:
+    name = "vit_nano_patch8_64"
+    split_model = load_model(config(name, **KINDS[kind]), backbone(name))
+    training = TrainingConfig(learning_rate=0.05, optimiser="sgd")
+    kept = trained_split(split_model, 3, training)
+    again = trained_split(split_model, 3, replace(training, recompute=True))
+    assert all(torch.equal(kept[n], again[n]) for n in kept)
+    servers = [ServerLearner(split_model, [1, 2], training) for _ in range(2)]
+    client = ClientLearner(split_model, training)
+    for server in servers:
+        client.begin_round(1, server.begin_round(1))
+    names = {1: "one", 2: "two"}
+    waiting = {k: (client.forward(x), y) for k, (x, y) in enumerate(batches(), start=1)}
+    for _ in range(2):
+        together = servers[0].forward_backward_together(waiting, names)
+        for k, (smashed, labels) in waiting.items():
+            alone = servers[1].forward_backward(k, smashed, labels, names[k])
+            assert together[k].loss == pytest.approx(alone.loss, rel=1e-5)
+            torch.testing.assert_close(together[k].gradient, alone.gradient, rtol=1e-4, atol=1e-7)
+
+
+def test_nothing_is_dropped_where_nothing_trains() -> None:
+    name = "vit_nano_patch8_64"
+    plain = model(name)
+    dropping = load_model(config(name, dropout=0.5), backbone(name))
+    images, labels = batches()[0]
+    losses = []
+    for split_model in (plain, dropping):
+        server = ServerLearner(split_model, [1], TRAINING)
+        server.load_state(trained_split(plain, 2))
+        losses.append(server.evaluate(images, labels))
+    assert losses[0] == losses[1]
+
+
+def test_as_much_is_dropped_as_was_asked_for() -> None:
+    dropout = Dropout(0.2, seed=1)
+    x = torch.ones(2, 100, 100)
+    assert dropout.noise("a", x) is None, "no batch trains"
+    dropout.batches = ["1", "2"]
+    noise = dropout.noise("a", x)
+    assert noise is not None
+    assert set(noise.unique().tolist()) == {0.0, 1.25}
+    assert float((noise == 0).float().mean()) == pytest.approx(0.2, abs=0.01)
+    assert not torch.equal(noise[0], noise[1]), "each batch has its own"
+    again, other = dropout.noise("a", x), dropout.noise("b", x)
+    assert again is not None
+    assert other is not None
+    assert torch.equal(noise, again)
+    assert not torch.equal(noise, other)
 
 
 @pytest.mark.parametrize(("name", "split"), EVERY_SPLIT)
@@ -150,11 +293,14 @@ def test_many_clients_in_one_pass_equal_one_by_one(name: str) -> None:
         torch.testing.assert_close(together[k].gradient, alone.gradient, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("kind", ["lora", "dora"])
 @pytest.mark.parametrize("name", SPLITS)
-def test_peft_loads_what_was_trained(name: str, tmp_path: Path) -> None:
+def test_peft_loads_what_was_trained(name: str, kind: str, tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
-    state, split_model = trained_split(model(name), 2), model(name)
-    export_peft(state, tmp_path, config(name))
+    made = config(name, **KINDS[kind])
+    split_model = load_model(made, backbone(name))
+    state = trained_split(split_model, 2)
+    export_peft(state, tmp_path, made)
     adapted = peft.PeftModel.from_pretrained(timms(name), tmp_path).eval()
     images = batches()[0][0]
     split_model.attach(state)

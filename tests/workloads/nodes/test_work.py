@@ -91,11 +91,11 @@ class Network:
         self.server.aggregate(self.clients)
 
 
-def play(settings: Settings, together: bool, rounds: int = 1) -> Network:
+def play(settings: Settings, together: bool, rounds: int = 1, split: int = 2) -> Network:
     network = Network(settings)
     everyone = list(network.clients)
     for round_ in range(rounds):
-        network.begin(round_, 2)
+        network.begin(round_, split)
         for iteration in range(1, ITERATIONS + 1):
             network.upload(iteration)
             if together:
@@ -116,6 +116,17 @@ def test_one_pass_for_all_is_one_after_the_other(settings: Settings) -> None:
         torch.testing.assert_close(left[name], right[name], rtol=1e-4, atol=1e-6)
     assert apart.server.notes()["passes"] == [1] * 6
     assert joined.server.notes()["passes"] == [3] * 2
+
+
+def test_dropout_is_the_same_on_either_side_of_a_cut_and_another_in_each_batch(
+    settings: Settings,
+) -> None:
+    dropping = replace(settings, model=replace(MODEL, dropout=0.3))
+    one, other = (play(dropping, together=False, rounds=2, split=u) for u in (1, 4))
+    assert one.server.state() == other.server.state()
+    assert one.server.state() != play(settings, together=False, rounds=2).server.state()
+    names = [one.clients[k]._name(i) for k in one.clients for i in range(1, ITERATIONS + 1)]
+    assert len(set(names)) == len(names)
 
 
 def test_a_restored_server_goes_on_with_the_same_bytes(settings: Settings) -> None:
