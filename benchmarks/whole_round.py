@@ -10,7 +10,7 @@ each computing step is timed alone, in a process of its own and with as many thr
 has; then `testbed run` plays the round, and the proportional set sizes of all its processes are
 summed up every few seconds. Computing takes what it takes here (`workload.compute_time: measured`),
 so that nothing waits for modelled time, and UAVs recompute activations; `--set` changes any of it,
-in both parts alike.
+in both parts alike. With a split point for each client, the steps of each are timed.
 """
 
 import argparse
@@ -45,8 +45,9 @@ SAMPLE_S = 3.0
 log = Console(stderr=True)
 
 
-def steps_alone(scenario: Scenario, repeats: int) -> dict[str, list[float]]:
-    """Seconds of CF, S and CB of one batch with nothing else on the machine; run it afresh."""
+def steps_alone(scenario: Scenario, repeats: int) -> dict[int, dict[str, list[float]]]:
+    """By split point, seconds of CF, S and CB of one batch with nothing else on the machine; run it
+    afresh."""
     import torch
 
     from workloads.learning.learner import ClientLearner, ServerLearner
@@ -57,27 +58,35 @@ def steps_alone(scenario: Scenario, repeats: int) -> dict[str, list[float]]:
     uav, bs = (
         Settings.from_json(told | place(node)) for node in (scenario.uavs, scenario.base_station)
     )
-    model, split, batch = bs.open_model(), scenario.workload.split, uav.batch_size
+    model, batch = bs.open_model(), uav.batch_size
     images = torch.randn(model.input.empty(batch, "meta").shape)
     labels = torch.arange(batch) % uav.model.classes
     client, server = ClientLearner(model, uav.training), ServerLearner(model, [1], bs.training)
-    client.begin_round(split, server.begin_round(split))
-    seconds: dict[str, list[float]] = {"CF": [], "S": [], "CB": []}
-    for turn in range(repeats + 1):
-        times = [time.perf_counter()]
-        torch.set_num_threads(uav.threads)
-        smashed = client.forward(images)
-        times.append(time.perf_counter())
-        torch.set_num_threads(bs.threads)
-        gradient = server.forward_backward(1, smashed, labels).gradient
-        times.append(time.perf_counter())
-        torch.set_num_threads(uav.threads)
-        client.backward(gradient)
-        times.append(time.perf_counter())
-        if turn:  # the first one warms up
-            for name, began, ended in zip(seconds, times, times[1:], strict=False):
-                seconds[name].append(ended - began)
-    return seconds
+    found: dict[int, dict[str, list[float]]] = {}
+    for split in sorted(set(splits_of(scenario))):
+        client.begin_round(split, server.begin_round(split))
+        found[split] = seconds = {"CF": [], "S": [], "CB": []}
+        for turn in range(repeats + 1):
+            times = [time.perf_counter()]
+            torch.set_num_threads(uav.threads)
+            smashed = client.forward(images)
+            times.append(time.perf_counter())
+            torch.set_num_threads(bs.threads)
+            gradient = server.forward_backward(1, smashed, labels).gradient
+            times.append(time.perf_counter())
+            torch.set_num_threads(uav.threads)
+            client.backward(gradient)
+            times.append(time.perf_counter())
+            if turn:  # the first one warms up
+                for name, began, ended in zip(seconds, times, times[1:], strict=False):
+                    seconds[name].append(ended - began)
+    return found
+
+
+def splits_of(scenario: Scenario) -> list[int]:
+    """u_k of each client."""
+    split = scenario.workload.split
+    return [split] * scenario.uavs.count if isinstance(split, int) else split
 
 
 def pss_bytes(process: psutil.Process) -> int:
@@ -142,17 +151,18 @@ def main() -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn) as fresh:
         alone = fresh.submit(steps_alone, scenario, options.repeats).result()
-    batches = scenario.uavs.count * scenario.workload.local_iterations
-    sum_s = batches * sum(statistics.median(times) for times in alone.values())
+    sum_s = scenario.workload.local_iterations * sum(
+        statistics.median(times) for split in splits_of(scenario) for times in alone[split].values()
+    )
     log.print(f"steps alone: {sum_s:.1f} s in all")
     result: dict[str, Any] = {
         "model": scenario.workload.model,
         "clients": scenario.uavs.count,
         "iterations": scenario.workload.local_iterations,
-        "split": scenario.workload.split,
+        "split": str(scenario.workload.split),
         "threads of base station and UAVs": f"{scenario.base_station.threads}, "
         f"{scenario.uavs.threads}",
-        "alone_s": alone,
+        "alone_s": {f"u = {split}": times for split, times in alone.items()},
         "steps alone, sum_s": sum_s,
         **play(options.scenario, overrides),
     }

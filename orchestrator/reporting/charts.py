@@ -15,7 +15,7 @@ import pandas as pd
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, part_title
 from orchestrator.runs.reader import KINDS, Run
 from orchestrator.runs.summary import lateness
-from testbed.core.paradigm import title_of
+from testbed.core.paradigm import keeps_step, title_of
 from testbed.core.timeline import STEPS
 
 # What a page carries at most, so that a long run opens as readily as a short one.
@@ -208,8 +208,7 @@ def _learning(run: Run) -> list[dict[str, Any]] | None:
         held_out = table[table["data"] == "held-out"].sort_values("time_s")
         table = table[table["data"] == "train"]
     for name, part in table.groupby("paradigm", sort=False):
-        mean = part.groupby(["round", "iteration"])[["time_s", "loss", "accuracy"]].mean()
-        mean = mean.sort_values("time_s")
+        mean = training_curve(part, str(name))
         curves.append(
             {
                 "label": title_of(str(name)),
@@ -232,6 +231,23 @@ def _learning(run: Run) -> list[dict[str, Any]] | None:
         columns = {name: column_of(held_out[name], 6) for name in ("time_s", "loss", "accuracy")}
         curves.append({"label": "held-out data", **columns, "clients": []})
     return curves
+
+
+def training_curve(batches: pd.DataFrame, paradigm: str) -> pd.DataFrame:
+    """Means of time_s, loss and accuracy, by time: over clients at each iteration; in asynchronous
+    rounds, whose clients are at different iterations, over as many batches in a row as there are
+    clients.
+
+    Args:
+        batches: Of training: client, round, iteration, time_s, loss, accuracy.
+        paradigm: Whose rounds they are of.
+    """
+    if keeps_step(paradigm):
+        keys: Any = [name for name in ("round", "iteration") if name in batches]
+    else:
+        batches = batches.sort_values("time_s", kind="stable")
+        keys = np.arange(len(batches)) // max(1, batches["client"].nunique())
+    return batches.groupby(keys)[["time_s", "loss", "accuracy"]].mean().sort_values("time_s")
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

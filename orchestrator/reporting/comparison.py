@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.reporting.charts import column_of, spans_of, steps_of
+from orchestrator.reporting.charts import column_of, spans_of, steps_of, training_curve
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, part_title
 from orchestrator.reporting.pages import render_page
 from orchestrator.runs.comparison import (
@@ -153,9 +153,7 @@ def _budgets(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _curve(result: Result, name: str, number: int) -> dict[str, Any]:
-    train = train_of(result)
-    keys = [key for key in ("round", "iteration") if key in train]
-    mean = train.groupby(keys)[["time_s", "loss", "accuracy"]].mean().sort_values("time_s")
+    mean = training_curve(train_of(result), result.timeline[0].paradigm)
     return {
         "label": name,
         **_style(number),

@@ -139,6 +139,14 @@ def paradigm(name: str) -> Paradigm:
     return found
 
 
+def keeps_step(name: str) -> bool:
+    """Whether its clients go through the iterations of a round together; nobody's registered do."""
+    try:
+        return not paradigm(name).asynchronous
+    except InputError:
+        return True
+
+
 def title_of(name: str, order: str | None = None) -> str:
     """The paradigm as the paper's figures print it, and the order in place of its own; its name
     where nobody registered it."""

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import orchestrator as tb
 from orchestrator.cli.main import app
 from orchestrator.emulation.learning import evaluates_after, passes_in_short
+from orchestrator.reporting.charts import training_curve
 from orchestrator.reporting.comparison import write_comparison
 from orchestrator.runs.comparison import compare, label, precision_costs
 from orchestrator.runs.reader import read_run
@@ -377,3 +378,24 @@ def test_a_run_exports_to_what_peft_loads(tmp_path: Path) -> None:
     again = export()
     assert again.returncode == 2
     assert "not an empty folder" in again.stderr
+
+
+def test_a_training_curve_is_a_mean_of_what_went_on_at_a_time() -> None:
+    """Client 1 is four times as fast: in asynchronous rounds its iterations are other moments."""
+    batches = pd.DataFrame(
+        {
+            "client": [1, 1, 1, 1, 2, 1, 1, 2],
+            "round": 0,
+            "iteration": [1, 2, 3, 4, 1, 5, 6, 2],
+            "time_s": [1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 6.0, 9.0],
+            "loss": [8.0, 6.0, 4.0, 2.0, 6.0, 2.0, 2.0, 4.0],
+            "accuracy": 0.5,
+        }
+    )
+    in_turn = training_curve(batches.sample(frac=1, random_state=1), "asfl-pp")
+    assert in_turn["time_s"].tolist() == [1.5, 3.5, 4.75, 7.5]
+    assert in_turn["loss"].tolist() == [7.0, 3.0, 4.0, 3.0]
+    in_step = training_curve(batches, "sfl-pp")
+    assert in_step["loss"].tolist() == [7.0, 4.0, 2.0, 2.0, 5.0, 2.0]
+    assert in_step["time_s"].is_monotonic_increasing
+    assert len(training_curve(batches, "nobody's")) == len(in_step)
