@@ -19,7 +19,8 @@ def is_known_beforehand(scenario: Scenario) -> bool:
     """Whether every round has the scenario's own split and shares, everybody takes part, and
     nothing goes wrong."""
     decided = scenario.allocation.policy not in {"fixed", "equal"} or selection(scenario)
-    return not decided and not scenario.scheme.asynchronous and not planned(scenario)
+    dropped = planned(scenario) or scenario.participation.deadline_s is not None
+    return not decided and not scenario.scheme.asynchronous and not dropped
 
 
 def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> BatchTimes:

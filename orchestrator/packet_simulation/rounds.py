@@ -73,6 +73,8 @@ def play(
             raise InputError(f"emulation.{field}: ns-3 plays {played!r} alone, not {given!r}")
     if scenario.scheme.asynchronous:
         raise InputError(f"paradigm: ns-3 plays synchronous rounds, not {scenario.paradigm!r}")
+    if scenario.participation.deadline_s is not None:
+        raise InputError("participation.deadline_s: ns-3 plays rounds that wait for all")
     if scenario.links.queue != "fifo" or scenario.links.ecn:
         raise InputError("links.queue: ns-3 plays 'fifo' alone, without links.ecn")
     if emulation.congestion_control not in CONGESTION_CONTROLS:

@@ -8,7 +8,8 @@ that both do the same. Faults begin and end at slot boundaries, as links do.
 
 A client is *silent* while its link is out or its process has ended. It counts as *lost* when it has
 been silent for the loss timeout, whoever waits for it or not, or at once when it sends what is
-refused. What a round does then is the scenario's `faults.on_loss`.
+refused, or at the deadline of the round, if there is one. What a round does then is the scenario's
+`faults.on_loss`.
 """
 
 import contextlib
@@ -31,6 +32,8 @@ from testbed.core.timeline import Loss, Round
 
 SILENCING = ("uav-crash", "link-outage", "partition")
 WRONG = ("corrupt-frame", "duplicate-frame")
+DEADLINE = "deadline"
+"""Why a client is lost that has not finished by `participation.deadline_s`."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class RoundFaults:
             lost_s=_finite(self.lost_s[k]),
             wrong=self.wrong[k],
             wrong_s=float(self.wrong_s[k]) if self.wrong[k] else 0.0,
-            slow=self._slow_of(client),
+            slow=self.slow_of(client),
         )
 
     def at_full_speed(self) -> "RoundFaults":
@@ -118,9 +121,10 @@ class RoundFaults:
     def of_bs(self) -> BsFaults:
         """What the base station is told."""
         lost_s = [_finite(at_s) for at_s in self.lost_s]
-        return BsFaults(lost_s, self.drops, self._slow_of(BS.client))
+        return BsFaults(lost_s, self.drops, self.slow_of(BS.client))
 
-    def _slow_of(self, node: int) -> list[list[float]]:
+    def slow_of(self, node: int) -> list[list[float]]:
+        """When a node (0 the base station) is slow, see `slowed_end`."""
         rows: list[list[float]] = self.slow[self.slow[:, 0] == node][:, 1:].tolist()
         return rows
 
@@ -204,6 +208,7 @@ class FaultSchedule:
     def __init__(self, scenario: Scenario):
         self._policy = scenario.faults.on_loss
         self._timeout_s = scenario.faults.loss_timeout_s
+        self._deadline_s = scenario.participation.deadline_s
         self._clients = scenario.uavs.count
         self._slot_s = scenario.slot_s
         self._planned = planned(scenario)
@@ -226,7 +231,7 @@ class FaultSchedule:
         faults = [fault for fault in self._faults if fault.end_s > start_s]
         everyone = range(1, self._clients + 1)
         resting = np.array([clients is not None and k not in clients for k in everyone])
-        if not faults and not resting.any():
+        if not faults and not resting.any() and self._deadline_s is None:
             return None
         none = np.full(self._clients, math.inf)
         found = RoundFaults(
@@ -244,6 +249,7 @@ class FaultSchedule:
         )
         for client in (1 + np.flatnonzero(~resting)).tolist():
             self._of_client(client, [f for f in faults if uav(client) in f.nodes], start_s, found)
+            self._in_time(client, start_s, found)
         absent = [
             found.loss(client, float(found.lost_s[client - 1]))
             for client in (1 + np.flatnonzero(found.absent & ~resting)).tolist()
@@ -306,6 +312,12 @@ class FaultSchedule:
                 found.causes[client] = cause
                 found.absent[k] = lost_s <= start_s
                 found.lost_s[k] = lost_s
+
+    def _in_time(self, client: int, start_s: float, found: RoundFaults) -> None:
+        """It is lost at the deadline, if it is not before."""
+        if self._deadline_s is not None and start_s + self._deadline_s < found.lost_s[client - 1]:
+            found.lost_s[client - 1] = start_s + self._deadline_s
+            found.causes[client] = DEADLINE
 
     @staticmethod
     def _slow(faults: Sequence[Fault]) -> Array:

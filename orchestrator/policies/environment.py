@@ -24,14 +24,13 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
-from orchestrator.participation.selection import selection
 from orchestrator.policies.shares import scaled
 from orchestrator.prediction.plan import Allocation, Array, split_of
 from orchestrator.prediction.rounds import Backend, Decision, EngineBackend
 from orchestrator.scenario.channel import Channel, ns3_source, observed
 from orchestrator.scenario.loading import PAPER, load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import EVERYBODY, Scenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import Round
@@ -200,7 +199,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
             raise InputError("workload.split: must be one number for an agent")
         if scenario.scheme.asynchronous:
             raise InputError("paradigm: an agent decides for synchronous rounds alone")
-        if selection(scenario) is not None:
+        if scenario.participation != EVERYBODY:
             raise InputError("participation: an agent decides for rounds of all UAVs alone")
         self.scenario = scenario
         self.rounds = rounds

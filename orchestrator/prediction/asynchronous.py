@@ -21,11 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import TraceExhausted
+from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.kernel import Links, transfer
 from orchestrator.prediction.plan import RoundPlan
-from orchestrator.transmission.air import EXHAUSTED, Air, compiled
+from orchestrator.transmission.air import EXHAUSTED, Air, Array, compiled
 from orchestrator.transmission.transport import DOWN, UP, Paths, note
+from testbed.core.faults import slowed_end
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, S
+
+LOST = 99
+"""In place of a step that ends: the client's time is over."""
 
 
 @compiled
@@ -54,23 +59,47 @@ class _Station:
     sequential: bool
     free_s: float
     busy: bool = False
+    serves: int = -1
+    """The last that it began with."""
     queue: deque[Waiting] = field(default_factory=deque)
 
     def begins(self) -> Iterator[Waiting]:
         """Who is served from when on, and with what."""
         while self.queue and not (self.sequential and self.busy):
             came_s, k, step = self.queue.popleft()
-            self.busy = True
+            self.busy, self.serves = True, k
             yield max(came_s, self.free_s) if self.sequential else came_s, k, step
+
+    def lose(self, k: int, now_s: float) -> None:
+        """Have no more to do with a client."""
+        self.queue = deque(waiting for waiting in self.queue if waiting[1] != k)
+        if self.busy and self.serves == k:
+            self.busy, self.free_s = False, now_s
 
 
 class _Round:
     """One asynchronous round; clients and iterations count from 0 in here."""
 
     def __init__(
-        self, plan: RoundPlan, links: Links, air: Air, paths: Paths | None, start_s: float
+        self,
+        plan: RoundPlan,
+        links: Links,
+        air: Air,
+        paths: Paths | None,
+        start_s: float,
+        faults: RoundFaults | None,
     ):
         self.plan, self.links, self.air, self.paths = plan, links, air, paths
+        self.faults = faults
+        self.lost_s = (
+            np.full(plan.clients, np.inf) if faults is None else np.array(faults.lost_s, float)
+        )
+        self.gone: list[bool] = [False] * plan.clients if faults is None else faults.absent.tolist()
+        """Absent, lost, or finished."""
+        self.trace_end_s = (
+            float(air.edges_s[-1]) if air.edges_s.size else (air.gain.shape[2] * air.slot_s)
+        )
+        self.end_s = start_s
         self.computing = _Station(plan.paradigm.server_compute == "sequential", start_s)
         self.downlink = _Station(plan.paradigm.gradient_transmission == "sequential", start_s)
         self.left = plan.updates
@@ -81,10 +110,12 @@ class _Round:
             first = int(start_s / air.slot_s) - 1
         self.slot = [max(0, first)] * plan.clients
         self.spans: list[tuple[int, int, int, float, float, int]] = []
-        self.events: list[tuple[int, int, float, int]] = []
-        """Moment in whole ns, client, exact moment, and the step that ends there."""
+        self.events: list[tuple[int, bool, int, float, int]] = []
+        """Moment in whole ns, whether it is a loss, client, exact moment, and what ends there."""
         for k in range(plan.clients):
-            self._begin_update(k, start_s)
+            if not self.gone[k]:
+                self._begin_update(k, start_s)
+                self._watch(k)
 
     def play(self) -> npt.NDArray[np.void]:
         """All its steps, dtype `SPAN`, by client, then start.
@@ -96,8 +127,9 @@ class _Round:
         while self.events:
             moment = self.events[0][0]
             while self.events and self.events[0][0] == moment:
-                _, k, now_s, step = heapq.heappop(self.events)
-                self._ended(k, step, now_s)
+                _, _, k, now_s, step = heapq.heappop(self.events)
+                if not self.gone[k]:
+                    self._ended(k, step, now_s)
             self._serve(moment)
         return np.sort(np.array(self.spans, SPAN), order=["client", "start_s", "end_s"])
 
@@ -114,9 +146,27 @@ class _Round:
             self.left -= 1
             self.iteration[k] += 1
             self.downlink.queue.append((now_s, k, SM))
+        else:
+            self.gone[k], self.lost_s[k] = True, np.inf
+            self.end_s = max(self.end_s, now_s)
+
+    def _watch(self, k: int) -> None:
+        """Give a client up once its time is over."""
+        if self.lost_s[k] < np.inf:
+            self._happens(k, LOST, float(self.lost_s[k]))
+
+    def _give_up(self, k: int, now_s: float) -> None:
+        self.gone[k] = True
+        self.left += 1
+        self.end_s = max(self.end_s, now_s)
+        for station in (self.computing, self.downlink):
+            station.lose(k, now_s)
 
     def _ended(self, k: int, step: int, now_s: float) -> None:
-        if step == SM:
+        if step == LOST:
+            if now_s == self.lost_s[k]:
+                self._give_up(k, now_s)
+        elif step == SM:
             self.downlink.busy = False
             self._forward(k, now_s)
         elif step == CA:
@@ -130,13 +180,19 @@ class _Round:
         else:
             self._begin_update(k, now_s)
 
+    def _end(self, node: int, start_s: float, work_s: float) -> float:
+        """When computing ends that a node (0 the base station) starts."""
+        if self.faults is None:
+            return start_s + work_s
+        return slowed_end(start_s, work_s, self.faults.slow_of(node))
+
     def _forward(self, k: int, now_s: float) -> None:
-        end_s = now_s + float(self.plan.cf_s[k, self.iteration[k]])
+        end_s = self._end(k + 1, now_s, float(self.plan.cf_s[k, self.iteration[k]]))
         self._note(k, CF, now_s, end_s)
         self._transfers(k, CA, end_s)
 
     def _backward(self, k: int, now_s: float) -> None:
-        end_s = now_s + float(self.plan.cb_s[k, self.iteration[k]])
+        end_s = self._end(k + 1, now_s, float(self.plan.cb_s[k, self.iteration[k]]))
         self._note(k, CB, now_s, end_s)
         if (self.iteration[k] + 1) % self.plan.iterations_of_update:
             self.iteration[k] += 1
@@ -145,7 +201,7 @@ class _Round:
             self._transfers(k, CM, end_s)
 
     def _computes(self, k: int, step: int, now_s: float) -> None:
-        end_s = now_s + float(self.plan.s_s[k, self.iteration[k]])
+        end_s = self._end(0, now_s, float(self.plan.s_s[k, self.iteration[k]]))
         self.computing.free_s = end_s
         self._note(k, step, now_s, end_s)
         self._happens(k, step, end_s)
@@ -163,9 +219,11 @@ class _Round:
         end_s, self.slot[k] = _transfer(
             self.paths, way, self.air, k, size, now_s, self.slot[k], hz, snr
         )
+        self._note(k, step, now_s, end_s, size)
+        if self.faults is not None and self._fails(self.faults, k, step, now_s, end_s):
+            return
         if end_s == EXHAUSTED:
             raise TraceExhausted(self.air.gain.shape[2])
-        self._note(k, step, now_s, end_s, size)
         self._happens(k, step, end_s)
         if down:
             self.downlink.free_s = end_s
@@ -174,17 +232,35 @@ class _Round:
                 received_s = note(self.paths, UP, k, end_s)
                 self.downlink.free_s = max(end_s, received_s - self.paths.credit_s)
 
+    def _fails(self, faults: RoundFaults, k: int, step: int, now_s: float, end_s: float) -> bool:
+        """Whether a transfer is none, or its client is lost before it is over."""
+        if step in (CA, CM) and now_s >= faults.stop_s[k]:
+            return True  # it got no further
+        if step == CA and now_s >= faults.wrong_s[k]:
+            shown_s = end_s if faults.wrong[k] == "duplicate-frame" else now_s
+            self.lost_s[k] = min(self.lost_s[k], shown_s)
+            self._watch(k)
+        if end_s == EXHAUSTED and not self.lost_s[k] < self.trace_end_s:
+            raise TraceExhausted(self.air.gain.shape[2])
+        return bool(end_s > self.lost_s[k])
+
     def _note(self, k: int, step: int, start_s: float, end_s: float, size: int = 0) -> None:
         self.spans.append((k + 1, self.iteration[k] + 1, step, start_s, end_s, size))
 
     def _happens(self, k: int, step: int, now_s: float) -> None:
-        heapq.heappush(self.events, (round(now_s * 1e9), k, now_s, step))
+        heapq.heappush(self.events, (round(now_s * 1e9), step == LOST, k, now_s, step))
 
 
 def play_asynchronously(
-    plan: RoundPlan, links: Links, air: Air, paths: Paths | None, start_s: float
-) -> npt.NDArray[np.void]:
-    """The steps of an asynchronous round, dtype `SPAN`, by client, then start.
+    plan: RoundPlan,
+    links: Links,
+    air: Air,
+    paths: Paths | None,
+    start_s: float,
+    faults: RoundFaults | None = None,
+) -> tuple[npt.NDArray[np.void], float, Array]:
+    """An asynchronous round: its steps, dtype `SPAN`, by client, then start; when it ends; and when
+    each client was lost, shape [K], infinity: it was not.
 
     Args:
         plan: With an entry an iteration in every array, shape [K, updates · I].
@@ -192,8 +268,11 @@ def play_asynchronously(
         air: The channel.
         paths: Links that delay and lose; None: they do neither.
         start_s: When the round starts.
+        faults: What goes wrong; a step of a lost client may end when it is long gone: the caller
+            cuts it.
 
     Raises:
         TraceExhausted: The round lasts longer than the trace.
     """
-    return _Round(plan, links, air, paths, start_s).play()
+    round_ = _Round(plan, links, air, paths, start_s, faults)
+    return round_.play(), round_.end_s, round_.lost_s

@@ -181,7 +181,7 @@ def simulate(
     """
     air = _air(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     if plan.updates:
-        return _simulate_asynchronously(plan, radio, gain, air, start_s, transport)
+        return _simulate_asynchronously(plan, radio, gain, air, start_s, transport, faults)
     work = Work(
         plan.cf_s,
         plan.cb_s,
@@ -211,11 +211,7 @@ def simulate(
         compute_w = np.full(plan.clients, plan.compute_power_w, float)
         fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy)
     else:
-        lost = [
-            faults.loss(client, float(lost_s))
-            for client, lost_s in enumerate(wrong.lost_s, 1)
-            if math.isfinite(lost_s)
-        ]
+        lost = _losses(faults, wrong.lost_s)
         spans = cut(spans, lost, start_s)
         energy = energy_of(spans, plan, radio)
     return RoundTimes(
@@ -235,19 +231,33 @@ def _simulate_asynchronously(
     air: Air,
     start_s: float,
     transport: Transport | None,
+    faults: RoundFaults | None,
 ) -> RoundTimes:
     shares = plan.allocation
     links = links_of(_rules(plan.paradigm), _bands(radio, gain), shares.beta, shares.rho)
     paths = None if transport is None else transport.fresh()
-    spans = play_asynchronously(plan, links, air, paths, float(start_s))
-    latency_s, energy_j = float(spans["end_s"].max()) - start_s, energy_of(spans, plan, radio)
+    spans, end_s, lost_s = play_asynchronously(plan, links, air, paths, float(start_s), faults)
+    lost = [] if faults is None else _losses(faults, lost_s)
+    if faults is not None:
+        spans = cut(spans, lost, start_s)
+    latency_s, energy_j = end_s - start_s, energy_of(spans, plan, radio)
     return RoundTimes(
         spans=spans,
         end_s=start_s + latency_s,
         latency_s=latency_s,
         energy_j=energy_j,
         objective=latency_s + plan.energy_weight * float(energy_j.max()),
+        lost=lost,
     )
+
+
+def _losses(faults: RoundFaults, lost_s: Array) -> list[Loss]:
+    """Of the clients [K] that were lost at those times, if they were."""
+    return [
+        faults.loss(client, float(at_s))
+        for client, at_s in enumerate(lost_s, 1)
+        if math.isfinite(at_s)
+    ]
 
 
 def service_order_of(

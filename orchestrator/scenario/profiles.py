@@ -45,5 +45,7 @@ def model_of(scenario: Scenario) -> ModelConfig:
         weights=workload.weights,
         dtype=workload.dtype,
         targets=workload.lora_targets,
+        adapters=workload.adapters,
+        dropout=workload.lora_dropout,
         parameters=workload.parameters,
     )

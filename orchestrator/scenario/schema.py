@@ -478,7 +478,7 @@ class Asynchronous(Section):
 
     updates: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Updates of a round, of all UAVs together; who is faster makes more of them. None: four times
-    as many as there are UAVs."""
+    as many as UAVs take part."""
     mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
     """Weight of an update that is not stale."""
     staleness: Literal["polynomial", "hinge", "constant"] = "polynomial"
@@ -524,6 +524,15 @@ class Workload(Section):
     lora_targets: str | None = Field(default=None, exclude_if=lambda given: given is None)
     """A regular expression: only linear layers in whose names it is found carry adapters; none:
     all but the head."""
+    lora_dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, exclude_if=lambda rate: rate == 0
+    )
+    """Share of an adapter's inputs that are left out while it trains."""
+    adapters: Literal["lora", "dora"] = Field(
+        default="lora", exclude_if=lambda kind: kind == "lora"
+    )
+    """`dora` trains, beside A and B, the magnitude of each output of an adapted layer (Liu et al.
+    2024); without dropout."""
     learning_rate: Annotated[float, Field(ge=1e-12, le=100)] = 1e-3
     """Of the optimiser, which restarts each round."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
@@ -604,6 +613,12 @@ class Workload(Section):
             raise ValueError(
                 f"split: input should be less than or equal to {splits}, not '{deepest}'"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _dora_keeps_all(self) -> "Workload":
+        if self.adapters == "dora" and self.lora_dropout:
+            raise ValueError("lora_dropout: must be 0 where adapters is 'dora'")
         return self
 
     @model_validator(mode="after")
@@ -714,6 +729,9 @@ class Participation(Section):
     `round-robin`; or one that a package registers as `testbed.participation`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = {}
     """Of a rule from a package."""
+    deadline_s: Duration | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Emulated seconds after which a round goes on without those who have not finished it; needs
+    `faults.on_loss: drop`. None: it waits for all."""
 
     @model_validator(mode="after")
     def _rule_known(self) -> "Participation":
@@ -1206,6 +1224,11 @@ class Scenario(Section):
             raise ValueError(
                 f"participation.clients: there are only {self.uavs.count} UAVs, not {asked}"
             )
+        if self.participation.deadline_s is not None and self.faults.on_loss != "drop":
+            raise ValueError(
+                "participation.deadline_s: needs faults.on_loss 'drop', "
+                f"not {self.faults.on_loss!r}"
+            )
         if self.participation != EVERYBODY and self.allocation.policy == "agent":
             raise ValueError(
                 "participation: must be left out where allocation.policy is 'agent', which decides "
@@ -1271,19 +1294,17 @@ class Scenario(Section):
         section, workload = self.workload.asynchronous, self.workload
         if not self.scheme.asynchronous:
             return self
-        if section.updates is not None and section.updates < self.uavs.count:
+        if section.updates is not None and section.updates < self._taking_part:
             raise ValueError(
-                f"workload.asynchronous.updates: must be one for each UAV or more: "
-                f"{self.uavs.count}, not {section.updates}"
+                f"workload.asynchronous.updates: must be one for each UAV that takes part or more: "
+                f"{self._taking_part}, not {section.updates}"
             )
         for field, given, fits in (
             ("order", self.order, (None,)),
             ("allocation.policy", self.allocation.policy, ("fixed", "equal")),
             ("workload.aggregation", workload.aggregation, ("fedavg", "fedprox")),
             ("workload.server_adapters", workload.server_adapters, ("per-client",)),
-            ("participation.rule", self.participation.rule, ("random",)),
-            ("participation.clients", self.participation.clients, (None,)),
-            ("faults", bool(self.faults.events or self.faults.random), (False,)),
+            ("participation.deadline_s", self.participation.deadline_s, (None,)),
         ):
             if given not in fits:
                 known = " or ".join(repr(one) for one in fits if one)
@@ -1296,7 +1317,12 @@ class Scenario(Section):
         """Of a round of an asynchronous paradigm, by all UAVs together; 0: it is none."""
         if not self.scheme.asynchronous:
             return 0
-        return self.workload.asynchronous.updates or 4 * self.uavs.count
+        return self.workload.asynchronous.updates or 4 * self._taking_part
+
+    @property
+    def _taking_part(self) -> int:
+        """How many clients a round has at most."""
+        return self.participation.clients or self.uavs.count
 
     @property
     def iterations(self) -> int:

@@ -19,7 +19,6 @@ import numpy as np
 from ns3_scenarios.trace import Gains, Replay, TraceExhausted, each_way
 from orchestrator.analysis import metrics
 from orchestrator.packet_simulation.rounds import play as play_packets
-from orchestrator.participation.selection import selection
 from orchestrator.policies.registry import decider
 from orchestrator.prediction.plan import (
     Array,
@@ -35,7 +34,7 @@ from orchestrator.prediction.rounds import Decision, EngineBackend, Situation
 from orchestrator.runs.manifest import source_sha256
 from orchestrator.scenario.channel import Channel, channel_settings, open_source
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import EVERYBODY, Scenario
 from orchestrator.theory.models import AnalyticalModel, Said, model
 from orchestrator.validation.space import tree_at
 from testbed.core.errors import InputError, RunError
@@ -207,7 +206,7 @@ class Player:
 
         if scenario.scheme.asynchronous:
             raise InputError("paradigm: models are validated for synchronous rounds")
-        if selection(scenario) is not None:
+        if scenario.participation != EVERYBODY:
             raise InputError("participation: models are validated for rounds of all UAVs")
         payload, plan = played(payload_bytes)
         frames, _ = played(link_bytes)
@@ -220,7 +219,8 @@ class Player:
         return (payload, frames), Case(plan, radio_of(scenario), gain, channel.slot_s)
 
     def _profile(self, scenario: Scenario) -> SplitProfile:
-        names = {"profile", "model", "classes", "lora_rank", "image_size"}
+        adapters = {"lora_rank", "lora_targets", "adapters"}
+        names = {"profile", "model", "parameters", "classes", "image_size", *adapters}
         key = scenario.workload.model_dump_json(include=names)
         if key not in self._profiles:
             self._profiles[key] = profile_of(scenario)

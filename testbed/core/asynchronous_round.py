@@ -10,10 +10,13 @@ What goes on for one client, with events (▸) and instructions (◂)::
         per iteration
             ▸ SmashedArrived  ◂ Compute  S  ▸ Computed  ◂ SendGradient  SG  ▸ GradientDelivered
     ▸ UpdateArrived ◂ Mix, and ◂ SendAdapters anew; or ◂ Finish, once all updates are given out
+    at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂ Abandon where nobody may be dropped
 
-Iterations of a client count on from update to update.
+Iterations of a client count on from update to update. The update that a lost client was in is given
+to whoever asks for one next.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -29,6 +32,7 @@ from testbed.core.server_round import (
     Refused,
     SendGradient,
     SmashedArrived,
+    Step,
     TimePassed,
 )
 
@@ -76,13 +80,14 @@ Event = (
     | Refused
     | TimePassed
 )
-Instruction = Mix | SendAdapters | Compute | SendGradient | Finish | Abandon
+Instruction = Mix | SendAdapters | Compute | SendGradient | Finish | GiveUp | Abandon
 
 
 @dataclass
 class _Client:
     iteration: int = 0
     """Of the last that is over, before an update; else the one that it is in."""
+    step: Step = ""
     has_adapters: bool = False
     version: int = 0
     """How many updates were in the model that it was sent."""
@@ -98,6 +103,9 @@ class AsynchronousRound:
         updates: int,
         iterations: int,
         start: float,
+        lost_at: Mapping[int, float] | None = None,
+        *,
+        drops: bool = False,
     ):
         """Begin.
 
@@ -107,10 +115,14 @@ class AsynchronousRound:
             updates: Of all of them together.
             iterations: Of an update, I.
             start: When the round does.
+            lost_at: When a client counts as lost that has not finished by then.
+            drops: Whether the round goes on without a lost client.
         """
         self.here = set(clients)
         self.finished: list[int] = []
-        self.lost: Mapping[int, GiveUp] = {}
+        self.lost: dict[int, GiveUp] = {}
+        self._lost_at = {k: at for k, at in (lost_at or {}).items() if k in self.here}
+        self._drops = drops
         self._schedule = Schedule(paradigm, len(clients))
         self._clients = {client: _Client() for client in clients}
         self._left = updates
@@ -125,36 +137,45 @@ class AsynchronousRound:
         """Whether everybody has finished."""
         return not self.here
 
-    next_loss = float("inf")
-    """Nobody is lost."""
+    @property
+    def next_loss(self) -> float:
+        """When the next client counts as lost if it has not finished; infinity: never."""
+        return min((self._lost_at[k] for k in self.here & self._lost_at.keys()), default=math.inf)
 
     def has_broadcast(self, client: int) -> bool:
         """Whether it has the adapters of its update."""
         return self._clients[client].has_adapters
 
     def may_be_lost(self, client: int) -> bool:
-        """Nobody is."""
-        return False
+        """Whether it is, or will be if it does not finish before."""
+        return client in self.lost or client in self._lost_at
 
     def waiting(self) -> dict[Resource, list[int]]:
         """See `Schedule.waiting`; any thread may ask."""
         return self._schedule.waiting()
 
     def tell(self, event: Event) -> None:
-        """Take note of what happened."""
+        """Take note of what happened; what is told of clients that are gone is nobody's concern."""
         if isinstance(event, TimePassed):
-            return
-        client = self._clients[event.client]
+            for number in sorted(self.here & self._lost_at.keys()):
+                if self._lost_at[number] <= event.at:
+                    self._lose(number, self._lost_at[number])
+        elif event.client in self.here:
+            self._told(event, self._clients[event.client])
+
+    def _told(self, event: Event, client: _Client) -> None:
         match event:
             case BroadcastReceived():
-                client.has_adapters = True
+                client.step, client.has_adapters = "", True
                 self._schedule.delivered(event.at)
             case SmashedArrived():
                 client.iteration = event.iteration
                 self._schedule.smashed_arrived(event.client, event.iteration, event.at, 0)
             case Computed():
+                client.step = ""
                 self._schedule.computed(event.client, client.iteration, event.at, 0)
             case GradientDelivered():
+                client.step = ""
                 self._schedule.delivered(event.at)
             case UpdateArrived():
                 staleness = self._version - client.version
@@ -163,18 +184,20 @@ class AsynchronousRound:
                 client.has_adapters = False
                 self._next_update(event.client, event.at)
             case Refused():
-                self._instructions.append(Abandon(event.client, event.at, event.why))
+                self._lose(event.client, event.at, event.why)
 
     def instructions(self) -> list[Instruction]:
         """What begins now; ask when all that happened at this moment has been told."""
         for start in self._schedule.start():
             client = self._clients[start.client]
             if start.resource == "compute":
+                client.step = "S"
                 self._instructions.append(Compute(start.client, client.iteration, start.at))
             elif client.has_adapters:
+                client.step = "SG"
                 self._instructions.append(SendGradient(start.client, client.iteration, start.at))
             else:
-                client.version = self._version
+                client.step, client.version = "SM", self._version
                 first = client.iteration + 1
                 self._instructions.append(SendAdapters(start.client, first, start.at))
         given, self._instructions = self._instructions, []
@@ -188,3 +211,16 @@ class AsynchronousRound:
             self.here.remove(client)
             self.finished.append(client)
             self._instructions.append(Finish(client))
+
+    def _lose(self, client: int, at: float, refused: str = "") -> None:
+        if not self._drops:
+            self._instructions.append(Abandon(client, at, refused))
+            return
+        state = self._clients[client]
+        # Adapters that are on their way belong to the iteration that is to come.
+        iteration = state.iteration + (state.step == "SM")
+        self.lost[client] = GiveUp(client, at, refused, iteration, state.step)
+        self._instructions.append(self.lost[client])
+        self.here.remove(client)
+        self._left += 1
+        self._schedule.lost(client, at)

@@ -6,7 +6,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from testbed.control.messages import (
@@ -30,6 +30,7 @@ from testbed.control.messages import (
 )
 from testbed.control.node import NodeControl, at_node, at_orchestrator
 from testbed.core.clock import EmulatedClock
+from testbed.core.faults import BsFaults, UavFaults
 from testbed.core.paradigm import Paradigm
 from testbed.transport import TransportSettings
 from testbed.transport.certificates import identities
@@ -64,8 +65,14 @@ def play(
     server: ServerWork | None = None,
     sizes: Sequence[RoundSizes] = (),
     updates: int = 0,
+    lost_s: Mapping[int, float] | None = None,
 ) -> list[list]:
-    """Rounds of K clients; answers with all spans of each. `sizes`: of each, where they differ."""
+    """Rounds of K clients; answers with all spans of each.
+
+    `sizes`: of each, where they differ; `lost_s`: when clients are dropped.
+    """
+    lost_s = lost_s or {}
+    dropped = BsFaults([lost_s.get(k) for k in range(1, CLIENTS + 1)], drops=True)
     server = server or ZeroServer()
     port = free_port()
     certified = settings.transport in ("tls", "quic")
@@ -111,12 +118,13 @@ def play(
                 (compute_s,) * CLIENTS,
                 first,
                 live=False,
-                faults=None,
+                faults=dropped if lost_s else None,
                 each=each if sizes else (),
             )
         )
-        for control, terms in zip(ours[1:], each, strict=True):
-            control.send(JoinRound(terms, compute_s, 2 * compute_s, 2.0, None))
+        for client, control, terms in zip(clients, ours[1:], each, strict=True):
+            faults = UavFaults(lost_s=lost_s[client]) if client in lost_s else None
+            control.send(JoinRound(terms, compute_s, 2 * compute_s, 2.0, faults))
         for control in ours:
             control.expect(Ready, 5)
         clock = EmulatedClock(time.monotonic_ns() + 20_000_000, 100.0 * index, 1.0)

@@ -126,6 +126,7 @@ class EmulatedServerRound:
         self.turns = {client: Turn(clock.start_s) for client in order.clients}
         faults = order.faults or BsFaults()
         self.slow = faults.slow
+        lost_at = {k: at_s for k, at_s in enumerate(faults.lost_s, 1) if at_s is not None}
         self.protocol = (
             AsynchronousRound(
                 station.paradigm,
@@ -133,13 +134,15 @@ class EmulatedServerRound:
                 self.terms.updates,
                 self.terms.iterations,
                 clock.start_s,
+                lost_at,
+                drops=faults.drops,
             )
             if self.terms.updates
             else ServerRound(
                 station.paradigm,
                 order.clients,
                 self._first_gradient_s,
-                {k: at_s for k, at_s in enumerate(faults.lost_s, 1) if at_s is not None},
+                lost_at,
                 outlook=Outlook(order.ahead.at, clock.start_s) if order.ahead else None,
                 drops=faults.drops,
             )
@@ -336,6 +339,7 @@ class EmulatedServerRound:
             sizes, start_s = self.order.of(lost.client).sizes, self.turns[lost.client].start_s
             size = {"SM": sizes.adapters, "S": 0, "SG": sizes.smashed}[lost.step]
             self.going.append((lost.client, lost.iteration, lost.step, start_s, math.inf, size))
+        self.more[lost.client].put(False)
         self.station.links[lost.client].hang_up()
 
     # Threads.

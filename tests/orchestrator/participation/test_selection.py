@@ -17,6 +17,7 @@ from small_scenario import TREE
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.campaign.batch import is_known_beforehand
 from orchestrator.packet_simulation.rounds import play
 from orchestrator.participation.selection import RoundStart, selection
 from orchestrator.policies.planner import planner
@@ -27,6 +28,7 @@ from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.errors import InputError, RunError
 from testbed.core.paradigm import BUILT_IN
+from testbed.core.timeline import CM
 
 POWERS = [1.0, 0.4, 0.1, 0.6, 0.2]
 GAIN = 10 ** -np.linspace(9.0, 10.3, 5)[:, None] * np.random.default_rng(3).lognormal(
@@ -116,6 +118,42 @@ def test_what_befalls_those_who_rest_is_nobodys_concern() -> None:
     assert all(1 not in round_.clients and not round_.lost for round_ in timeline)
 
 
+LATE: dict[str, Any] = {
+    "uavs": {"tx_power_w": POWERS, "compute_flops": [2.5e12, 2.5e12, 2.5e12, 2.5e12, 0.1e12]},
+    "participation": {"deadline_s": 2.5},
+    "faults": {"on_loss": "drop"},
+}
+
+
+def test_a_round_goes_on_at_its_deadline_without_who_is_late() -> None:
+    source = Replay(ChannelTrace(np.full((5, 4000), 1e-9), 0.1))
+    for paradigm in ("sfl-pp", "pipesfl", "cpsfl"):
+        scenario = five(**LATE, paradigm=paradigm)
+        profile = profile_of(scenario)
+        waits = five(uavs=LATE["uavs"], paradigm=paradigm)
+        (whole,) = predict(waits, source, profile, rounds=1)
+        assert whole.latency_s > 2.5
+        first, second = predict(scenario, source, profile, rounds=2)
+        for round_ in (first, second):
+            (loss,) = round_.lost
+            assert (loss.client, loss.cause) == (5, "deadline")
+            assert loss.lost_s == round_.start_s + 2.5
+            assert round_.latency_s >= 2.5
+            assert set(round_.spans["client"][round_.spans["step"] == CM]) == {1, 2, 3, 4}
+    in_time = five(**LATE | {"participation": {"deadline_s": 1000}}, paradigm="cpsfl")
+    (round_,) = predict(in_time, source, profile, rounds=1)
+    assert round_.latency_s == whole.latency_s
+    assert not round_.lost
+
+
+def test_a_deadline_that_nobody_meets_ends_the_run() -> None:
+    scenario = five(**LATE | {"participation": {"deadline_s": 0.01}})
+    timeline = predict(scenario, Replay(ChannelTrace(GAIN, 0.1)), profile_of(scenario))
+    assert "no client is left" in str(timeline.ended)
+    assert not is_known_beforehand(scenario)
+    assert is_known_beforehand(five())
+
+
 def test_the_planner_plans_for_those_who_take_part() -> None:
     scenario = five(participation={"clients": 2, "rule": "round-robin"}, paradigm="pipesfl")
     played: list[Allocation] = []
@@ -154,6 +192,11 @@ def test_what_is_wrong_is_refused_by_its_field() -> None:
     ):
         with pytest.raises(InputError, match=says):
             five(participation=keys)
+    with pytest.raises(InputError, match=r"deadline_s: needs faults\.on_loss 'drop', not 'wait'"):
+        five(participation={"deadline_s": 1})
+    late = five(**LATE)
+    with pytest.raises(InputError, match=r"participation\.deadline_s: ns-3 plays"):
+        play(late, Replay(ChannelTrace(GAIN, 0.1)), profile_of(late))
     with pytest.raises(InputError, match="participation: must be left out where"):
         five(participation={"clients": 2}, allocation={"policy": "agent", "agent": "x"})
     with pytest.raises(InputError, match="participation: an agent decides"):

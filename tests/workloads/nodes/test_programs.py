@@ -184,3 +184,18 @@ class Mixing(ZeroServer):
 
     def aggregate(self, clients: object) -> None:
         self.averaged += 1
+
+
+@pytest.mark.parametrize("paradigm", ASYNCHRONOUS, ids=lambda p: p.name)
+def test_asynchronous_rounds_go_on_without_who_is_lost(paradigm: Paradigm) -> None:
+    """What the lost client was at goes to another; what it had finished stays mixed in."""
+    server = Mixing()
+    [spans] = play(paradigm, server=server, updates=9, lost_s={2: 0.25})
+    updates = [span[0] for span in spans if span[2] == "CM"]
+    mixed = [client for what, client, _ in server.told if what == "mixes"]
+    assert sorted(updates) == sorted(mixed)
+    assert len(mixed) == 9
+    assert {1, 3} <= set(mixed)
+    begun = [client for what, client, _ in server.told if what == "begins"]
+    assert begun.count(2) == mixed.count(2) + 1, "it was lost in an update"
+    assert all(span[4] <= 0.3 for span in spans if span[0] == 2)
