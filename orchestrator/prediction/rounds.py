@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
 
-from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
+import numpy as np
+
+from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted, both_ways
 from orchestrator.participation.faults import FaultSchedule, RoundFaults
 from orchestrator.participation.selection import RoundStart, selection
 from orchestrator.prediction.engine import RoundTimes, round_of, simulate
@@ -127,7 +129,7 @@ def play_rounds(
             decision = Decision(index, start_s, allocation, perf_counter() - began)
             round_ = backend.play(decision)
         except TraceExhausted as end:
-            raise InputError(_too_short(end, channel.slot_s, index, count, start_s)) from None
+            raise InputError(_too_short(end, channel.now, index, count, start_s)) from None
         played.append(round_)
         allocations.append(allocation)
         yield round_
@@ -296,9 +298,25 @@ def simulate_on(
             channel.grow()
 
 
-def _too_short(end: TraceExhausted, slot_s: float, index: int, count: int, start_s: float) -> str:
+def _too_short(
+    end: TraceExhausted, trace: ChannelTrace, index: int, count: int, start_s: float
+) -> str:
+    dead = _dead_links(trace, start_s)
+    advice = [dead or "give a longer trace"]
+    if index:
+        advice.append(f"`rounds` {index} at most")
     return (
-        f"trace: its {end.available} slots of {slot_s:g} s end in round {index} of 0–{count - 1}, "
-        f"which starts at {start_s:.1f} s; give a longer trace"
-        + (f", or `rounds` {index} at most" if index else "")
+        f"trace: its {end.available} slots of {trace.slot_s:g} s end in round {index} of "
+        f"0–{count - 1}, which starts at {start_s:.1f} s; "
+        + (": " if dead else ", or ").join(advice)
     )
+
+
+def _dead_links(trace: ChannelTrace, start_s: float) -> str:
+    """Who can never end a round that begins then, where a trace says so."""
+    first = int(start_s / trace.slot_s)
+    dead = np.any([~way[:, first:].any(axis=1) for way in both_ways(trace.air)], axis=0)
+    if first >= trace.slots or not dead.any():
+        return ""
+    uavs = ", ".join(map(str, np.flatnonzero(dead) + 1))
+    return f"links of {'all UAVs' if dead.all() else f'UAV {uavs}'} carry nothing from there on"

@@ -132,6 +132,16 @@ def test_a_trace_too_short_for_one_round():
         predict(SCENARIO, Replay(trace(5)), PAPER, rounds=2)
 
 
+def test_a_trace_of_dead_links_is_called_that():
+    alive = np.ones((3, 40))
+    for dead, whose in (([1], "UAV 2"), ([0, 2], "UAV 1, 3"), ([0, 1, 2], "all UAVs")):
+        gain = alive.copy()
+        gain[dead] = 0
+        says = rf"^trace: its 40 slots .* 0\.0 s; links of {whose} carry nothing from there on$"
+        with pytest.raises(InputError, match=says):
+            predict(SCENARIO, Replay(ChannelTrace(gain, 0.1)), PAPER)
+
+
 def test_a_trace_of_other_uavs_is_refused():
     gain = np.ones((4, 10))
     with pytest.raises(InputError, match=r"gain has 4 UAVs, but uavs\.count is 3"):
