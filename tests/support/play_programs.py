@@ -45,11 +45,13 @@ SIZES = RoundSizes(
 )
 
 
+PATIENCE_S = 60.0
+"""For what takes milliseconds, where others compute beside it."""
 TOKEN = "00" * 16
 CREDIT_S = 1e-3
 
 
-PLAIN = TransportSettings(TOKEN, 10.0)
+PLAIN = TransportSettings(TOKEN, PATIENCE_S)
 
 
 def free_port() -> int:
@@ -97,13 +99,13 @@ def play(
     start(lambda control: BaseStation(control, of_bs, server).serve())
     clients = tuple(range(1, CLIENTS + 1))
     ours[0].send(Accept(clients, ("127.0.0.1", port)))
-    ours[0].expect(Listening, 5)
+    ours[0].expect(Listening, PATIENCE_S)
     for client in clients:
         of_uav = SetUpUav(client, of_node[client], CREDIT_S, None)
         start(lambda control, s=of_uav: Uav(control, s, ZeroClient()).serve())
         ours[-1].send(Connect(("127.0.0.1", port)))
     for control in ours:
-        control.expect(Connected, 5)
+        control.expect(Connected, PATIENCE_S)
     played = []
     for index in range(rounds):
         each = tuple(
@@ -126,12 +128,12 @@ def play(
             faults = UavFaults(lost_s=lost_s[client]) if client in lost_s else None
             control.send(JoinRound(terms, compute_s, 2 * compute_s, 2.0, faults))
         for control in ours:
-            control.expect(Ready, 5)
+            control.expect(Ready, PATIENCE_S)
         clock = EmulatedClock(time.monotonic_ns() + 20_000_000, 100.0 * index, 1.0)
         for control in ours:
             control.send(Begin(clock))
-        ours[0].expect(Started, 10)
-        played.append([span for c in ours for span in c.expect(RoundReport, 10).spans])
+        ours[0].expect(Started, PATIENCE_S)
+        played.append([span for c in ours for span in c.expect(RoundReport, PATIENCE_S).spans])
     for control in ours:
         control.send(Stop())
     for thread in threads:

@@ -277,7 +277,7 @@ def test_the_supervisor_of_an_orchestrator_that_is_gone_says_nothing():
     ours, theirs = zip(*(socket.socketpair() for _ in range(3)), strict=True)
     numbers = [end.fileno() for end in theirs]
     supervisor = subprocess.Popen(
-        [sys.executable, "-m", "testbed.runtimes.namespace", *map(str, numbers)],
+        [sys.executable, "-m", "testbed.runtimes.namespace", *map(str, numbers), "0"],
         pass_fds=numbers,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -198,4 +198,3 @@ def test_asynchronous_rounds_go_on_without_who_is_lost(paradigm: Paradigm) -> No
     assert {1, 3} <= set(mixed)
     begun = [client for what, client, _ in server.told if what == "begins"]
     assert begun.count(2) == mixed.count(2) + 1, "it was lost in an update"
-    assert all(span[4] <= 0.3 for span in spans if span[0] == 2)
