@@ -11,6 +11,10 @@ one machine share that clock, so a begin message with two numbers sets them all.
 import time
 from dataclasses import dataclass
 
+SPIN_NS = 100_000
+"""How long before a deadline waiting turns from sleep into a busy loop: a sleeper wakes some 60 µs
+late, and that would go into every transfer's start."""
+
 FILL_S = 15e-3
 """Real seconds before their moment at which senders fill their sockets behind closed gates."""
 OPEN_S = 2e-3
@@ -75,3 +79,15 @@ class EmulatedClock:
         if rest > 0:
             time.sleep(rest / 1e9)
         return max(due_s, self.now() - OPEN_S / self.dilation)
+
+    def wait_until(self, emulated_s: float) -> None:
+        """Sleep until that emulated time; returns at once if it has passed.
+
+        The deadline is absolute: waking late does not add up over steps.
+        """
+        deadline = self.monotonic_ns(emulated_s)
+        rest = deadline - time.monotonic_ns()
+        if rest > SPIN_NS:
+            time.sleep((rest - SPIN_NS) / 1e9)
+        while time.monotonic_ns() < deadline:
+            pass

@@ -78,7 +78,6 @@ from testbed.network.line import Line, LineCount
 from testbed.network.shaping import End, QueueCount, Shape, queue_counts
 from testbed.system import linux
 from testbed.system.netlink import Batch
-from testbed.system.waiting import wait_until
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +86,7 @@ if TYPE_CHECKING:
 ANSWER_S = 30.0
 """How long the injector's process may take for an answer; it needs milliseconds."""
 SPIN_NS = 150_000
-"""The last stretch before a boundary hears nobody: who sleeps for a message may wake that late."""
+"""The last stretch before a boundary is spent awake: a sleeper may wake that much too late."""
 Kind = TypeVar("Kind")
 _WHILE_SLOTS = 50
 """Over so many slots is the rate averaged that decides on the size of packets."""
@@ -259,7 +258,8 @@ class _Service:
                     raise RunError("the orchestrator is gone")
                 return True
             if deadline is not None:
-                wait_until(deadline, SPIN_NS)
+                while time.monotonic_ns() < deadline:
+                    pass
                 return False
 
     def _prepare(self, slot: int) -> "_Prepared":
