@@ -21,6 +21,8 @@ REMEDIES = {
     "cpu_steal": "the host's other guests took the CPU: run at another time, or on another host",
     "cpu_others": f"other programs took the CPU: {IDLE}, or end them",
     "clock_drift_ppm": "the clock was being set: wait until its daemon has settled",
+    "clock_error_s": "the hosts' clocks could not be compared: see that their network is not "
+    "full, and that nobody sets a clock",
 }
 """By name of the check."""
 OF_THE_NETWORK = (

@@ -60,6 +60,7 @@ CHECK_TITLES = {
     "cpu_steal": "CPU time taken by other guests",
     "cpu_others": "CPU time taken by other programs",
     "clock_drift_ppm": "Drift of the clock",
+    "clock_error_s": "By how much hosts' clocks may have differed from what was assumed",
 }
 
 STYLES = {
