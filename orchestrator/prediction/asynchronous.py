@@ -33,21 +33,7 @@ LOST = 99
 """In place of a step that ends: the client's time is over."""
 
 
-@compiled
-def _transfer(
-    paths: Paths | None,
-    way: int,
-    air: Air,
-    k: int,
-    size: int,
-    time_s: float,
-    slot: int,
-    hz: float,
-    snr: float,
-) -> tuple[float, int]:
-    return transfer(paths, way, air, k, size, time_s, slot, hz, snr)
-
-
+_transfer = compiled(transfer)
 Waiting = tuple[float, int, int]
 """Since when, the client, and the step it waits for."""
 

@@ -154,7 +154,6 @@ def _ns(time_s: float) -> int:
     return math.floor(min(time_s, 9e9) * 1e9 + 0.5)
 
 
-@inlined
 def transfer(
     paths: Paths | None,
     way: int,
@@ -172,6 +171,7 @@ def transfer(
     return carried(air, way, k, 8.0 * size, time_s, slot, bandwidth_hz, snr_at_1)
 
 
+_transfer = inlined(transfer)
 _slowed_end = numba.njit(slowed_end)
 
 
@@ -385,7 +385,7 @@ def play_round(
             here -= 1
             continue
         begin[k, SM] = start_s
-        end[k, SM], slot[k] = transfer(
+        end[k, SM], slot[k] = _transfer(
             paths, DOWN, air, k, sm_bytes[k], start_s, slot[k], broadcast_hz, broadcast_snr
         )
         if faults is not None:
@@ -461,7 +461,7 @@ def play_round(
                     end[k, column + CF] = now_s
                     upload, size = column + CA, ca_bytes[k, i]
                 begin[k, upload] = now_s
-                end[k, upload], slot[k] = transfer(
+                end[k, upload], slot[k] = _transfer(
                     paths, UP, air, k, size, now_s, slot[k], uplink_hz[k], uplink_snr[k]
                 )
                 if faults is not None:
@@ -582,7 +582,7 @@ def play_round(
                     place[k] = DOWNLINK
                 else:
                     begin[k, column + SG] = now_s
-                    now_s, slot[k] = transfer(
+                    now_s, slot[k] = _transfer(
                         paths,
                         DOWN,
                         air,
