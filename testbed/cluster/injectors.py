@@ -141,7 +141,7 @@ def joined(answers: Mapping[str, Kind], offsets_ns: Mapping[str, int]) -> Kind:
         ways = zip(*(each.links for each in found), strict=True)
         tables = [(each.slots, offsets_ns[name]) for name, each in zip(answers, found, strict=True)]
         whole = Counters(
-            asked_ns=max(each.asked_ns for each in found),
+            asked_ns=min(each.asked_ns for each in found),
             links=tuple((_sum(u for u, _ in way), _sum(d for _, d in way)) for way in ways),
             scheduling=", ".join(sorted({each.scheduling for each in found})),
             below_floor=sum(each.below_floor for each in found),

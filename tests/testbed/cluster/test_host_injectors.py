@@ -4,12 +4,13 @@
 """What the injectors of hosts answer, as one injector's answer."""
 
 import socket
+import time
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
-from testbed.cluster.clock import Clocks, Echo
+from testbed.cluster.clock import Clocks, Echo, Reading
 from testbed.cluster.injectors import HostInjectors, joined
 from testbed.control.codec import encode
 from testbed.control.messages import (
@@ -54,8 +55,10 @@ def test_a_link_is_counted_at_both_of_its_ends() -> None:
         scheduling="nice 0",
         below_floor=2,
         exhausted=1,
+        asked_ns=2,
     )
     whole = joined({"a": here, "b": there}, OFFSETS)
+    assert whole.asked_ns == 1, "what had passed by then, both have counted"
     assert whole.links == ((replace(sent, arrived_frames=7), sent),)
     table = np.frombuffer(whole.slots, np.int64).reshape(-1, 4).tolist()
     assert table == [[4, 1000, 1500, 3], [5, 2000, 2900, 1]]
@@ -105,6 +108,26 @@ def test_each_host_hears_of_the_epoch_by_its_own_clock(processes, injectors) -> 
     assert abs(heard[0].clock.start_ns - 5 * 10**12) < 10**7
     assert abs(heard[1].clock.start_ns - 6 * 10**12) < 10**7
     assert heard[1].clock.dilation == 2.0
+
+
+def test_clocks_may_have_differed_by_what_they_moved_and_by_what_is_not_known(
+    processes, injectors, monkeypatch
+) -> None:
+    assumed = {"a": Reading(0, 2_000, 0), "b": Reading(10**12, 1_000, 0)}
+    now = {"a": Reading(500, 3_000, 0), "b": Reading(10**12 - 4_000, 1_500, 0)}
+    for name, clock in injectors._clocks.of.items():
+        clock._best = assumed[name]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 10**7)  # A drift of 1 µs since the readings.
+    injectors.rates(0, np.ones((1, 2)), np.ones((1, 2)))
+    for each in processes.values():
+        each.order()
+        each.tell(EpochBegun(0, False))
+    injectors.epoch(EmulatedClock(0, 0.0, 1.0), 0.1)
+    for name, clock in injectors._clocks.of.items():
+        clock._best = now[name]
+    assert injectors._clock_error_s() == pytest.approx((500 + 3_000 + 4_000 + 1_500 + 2_000) * 1e-9)
+    injectors._clocks.of["b"].jumped_s = 0.5
+    assert injectors._clock_error_s() == pytest.approx(0.5 + 11e-6)
 
 
 def test_low_rates_are_told_once(processes, injectors) -> None:
