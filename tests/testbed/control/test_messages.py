@@ -131,6 +131,7 @@ FULL = [
             ),
             Shape(initial_window=10),
             (Path("/w"),),
+            None,
         ),
     ),
     (namespace._ORDERS, namespace._Kill(uav(3))),
