@@ -35,6 +35,7 @@ CAP_NET_RAW = 13
 _SYS_LANDLOCK = 444
 """Making a set of rules; adding one and being bound by the set are the next numbers, everywhere."""
 _SYS_MOUNT_SETATTR = 442
+_OWN_THREADS = "/proc/self/task"
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 _LANDLOCK_WRITE_FILE = 1 << 1
 _LANDLOCK_WRITING = _LANDLOCK_WRITE_FILE | sum(1 << bit for bit in range(4, 13))
@@ -200,7 +201,8 @@ def name_host(name: str) -> None:
 def forbid_writing(*writable: str | Path) -> None:
     """Let this process, and whatever it executes, open no file for writing and make none.
 
-    Files that are open stay so; devices, and what lies in `writable`, may still be written.
+    Files that are open stay so; devices, and what lies in `writable`, may still be written, and so
+    may the names of this process's own threads: without them CUDA does not start (its error 304).
 
     Raises:
         OSError: The kernel has no Landlock.
@@ -215,7 +217,7 @@ def forbid_writing(*writable: str | Path) -> None:
     if rules < 0:
         _checked("landlock", -1)
     try:
-        for path in ("/dev", *writable):
+        for path in ("/dev", _OWN_THREADS, *writable):
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
             allowed = writing if Path(path).is_dir() else file_writing
             rule = struct.pack("=Qi", allowed, place)
