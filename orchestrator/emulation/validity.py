@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.emulation.record import Check, Emulation
-from orchestrator.scenario.links import are_impaired, impairments_of
+from orchestrator.scenario.links import are_impaired, impairments_of, shape_of
+from testbed.network.shaping import Shape
 
 PAUSE_S = 0.002
 """In real seconds: for how long a busy machine may keep a program from a transfer's end."""
@@ -39,7 +40,9 @@ def to_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
 def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
     """Name of the check (as in the scenario), worst value, where."""
     if done.calibration is not None and len(done.calibration):
-        yield "calibration_error", *_calibration_error(done.calibration, done.scenario.dilation)
+        dilation = done.scenario.dilation
+        shape = shape_of(done.scenario, dilation)
+        yield "calibration_error", *_calibration_error(done.calibration, shape, dilation)
 
     injector = pd.concat([record.injector for record in done.rounds])
     yield "injector_lateness_s", float(injector["lateness_s"].quantile(0.99)), ""
@@ -122,13 +125,20 @@ def _loss_deviation(done: Emulation) -> tuple[float, str]:
     return worst, where
 
 
-def _calibration_error(table: pd.DataFrame, dilation: float) -> tuple[float, str]:
+def _calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tuple[float, str]:
     """How wrong the worst link was before the run, and where; `table` as `calibrate` makes it.
 
+    That a transfer ends a packet early is no rate's error, however short the transfer.
     A link's median over its rates forgives one disturbed transfer. It must not forgive a rate at
     which the link is always wrong, so each counts by what a pause of `PAUSE_S` does not explain.
     """
-    sizes = table.assign(error=table["error"].abs())
+    early_s = np.array(
+        [
+            shape.early_at(rate_bps / dilation, shape.packet_frames(rate_bps)) / dilation
+            for rate_bps in table["rate_bps"]
+        ]
+    )
+    sizes = table.assign(error=(table["error"].abs() - early_s / table["due_s"]).clip(lower=0))
     links = sizes.groupby(["direction", "client"], as_index=False)["error"].median()
     link = links.iloc[int(links["error"].argmax())]
     rate = sizes.iloc[int(sizes["error"].argmax())]

@@ -118,6 +118,14 @@ class Shape:
         packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
         return max(_LEAST_BURST_S, self.burst_s - packet_s / 2)
 
+    def early_at(self, rate_bps: float, packet_frames: int = 1) -> float:
+        """Seconds by which a transfer over an idle link ends before the integral of its rate.
+
+        At most: its last packet and the credit, less what its sender began late.
+        """
+        packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
+        return packet_s + self.burst_at(rate_bps, packet_frames) - self.credit_s
+
     def packet_frames(self, rate_bps: float) -> int:
         """Frames that the kernel may handle as one packet at a rate in emulated bit/s."""
         frames = int(self.packet_s * rate_bps / (8 * self.frame_bytes))
