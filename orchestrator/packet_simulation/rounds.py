@@ -75,6 +75,9 @@ def play(
         raise InputError(f"paradigm: ns-3 plays synchronous rounds, not {scenario.paradigm!r}")
     if scenario.participation.deadline_s is not None:
         raise InputError("participation.deadline_s: ns-3 plays rounds that wait for all")
+    if scenario.faults.events or scenario.faults.random is not None:
+        where = "events" if scenario.faults.events else "random"
+        raise InputError(f"faults.{where}: ns-3 plays rounds that nothing goes wrong in")
     if scenario.links.queue != "fifo" or scenario.links.ecn:
         raise InputError("links.queue: ns-3 plays 'fifo' alone, without links.ecn")
     if emulation.congestion_control not in CONGESTION_CONTROLS:

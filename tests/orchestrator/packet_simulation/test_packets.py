@@ -22,6 +22,7 @@ from orchestrator.packet_simulation.rounds import play
 from orchestrator.prediction.plan import link_bytes
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Faults
 from testbed.core.errors import InputError
 from testbed.core.impairment import Impairment, Losses
 from testbed.core.paradigm import BUILT_IN
@@ -310,6 +311,19 @@ def test_what_cannot_be_played_is_refused(
     scenario = small(change)
     with pytest.raises(InputError, match=message):
         play(scenario, source(), profile_of(scenario))
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"events": [{"kind": "link-outage", "at_s": 1.0, "nodes": ["uav1"]}]},
+        {"random": {"count": 1}},
+    ],
+)
+def test_faults_are_refused_and_not_left_out(faults: dict[str, object]) -> None:
+    scenario = small().model_copy(update={"faults": Faults.model_validate(faults)})
+    with pytest.raises(InputError, match=f"faults.{next(iter(faults))}: ns-3 plays rounds"):
+        play(scenario, fading(), profile_of(scenario))
 
 
 def test_the_air_loses_its_share_of_frames_the_same_for_a_seed() -> None:
