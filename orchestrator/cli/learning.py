@@ -4,13 +4,16 @@
 """`testbed train`, `evaluate`, `export`: agents that decide, and models that learn."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import JsonFile, Overrides, ScenarioFile, TraceFile, rounds_of
 from testbed.core.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def train(
@@ -61,7 +64,10 @@ def evaluate(
     overrides: Overrides = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Predict rounds under the scenario's allocation.policy; print means and decision time."""
+    """Predict rounds under the scenario's allocation.policy; print means and decision time.
+
+    Of `per-client-planner` also what it gains over the best split point for all.
+    """
     from orchestrator.policies.registry import evaluate as evaluate_policy
     from orchestrator.policies.registry import policy
     from orchestrator.scenario.channel import open_source
@@ -70,17 +76,25 @@ def evaluate(
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
-    agent = parsed.allocation.agent
-    decide = policy(parsed, parsed.allocation.policy, None if agent is None else Path(agent))
-    with open_source(parsed, trace_file) as source, shown("rounds") as show:
-        table = evaluate_policy(
-            parsed, source, decide, progress=lambda done: show("evaluated", done, rounds)
-        )
+    agent = None if parsed.allocation.agent is None else Path(parsed.allocation.agent)
+
+    def under(name: str) -> "pd.DataFrame":
+        decide = policy(parsed, name, agent)
+        with open_source(parsed, trace_file) as source, shown("rounds") as show:
+            return evaluate_policy(
+                parsed, source, decide, progress=lambda done: show(name, done, rounds)
+            )
+
+    table = under(parsed.allocation.policy)
     if json_file is not None:
         write_json(json_file, table.to_dict(orient="records"))
     out.print(f"{parsed.allocation.policy}, {rounds} rounds")
     for name in ("objective", "latency_s", "max_energy_j", "decision_s"):
         out.print(f"  {name:13s} mean {table[name].mean():.4f}")
+    if parsed.allocation.policy == "per-client-planner":
+        common = under("planner")["objective"].mean()
+        gain = 1 - table["objective"].mean() / common
+        out.print(f"  objective of the best split point for all {common:.4f}: gain {gain:.1%}")
 
 
 def export(

@@ -414,8 +414,11 @@ class _Service:
 
     def _switch_to(self, index: int) -> None:
         self._phase = index
-        self._limit_packets()
-        self._tell(PhaseSet(self._prepare(self._slot).send()))
+        done = time.monotonic_ns()
+        if self._running:  # Else the slot is one of an epoch that is over.
+            self._limit_packets()
+            done = self._prepare(self._slot).send()
+        self._tell(PhaseSet(done))
 
     def _limit_packets(self) -> None:
         """Let packets be as large as the links' rates allow."""
@@ -685,7 +688,8 @@ class Injector:
                 raise RunError(f"injector: no rates were given for the slot at {clock.start_s} s")
 
     def phase(self, index: int) -> int:
-        """Switch all downlinks to another variant of the table, at once.
+        """Switch all downlinks to another variant of the table: at once, or from the next epoch on
+        where none runs.
 
         Returns:
             Monotonic time in ns when the kernel had done so.

@@ -36,20 +36,24 @@ def parts_of(root: Path) -> dict[str, list[Path]]:
     if (root / "state.json").is_file():
         return {"": _arrow_files(root)}
     if (root / "dataset_dict.json").is_file():
-        return {
-            folder.name: _arrow_files(folder)
-            for folder in sorted(root.iterdir())
-            if (folder / "state.json").is_file()
-        }
-    for folder in (root, root / "data"):
-        if files := sorted(folder.glob("*.parquet")):
-            return _by_part({file: file.name.split("-")[0].split(".")[0] for file in files})
-    return _by_part({file: file.parent.name for file in sorted(root.glob("*/*.parquet"))})
+        folders = [folder.parent for folder in sorted(root.glob("*/state.json"))]
+        return _by_part({file: folder.name for folder in folders for file in _arrow_files(folder)})
+    places = ("*.parquet", "data/*.parquet", "*/*.parquet")
+    files = next((found for place in places if (found := sorted(root.glob(place)))), [])
+    return _by_part({file: _part_of(file) for file in files})
+
+
+def _part_of(file: Path) -> str:
+    """By the beginning of its name, or by its folder's."""
+    name = file.name.split("-")[0].split(".")[0]
+    return name if name in ("train", *HELD_OUT) else file.parent.name
 
 
 def _by_part(part: dict[Path, str]) -> dict[str, list[Path]]:
-    if "train" not in part.values():
-        return {"": list(part)} if part else {}
+    """All as ``, unless some are to train on and others are held out."""
+    if "train" not in part.values() or not set(HELD_OUT) & set(part.values()):
+        chosen = [file for file, name in part.items() if name == "train"] or list(part)
+        return {"": chosen} if part else {}
     return {name: [f for f, own in part.items() if own == name] for name in set(part.values())}
 
 
@@ -81,10 +85,7 @@ class PictureTable(Pictures):
         parts = parts_of(root)
         fit = chosen = parts["train" if "train" in parts else ""]
         if not train and "train" in parts:
-            name = next((name for name in HELD_OUT if name in parts), None)
-            if name is None:
-                raise InputError(f"{FIELD}: {root} has the part train alone: nothing is held out")
-            chosen = parts[name]
+            chosen = next(parts[name] for name in HELD_OUT if name in parts)
         self._root, self._to = root, images
         schema = _opened(fit[0]).schema_arrow
         self._column = _column("image_column", config.image_column, schema, _holds_pictures)

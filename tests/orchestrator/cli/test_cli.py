@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from console import run_testbed
+from small_scenario import TEXT
 
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.schema import Scenario
@@ -218,3 +219,30 @@ def test_what_a_prediction_leaves_out_is_said() -> None:
     wire = call("predict", PAPER, "--set", "links.loss=0.1", "--wire")
     assert "left out" not in wire.stderr
     assert "one_way_delay_s" not in call("predict", PAPER).stderr
+
+
+def test_evaluate_says_what_a_split_point_for_each_client_gains(tmp_path: Path) -> None:
+    """The slow UAV keeps less of the model than the fast ones."""
+    gain = np.random.default_rng(1).uniform(1e-10, 4e-10, (3, 4000))
+    np.savez(tmp_path / "t.npz", gain=gain, slot_s=0.1)
+    (tmp_path / "small.yaml").write_text(TEXT)
+    words = ["evaluate", "small.yaml", "--trace", "t.npz", "--rounds", 2, "--json", "e.json"]
+    slow_and_fast = "uavs.compute_flops=[0.1e12,20e12,20e12]"
+    means, said = {}, {}
+    for policy in ("planner", "per-client-planner"):
+        keys = ["--set", f"allocation.policy={policy}", "--set", slow_and_fast]
+        done = call(*words, *keys, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        rows = json.loads((tmp_path / "e.json").read_text())
+        assert len(rows) == 2
+        means[policy] = sum(row["objective"] for row in rows) / 2
+        said[policy] = done.stdout.splitlines()
+    common, each = means["planner"], means["per-client-planner"]
+    assert each < common
+    assert len(said["planner"]) == 5
+    assert (
+        said["per-client-planner"][5].split()
+        == (
+            f"objective of the best split point for all {common:.4f}: gain {1 - each / common:.1%}"
+        ).split()
+    )

@@ -99,7 +99,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Any:
     """An injector without links, which notes what it does."""
     made: Any = injector._Service.__new__(injector._Service)
     made._table = table((0, 10), variants=2)
-    made._slot, made._phase, made.told = 3, 0, []
+    made._slot, made._phase, made._running, made.told = 3, 0, True, []
     monkeypatch.setattr(
         injector._Service, "_limit_packets", lambda self: self.told.append(("limits", self._phase))
     )
@@ -117,6 +117,17 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_phase_sets_packet_limits_and_then_rates(service: Any) -> None:
     service._switch_to(1)
     assert service.told == [("limits", 1), ("rates", 3, 1), PhaseSet(77)]
+
+
+def test_between_epochs_a_phase_is_the_next_ones(running: Any) -> None:
+    """The slot is still that of the last epoch, of whose table there may be no such variant."""
+    running._table = table((0, 1))
+    running._slot, running._running = 0, False
+    give(running, 10, first=5)
+    running._switch_to(1)
+    assert rates(running) == [0] * 4
+    running._begin_epoch(Epoch(EmulatedClock(time.monotonic_ns(), 0.6, 3.0), 0.1))
+    assert rates(running)[:2] == pytest.approx([2006.1e6, 2006.2e6])
 
 
 @pytest.mark.parametrize(("variants", "phase"), [(1, 0), (2, 1), (3, 1)])
