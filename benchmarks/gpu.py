@@ -3,17 +3,20 @@
 
 """A GPU beside the CPU: the same numbers, steps, and the server's pass for many clients.
 
-    python benchmarks/gpu.py [--device cuda:0] [--model NAME] [--split U] [--json FILE]
+    python benchmarks/gpu.py [--model NAME …] [--split U] [--json FILE] [--publish]
 
-One round of two clients and two iterations is trained on both, and the largest difference of a
-trained tensor, relative to its norm, must lie below 1e-3. Steps are timed by the device's own
-clock, the fastest of some. Without a CUDA device it ends with one line and status 2.
+For each model, one round of two clients and two iterations is trained on both, and the largest
+difference of a trained tensor, relative to its norm, must lie below 1e-3. Steps are timed by the
+device's own clock, the fastest of some. `--publish` writes what it measured into docs/gpu.md.
+Without a CUDA device it ends with one line and status 2.
 """
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -27,6 +30,9 @@ from workloads.learning.model import SplitModel
 from workloads.learning.settings import ModelConfig, TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
 
+MODELS = ["swin_large_patch4_window7_224", "vit_base_patch16_224"]
+PAGE = Path(__file__).resolve().parents[1] / "docs/gpu.md"
+MARKS = "<!-- gpu: written by benchmarks/gpu.py -->", "<!-- end of gpu -->"
 TRAINING = TrainingConfig(learning_rate=0.01, optimiser="sgd")
 CLOSE = 1e-3
 REPEATS = 5
@@ -75,48 +81,90 @@ def step_ms(model: SplitModel, split: int, size: int) -> dict[str, float]:
     return best
 
 
+def measured(name: str, split: int | None, size: int, clients: int, device: str) -> dict[str, Any]:
+    """A model on the CPU and on the device: how far apart, and what steps and passes take."""
+    config = ModelConfig(name, 100)
+    file = backbone_file(config, cache_folder())
+    models = {where: load_model(config, file, where) for where in dict.fromkeys(["cpu", device])}
+    split = split or models["cpu"].splits // 2
+    states = [trained(model, split, size) for model in models.values()]
+    apart = max(
+        float((states[-1][tensor].cpu() - values).norm() / values.norm().clamp_min(1e-12))
+        for tensor, values in states[0].items()
+    )
+    times = {where: step_ms(model, split, size) for where, model in models.items()}
+    for where, model in models.items():
+        server = ServerLearner(model, range(1, clients + 1), TRAINING)
+        server.begin_round(split)
+        passes = server.pass_times(clients, size, model.feature_shapes[split - 1])
+        times[where] |= {
+            f"server, {clients} clients one by one": 1e3 * passes.one_by_one_s,
+            f"server, {clients} clients in one pass": 1e3 * passes.together_s,
+        }
+    return {"model": name, "split": split, "batch": size, "apart": apart, "times_ms": times}
+
+
+def shown(result: dict[str, Any]) -> Table:
+    """What the console shows of a model."""
+    times = result["times_ms"]
+    found = f"a trained tensor differs by {result['apart']:.1e} of its norm at most"
+    table = Table(f"{result['model']}, u = {result['split']}", *times, box=None, caption=found)
+    for step in times["cpu"]:
+        table.add_row(step, *(f"{each[step]:.2f} ms" for each in times.values()))
+    return table
+
+
+def publish(record: dict[str, Any]) -> None:
+    """Put tables of all models between the page's marks."""
+    lines = []
+    for result in record["models"]:
+        cpu, gpu = result["times_ms"].values()
+        lines += [
+            f"`{result['model']}`, u = {result['split']}, batches of {result['batch']}; a trained "
+            f"tensor differs by {result['apart']:.1e} of its norm at most:",
+            "",
+            "| | CPU, ms | GPU, ms |",
+            "|---|---|---|",
+            *(f"| {step} | {cpu[step]:.1f} | {gpu[step]:.1f} |" for step in cpu),
+            "",
+        ]
+    lines.append(f"{record['gpu']}, {record['cores']} cores; torch {record['torch']}.")
+    before, rest = PAGE.read_text(encoding="utf-8").split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    text = "\n".join([before + MARKS[0], *lines, MARKS[1] + after])
+    PAGE.write_text(text, encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--model", default="swin_large_patch4_window7_224")
-    parser.add_argument("--split", type=int, default=2)
+    parser.add_argument("--model", nargs="+", default=MODELS)
+    parser.add_argument("--split", type=int, help="half of a model's splits, if not given")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--publish", action="store_true", help="into docs/gpu.md")
     asked = parser.parse_args()
     try:
-        torch_device(asked.device)
+        device = torch_device(asked.device)
     except InputError as error:
         print(f"gpu.py: {error}", file=sys.stderr)
         return 2
-    config = ModelConfig(asked.model, 100)
-    file = backbone_file(config, cache_folder())
-    models = {name: load_model(config, file, name) for name in dict.fromkeys(["cpu", asked.device])}
-    states = [trained(model, asked.split, asked.batch) for model in models.values()]
-    apart = max(
-        float((states[-1][name].cpu() - tensor).norm() / tensor.norm().clamp_min(1e-12))
-        for name, tensor in states[0].items()
-    )
-    result: dict[str, object] = {"model": asked.model, "split": asked.split, "apart": apart}
-    table = Table("", *models, box=None)
-    steps = {name: step_ms(model, asked.split, asked.batch) for name, model in models.items()}
-    for step in next(iter(steps.values())):
-        table.add_row(step, *(f"{each[step]:.2f} ms" for each in steps.values()))
-    passes = {}
-    for name, model in models.items():
-        server = ServerLearner(model, range(1, asked.clients + 1), TRAINING)
-        server.begin_round(asked.split)
-        shape = model.feature_shapes[asked.split - 1]
-        passes[name] = vars(server.pass_times(asked.clients, asked.batch, shape))
-    for way, title in (("one_by_one_s", "one by one"), ("together_s", "in one pass")):
-        row = f"server, {asked.clients} clients {title}"
-        table.add_row(row, *(f"{1e3 * each[way]:.2f} ms" for each in passes.values()))
-    console = Console()
-    console.print(table)
-    console.print(f"largest relative difference of a trained tensor: {apart:.2e}")
+    results = []
+    for name in asked.model:
+        results.append(measured(name, asked.split, asked.batch, asked.clients, asked.device))
+        Console().print(shown(results[-1]))
+    record = {
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else asked.device,
+        "cores": len(os.sched_getaffinity(0)),
+        "torch": torch.__version__,
+        "models": results,
+    }
     if asked.json is not None:
-        asked.json.write_text(json.dumps(result | {"steps_ms": steps, "passes": passes}) + "\n")
-    return 0 if apart < CLOSE else 1
+        asked.json.write_text(json.dumps(record) + "\n")
+    if asked.publish and device.type == "cuda":
+        publish(record)
+    return 0 if max(result["apart"] for result in results) < CLOSE else 1
 
 
 if __name__ == "__main__":

@@ -165,6 +165,7 @@ def start_world(
             ),
             logs / f"{node}.log",
             {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            gpu=(scenario.base_station if node == BS else scenario.uavs).device != "cpu",
         )
         for node in (BS, *uavs(scenario.uavs.count))
     ]

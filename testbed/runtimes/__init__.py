@@ -82,6 +82,8 @@ class NodeSpec:
     """Takes its standard output and standard error; unused in a room."""
     env: Mapping[str, str] = field(default_factory=dict)
     """On top of what the runtime passes on; unused in a room."""
+    gpu: bool = False
+    """Whether a container sees the machine's GPUs; processes do anyway."""
 
 
 @dataclass(frozen=True)

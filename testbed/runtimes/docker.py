@@ -71,6 +71,7 @@ SYSTEM = (
 )
 LOG = "/node.log"
 NOBODY = 65_534
+ALL_GPUS = docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])
 PROCESSES = 1024
 MEMORY_SHARE = 0.75
 """Of the machine's memory: what a node may use at most, so that it is the node that ends."""
@@ -221,6 +222,7 @@ class _Containers:
             user=f"{self._user}:{self._user}",
             environment=self._environment | dict(spec.env),
             volumes=self._mounts | log,
+            device_requests=[ALL_GPUS] if spec.gpu else None,
             **self._limits,
         )
 

@@ -53,6 +53,15 @@ def test_a_container_is_named_after_its_node_and_may_do_nothing(tmp_path, chowne
     assert asked["memswap_limit"] == asked["mem_limit"]
 
 
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_container_sees_gpus_where_its_node_computes_on_one(gpu, tmp_path, chowned) -> None:
+    daemon = Daemon()
+    made = docker._Containers("ab12", "lab:1", "lab:1", [], [], {})
+    made.create(daemon, NodeSpec(BS, Module("some.program"), tmp_path / "bs.log", gpu=gpu))
+    asked = daemon.options["device_requests"]
+    assert asked == ([{**asked[0], "Count": -1, "Capabilities": [["gpu"]]}] if gpu else None)
+
+
 def test_who_may_write_or_reads_what_is_not_for_all_stays_root(tmp_path, chowned) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     ours.write_text("")
