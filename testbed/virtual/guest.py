@@ -175,8 +175,9 @@ def run(
 
     Raises:
         InputError: A word names a file that the guest does not see.
-        RunError: The guest cannot be started, has hung, or ended before its command, or that was
-            ended by a signal other than SIGINT and SIGTERM; the message names the guest's log.
+        RunError: The guest cannot be started, has hung, or ended before its command; or that was
+            ended by a signal other than SIGINT and SIGTERM, or failed where the host allows too
+            few mappings. The message names the guest's log.
     """
     cwd = Path.cwd()
     if word := hidden(argv[1:], cwd):
@@ -205,6 +206,9 @@ def run(
         if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
             name = signal.Signals(-status).name
             raise RunError(f"virtual time: the command was ended by {name}: {_why(log)}")
+        if status > 0 and _lacks_mappings(_said(log)):
+            # One of its processes died of it; what the command says of that names no cause.
+            raise RunError(f"virtual time: {_why(log)}")
         with contextlib.suppress(subprocess.TimeoutExpired):
             guest.wait(END_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -445,14 +449,23 @@ def _cpu_s(session: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def _said(log: IO[bytes]) -> list[str]:
+    """The lines of a guest's log."""
+    log.seek(0)
+    lines = log.read().decode(errors="replace").splitlines()
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _lacks_mappings(lines: Sequence[str]) -> bool:
+    """Whether the guest asked for more than this machine allows, which ends who needs them."""
+    return any(_HOST_MEMORY in line for line in lines) and int(MAPS.read_text()) < MAPS_WANTED
+
+
 def _why(log: IO[bytes]) -> str:
     """What a guest's log says of its end, or of its command's; the log is kept."""
-    log.seek(0)
-    text = log.read().decode(errors="replace")
-    kept = kernels() / "guest.log"
-    kept.write_text(text, encoding="utf-8")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if any(_HOST_MEMORY in line for line in lines) and int(MAPS.read_text()) < MAPS_WANTED:
+    lines, kept = _said(log), kernels() / "guest.log"
+    kept.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    if _lacks_mappings(lines):
         return (
             "it needs more memory mappings than this machine allows: "
             f"sysctl -w vm.max_map_count={MAPS_WANTED}; its log: {kept}"

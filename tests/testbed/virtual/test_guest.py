@@ -224,10 +224,20 @@ def test_a_command_that_a_signal_ends_is_one_line_and_the_guests_log() -> None:
 def test_too_few_mappings_are_named_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert KERNEL is not None
     (tmp_path / "maps").write_text("65530")
     monkeypatch.setattr(guest, "MAPS", tmp_path / "maps")
+    said = "UML ran out of memory on the host side! This can happen due to a limit"
+    # One of the command's processes has died of it, as the kernel says; the command says less.
+    program = f"""
+import pathlib, sys
+pathlib.Path("/dev/kmsg").write_text("<3>{said}")
+sys.exit("uav1 was ended by SIGSEGV")
+"""
+    with pytest.raises(RunError, match=r"sysctl -w vm\.max_map_count=1048576; its log: /"):
+        guest.run(KERNEL, [sys.executable, "-c", program])
     with (tmp_path / "log").open("w+b") as log:
-        log.write(b"UML ran out of memory on the host side! This can happen due to a limit\n")
+        log.write(said.encode())
         assert "sysctl -w vm.max_map_count=1048576" in guest._why(log)
         (tmp_path / "maps").write_text("1048576")
         assert guest._why(log).startswith("UML ran out of memory on the host side!")
