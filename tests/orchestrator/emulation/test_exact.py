@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 PARADIGMS = [paradigm.name for paradigm in BUILT_IN]
 OTHERS: dict[str, dict[str, Any]] = {
     "tls": {"transport": "tls"},
+    "grpc": {"transport": "grpc"},
     "payload": {"rate_counts": "payload", "mtu": 1000},
 }
 """Ways to carry a round."""
