@@ -312,7 +312,8 @@ def play_session(
         InputError: Something does not fit; the line names it.
         RunError: The session failed.
     """
-    from orchestrator.sessions.programs import commands_of, nodes_named
+    from orchestrator.sessions.asked import nodes_named
+    from orchestrator.sessions.programs import commands_of
     from orchestrator.sessions.session import Settings
     from orchestrator.sessions.up import check_playable, play
 

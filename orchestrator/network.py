@@ -17,7 +17,8 @@ import pandas as pd
 
 from orchestrator import api
 from orchestrator.scenario.schema import Scenario
-from orchestrator.sessions.programs import Program, argv_of, commands_of, image_of, nodes_named
+from orchestrator.sessions.asked import nodes_named
+from orchestrator.sessions.programs import Program, argv_of, commands_of, image_of
 from orchestrator.sessions.record import SCHEMA
 from orchestrator.sessions.session import Session, Settings
 from orchestrator.sessions.up import held

@@ -364,6 +364,8 @@ def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str]:
     about = read_json(path / "point.json", str(path / "point.json"))
     read_json(path / MANIFEST, str(path / MANIFEST))
     scenario = validate(json.loads(about["scenario"]), str(path / "point.json"))
+    if about["mode"] == "up":
+        return None, "a session runs programs of whoever made the bundle; none is run unasked"
     for stem in ("rounds", "predicted", "predicted_wire", "budget"):
         file = path / f"{stem}.parquet"
         if file.exists() or stem == "rounds":

@@ -173,7 +173,9 @@ def computed(
     rng = np.random.default_rng(seed)
     kinds: dict[str, list[Point]] = {"predict": [], "virtual": [], "real": []}
     for point in points:
-        kinds[point.scenario.emulation.clock if point.mode == "run" else "predict"].append(point)
+        kinds["predict" if point.mode == "predict" else point.scenario.emulation.clock].append(
+            point
+        )
     if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
         for kind, chosen in kinds.items():
             workers = min(_processes(cluster), 1 if kind == "real" else len(chosen))
@@ -235,7 +237,7 @@ def _jobs(points: Sequence[Point], rng: np.random.Generator, workers: int) -> li
         key = (
             channel_settings(point.scenario),
             point.trace,
-            point.id if point.mode == "run" or _is_decided(point) else "",
+            point.id if point.mode != "predict" or _is_decided(point) else "",
         )
         groups.setdefault(key, []).append(point)
     share = ceil(len(points) / max(1, workers))

@@ -11,7 +11,8 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from orchestrator.campaign.spec import Campaign, Label, Plot, Study
+from orchestrator.analysis.axes import Label
+from orchestrator.campaign.spec import Campaign, Plot, Study
 from orchestrator.campaign.summary import (
     against_predictions,
     axis_columns,
@@ -49,7 +50,7 @@ def _figures(
     shown = [column for column in (plot.x, plot.lines) if column is not None]
     others = [column for column in axis_columns(study) if column not in shown]
     # Emulated cells are fewer and have fewer rounds: they are drawn where nothing is predicted.
-    mode = "predict" if (own["mode"] == "predict").any() else "run"
+    mode = next((m for m in ("predict", "run", "up") if (own["mode"] == m).any()), "predict")
     table = means(own[own["mode"] == mode], axis_columns(study), study.asked_metrics)
     values: list[list[Label]] = [table[column].drop_duplicates().tolist() for column in others]
     for combination in itertools.islice(itertools.product(*values), MOST_FIGURES):

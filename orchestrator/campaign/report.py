@@ -30,6 +30,7 @@ from orchestrator.reporting.formatting import percent
 from orchestrator.reporting.legend import line_style
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.report import write_report
+from orchestrator.reporting.session_report import write_session_report
 from orchestrator.runs.manifest import environment
 from testbed.core.paradigm import title_of
 from testbed.system.files import write_whole
@@ -54,6 +55,8 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
     found = points[points["status"] == "finished"].drop_duplicates("point")
     for id_ in found.loc[found["mode"] == "run", "point"]:
         write_report(here[id_])
+    for id_ in found.loc[found["mode"] == "up", "point"]:
+        write_session_report(here[id_])
     counts, failures = study_counts(folder, campaign)
     page = render_page(
         "campaign.html",
@@ -85,9 +88,11 @@ def _overview(found: pd.DataFrame, failures: dict[str, Any]) -> dict[str, Any]:
     emulated = found[found["mode"] == "run"]
     error = emulated["latency_s"] / emulated["predicted_wire_latency_s"] - 1
     valid = emulated["valid"].eq(True)
+    sessions = int((found["mode"] == "up").sum())
+    predicted = len(found) - len(emulated) - sessions
     sentence = (
-        f"{len(found):,} points are finished: {len(found) - len(emulated):,} predicted, "
-        f"{len(emulated):,} emulated."
+        f"{len(found):,} points are finished: {predicted:,} predicted, {len(emulated):,} emulated"
+        + (f", {sessions:,} sessions." if sessions else ".")
     )
     if len(emulated):
         worst = error.iloc[int(error.abs().argmax())]
@@ -97,7 +102,8 @@ def _overview(found: pd.DataFrame, failures: dict[str, Any]) -> dict[str, Any]:
         )
     return {
         "finished": len(found),
-        "predicted": len(found) - len(emulated),
+        "predicted": predicted,
+        "sessions": sessions,
         "emulated": len(emulated),
         "invalid": int((~valid).sum()),
         "failed": len(failures),
@@ -122,7 +128,11 @@ def _study(
         "title": study.title or name,
         "columns": [(column, axis_label(study, column)) for column in columns],
         "means": table.to_dict("records"),
-        "metrics": [m for m in titles(study) if m == "latency_s" or m in _metrics(study)],
+        "metrics": [
+            m
+            for m in titles(study)
+            if m in _metrics(study) or (m == "latency_s" and own[m].notna().any())
+        ],
         "metric_titles": titles(study),
         "compare": study.compare,
         "differences": [] if compared is None else compared.to_dict("records"),
@@ -132,8 +142,7 @@ def _study(
 
 
 def _metrics(study: Study) -> set[str]:
-    compared = set() if study.compare is None else set(study.compare.of)
-    return compared | {plot.y for plot in study.plot}
+    return {*study.shown.values(), *study.reads}
 
 
 def _checks(validity: pd.DataFrame) -> list[dict[str, Any]]:

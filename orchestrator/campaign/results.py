@@ -199,17 +199,24 @@ def _axis_types(placed: Sequence[Cell]) -> dict[str, pa.DataType]:
 
 def _summary(cell: Cell, point: Path) -> pd.DataFrame:
     """One row: what the point came to on average over its rounds, and what made it."""
+    manifest = manifest_of(point)
+    made = {name: manifest.get(name) for name in TABLES["points"] if name in manifest}
+    row: dict[str, Any] = {**made, "status": "finished"} | (
+        {"rounds": 0} if cell.point.mode == "up" else _mean_round(cell, point)
+    )
+    if (point / "metrics.parquet").is_file():
+        metrics = pd.read_parquet(point / "metrics.parquet")
+        row |= dict(zip(metrics["metric"], metrics["value"], strict=True))
+    return pd.DataFrame([row])
+
+
+def _mean_round(cell: Cell, point: Path) -> dict[str, Any]:
     rounds = pd.read_parquet(point / "rounds.parquet")
     means = rounds.groupby("kind")[list(MEANS)].mean()
     main = "measured" if cell.point.mode == "run" else "predicted"
     latencies = means["latency_s"].drop("measured", errors="ignore").add_suffix("_latency_s")
-    manifest = manifest_of(point)
-    made = {name: manifest.get(name) for name in TABLES["points"] if name in manifest}
     count = int((rounds["kind"] == main).sum())
-    row = {**made, "status": "finished", "rounds": count, **means.loc[main], **latencies}
-    if (point / "metrics.parquet").is_file():
-        row |= pd.read_parquet(point / "metrics.parquet").set_index("metric")["value"].to_dict()
-    return pd.DataFrame([row])
+    return {"rounds": count, **means.loc[main], **latencies}
 
 
 def _steps(point: Path) -> pd.DataFrame | None:

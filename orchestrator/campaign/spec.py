@@ -14,7 +14,6 @@ import itertools
 import json
 import logging
 import math
-import zlib
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -22,38 +21,28 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from orchestrator.analysis import metrics
+from orchestrator.analysis.axes import Axis, Count, Label, Name
 from orchestrator.scenario.loading import explain, own_or, put, read_tree, validate
-from orchestrator.scenario.schema import Finite, Scenario, Section
+from orchestrator.scenario.schema import Scenario, Section
+from orchestrator.sessions.asked import FIGURES, Asked, Read, check, named_programs
 from testbed.core.errors import InputError
+from testbed.core.words import not_one_of
 
 log = logging.getLogger(__name__)
 
-Label = bool | int | float | str
-"""How a value of an axis is called in tables: itself, or its name."""
-Mode = Literal["predict", "run"]
-"""`predict`: the engine; `run`: the emulated network, held against the engine."""
+Mode = Literal["predict", "run", "up"]
+"""`predict`: the engine; `run`: the emulated network, held against the engine; `up`: a session, in
+which nodes run the scenario's own commands."""
+Modes = Literal["predict", "run", "both", "up"]
 COLUMNS = ("latency_s", "max_energy_j", "objective")
 """What every point has: means over its rounds."""
 
 
-def _metric_known(name: str) -> str:
-    try:
-        metrics.base_of(name)
-    except InputError as error:
-        raise ValueError(str(error)) from None
-    return name
-
-
-Metric = Annotated[str, AfterValidator(_metric_known)]
-"""What points are compared by: one of `COLUMNS`, or another metric, computed where it is asked."""
-Count = Annotated[int, Field(ge=1, le=100_000)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$", max_length=80)]
 MOST_CELLS = 200_000
 """Of a campaign: each has a scenario that is checked and kept, in a quarter of a millisecond."""
 MANY_CELLS = 5_000
@@ -70,110 +59,11 @@ RESERVED = {
 """Columns of the results that an axis would hide."""
 
 
-class Distribution(Section):
-    """Values of a key: exactly one distribution."""
+class Beside(Asked):
+    """Keys that may stand beside the scenario's in `set` and in axes: what else a point is.
 
-    uniform: tuple[Finite, Finite] | None = None
-    """Lowest and highest value."""
-    log_uniform: tuple[Finite, Finite] | None = None
-    """Lowest and highest value, both above 0; every factor is as likely."""
-    normal: tuple[Finite, Finite] | None = None
-    """Mean and standard deviation."""
-    integers: tuple[int, int] | None = None
-    """Lowest and highest integer, both drawn."""
-    choice: list[Label] | None = Field(default=None, min_length=1)
-    """Any of these."""
-
-    @model_validator(mode="after")
-    def _one_distribution(self) -> "Distribution":
-        fields = Distribution.model_fields
-        named = [name for name in fields if getattr(self, name) is not None]
-        if len(named) != 1:
-            raise ValueError(
-                "needs exactly one of uniform, log_uniform, normal, integers, choice; has "
-                + (", ".join(named) or "none")
-            )
-        low, high = (self.uniform or self.log_uniform or self.integers or (0.0, 1.0))[:2]
-        if low > high or (self.log_uniform and low <= 0):
-            raise ValueError(f"{named[0]}: {low:g} to {high:g} is no range to draw from")
-        return self
-
-
-class Draw(Distribution):
-    """A key drawn at random: exactly one distribution."""
-
-    key: str
-    """The scenario's key that is set."""
-
-    def draw(self, rng: np.random.Generator) -> Label:
-        """One value."""
-        if self.uniform:
-            return float(rng.uniform(*self.uniform))
-        if self.log_uniform:
-            return float(np.exp(rng.uniform(*np.log(self.log_uniform))))
-        if self.normal:
-            return float(rng.normal(*self.normal))
-        if self.integers:
-            return int(rng.integers(*self.integers, endpoint=True))
-        assert self.choice is not None
-        return self.choice[int(rng.integers(len(self.choice)))]
-
-
-class Axis(Section):
-    """What is varied: a list of values of one key, named points of several, or random draws."""
-
-    key: str | None = None
-    """The scenario's key that `values` are of; left out: the axis's name."""
-    values: list[Label | list[Label]] | None = Field(default=None, min_length=1)
-    """Values of the key. An axis that is a plain list is short for this."""
-    points: dict[Label, dict[str, Any]] | None = Field(default=None, min_length=1)
-    """By name: several keys that are set together."""
-    draws: Count | None = None
-    """So many random points; each draws all of `of`, by the campaign's seed."""
-    of: dict[Name, Draw] | None = Field(default=None, min_length=1)
-    """By column name: what is drawn."""
-    label: str = ""
-    """What figures call the axis; left out: its name."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _plain_list(cls, given: Any) -> Any:
-        return {"values": given} if isinstance(given, list) else given
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> "Axis":
-        if [self.values, self.points, self.draws].count(None) != 2:
-            raise ValueError("needs exactly one of values, points, draws")
-        if (self.draws is None) != (self.of is None):
-            raise ValueError("draws and of belong together")
-        if self.key is not None and self.values is None:
-            raise ValueError("key goes with values")
-        return self
-
-    @property
-    def size(self) -> int:
-        """How many points it has."""
-        return self.draws or len(self.values or self.points or ())
-
-    def steps(self, name: str, seed: int) -> Iterator[tuple[dict[str, Label], dict[str, Any]]]:
-        """Its points in turn: columns, and the keys to set."""
-        if self.values is not None:
-            for value in self.values:
-                label = json.dumps(value) if isinstance(value, list) else value
-                yield {name: label}, {self.key or name: value}
-        for label, keys in (self.points or {}).items():
-            yield {name: label}, keys
-        # Each axis has its own generator: another axis more does not change what it draws.
-        rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        for index in range(self.draws or 0):
-            assert self.of is not None
-            drawn = {column: draw.draw(rng) for column, draw in self.of.items()}
-            keys = {draw.key: drawn[column] for column, draw in self.of.items()}
-            yield {name: index, **drawn}, keys
-
-
-class Beside(Section):
-    """Keys that may stand beside the scenario's in `set` and in axes: what else a point is."""
+    Those of `Asked` are a session's.
+    """
 
     train: Literal["drl", "drl-", "fixed-ra", "fixed-u"] | None = None
     """The agent that decides, and learns while it does; left out: the scenario's policy."""
@@ -201,8 +91,8 @@ class Compare(Section):
     """The axis whose values are compared."""
     baseline: Label
     """The value that the others are held against."""
-    of: list[Metric] = Field(default=["latency_s"], min_length=1)
-    """Columns of the results."""
+    of: list[str] = Field(default=["latency_s"], min_length=1)
+    """Columns of the results: `COLUMNS` or other metrics; of sessions, `FIGURES` and reads."""
 
 
 class Plot(Section):
@@ -212,7 +102,7 @@ class Plot(Section):
     """The axis that runs along the figure."""
     lines: str | None = None
     """The axis that makes a line of each of its values."""
-    y: Metric = "latency_s"
+    y: str = "latency_s"
     """The column that is drawn."""
 
 
@@ -225,7 +115,7 @@ class Study(Section):
     """By name, which is their column in the results; all combinations are made."""
     set: dict[str, Any] = Field(default={})
     """Keys of the scenario, on top of the campaign's."""
-    mode: Literal["predict", "run", "both"] | None = None
+    mode: Modes | None = None
     """In place of the campaign's."""
     repeats: list[Seed] | Count | None = None
     """In place of the campaign's."""
@@ -235,12 +125,41 @@ class Study(Section):
     """A channel trace to replay; left out: ns-3 makes it."""
     compare: Compare | None = None
     plot: list[Plot] = Field(default=[])
+    reads: dict[Name, Read] = Field(default={})
+    """By name: numbers that are read from what a session's programs write."""
 
     @property
     def asked_metrics(self) -> list[str]:
-        """Numbers that are compared or drawn and not among `COLUMNS`, in alphabetical order."""
+        """Numbers that are read, compared or drawn and not among `COLUMNS`, sorted."""
+        return sorted({*self.reads, *self.shown.values()} - set(COLUMNS))
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """Numbers that are compared or drawn, by the place where they stand."""
         compared = [] if self.compare is None else self.compare.of
-        return sorted({*compared, *(plot.y for plot in self.plot)} - set(COLUMNS))
+        places = {f"compare.of.{index}": name for index, name in enumerate(compared)}
+        return places | {f"plot.{index}.y": plot.y for index, plot in enumerate(self.plot)}
+
+    def check_numbers(self, mode: Modes) -> None:
+        """Refuse numbers that points of that mode have not.
+
+        Raises:
+            ValueError: Names the place.
+        """
+        if self.reads and mode != "up":
+            raise ValueError(f"reads: are of sessions, mode 'up'; the mode is {mode!r}")
+        for name in self.reads:
+            if name in RESERVED or name in FIGURES or name in self.axes:
+                raise ValueError(f"reads: {name!r} is a column of the results; name it otherwise")
+        known = [*self.reads, *FIGURES]
+        for place, name in self.shown.items():
+            try:
+                if mode != "up":
+                    metrics.base_of(name)
+                elif name not in known:
+                    raise InputError(not_one_of(name, known))
+            except InputError as error:
+                raise ValueError(f"{place}: {error}") from None
 
     @model_validator(mode="after")
     def _axes_are_known(self) -> "Study":
@@ -294,11 +213,20 @@ class Campaign(Section):
     """Of the order of execution and of random axes."""
     repeats: list[Seed] | Count = 1
     """Seeds of the scenario; a number n is short for 1 to n."""
-    mode: Literal["predict", "run", "both"] = "predict"
-    """Whether points are predicted, emulated, or both."""
+    mode: Modes = "predict"
+    """Whether points are predicted, emulated, or both; or sessions of the nodes' own commands."""
     steps_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     """Of a predicted point, the steps of so many rounds are kept; of an emulated one, all."""
     studies: dict[Name, Study] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _numbers_are_known(self) -> "Campaign":
+        for name, study in self.studies.items():
+            try:
+                study.check_numbers(study.mode or self.mode)
+            except ValueError as error:
+                raise ValueError(f"studies.{name}.{error}") from None
+        return self
 
     @field_validator("repeats")
     @classmethod
@@ -436,7 +364,7 @@ def _count(campaign: Campaign, study: Study) -> int:
     chosen = sizes | {n: len(labels) for n, labels in study.emulate.where.items() if n in sizes}
     predicted = math.prod(sizes.values()) * len(_seeds(seeds))
     emulated = math.prod(chosen.values()) * len(_seeds(study.emulate.repeats or seeds))
-    return predicted * (mode != "run") + emulated * (mode != "predict")
+    return predicted * (mode in {"predict", "both"}) + emulated * (mode != "predict")
 
 
 def _cells(campaign: Campaign, name: str) -> Iterator[Cell]:
@@ -454,13 +382,14 @@ def _cells(campaign: Campaign, name: str) -> Iterator[Cell]:
                 yield Cell(
                     name, columns, seed, _point(campaign, name, columns, keys, seed, "predict")
                 )
-        if mode in {"run", "both"} and all(
+        if mode != "predict" and all(
             columns[column] in wanted for column, wanted in study.emulate.where.items()
         ):
             emulated = keys | study.emulate.set
+            kind: Mode = "up" if mode == "up" else "run"
             for seed in _seeds(study.emulate.repeats or seeds):
                 yield Cell(
-                    name, columns, seed, _point(campaign, name, columns, emulated, seed, "run")
+                    name, columns, seed, _point(campaign, name, columns, emulated, seed, kind)
                 )
 
 
@@ -481,7 +410,9 @@ def _point(
     assert isinstance(campaign.scenario, dict)
     tree = deepcopy(campaign.scenario)
     extra = {key: keys[key] for key in Beside.model_fields if key in keys}
-    if asked := campaign.studies[study].asked_metrics:
+    if mode == "up":
+        extra["reads"] = campaign.studies[study].reads
+    elif asked := campaign.studies[study].asked_metrics:
         extra["metrics"] = sorted({metrics.base_of(name) for name in asked})
     for key, value in keys.items():
         if key not in extra:
@@ -512,15 +443,22 @@ def point_of(
         InputError: A file that the scenario names is not there, or what is asked does not fit.
     """
     for key in beside.model_dump(exclude_defaults=True):
-        if mode == "run" and key != "metrics":
+        if (key in Asked.model_fields) != (mode == "up"):
+            which = "of sessions alone, mode 'up'" if mode != "up" else "not of sessions"
+            if mode == "up" or key in Asked.model_fields:
+                raise InputError(f"{key}: is {which}")
+        elif mode == "run" and key != "metrics":
             raise InputError(f"{key}: is of predicted points alone")
+    if mode == "up":
+        check(scenario, beside)
     if beside.train is not None and trace is not None:
         raise InputError("train: an agent learns on ns-3's channel, not on a trace")
     if beside.train is not None and beside.bound_rounds:
         raise InputError("bound_rounds: is of rounds that nobody learns in")
     if beside.train is not None and beside.metrics:
         raise InputError(f"metrics: {beside.metrics[0]} is of rounds that nobody learns in")
-    files = {path: digest_of(Path(path)) for path in named_files(scenario, trace)}
+    named = named_files(scenario, trace) + (named_programs(scenario) if mode == "up" else [])
+    files = {path: digest_of(Path(path)) for path in named}
     digest = identity(mode, scenario, trace, steps_rounds, beside, files)
     return Point(mode, scenario, trace, steps_rounds, beside, digest, files)
 
@@ -561,6 +499,11 @@ def identity(
         "trace": None if trace is None else files[trace],
         "steps_rounds": steps_rounds if mode == "predict" else None,
         **beside.model_dump(exclude_defaults=True),
+        **(
+            {"programs": {word: files[word] for word in named_programs(scenario)}}
+            if mode == "up"
+            else {}
+        ),
     }
     text = json.dumps(content, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

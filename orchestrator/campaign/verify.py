@@ -183,6 +183,8 @@ def replay(
 
 def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[Verdict, str]:
     """A stored point against its replay: the verdict, and what differs first or most."""
+    if "session.parquet" in files:
+        return _session(stored, files, tolerance)
     worst = 0.0
     measured = ""
     for name in ("rounds", "predicted", "predicted_wire"):
@@ -221,6 +223,21 @@ def apart(then: pd.DataFrame, now: pd.DataFrame) -> Iterator[tuple[str, Any]]:
             yield column, np.where(same, 0.0, np.nan_to_num(relative, nan=np.inf))
         else:
             yield column, np.where(a == b, 0.0, np.inf)
+
+
+def _session(stored: Path, files: Files, tolerance: float) -> tuple[Verdict, str]:
+    """By the number that is furthest off, of those that were read or stand for its links."""
+    there = pd.read_parquet(stored / "metrics.parquet").set_index("metric")
+    here = pd.read_parquet(io.BytesIO(files["metrics.parquet"])).set_index("metric")
+    if set(there.index) != set(here.index):
+        return "differs", f"numbers: {sorted(there.index)} there, {sorted(here.index)} here"
+    ((_, off),) = apart(there, here.loc[there.index])
+    worst = int(off.argmax())
+    name, largest = there.index[worst], float(off[worst])
+    if largest == 0:
+        return "equal", ""
+    values = f"{there.loc[name, 'value']:.6g} there, {here.loc[name, 'value']:.6g} here"
+    return ("differs" if largest > tolerance else "within"), f"session: {name} {values}"
 
 
 def _measured(

@@ -26,9 +26,9 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.analysis import metrics
-from orchestrator.campaign.batch import is_known_beforehand, predict_at_once
 from orchestrator.campaign.spec import Beside, digest_of
 from orchestrator.policies.registry import Timed, decider, evaluate
+from orchestrator.prediction.batch import is_known_beforehand, predict_at_once
 from orchestrator.prediction.engine import split_costs
 from orchestrator.prediction.plan import Array, radio_of
 from orchestrator.prediction.rounds import predict
@@ -111,6 +111,9 @@ def _played(
         if point["mode"] == "run":
             asked = Beside.model_validate(point["beside"]).metrics
             files = _emulated(scenario, source, trace, asked)
+        elif point["mode"] == "up":
+            asked_for = Beside.model_validate(point["beside"])
+            files = _session(scenario, source, trace, asked_for)
         else:
             files = _predicted(scenario, source, point, task.get("unfinished"))
     except Exception as error:
@@ -271,16 +274,40 @@ def _emulated(
     with tempfile.TemporaryDirectory(prefix="testbed-point-") as temporary:
         folder = Path(temporary)
         if from_outside(scenario):
-            # As many guests run beside each other as there are cores.
-            share = 1 / len(os.sched_getaffinity(0))
-            run_in_guest(scenario, trace, folder, share=share)
+            run_in_guest(scenario, trace, folder, share=_share())
             measured = read_run(folder).measured
         else:
             done = run(scenario, source, folder, decide=decider(scenario))
             measured = Timeline(done.measured)
         computed = {"metrics": _metrics(asked, measured)} if asked else {}
-        return {
-            str(path.relative_to(folder)): path.read_bytes()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.name not in LEFT_ON_WORKER
-        } | _files(computed)
+        return _left_in(folder) | _files(computed)
+
+
+def _session(scenario: Scenario, source: ChannelSource, trace: Path | None, asked: Beside) -> Files:
+    from orchestrator.sessions.repeated import play_asked
+
+    with tempfile.TemporaryDirectory(prefix="testbed-point-") as temporary:
+        folder = Path(temporary) / "session"
+        found = play_asked(scenario, source, trace, folder, asked, share=_share())
+        # Homes may be large: what was read is kept.
+        nodes = {str(node) for read in asked.reads.values() for node in read.paths(scenario)}
+        files = {
+            name: data
+            for name, data in _left_in(folder).items()
+            if not name.startswith("nodes/") or name in nodes
+        }
+        table = pd.DataFrame({"metric": list(found), "value": list(found.values())})
+        return files | _files({"metrics": table})
+
+
+def _share() -> float:
+    """Of this machine's memory: as many guests run beside each other as there are cores."""
+    return 1 / len(os.sched_getaffinity(0))
+
+
+def _left_in(folder: Path) -> Files:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in LEFT_ON_WORKER
+    }

@@ -94,13 +94,31 @@ def run_in_guest(
     }
     if guest.hidden([job["folder"], job["trace"] or ""], Path("/")):
         raise InputError("`out`: cannot lie in /dev, of which virtual time has its own")
-    found = kernel()
+    kernel()
     prepare(scenario, trace)
+    in_guest(__name__, "run", job, share=share, progress=progress)
+
+
+def in_guest(
+    module: str,
+    name: str,
+    job: dict[str, Any],
+    *,
+    share: float = 1.0,
+    progress: Progress = silent,
+) -> None:
+    """Run a module in a guest, which finds the job by its name in what it is told.
+
+    Raises:
+        InputError: There is no kernel, or the module ended with status 2.
+        RunError: It ended with another one but 0, or the guest failed.
+    """
+    found = kernel()
     said, printed = io.BytesIO(), io.BytesIO()
     done = guest.run(
         found,
-        [sys.executable, "-P", "-m", __name__],
-        told={"kernel": found.to_json(), "run": job},
+        [sys.executable, "-P", "-m", module],
+        told={"kernel": found.to_json(), name: job},
         share=share,
         progress=progress,
         out=printed,

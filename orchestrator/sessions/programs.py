@@ -17,9 +17,9 @@ from typing import IO, Any
 
 import orchestrator
 from orchestrator.scenario.schema import ALL_UAVS, Scenario
+from orchestrator.sessions.asked import nodes_named
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS, NodeId, uavs
-from testbed.core.words import not_one_of
 from testbed.network.fabric import (
     BS_ADDRESS,
     BS_ADDRESS_V6,
@@ -31,20 +31,6 @@ from testbed.runtimes import Command, World
 LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
 """Variables of this user's session that lead out of a node begin so; so do those of proxies end."""
 SHELL_SIGNS = set("|&;<>()$`\\\"'*?[]#~=%{}!\n")
-
-
-def nodes_named(name: str, scenario: Scenario, source: str) -> list[NodeId]:
-    """The nodes that a name stands for: one, or all UAVs.
-
-    Raises:
-        InputError: Nobody is called so; the line begins with `source`.
-    """
-    if name == ALL_UAVS:
-        return list(uavs(scenario.uavs.count))
-    known = {str(node): node for node in (BS, *uavs(scenario.uavs.count))}
-    if name not in known:
-        raise InputError(f"{source}: {not_one_of(name, [*known, ALL_UAVS])}")
-    return [known[name]]
 
 
 def check_nodes(scenario: Scenario) -> None:

@@ -25,6 +25,7 @@ from typing import Literal
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.links import are_impaired, impairments_of, shape_of
 from orchestrator.scenario.schema import ResolvedScenario
+from orchestrator.sessions.asked import Downlink
 from orchestrator.sessions.feed import Feed
 from orchestrator.sessions.programs import (
     Program,
@@ -61,7 +62,6 @@ COUNTED_S = 0.05
 GRACE_S = 2.0
 """Between SIGTERM and SIGKILL."""
 
-Downlink = Literal["dedicated", "shared"]
 End = Literal["commands", "time", "trace", "interrupted"]
 """Why a session ended: its commands have, its time is over, the trace is, or somebody said so."""
 

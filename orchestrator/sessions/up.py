@@ -22,6 +22,7 @@ from orchestrator.runs.manifest import manifest, now
 from orchestrator.runs.run import check_kernel
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
+from orchestrator.sessions.asked import check_scenario
 from orchestrator.sessions.programs import Program, check_nodes
 from orchestrator.sessions.session import End, Session, Settings, opened
 from orchestrator.sessions.visits import SOCKET, runs_in
@@ -56,17 +57,11 @@ def check_playable(scenario: Scenario) -> None:
         InputError: Names the field.
     """
     check_kernel(scenario)
-    check_placement(scenario, None)
     if scenario.emulation.clock == "virtual" and inside.told() is None:
         raise InputError("emulation.clock: 'virtual' is for `testbed up`; here it must be 'real'")
-    if scenario.allocation.policy not in ("fixed", "equal"):
-        raise InputError(
-            f"allocation.policy: {scenario.allocation.policy!r} decides for rounds, and a session "
-            "has none; must be 'fixed' or 'equal'"
-        )
+    check_placement(scenario, None)
+    check_scenario(scenario)
     check_nodes(scenario)
-    if scenario.faults.events or scenario.faults.random:
-        raise InputError("faults: belong to rounds, and a session has none")
 
 
 @contextmanager

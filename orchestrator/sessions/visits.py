@@ -20,7 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.sessions.programs import Program, nodes_named
+from orchestrator.sessions.asked import nodes_named
+from orchestrator.sessions.programs import Program
 from testbed.core.errors import InputError, RunError
 from testbed.system import inside
 

@@ -17,7 +17,7 @@ import yaml
 from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
 from scipy.stats import norm
 
-from orchestrator.campaign.spec import Distribution
+from orchestrator.analysis.axes import Distribution
 from orchestrator.prediction.plan import Array
 from orchestrator.scenario.loading import explain, put, read_tree, validate
 from orchestrator.scenario.profiles import profile_of

@@ -12,8 +12,9 @@ import pytest
 import yaml
 from small_campaign import ROOT, campaign_tree, write_campaign
 
+from orchestrator.analysis.axes import Axis
 from orchestrator.campaign import spec
-from orchestrator.campaign.spec import Axis, Beside, cells, load_campaign, narrowed, to_yaml
+from orchestrator.campaign.spec import Beside, cells, load_campaign, narrowed, to_yaml
 from orchestrator.reporting.legend import STYLES
 from testbed.core.errors import InputError
 

@@ -17,10 +17,10 @@ from small_scenario import TREE
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.campaign.batch import is_known_beforehand
 from orchestrator.packet_simulation.rounds import play
 from orchestrator.participation.selection import RoundStart, selection
 from orchestrator.policies.planner import planner
+from orchestrator.prediction.batch import is_known_beforehand
 from orchestrator.prediction.plan import Allocation
 from orchestrator.prediction.rounds import Decision, predict
 from orchestrator.runs.timelines import allocation_of, decision_table

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
-from orchestrator.campaign.batch import predict_at_once
+from orchestrator.prediction.batch import predict_at_once
 from orchestrator.prediction.engine import simulate
 from orchestrator.prediction.plan import (
     Allocation,

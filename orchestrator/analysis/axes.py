@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What is varied: axes of a campaign's study, and distributions that values are drawn from."""
+
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from orchestrator.scenario.schema import Finite, Section
+
+Label = bool | int | float | str
+"""How a value of an axis is called in tables: itself, or its name."""
+Count = Annotated[int, Field(ge=1, le=100_000)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$", max_length=80)]
+
+
+class Distribution(Section):
+    """Values of a key: exactly one distribution."""
+
+    uniform: tuple[Finite, Finite] | None = None
+    """Lowest and highest value."""
+    log_uniform: tuple[Finite, Finite] | None = None
+    """Lowest and highest value, both above 0; every factor is as likely."""
+    normal: tuple[Finite, Finite] | None = None
+    """Mean and standard deviation."""
+    integers: tuple[int, int] | None = None
+    """Lowest and highest integer, both drawn."""
+    choice: list[Label] | None = Field(default=None, min_length=1)
+    """Any of these."""
+
+    @model_validator(mode="after")
+    def _one_distribution(self) -> "Distribution":
+        fields = Distribution.model_fields
+        named = [name for name in fields if getattr(self, name) is not None]
+        if len(named) != 1:
+            raise ValueError(
+                "needs exactly one of uniform, log_uniform, normal, integers, choice; has "
+                + (", ".join(named) or "none")
+            )
+        low, high = (self.uniform or self.log_uniform or self.integers or (0.0, 1.0))[:2]
+        if low > high or (self.log_uniform and low <= 0):
+            raise ValueError(f"{named[0]}: {low:g} to {high:g} is no range to draw from")
+        return self
+
+
+class Draw(Distribution):
+    """A key drawn at random: exactly one distribution."""
+
+    key: str
+    """The scenario's key that is set."""
+
+    def draw(self, rng: np.random.Generator) -> Label:
+        """One value."""
+        if self.uniform:
+            return float(rng.uniform(*self.uniform))
+        if self.log_uniform:
+            return float(np.exp(rng.uniform(*np.log(self.log_uniform))))
+        if self.normal:
+            return float(rng.normal(*self.normal))
+        if self.integers:
+            return int(rng.integers(*self.integers, endpoint=True))
+        assert self.choice is not None
+        return self.choice[int(rng.integers(len(self.choice)))]
+
+
+class Axis(Section):
+    """What is varied: a list of values of one key, named points of several, or random draws."""
+
+    key: str | None = None
+    """The scenario's key that `values` are of; left out: the axis's name."""
+    values: list[Label | list[Label]] | None = Field(default=None, min_length=1)
+    """Values of the key. An axis that is a plain list is short for this."""
+    points: dict[Label, dict[str, Any]] | None = Field(default=None, min_length=1)
+    """By name: several keys that are set together."""
+    draws: Count | None = None
+    """So many random points; each draws all of `of`, by the campaign's seed."""
+    of: dict[Name, Draw] | None = Field(default=None, min_length=1)
+    """By column name: what is drawn."""
+    label: str = ""
+    """What figures call the axis; left out: its name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_list(cls, given: Any) -> Any:
+        return {"values": given} if isinstance(given, list) else given
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Axis":
+        if [self.values, self.points, self.draws].count(None) != 2:
+            raise ValueError("needs exactly one of values, points, draws")
+        if (self.draws is None) != (self.of is None):
+            raise ValueError("draws and of belong together")
+        if self.key is not None and self.values is None:
+            raise ValueError("key goes with values")
+        return self
+
+    @property
+    def size(self) -> int:
+        """How many points it has."""
+        return self.draws or len(self.values or self.points or ())
+
+    def steps(self, name: str, seed: int) -> Iterator[tuple[dict[str, Label], dict[str, Any]]]:
+        """Its points in turn: columns, and the keys to set."""
+        if self.values is not None:
+            for value in self.values:
+                label = json.dumps(value) if isinstance(value, list) else value
+                yield {name: label}, {self.key or name: value}
+        for label, keys in (self.points or {}).items():
+            yield {name: label}, keys
+        # Each axis has its own generator: another axis more does not change what it draws.
+        rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        for index in range(self.draws or 0):
+            assert self.of is not None
+            drawn = {column: draw.draw(rng) for column, draw in self.of.items()}
+            keys = {draw.key: drawn[column] for column, draw in self.of.items()}
+            yield {name: index, **drawn}, keys

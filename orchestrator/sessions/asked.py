@@ -1,0 +1,217 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""How a session is asked for: its length, its end, and the numbers to read from what it leaves."""
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from orchestrator.scenario.schema import ALL_UAVS, Scenario, Section
+from testbed.core.errors import InputError, RunError
+from testbed.core.node import BS, NodeId, uavs
+from testbed.core.words import not_one_of
+
+Downlink = Literal["dedicated", "shared"]
+FIGURES = ("session_s", "uplink_bps", "uplink_use", "downlink_bps", "downlink_use")
+"""Numbers of every session: how long it was, what all links of a direction carried together, and
+what that is of what they could have carried."""
+Several = Literal["mean", "sum", "min", "max"]
+_MERGE: dict[str, Callable[[Sequence[float]], float]] = {
+    "first": lambda found: found[0],
+    "last": lambda found: found[-1],
+    "mean": statistics.fmean,
+    "sum": math.fsum,
+    "min": min,
+    "max": max,
+}
+
+
+def nodes_named(name: str, scenario: Scenario, source: str) -> list[NodeId]:
+    """The nodes that a name stands for: one, or all UAVs.
+
+    Raises:
+        InputError: Nobody is called so; the line begins with `source`.
+    """
+    if name == ALL_UAVS:
+        return list(uavs(scenario.uavs.count))
+    known = {str(node): node for node in (BS, *uavs(scenario.uavs.count))}
+    if name not in known:
+        raise InputError(f"{source}: {not_one_of(name, [*known, ALL_UAVS])}")
+    return [known[name]]
+
+
+class Read(Section):
+    """A number in what programs write: a key of a JSON text, or what a regular expression finds."""
+
+    node: str = ALL_UAVS
+    """Whose programs write it: bs, uav1, …; uav* is every UAV."""
+    file: str | None = None
+    """In the node's home; left out: the node's output."""
+    key: str | None = Field(default=None, min_length=1)
+    """Where it stands in a JSON text: `end.streams.0.rtt`; a number counts in a list, from 0."""
+    pattern: str | None = None
+    """A regular expression whose one group is the number."""
+    match: Literal["first", "last"] | Several = "last"
+    """Which of several matches of the pattern in one node's text counts, or what of all."""
+    over: Several = "mean"
+    """What of several nodes' numbers counts."""
+
+    @field_validator("file")
+    @classmethod
+    def _stays_home(cls, file: str | None) -> str | None:
+        if file is not None:
+            path = PurePosixPath(file)
+            if path.is_absolute() or ".." in path.parts or not path.name:
+                raise ValueError("must be a path within the node's home")
+        return file
+
+    @field_validator("pattern")
+    @classmethod
+    def _has_a_group(cls, pattern: str | None) -> str | None:
+        if pattern is None:
+            return None
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            raise ValueError(f"is no regular expression: {error}") from None
+        if groups != 1:
+            raise ValueError(f"must have one group, the number; has {groups}")
+        return pattern
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Read":
+        if (self.key is None) == (self.pattern is None):
+            raise ValueError("needs exactly one of key, pattern")
+        if self.key is not None and "match" in self.model_fields_set:
+            raise ValueError("match goes with pattern")
+        return self
+
+    def nodes(self, scenario: Scenario, source: str) -> list[NodeId]:
+        """Whose numbers it is of.
+
+        Raises:
+            InputError: There is no such node; the line begins with `source`.
+        """
+        return nodes_named(self.node, scenario, f"{source}.node")
+
+    def paths(self, scenario: Scenario) -> list[str]:
+        """Of the files that it reads, within a session's folder."""
+        return [self.path(node) for node in self.nodes(scenario, "reads")]
+
+    def path(self, node: NodeId) -> str:
+        """Of the file, within a session's folder."""
+        return f"logs/{node}.log" if self.file is None else f"nodes/{node}/{self.file}"
+
+    def value(self, folder: Path, scenario: Scenario, source: str) -> float:
+        """The number, of what a session has left in its folder.
+
+        Raises:
+            RunError: It is not there; the line begins with `source`, and names the file.
+        """
+        found = []
+        for node in self.nodes(scenario, source):
+            path = folder / self.path(node)
+            if not path.is_file():
+                raise RunError(f"{source}: {node} has not written {self.file}")
+            place = f"{source}: {self.path(node)}"
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found.append(self._keyed(text, place) if self.key else self._matched(text, place))
+        return _MERGE[self.over](found)
+
+    def _keyed(self, text: str, place: str) -> float:
+        assert self.key is not None
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise RunError(f"{place}: is no JSON ({error})") from None
+        for part in self.key.split("."):
+            try:
+                value = value[int(part)] if isinstance(value, list) else value[part]
+            except (KeyError, IndexError, TypeError, ValueError):
+                raise RunError(f"{place}: has no key {self.key!r}: {part!r} is missing") from None
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise RunError(f"{place}: {self.key} must be a number, not {str(value)[:80]!r}")
+        return _finite(float(value), f"{place}: {self.key}")
+
+    def _matched(self, text: str, place: str) -> float:
+        assert self.pattern is not None
+        found = re.findall(self.pattern, text, re.MULTILINE)
+        if not found:
+            raise RunError(f"{place}: nothing in it matches {self.pattern!r}")
+        numbers = []
+        for word in found:
+            try:
+                numbers.append(_finite(float(word), place))
+            except ValueError:
+                raise RunError(f"{place}: {word[:80]!r} is no number") from None
+        return _MERGE[self.match](numbers)
+
+
+def _finite(value: float, place: str) -> float:
+    if not math.isfinite(value):
+        raise RunError(f"{place}: {value} is no finite number")
+    return value
+
+
+class Asked(Section):
+    """How a session is played, and what is read from it."""
+
+    seconds: float | None = Field(default=None, gt=0)
+    """Emulated seconds that it lasts at most."""
+    until: list[str] = Field(default=[])
+    """Nodes whose commands end it and must succeed; none: all that have one."""
+    downlink: Downlink = "dedicated"
+    """Whether downlinks have shares of their own, or share the cell's airtime."""
+    reads: dict[str, Read] = Field(default={})
+    """By name: numbers that its programs write."""
+
+
+def check_scenario(scenario: Scenario) -> None:
+    """Refuse what is of rounds alone, whatever this machine is like.
+
+    Raises:
+        InputError: Names the field.
+    """
+    if scenario.allocation.policy not in ("fixed", "equal"):
+        raise InputError(
+            f"allocation.policy: {scenario.allocation.policy!r} decides for rounds, and a session "
+            "has none; must be 'fixed' or 'equal'"
+        )
+    if scenario.faults.events or scenario.faults.random:
+        raise InputError("faults: belong to rounds, and a session has none")
+
+
+def check(scenario: Scenario, asked: Asked) -> None:
+    """Refuse what cannot be played, as far as that can be told on any machine.
+
+    Raises:
+        InputError: Names the field.
+    """
+    check_scenario(scenario)
+    nodes = (BS, *uavs(scenario.uavs.count))
+    busy = [node for node in nodes if scenario.programs_of(node).command is not None]
+    if asked.seconds is None and not busy:
+        raise InputError("seconds: must be given where no node has a command")
+    for name in asked.until:
+        for node in nodes_named(name, scenario, "until"):
+            if node not in busy:
+                raise InputError(f"until: {node} has no command that could end")
+    for name, read in asked.reads.items():
+        read.nodes(scenario, f"reads.{name}")
+
+
+def named_programs(scenario: Scenario) -> list[str]:
+    """Files that commands name by a word of theirs, as they stand there: scripts, inputs."""
+    found = set()
+    for programs in scenario.nodes.values():
+        command = programs.command or []
+        words = re.findall(r"[^\s'\"`;|&<>()=$]+", command) if isinstance(command, str) else command
+        found |= {word for word in words if Path(word).is_file()}
+    return sorted(found)
