@@ -46,7 +46,7 @@ def slots_of(seconds: float, slot_s: float, uavs: int, source: object) -> int:
     Raises:
         InputError: There would be too many.
     """
-    slots = max(1, math.ceil(seconds / slot_s - 1e-9))
+    slots = max(1, math.ceil(min(seconds / slot_s, 1e15) - 1e-9))
     if slots > MOST_SLOTS or slots * uavs > MOST_VALUES:
         raise InputError(
             f"{source}: {seconds:g} s of {uavs} UAVs are {slots * uavs:,} slots of {slot_s:g} s; "

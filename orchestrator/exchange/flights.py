@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 
 from orchestrator.exchange.files import Flight, along, local_m, text_of
 from testbed.core.errors import InputError
@@ -160,11 +161,13 @@ def _track(track: ElementTree.Element, source: str) -> tuple[Any, list[list[floa
         raise InputError(
             f"{source}: a gx:Track has {len(whens)} times and {len(coordinates)} places"
         )
-    try:
-        moments = np.array([np.datetime64(w.strip().removesuffix("Z"), "us") for w in whens])
-    except ValueError as error:
-        raise InputError(f"{source}: a gx:Track's time: {error}") from None
-    times = (moments - np.datetime64(0, "us")) / np.timedelta64(1, "s")
+    moments = pd.to_datetime(
+        pd.Series(whens).str.strip(), format="ISO8601", utc=True, errors="coerce"
+    )
+    if moments.isna().any():
+        wrong = whens[int(moments.isna().argmax())]
+        raise InputError(f"{source}: a gx:Track's time must be a date and time, not {wrong[:40]!r}")
+    times = (moments - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy()
     if not (np.diff(times) > 0).all():
         raise InputError(f"{source}: a gx:Track's times must rise")
     return times, [_coordinates(place, source) for place in coordinates]

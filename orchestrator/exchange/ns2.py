@@ -25,6 +25,8 @@ HEAD = re.compile(rf"setdest\s+({NUMBER})\s+({NUMBER})\s+({NUMBER})$")
 PUT = re.compile(rf"set\s+([XYZ])_\s+({NUMBER})$")
 PASSED_OVER = re.compile(r"#|\$god_|\$ns_\s+at\s+\S+\s+\"\$god_|set\s+\w+\s|$")
 MOST_NODES = 10_000
+MOST = 1e12
+"""Of any number in a file, in m, s or m/s."""
 
 
 @dataclass
@@ -42,21 +44,21 @@ def read(path: Path) -> list[Flight]:
     nodes: dict[int, _Node] = {}
     for number, raw in enumerate(text_of(path).splitlines(), 1):
         line = raw.strip()
+        where = f"{path}, line {number}"
         if found := INITIAL.match(line):
             node = nodes.setdefault(int(found[1]), _Node())
-            node.position["XYZ".index(found[2])] = float(found[3])
+            node.position["XYZ".index(found[2])] = _number(found[3], where)
         elif (found := LATER.match(line)) and (
             command := HEAD.match(found[3]) or PUT.match(found[3])
         ):
             node = nodes.setdefault(int(found[2]), _Node())
-            at_s, words = float(found[1]), command.groups()
-            if at_s < 0 or (len(words) == 3 and float(words[2]) < 0):
-                raise InputError(f"{path}, line {number}: time and speed must not be negative")
+            at_s, words = _number(found[1], where), command.groups()
+            *_, last = (_number(word, where) for word in words if word not in "XYZ")
+            if at_s < 0 or (len(words) == 3 and last < 0):
+                raise InputError(f"{where}: time and speed must not be negative")
             node.commands.append((at_s, words))
         elif not PASSED_OVER.match(line):
-            raise InputError(
-                f"{path}, line {number}: is no command of an ns-2 movement file: {line[:60]!r}"
-            )
+            raise InputError(f"{where}: is no command of an ns-2 movement file: {line[:60]!r}")
     if not nodes:
         raise InputError(f"{path}: moves no nodes; is it an ns-2 movement file?")
     if len(nodes) > MOST_NODES:
@@ -64,6 +66,13 @@ def read(path: Path) -> list[Flight]:
     if missing := [n for n in range(len(nodes)) if n not in nodes]:
         raise InputError(f"{path}: $node_({missing[0]}) is missing; nodes count from 0")
     return [_flight(nodes[n]) for n in range(len(nodes))]
+
+
+def _number(text: str, where: str) -> float:
+    number = float(text)
+    if abs(number) > MOST:
+        raise InputError(f"{where}: numbers must be from -1e12 to 1e12, not {text[:40]}")
+    return number
 
 
 def _flight(node: _Node) -> Flight:

@@ -4,6 +4,7 @@
 """Measurements in CSV files whose columns are mapped to ours."""
 
 import io
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,8 +77,11 @@ def _table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
         if ours not in COLUMNS:
             raise InputError(f"`columns` {ours}: is none of {', '.join(COLUMNS)}")
     try:
-        table = pd.read_csv(io.StringIO(text_of(path)), skipinitialspace=True)
-    except (ValueError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
+            text = io.StringIO(text_of(path))
+            table = pd.read_csv(text, skipinitialspace=True, index_col=False)
+    except (ValueError, pd.errors.ParserWarning) as error:
         raise InputError(f"{path}: no CSV ({' '.join(str(error).split())[:120]})") from None
     for theirs in columns.values():
         if theirs not in table:
@@ -113,7 +117,7 @@ def _line(wrong: "pd.Series[bool]") -> int:
 
 
 def _named(table: pd.DataFrame) -> str:
-    return ", ".join(map(str, table.columns[:20]))
+    return ", ".join(repr(str(name)[:40])[1:-1] for name in table.columns[:20])
 
 
 def _positions(

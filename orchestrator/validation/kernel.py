@@ -37,8 +37,9 @@ def play(
     """Emulate points without learning.
 
     Returns:
-        For each its `clock`, whether it is `valid`, the metric's `value` of what was measured (None
-        where the run failed), the `budget` of its error in s, and `failure`, if any.
+        For each its `clock`, whether it is `valid`, the checks that it `missed`, the metric's
+        `value` of what was measured (None where the run failed), the `budget` of its error in s,
+        and `failure`, if any.
     """
     virtual = bool(points) and guest_kernel.find() is not None
     changes: dict[str, Any] = {"workload.compute": "none", "workload.compute_time": "modelled"}
@@ -61,7 +62,8 @@ def play(
 
 
 def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
-    about: dict[str, Any] = {"clock": scenario.emulation.clock, "valid": False, "value": None}
+    clock = scenario.emulation.clock
+    about: dict[str, Any] = {"clock": clock, "valid": False, "missed": [], "value": None}
     # What another version of the program played is played again.
     text = f"# sources {source_sha256()}\n"
     text += yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False)
@@ -89,4 +91,11 @@ def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
         return about | {"failure": str(error)}
     budget = run.budget
     by_part = {} if budget.empty else budget.iloc[0].dropna().to_dict()
-    return about | {"valid": bool(run.valid), "value": value, "budget": by_part}
+    checks = run.checks
+    missed = checks.loc[~checks["ok"].astype(bool), "check"].tolist()
+    return about | {
+        "valid": bool(run.valid),
+        "missed": missed,
+        "value": value,
+        "budget": by_part,
+    }

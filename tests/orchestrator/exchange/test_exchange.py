@@ -6,6 +6,8 @@
 import json
 import math
 import os
+import random
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -178,6 +180,8 @@ def test_a_movement_has_the_gains_of_free_space_or_of_a_scenario(tmp_path: Path)
         ('$node_(0) set X_ 1\n$ns_ at 1 "$node_(0) setdest 1 1 -1"\n', "line 2: time and speed"),
         ("$node_(1) set X_ 1\n", "$node_(0) is missing"),
         ('$node_(0) set X_ 1\n$ns_ at 1e9 "$node_(0) setdest 2 2 1"\n', "may be imported"),
+        ('$node_(0) set X_ 1\n$ns_ at 1 "$node_(0) setdest 2 2 1e-320"\n', "may be imported"),
+        ("$node_(0) set X_ 1e999\n", "line 1: numbers must be from -1e12 to 1e12, not 1e999"),
     ],
 )
 def test_a_wrong_movement_is_one_line(text: str, says: str, tmp_path: Path) -> None:
@@ -246,6 +250,8 @@ def test_a_table_of_positions_alone_gets_a_channel(tmp_path: Path) -> None:
         ("", {}, "no CSV"),
         ("a,b\n1,2\n", {}, "has no column for time; it has a, b"),
         ("time,gain_db\n", {}, "has no rows"),
+        ("time,gain_db\n0,-80,1\n", {}, "no CSV (Length of header"),
+        ('"a\nb"\n1\n', {}, "has no column for time; it has a\\nb"),
         ("time,gain_db\n0,-80\n0,-81\n", {}, "line 3: its time is not after"),
         ("time,gain_db\n0,-80\n1,loud\n", {}, "line 3: gain_db must be a number, not 'loud'"),
         ("time,gain_db\nsoon,-80\n", {}, "line 2: its time is none"),
@@ -358,6 +364,10 @@ def test_paths_of_a_map_are_flights(tmp_path: Path) -> None:
     assert trace.uavs == 2
     np.testing.assert_allclose(trace.position_m[0, 20, 2], 40)  # two of four seconds
     np.testing.assert_allclose(trace.position_m[1, 25, 1], 50, rtol=5e-3)
+    # The same moments, as a clock two hours ahead of UTC has them.
+    elsewhere = TRACK.replace("00:00:04Z", "02:00:04+02:00")
+    again = imported("kml", [written(tmp_path / "b.kml", KML % elsewhere)], Options())
+    np.testing.assert_array_equal(again.position_m, trace.position_m[:1, : again.slots])
 
 
 @pytest.mark.parametrize(
@@ -398,6 +408,50 @@ def test_a_wrong_flight_is_one_line(kind: str, text: str, says: str, tmp_path: P
 
 
 # --- the door ------------------------------------------------------------------------------------
+
+
+WHOLE = {
+    "mahimahi": "1\n5\n5\n10\n20\n33\n",
+    "ns2": MOVEMENT,
+    "csv": "time,uav,x,y,z,gain_db\n0,1,2,3,4,-80\n1,1,5,6,7,-81\n0,2,8,9,1,-82\n",
+    "kml": KML % (TRACK + LINE % "-78,35,30 -78,35.001,30"),
+    "qgc": plan((35.0, -78.0, 30.0), (35.0 + NORTH, -78.0, 30.0)),
+}
+OTHERWISE = [
+    "nan",
+    "1e999",
+    "-1e308",
+    "1e-320",
+    "-1",
+    "0",
+    "",
+    "9" * 30,
+    "null",
+    "[]",
+    '"',
+    "\0",
+    "é",
+]
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.filterwarnings("error")
+def test_a_file_with_something_wrong_is_one_line_or_a_trace(kind: str, tmp_path: Path) -> None:
+    text, rng = WHOLE[kind], random.Random(kind)
+    words = list(re.finditer(r"-?\d+\.?\d*|\w+|[^\w\s]", text))
+    refusals = []
+    for _ in range(150):
+        word, other = rng.choice(words), rng.choice(OTHERWISE)
+        path = written(tmp_path / "f", text[: word.start()] + other + text[word.end() :])
+        try:
+            trace = imported(kind, [path], Options(slot_s=0.1, speed_m_s=20.0))
+        except InputError as error:
+            refusals.append(str(error))
+        else:
+            assert np.isfinite(trace.gain).all()
+            assert trace.position_m is None or np.isfinite(trace.position_m).all()
+    assert 15 < len(refusals) < 150
+    assert all(map(str.isprintable, refusals))
 
 
 @pytest.mark.parametrize("kind", ["mahimahi", "ns2", "csv", "kml", "qgc"])

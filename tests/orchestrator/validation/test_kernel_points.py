@@ -3,6 +3,7 @@
 
 """Points on the kernel: side by side in virtual time, one after the other on the real clock."""
 
+import json
 import subprocess
 import threading
 from pathlib import Path
@@ -82,6 +83,10 @@ def test_what_was_played_is_kept_until_the_program_is_another(
         if out.name == "1":
             return subprocess.CompletedProcess(words, 2, "", "one\nuavs.count: too many\n")
         make_run(out, rounds=1)
+        manifest = json.loads((out / "manifest.json").read_text())
+        late = {"check": "rest_share", "limit": 0.01, "value": 0.02, "ok": False, "detail": ""}
+        manifest |= {"valid": False, "validity": [late | {"check": "late", "ok": True}, late]}
+        (out / "manifest.json").write_text(json.dumps(manifest))
         return subprocess.CompletedProcess(words, 0, "", "")
 
     def points() -> list[dict[str, Any]]:
@@ -93,7 +98,7 @@ def test_what_was_played_is_kept_until_the_program_is_another(
     good, failed = points()
     seen = read_run(tmp_path / "kernel" / "0")
     assert good["value"] == seen.measured.rounds[0].latency_s
-    assert good["valid"] == seen.valid
+    assert (good["valid"], good["missed"]) == (seen.valid, ["rest_share"])
     assert sum(good["budget"].values()) != 0
     assert (failed["value"], failed["valid"]) == (None, False)
     assert failed["failure"] == "uavs.count: too many"
