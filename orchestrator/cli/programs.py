@@ -65,6 +65,9 @@ def up(
     capture: Annotated[
         bool, typer.Option("--capture", help="Capture every link into DIR/pcap, for tshark.")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve a page on loopback that shows the links.")
+    ] = False,
     overrides: Overrides = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier session in DIR.")
@@ -86,6 +89,8 @@ def up(
             "--seconds: must be given where emulation.clock is 'virtual' and no node has a "
             "command: time passes there as fast as it can be computed"
         )
+    if parsed.emulation.clock == "virtual" and live:
+        raise InputError("--live: shows sessions in real time; emulation.clock is 'virtual'")
     alone = f"{output}: runs in virtual time (emulation.clock), which nobody can enter from here"
     enter(parsed, "s", plays_rounds=False, holding=closed_to_visitors(output, alone))
     stop = _Stop()
@@ -101,7 +106,7 @@ def up(
             capture=capture,
             overwrite=overwrite,
             progress=show,
-            began=stop.stops,
+            began=stop.watched if live else stop.stops,
         )
     for program in done.programs:
         log = output / "logs" / f"{program.node}.log"
@@ -130,6 +135,14 @@ class _Stop:
     """Lets Ctrl-C and SIGTERM end a session in order; a second one ends this process."""
 
     signal = 0
+
+    @contextmanager
+    def watched(self, session: "Session") -> Iterator[None]:
+        """While the context lasts, and with a live view."""
+        from orchestrator.reporting.live_session import watched
+
+        with watched(session), self.stops(session):
+            yield
 
     @contextmanager
     def stops(self, session: "Session") -> Iterator[None]:

@@ -244,7 +244,7 @@ _watches: type[Observer] = Live  # what mypy holds it against
 def serve(scenario: Scenario) -> Iterator[Live]:
     """A live view that is served while the context lasts; its address is logged."""
     live = Live(scenario)
-    with _served(live, scenario):
+    with served(live, _page(scenario)):
         yield live
 
 
@@ -252,7 +252,7 @@ def serve(scenario: Scenario) -> Iterator[Live]:
 def mirror(scenario: Scenario) -> Iterator[Mirror]:
     """The same, of a run in virtual time."""
     view = Mirror(scenario)
-    with _served(view, scenario):
+    with served(view, _page(scenario)):
         yield view
 
 
@@ -263,11 +263,11 @@ def told(scenario: Scenario) -> Iterator[Live]:
 
 
 @contextmanager
-def _served(view: View, scenario: Scenario) -> Iterator[None]:
+def served(view: View, page: str) -> Iterator[None]:
+    """A page on loopback for as long as the context lasts; its address is logged."""
     token = secrets.token_urlsafe(24)
-    page = _page(scenario).encode()
     # A class a view: the handler's class is all that the server lets one choose.
-    handler = type("Handler", (_Handler,), {"view": view, "token": token, "page": page})
+    handler = type("Handler", (_Handler,), {"view": view, "token": token, "page": page.encode()})
     with _Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=_behind(server.serve_forever), args=(0.1,), daemon=True).start()
         log.info("live view: http://127.0.0.1:%d/%s/", server.server_port, token)

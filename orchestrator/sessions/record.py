@@ -4,6 +4,7 @@
 """What a session's links carried, slot by slot: `session.parquet`, written as the session goes."""
 
 import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,9 @@ SCHEMA = pa.schema(
 )
 Counts = npt.NDArray[np.int64]
 """Shape [n, K, 2]."""
+Watcher = Callable[[int, npt.NDArray[np.float64], Counts, Counts], object]
+"""Told of slots as they are counted: the first, and what was offered, carried, and queued at their
+ends, in bytes, each [n, K, 2]."""
 ROWS_AT_ONCE = 20_000
 """Rows of a row group of the file; as many are kept in memory."""
 LEAST_FRAMES = 50
@@ -65,6 +69,7 @@ class Recorder:
         """Of each slot and direction that had bytes waiting at its start and at its end, and was to
         carry `LEAST_FRAMES` or more: what it carried of that, less 1."""
         self.exhausted = 0
+        self.watcher: Watcher | None = None
         self.kept: list[pd.DataFrame] | None = [] if keep else None
         """All rows until now, where these are kept."""
 
@@ -103,6 +108,8 @@ class Recorder:
         self.totals.offered_bytes += offered.sum(axis=0)
         self.totals.carried_bytes += carried.sum(axis=0)
         self.totals.slots += slots
+        if self.watcher is not None:
+            self.watcher(first, offered, carried, queued[1:])
         many = offered >= LEAST_FRAMES * self._frame_bytes
         busy = (queued[:-1] > 0) & (queued[1:] > 0) & many
         if self._feed.shared:
