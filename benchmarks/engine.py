@@ -225,7 +225,7 @@ def setting(scenario: Scenario, rounds: int, slots: int = SLOTS) -> Setting:
     across_m = np.sqrt(rng.uniform(rings_m[:, 0] ** 2, rings_m[:, 1] ** 2))
     drift_m = np.cumsum(rng.normal(0, 0.2, (clients, slots)), axis=1)
     distance_m = np.hypot(np.maximum(across_m[:, None] + drift_m, 10), 10)
-    height_m, carrier_hz = scenario.fleet.height_m, scenario.radio.carrier_hz
+    height_m, carrier_hz = scenario.fleet.height_m[:, None], scenario.radio.carrier_hz
     gain = 10 ** (-los_path_loss_db(height_m, distance_m, carrier_hz) / 10)
     shares = (rng.dirichlet(np.full(clients, 20.0), rounds) for _ in range(3))
     return Setting(scenario, gain, np.full(rounds, scenario.workload.split), *shares)

@@ -12,12 +12,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from exact import RESUMED_S, SMALL, Played, assert_exact, played, result
+from exact import RESUMED_S, SMALL, Played, assert_exact, played, result, spans
 
 from testbed.core.paradigm import BUILT_IN
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 
+FLEET: dict[str, Any] = SMALL | {
+    "paradigm": "pipesfl",
+    "uavs": SMALL["uavs"] | {"compute_flops": [2e12, 1e12, 4e12], "compute_power_w": [10, 20, 40]},
+    "base_station": {"compute_flops": 2e13},
+}
+"""UAVs that differ, and a server that they wait for; benchmarks/orders.py plays every order."""
+SERVED = [(1, 1), (3, 1), (2, 1), (1, 2), (3, 2), (2, 2)]
+"""Client and iteration, the shortest job first; by larger lag it would be another order."""
 PARADIGMS = [paradigm.name for paradigm in BUILT_IN]
 OTHERS: dict[str, dict[str, Any]] = {
     "tls": {"transport": "tls"},
@@ -30,6 +38,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 def runs() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
     for name in PARADIGMS:
         yield name, SMALL | {"paradigm": name}, []
+    yield "shortest", FLEET | {"order": "shortest-job-first"}, []
     for name, keys in OTHERS.items():
         yield name, SMALL | {"emulation": SMALL["emulation"] | keys}, []
     yield "outage", SMALL, ["--trace", "outage.npz", "--out", "outage"]
@@ -56,6 +65,17 @@ def test_every_step_of_every_paradigm_begins_and_ends_as_predicted(
     assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=1e-3)
     assert measured["energy_j"] == pytest.approx(predicted["energy_j"], rel=1e-3)
     assert measured["latency_s"] > run["predicted"][0]["latency_s"]
+
+
+def test_so_do_those_of_a_fleet_that_differs_in_another_order(all_played: Played) -> None:
+    run = result(all_played, "shortest")
+    assert run["valid"]
+    assert_exact(run)
+    (predicted,), (measured,) = run["predicted_wire"], run["measured"]
+    assert measured["energy_j"] == pytest.approx(predicted["energy_j"], rel=1e-3)
+    for moments in map(spans, (predicted, measured)):
+        served = [key[:2] for key in sorted(moments, key=moments.__getitem__) if key[2] == "S"]
+        assert served == SERVED
 
 
 @pytest.mark.parametrize("name", OTHERS)
