@@ -157,16 +157,3 @@ def evaluation_table(round_: int, time_s: float, found: Evaluated) -> pd.DataFra
     """
     row = (round_, "held-out", 0, 0, time_s, found.loss, found.accuracy, math.nan, math.nan)
     return pd.DataFrame([row], columns=[*COLUMNS, *ERRORS])
-
-
-def passes_in_short(passes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How the server computed, by split: batches, passes, and the times that decided it."""
-    short: dict[int, dict[str, Any]] = {}
-    for noted in passes:
-        entry = short.setdefault(
-            noted["split"], {"split": noted["split"], "batches": 0, "passes": 0}
-        )
-        entry["batches"] += sum(noted["passes"])
-        entry["passes"] += len(noted["passes"])
-        entry["measured"] = noted["pass_times"]
-    return list(short.values())

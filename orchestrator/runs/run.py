@@ -6,10 +6,11 @@
 import contextlib
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -18,7 +19,7 @@ from orchestrator.analysis.byte_accounts import air_table
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
 from orchestrator.emulation.checkpoint import Checkpoint
 from orchestrator.emulation.dilation import settle
-from orchestrator.emulation.learning import passes_in_short, whole_table
+from orchestrator.emulation.learning import whole_table
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.record import Emulation
 from orchestrator.emulation.session import emulate
@@ -237,3 +238,16 @@ def write_run(done: Emulation, folder: Path) -> None:
     done.channel.now.save(folder / "trace.npz")
     text = json.dumps(done.scenario.model_dump(mode="json"), indent=1)
     write_whole(folder / "scenario.json", lambda p: p.write_text(text + "\n", encoding="utf-8"))
+
+
+def passes_in_short(passes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How the server computed, by split: batches, passes, and the times that decided it."""
+    short: dict[int, dict[str, Any]] = {}
+    for noted in passes:
+        entry = short.setdefault(
+            noted["split"], {"split": noted["split"], "batches": 0, "passes": 0}
+        )
+        entry["batches"] += sum(noted["passes"])
+        entry["passes"] += len(noted["passes"])
+        entry["measured"] = noted["pass_times"]
+    return list(short.values())
