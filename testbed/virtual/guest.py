@@ -203,14 +203,14 @@ def run(
         status = _converse(guest, (orders, words), stops, writers, folder, _Told(progress, show))
         if status is None:
             raise RunError(f"virtual time: the guest ended: {_why(log)}")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            guest.wait(END_S)  # By then its log is whole.
         if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
             name = signal.Signals(-status).name
             raise RunError(f"virtual time: the command was ended by {name}: {_why(log)}")
         if status > 0 and _lacks_mappings(_said(log)):
             # One of its processes died of it; what the command says of that names no cause.
             raise RunError(f"virtual time: {_why(log)}")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            guest.wait(END_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Outcome(128 - status if status < 0 else status, time.monotonic() - began, cpu_s)
