@@ -10,7 +10,6 @@ too. It takes about two seconds of real time, whatever the dilation.
 """
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -47,12 +46,6 @@ SPARE_LEVELS = 100
 TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True)
-class _Transfer:
-    level: int
-    probe: Probe
-
-
 def calibrate(
     nodes: Nodes, scenario: ResolvedScenario, predicted: LinkRates, slot_s: float, shape: Shape
 ) -> pd.DataFrame:
@@ -85,7 +78,7 @@ def calibrate(
     injector.rates(0, *tables, warn_slots=0)
     clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), 0.0, dilation)
     injector.epoch(clock, level_s)
-    probes = tuple(transfer.probe for transfer in transfers)
+    probes = tuple(probe for _, probe in transfers)
     nodes.send(BS, ProbeLinks(probes, clock))
     for node in uavs(scenario.uavs.count):
         own = tuple(probe for probe in probes if probe.client == node.client)
@@ -102,19 +95,19 @@ def calibrate(
     }
     places: Counter[int] = Counter()
     rows = []
-    for transfer in transfers:
-        client, upward = transfer.probe.client, transfer.probe.upward
+    for level, probe in transfers:
+        client, upward = probe.client, probe.upward
         start_s, end_s = received[client, places[client]]
         places[client] += 1
         rates = np.pad((up_bps if upward else down_bps)[client - 1], spare[1], "edge")
-        size = transfer_bytes(scenario.emulation, 0, transfer.probe.payload_bytes)
+        size = transfer_bytes(scenario.emulation, 0, probe.payload_bytes)
         due_s = integral_end_s(rates, level_s, start_s, 8 * size) - start_s
         rows.append(
             (
                 client,
                 "uplink" if upward else "downlink",
-                LEVELS[transfer.level],
-                rates[transfer.level],
+                LEVELS[level],
+                rates[level],
                 size,
                 start_s,
                 end_s - start_s,
@@ -142,8 +135,8 @@ def _levels(rate_bps: Array, floor_bps: float) -> Array:
 
 def _schedule(
     up_bps: Array, down_bps: Array, in_turns: bool, shape: Shape, dilation: float
-) -> tuple[float, list[_Transfer]]:
-    """Emulated seconds that a level takes, and what each link carries, in its order.
+) -> tuple[float, list[tuple[int, Probe]]]:
+    """Emulated seconds that a level takes; the level and transfer of each link, in their order.
 
     Args:
         up_bps: Emulated bit/s, shape [K, 3].
@@ -175,5 +168,5 @@ def _schedule(
         segments = max(1, round(charged_bytes / shape.frame_bytes))
         payload_bytes = segments * Framing(shape.mtu).segment_bytes - wire.HEADER_BYTES
         probe = Probe(client + 1, upward, level * level_s + at_s, payload_bytes)
-        transfers.append(_Transfer(level, probe))
+        transfers.append((level, probe))
     return level_s, transfers

@@ -132,11 +132,8 @@ def _calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tu
     A link's median over its rates forgives one disturbed transfer. It must not forgive a rate at
     which the link is always wrong, so each counts by what a pause of `PAUSE_S` does not explain.
     """
-    early_s = np.array(
-        [
-            shape.early_at(rate_bps / dilation, shape.packet_frames(rate_bps)) / dilation
-            for rate_bps in table["rate_bps"]
-        ]
+    early_s = table["rate_bps"].map(
+        lambda rate: shape.early_at(rate / dilation, shape.packet_frames(rate)) / dilation
     )
     sizes = table.assign(error=(table["error"].abs() - early_s / table["due_s"]).clip(lower=0))
     links = sizes.groupby(["direction", "client"], as_index=False)["error"].median()

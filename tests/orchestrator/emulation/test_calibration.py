@@ -19,27 +19,27 @@ UP = np.array([[20e6, 21e6, 22e6], [8e6, 9e6, 10e6]])
 DOWN = np.array([[300e6, 310e6, 320e6], [290e6, 295e6, 300e6]])
 
 
-def on_link(transfer) -> int:
-    return Framing(1500).on_link(wire.message_bytes(transfer.probe.payload_bytes))
+def on_link(probe) -> int:
+    return Framing(1500).on_link(wire.message_bytes(probe.payload_bytes))
 
 
 def spans(transfers, rates):
     """Start and end of each transfer if its link carries what it should, by level."""
     by_level = {level: [] for level in range(len(LEVELS))}
-    for t in transfers:
-        lasts_s = 8 * on_link(t) / rates[t.probe.client - 1, t.level]
-        by_level[t.level].append((t.probe.start_s, t.probe.start_s + lasts_s))
+    for level, probe in transfers:
+        lasts_s = 8 * on_link(probe) / rates[probe.client - 1, level]
+        by_level[level].append((probe.start_s, probe.start_s + lasts_s))
     return by_level
 
 
 @pytest.mark.parametrize("dilation", [1.0, 5.0])
 def test_every_link_carries_each_level_both_ways(dilation):
     level_s, transfers = _schedule(UP, DOWN, True, Shape(), dilation)
-    seen = [(t.level, t.probe.client, t.probe.upward) for t in transfers]
+    seen = [(level, probe.client, probe.upward) for level, probe in transfers]
     assert sorted(seen) == sorted(itertools.product(range(3), (1, 2), (False, True)))
     assert 3 * level_s * dilation < 2  # real seconds
-    ups = spans([t for t in transfers if t.probe.upward], UP)
-    downs = spans([t for t in transfers if not t.probe.upward], DOWN)
+    ups = spans([(level, probe) for level, probe in transfers if probe.upward], UP)
+    downs = spans([(level, probe) for level, probe in transfers if not probe.upward], DOWN)
     for level in range(3):
         at_s = level * level_s
         for start_s, end_s in ups[level]:
@@ -55,16 +55,16 @@ def test_every_link_carries_each_level_both_ways(dilation):
 
 def test_shared_downlinks_carry_theirs_at_once():
     _, transfers = _schedule(UP, DOWN / 2, False, Shape(), 1.0)
-    first = {t.probe.start_s for t in transfers if t.level == 0 and not t.probe.upward}
+    first = {p.start_s for level, p in transfers if level == 0 and not p.upward}
     assert len(first) == 1
 
 
 def test_a_slow_link_carries_some_frames_and_one_that_is_never_up_none():
     up = np.array([[2e5] * 3, [1e3] * 3, [0.0] * 3])
     _, transfers = _schedule(up, np.zeros((3, 3)), True, Shape(), 1.0)
-    frames = {t.probe.client: round(on_link(t) / 1514) for t in transfers}
+    frames = {probe.client: round(on_link(probe) / 1514) for _, probe in transfers}
     assert frames == {1: 16, 2: 1}
-    assert max(8 * on_link(t) / 2e5 for t in transfers if t.probe.client == 1) < MOST_S
+    assert max(8 * on_link(p) / 2e5 for _, p in transfers if p.client == 1) < MOST_S
 
 
 def test_levels_leave_outages_out():
