@@ -158,13 +158,12 @@ def run(
         InputError: Something does not fit, or this machine cannot run the scenario.
         RunError: The run failed; what was measured until then is in `out`.
     """
-    from tempfile import TemporaryDirectory
-
     from orchestrator.runs.virtual import from_outside
+    from testbed.system.leftovers import temporary_folder
 
     resolved = _resolved(scenario, policy, rounds)
-    with TemporaryDirectory(prefix="testbed-") as temporary:
-        folder = Path(temporary) / "run" if out is None else Path(out)
+    with temporary_folder("run") as temporary:
+        folder = temporary / "run" if out is None else Path(out)
         play: Callable[..., object] = partial(emulate, scheduler=scheduler, key=key)
         if scheduler is None and from_outside(resolved):
             play = _emulate_in_guest
@@ -195,23 +194,21 @@ def _emulate_in_guest(
     progress: Progress,
 ) -> None:
     """The work of `run` where the scenario asks for virtual time."""
-    from tempfile import TemporaryDirectory
-
     from orchestrator.reporting.report import write_report
     from orchestrator.runs.directory import run_folder
     from orchestrator.runs.virtual import run_in_guest
-    from testbed.system.leftovers import noted
+    from testbed.system.leftovers import noted, temporary_folder
 
     if callable(policy):
         raise InputError("`policy`: must be a name where emulation.clock is 'virtual'")
     finish = write_report if keep else _nothing
     with (
-        TemporaryDirectory(prefix="testbed-trace-", dir="/tmp") as temporary,
+        temporary_folder("trace", "/tmp") as temporary,
         run_folder(out, scenario, overwrite=overwrite, resume=resume, finish=finish) as folder,
         noted(folder, unless="checkpoint/round-*"),
     ):
         if trace is not None and not isinstance(trace, str | Path):
-            saved = Path(temporary) / "trace.npz"
+            saved = temporary / "trace.npz"
             _trace(trace).save(saved)
             trace = saved
         path = None if trace is None else Path(trace)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import IO, Any, Literal
 
@@ -25,6 +24,7 @@ from orchestrator.sessions.up import held
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.network.fabric import BS_ADDRESS, link_addresses
+from testbed.system.leftovers import temporary_folder
 
 KEYS = ["slot", "client", "direction"]
 File = int | IO[Any] | None
@@ -83,7 +83,7 @@ class Network:
         with ExitStack() as cleanup:
             folder = self._out
             if folder is None:
-                folder = Path(cleanup.enter_context(TemporaryDirectory(prefix="testbed-"))) / "out"
+                folder = cleanup.enter_context(temporary_folder("session")) / "out"
             source = cleanup.enter_context(api._channel(self.scenario, self._trace))
             self._session, _ = cleanup.enter_context(
                 held(self.scenario, source, folder, self._settings, overwrite=self._overwrite)

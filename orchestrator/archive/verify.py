@@ -10,7 +10,6 @@ their latencies is the sum of the differences of their error budgets' parts.
 
 import contextlib
 import json
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +49,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Round, Timeline
-from testbed.system.leftovers import noted
+from testbed.system.leftovers import temporary_folder
 
 Emulate = Callable[[Scenario, Path, Path], None]
 """Emulates a scenario on a trace into a run directory; raises `InputError` or `RunError`."""
@@ -187,8 +186,7 @@ def verify(
         RunError: All workers were lost.
     """
     with contextlib.ExitStack() as stack:
-        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="testbed-verify-")))
-        stack.enter_context(noted(temporary))
+        temporary = stack.enter_context(temporary_folder("verify"))
         (folder := temporary / "bundle").mkdir()
         unpacked = unpack(bundle, folder)
         try:

@@ -32,6 +32,7 @@ from orchestrator.campaign.worker import play
 from orchestrator.runs.manifest import command, now, source_sha256
 from orchestrator.scenario.channel import channel_settings
 from testbed.core.errors import InputError, RunError
+from testbed.system.leftovers import temporary_folder
 
 Answers = Generator[dict[str, Any], None, None]
 """What workers answered; see `worker.play`."""
@@ -354,6 +355,7 @@ def client_of(jobs: int, cluster: Cluster) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _connected(jobs: int, cluster: Cluster) -> Iterator[Any]:
+    from dask import config
     from distributed import Client
 
     if cluster.scheduler is not None:
@@ -374,7 +376,12 @@ def _connected(jobs: int, cluster: Cluster) -> Iterator[Any]:
             yield client
         return
     workers = min(_processes(cluster), jobs)
-    with _local_cluster(workers) as local, Client(local, set_as_default=False) as client:
+    with (
+        temporary_folder("dask") as scratch,
+        config.set({"temporary-directory": str(scratch)}),
+        _local_cluster(workers) as local,
+        Client(local, set_as_default=False) as client,
+    ):
         yield client
 
 

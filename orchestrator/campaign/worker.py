@@ -12,7 +12,6 @@ import io
 import json
 import os
 import platform
-import tempfile
 import time
 import traceback
 from collections.abc import Sequence
@@ -41,6 +40,7 @@ from orchestrator.scenario.schema import Scenario
 from orchestrator.theory.lower_bound import lower_bound
 from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import DIFFERING, Timeline
+from testbed.system.leftovers import temporary_folder
 
 Files = dict[str, bytes]
 """By path within the point's folder."""
@@ -245,8 +245,7 @@ def _learned(scenario: Scenario, source: ChannelSource, variant: str, folder: Pa
 
     with ExitStack() as stack:
         if folder is None:
-            temporary = tempfile.TemporaryDirectory(prefix="testbed-point-")
-            folder = Path(stack.enter_context(temporary))
+            folder = stack.enter_context(temporary_folder("point"))
         folder.mkdir(parents=True, exist_ok=True)
         rounds = train(scenario, folder, variant=variant, rounds=scenario.rounds)
         decided = evaluate(scenario, source, agent_policy(scenario, folder))
@@ -271,8 +270,7 @@ def _emulated(
     from orchestrator.runs.run import run
     from orchestrator.runs.virtual import from_outside, run_in_guest
 
-    with tempfile.TemporaryDirectory(prefix="testbed-point-") as temporary:
-        folder = Path(temporary)
+    with temporary_folder("point") as folder:
         if from_outside(scenario):
             run_in_guest(scenario, trace, folder, share=_share())
             measured = read_run(folder).measured
@@ -286,8 +284,8 @@ def _emulated(
 def _session(scenario: Scenario, source: ChannelSource, trace: Path | None, asked: Beside) -> Files:
     from orchestrator.sessions.repeated import play_asked
 
-    with tempfile.TemporaryDirectory(prefix="testbed-point-") as temporary:
-        folder = Path(temporary) / "session"
+    with temporary_folder("point") as temporary:
+        folder = temporary / "session"
         found = play_asked(scenario, source, trace, folder, asked, share=_share())
         # Homes may be large: what was read is kept.
         nodes = {str(node) for read in asked.reads.values() for node in read.paths(scenario)}

@@ -28,28 +28,27 @@ def train(
     ] = False,
 ) -> None:
     """Train the paper's agent; goes on where an earlier training in DIR stopped."""
-    from tempfile import TemporaryDirectory
-
     from orchestrator.cli.virtual import enter
     from orchestrator.emulation.backend import emulated_backend
     from orchestrator.policies.agent import Settings
     from orchestrator.policies.agent import train as train_agent
     from orchestrator.policies.environment import engine_backend
     from orchestrator.scenario.loading import load
+    from testbed.system.leftovers import temporary_folder
 
     # The first round is flown before anything is decided, and batches are whole.
     longest = [f"rounds={rounds + Settings().batch + 1}"] if emulated else []
     parsed = load(scenario, [*(overrides or []), *longest])
     if emulated:
         enter(parsed, "rounds")
-    with shown("rounds") as show, TemporaryDirectory(prefix="testbed-train-") as logs:
+    with shown("rounds") as show, temporary_folder("train") as logs:
         history = train_agent(
             parsed,
             output,
             variant=variant,
             rounds=rounds,
             tensorboard=tensorboard,
-            backend=emulated_backend(Path(logs)) if emulated else engine_backend,
+            backend=emulated_backend(logs) if emulated else engine_backend,
             progress=lambda done: show("training", done, rounds),
         )
     last = history.tail(1000)

@@ -5,7 +5,6 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -65,6 +64,7 @@ def validate(
     from orchestrator.validation import study
     from orchestrator.validation.space import default_space, load_space
     from testbed.system.files import check_writable, write_json
+    from testbed.system.leftovers import temporary_folder
 
     parsed = load(scenario, overrides or [])
     known(model, parsed)
@@ -76,16 +76,12 @@ def validate(
     if output is not None:
         study.check_folder(asked, output)
     with (
-        (
-            TemporaryDirectory(prefix="testbed-validate-")
-            if output is None
-            else nullcontext(output)
-        ) as folder,
+        temporary_folder("validate") if output is None else nullcontext(output) as folder,
         shown("points") as show,
     ):
         found = study.validate(
             asked,
-            Path(folder),
+            folder,
             cluster=Cluster(scheduler, workers, pool=scheduler is None),
             progress=show,
         )

@@ -17,7 +17,6 @@ import json
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.trees import differing
 from testbed.system.files import write_json
+from testbed.system.leftovers import temporary_folder
 
 MANIFEST = "manifest.json"
 SCENARIO = "scenario.json"
@@ -81,8 +81,8 @@ def run_folder(
     if out is None:
         if resume:
             raise InputError("`resume`: needs `out`, the directory to resume")
-        with tempfile.TemporaryDirectory(prefix="testbed-run-") as temporary:
-            yield Path(temporary)
+        with temporary_folder("run") as temporary:
+            yield temporary
         return
     with claimed(out, scenario, overwrite=overwrite, resume=resume) as part:
         if not resume:

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress
 from testbed.system.files import write_csv
+from testbed.system.leftovers import temporary_folder
 
 COLOURS = {
     "payload_bytes": "#999999",
@@ -126,12 +126,12 @@ def study(
 def _emulated(scenario: Scenario, source: ChannelSource, progress: Progress) -> Emulation:
     profile = profile_of(scenario)
     resolved, _, _ = settle(scenario, source, profile)
-    with TemporaryDirectory(prefix="testbed-overhead-") as folder:
+    with temporary_folder("overhead") as folder:
         rounds = emulate(
             resolved,
             source,
             profile,
-            Path(folder),
+            folder,
             decide=decider(scenario),
             progress=progress,
         )

@@ -19,7 +19,6 @@ import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from testbed import runtimes
 from testbed.cluster.clock import Echo
@@ -41,7 +40,7 @@ from testbed.control.codec import encode
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
 from testbed.runtimes import World, WorldLost
-from testbed.system.leftovers import marked, noted
+from testbed.system.leftovers import marked, temporary_folder
 
 LOOK_S = 1.0
 """Between two looks at whether anybody is there."""
@@ -78,8 +77,8 @@ class Agent:
             if not isinstance(order, MakePart):
                 return
             try:
-                with TemporaryDirectory(prefix="testbed-host-") as folder, noted(Path(folder)):
-                    logs = self._live(order, Path(folder))
+                with temporary_folder("host") as folder:
+                    logs = self._live(order, folder)
                 self._control.send(*encode(PartEnded(logs)))
             except RunError as error:
                 self._control.send(*encode(WorldLost(str(error))))

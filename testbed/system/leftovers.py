@@ -18,6 +18,7 @@ import secrets
 import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -141,6 +142,23 @@ def noted(path: Path, unless: str = "") -> Iterator[Path]:
         yield path
     finally:
         _note(lambda: _noted.remove(entry))
+
+
+@contextlib.contextmanager
+def temporary_folder(purpose: str, within: str | None = None) -> Iterator[Path]:
+    """A folder of this user's alone that ends with the context; if that is killed, by `find`.
+
+    Args:
+        purpose: Stands in its name.
+        within: The folder that it is made in; None: the one for temporary files.
+    """
+    name = f"testbed-{purpose}-{secrets.token_hex(6)}"
+    with noted(Path(within or tempfile.gettempdir()) / name) as folder:
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _note(change: Callable[[], object]) -> None:

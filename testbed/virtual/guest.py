@@ -185,7 +185,8 @@ def run(
     began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(_folder()))
+        # The kernel cuts its command line at spaces, so not in $TMPDIR.
+        folder = stack.enter_context(leftovers.temporary_folder("guest", "/tmp"))
         log = stack.enter_context(tempfile.TemporaryFile())
         (orders, its_orders), (words, its_words) = socket.socketpair(), socket.socketpair()
         stack.enter_context(orders)
@@ -214,17 +215,6 @@ def run(
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Outcome(128 - status if status < 0 else status, time.monotonic() - began, cpu_s)
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[str]:
-    # The kernel cuts its command line at spaces, so not in $TMPDIR.
-    folder = Path(tempfile.mkdtemp(prefix="testbed-guest-", dir="/tmp"))
-    with leftovers.noted(folder):
-        try:
-            yield str(folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def environment() -> dict[str, str]:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -46,9 +47,16 @@ def content(folder: Path) -> dict[str, bytes]:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished campaign; small.yaml is beside it."""
     base = tmp_path_factory.mktemp("small")
-    outcome = run(write_campaign(base), base / "done", workers=2)
+    (base / "temporary").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(base / "temporary"))
+        outcome = run(write_campaign(base), base / "done", workers=2)
     assert outcome == Outcome(points=8, made=8, failed={}, invalid=0)
     return base / "done"
+
+
+def test_workers_leave_no_temporary_files(small: Path) -> None:
+    assert list((small.parent / "temporary").iterdir()) == []
 
 
 def test_finished_points_hold_their_rounds_steps_and_what_made_them(small: Path) -> None:

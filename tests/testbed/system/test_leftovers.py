@@ -16,7 +16,7 @@ import pytest
 import warm
 
 from testbed.system import leftovers
-from testbed.system.leftovers import VARIABLE, alive, mark, noted
+from testbed.system.leftovers import VARIABLE, alive, mark, noted, temporary_folder
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +107,23 @@ def test_files_that_a_killed_process_noted_are_removed(tmp_path):
         "uav-sfl-testbed",
     ]
     assert ours() == []
+
+
+def test_a_temporary_folder_ends_with_its_context_or_after_a_kill_by_clean(tmp_path, cache):
+    with temporary_folder("test", str(tmp_path)) as folder:
+        assert folder.parent == tmp_path
+        assert folder.name.startswith("testbed-test-")
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "in").write_text("x")
+        assert str(folder) in (cache / "temporary" / mark()).read_text()
+    assert not folder.exists()
+    of_ended_process(
+        "from testbed.system.leftovers import temporary_folder; "
+        f"a = temporary_folder('test', {str(tmp_path)!r}); (a.__enter__() / 'in').mkdir()"
+    )
+    (left,) = tmp_path.glob("testbed-test-*")
+    assert not any(clean().values())
+    assert not left.exists()
 
 
 def test_files_of_live_processes_are_let_alone(tmp_path, cache):
