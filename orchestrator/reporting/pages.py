@@ -7,6 +7,7 @@ Its content security policy forbids it to ask for anything else, and allows no s
 """
 
 import base64
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
@@ -33,14 +34,6 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
         chart_data: What they draw, as JSON has it; no NaN, no infinity.
         context: What the template names.
     """
-    environment = Environment(
-        loader=FunctionLoader(_source),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     script = "".join(_source(f"{name}.js") for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
@@ -51,9 +44,23 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
         # It is rendered twice.
         **{name: list(v) if isinstance(v, Iterator) else v for name, v in context.items()},
     }
-    page = environment.get_template(template)
+    page = _environment().get_template(template)
     # What stands on the page decides what is to be explained on it.
     return page.render(glossary=terms_on(page.render(glossary=[], **parts)), **parts)
+
+
+@functools.cache
+def _environment() -> Environment:
+    """One for all pages: to compile templates takes longer than to fill them."""
+    environment = Environment(
+        loader=FunctionLoader(_source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
+    return environment
 
 
 def _source(name: str) -> str:
