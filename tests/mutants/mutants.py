@@ -20,7 +20,9 @@ The status is 1 if fewer than 95 % of the others are killed.
 """
 
 import argparse
+import ctypes
 import difflib
+import functools
 import json
 import multiprocessing
 import os
@@ -35,7 +37,7 @@ import threading
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,7 @@ PATIENCE = 4.0
 """Times what the unmutated module takes."""
 SAME_CALLS = {"cast", "isinstance", "len", "warn"}
 """Calls whose arguments are not changed: what comes of it is a crash, or nothing."""
+PR_SET_PDEATHSIG = 1
 OUTCOMES = ("killed", "survived", "equivalent")
 
 
@@ -73,6 +76,8 @@ class Subject:
     """Arguments of pytest."""
     interpreted: bool = False
     """Whether compiled functions run as plain Python: compiling each mutant would take minutes."""
+    compiled_apart: bool = False
+    """Whether nothing of the module is compiled, so that the machine code of before is right."""
 
 
 @dataclass(frozen=True)
@@ -264,6 +269,7 @@ class Place:
 def _pytest(folder: str, subject: dict[str, Any]) -> None:
     """The tests of a module, in a child of its own session."""
     os.setsid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.chdir(folder)
     os.environ |= {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
     if subject["interpreted"]:
@@ -276,6 +282,11 @@ def _pytest(folder: str, subject: dict[str, Any]) -> None:
         import numba
 
         numba.config.DISABLE_JIT = 1
+    if subject["compiled_apart"]:
+        from orchestrator.transmission import air
+
+        machine_code = str(Path(folder) / "machine-code")
+        air._machine_code_folder = lambda: machine_code  # type: ignore[assignment]
     import pytest
 
     words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--tb=line"]
@@ -332,6 +343,9 @@ def main() -> int:
         for subject in subjects:
             total[subject.name], mutants = mutants_of(subject, options.sample, options.seed)
             drawn += mutants
+    subjects = [s for s in subjects if any(mutant.subject == s.name for mutant in drawn)]
+    # Threads that wait for each other by spinning would take the time of the other mutants.
+    os.environ["OMP_NUM_THREADS"] = "1"
     context = multiprocessing.get_context("forkserver")
     learns = any(subject.file.startswith("workloads/") for subject in subjects)
     context.set_forkserver_preload([*PRELOAD, *(LEARNING if learns else ())])
@@ -345,15 +359,19 @@ def main() -> int:
                 raise SystemExit(f"{subject.name}: unmutated, its tests fail: {failed}")
             limits[subject.name] = max(LEAST_S, PATIENCE * took_s)
             err.print(f"{subject.name}: {took_s:.1f} s unmutated", highlight=False)
-        outcomes = _play(drawn, subjects, limits, first, options.workers, err)
-    _show(outcomes, total)
-    if options.json:
-        found = [asdict(outcome) for outcome in outcomes]
         about = {"seed": options.seed, "sample": options.sample, "total": total}
-        tree = about | {"mutants": found}
-        options.json.write_text(json.dumps(tree, indent=1) + "\n")
+        keep = functools.partial(_keep, options.json, about)
+        outcomes = _play(drawn, subjects, limits, first, options.workers, keep, err)
+    _show(outcomes, total)
     counts = Counter(outcome.outcome for outcome in outcomes)
     return int(counts["killed"] < ENOUGH * (counts["killed"] + counts["survived"]))
+
+
+def _keep(file: Path | None, about: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
+    """Write what is known so far: it may be hours, and then be killed."""
+    if file is not None:
+        tree = about | {"mutants": [asdict(outcome) for outcome in outcomes]}
+        file.write_text(json.dumps(tree, indent=1) + "\n")
 
 
 def _play(
@@ -362,6 +380,7 @@ def _play(
     limits: dict[str, float],
     first: Place,
     workers: int,
+    keep: Callable[[Sequence[Outcome]], None],
     err: Console,
 ) -> list[Outcome]:
     """Test every mutant, several side by side; what survives is told at once."""
@@ -371,6 +390,7 @@ def _play(
     for mutant in drawn:
         waiting.put(mutant)
     outcomes: list[Outcome] = []
+    keeping = threading.Lock()
 
     def work(place: Place) -> None:
         while True:
@@ -390,6 +410,8 @@ def _play(
                 err.print(said, highlight=False, markup=False)
             if len(outcomes) % 20 == 0:
                 err.print(f"{len(outcomes)} of {len(drawn)}", highlight=False)
+            with keeping:
+                keep(outcomes)
 
     places = [first, *(Place(first.folder.parent / str(n)) for n in range(1, workers))]
     threads = [threading.Thread(target=work, args=(place,)) for place in places]

@@ -9,8 +9,19 @@ import numpy as np
 import pytest
 from engine_cases import CONTENTION, by_hand
 
-from orchestrator.analysis.error_budget import PARTS, error_budget
+from orchestrator.analysis.error_budget import (
+    KEYS,
+    PARTS,
+    error_budget,
+    measured_plan,
+    step_table,
+    transfer_errors,
+)
+from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.engine import round_of, service_order_of, simulate
+from orchestrator.prediction.plan import RoundPlan
+from orchestrator.transmission.transport import CONTROLS, Transport
+from testbed.core.timeline import SG, STEPS, Round, Timeline
 
 SLOT_S = 0.1
 GAIN = np.ones((3, 200))
@@ -79,3 +90,157 @@ def test_a_server_that_took_longer_is_booked_under_computing():
     assert seconds["compute"] == pytest.approx(apart_s)
     assert seconds["rest"] == pytest.approx(0, abs=1e-12)
     assert seconds["injection"] == 0
+
+
+def varying_gain():
+    return 10 ** np.random.default_rng(4).uniform(-0.5, 0.5, (3, 400))
+
+
+def played(plan: RoundPlan, radio, *, index=0, start_s=0.0, gain=GAIN, **given) -> Round:
+    return round_of(index, plan, simulate(plan, radio, gain, SLOT_S, start_s, **given))
+
+
+def transport(delay_s: float, loss: float) -> Transport:
+    return Transport(
+        delay_s=np.full((2, 3), delay_s) * [[1.0], [2.0]],
+        jitter_s=np.zeros((2, 3)),
+        losses=np.full((2, 3, 4), (0.0, 1.0, loss, 0.0)),
+        control=CONTROLS["cubic"],
+        frame_bits=1514 * 8,
+        initial=10,
+        credit_s=0.0,
+        round_trips=0,
+        seeds=np.arange(6, dtype=np.uint64).reshape(2, 3),
+    )
+
+
+def test_a_round_that_began_later_is_a_part_of_its_own():
+    plan, radio = by_hand("cpsfl", **CONTENTION, sm=0.5)
+    predicted = played(plan, radio, gain=varying_gain(), index=7)
+    measured = played(plan, radio, gain=varying_gain(), index=7, start_s=3.14)
+    found = error_budget(predicted, measured, plan, plan, radio, varying_gain(), SLOT_S, None)
+    apart_s = measured.latency_s - predicted.latency_s
+    assert abs(apart_s) > 1e-3
+    assert found.seconds == {part: apart_s if part == "start" else 0.0 for part in PARTS}
+    assert (found.round, found.predicted_s, found.measured_s) == (
+        7,
+        predicted.latency_s,
+        measured.latency_s,
+    )
+    assert list(found.steps) == [*KEYS, *PARTS]
+    assert set(found.steps["round"]) == {7}
+    # Of every step: how much longer it took than predicted.
+    late = found.steps.set_index(KEYS)["start"]
+    for mine, theirs in zip(measured.spans, predicted.spans, strict=True):
+        key = (7, mine["client"], mine["iteration"], STEPS[mine["step"]])
+        took_s = mine["end_s"] - mine["start_s"] - (theirs["end_s"] - theirs["start_s"])
+        assert late[key] == pytest.approx(took_s, abs=1e-12)
+
+
+def test_what_links_delay_and_what_they_lose_are_two_parts():
+    plan, radio = by_hand("cpsfl", **CONTENTION)
+    air = transport(0.02, 0.01)
+    delayed = played(plan, radio, transport=air.without_loss())
+    measured, predicted = played(plan, radio, transport=air), played(plan, radio)
+    found = error_budget(
+        predicted, measured, plan, plan, radio, GAIN, SLOT_S, None, transport=air
+    ).seconds
+    assert found["delay"] == pytest.approx(delayed.latency_s - predicted.latency_s)
+    assert found["loss"] == pytest.approx(measured.latency_s - delayed.latency_s)
+    assert min(found["delay"], found["loss"]) > 0.02
+    assert abs(sum(found.values()) - found["delay"] - found["loss"]) < 1e-12
+
+
+def faults(**given) -> RoundFaults:
+    never = np.full(3, np.inf)
+    values = {
+        "absent": np.zeros(3, bool),
+        "stop_s": never,
+        "lost_s": never,
+        "wrong_s": never,
+        "wrong": [None] * 3,
+        "slow": np.empty((0, 4)),
+        "silent": [],
+        "bs_crash_s": np.inf,
+        "drops": True,
+        "causes": {},
+        "resting": np.zeros(3, bool),
+    }
+    return RoundFaults(**values | given)
+
+
+def test_slow_nodes_were_predicted_to_be_slow():
+    plan, radio = by_hand("cpsfl", **CONTENTION)
+    slow = faults(slow=np.array([[n, 0.0, 90.0, 3.0] for n in range(4)]))
+    predicted = played(plan, radio, faults=slow)
+    assert predicted.latency_s > played(plan, radio).latency_s + 0.1
+    found = error_budget(predicted, predicted, plan, plan, radio, GAIN, SLOT_S, None, slow)
+    assert found.seconds == pytest.approx(dict.fromkeys(PARTS, 0.0), abs=1e-12)
+
+
+def test_a_step_that_a_loss_cut_off_was_to_take_at_least_as_long():
+    plan, radio = by_hand("cpsfl", **CONTENTION)
+    gone = faults(lost_s=np.array([np.inf, 0.05, np.inf]), causes={2: "uav-crash"})
+    measured = played(plan, radio, faults=gone)
+    assert [loss.client for loss in measured.lost] == [2]
+    assert measured.cut.sum() == 1
+    # Its forward pass was cut at 0.05 s of 0.1; the others', and all that came later, was measured.
+    assert measured_plan(measured, plan).cf_s.tolist() == plan.cf_s.tolist()
+    shorter = replace(plan, cf_s=plan.cf_s / 10)
+    assert measured_plan(measured, shorter).cf_s[:, 0] == pytest.approx([0.1, 0.05, 0.1])
+    found = error_budget(measured, measured, plan, plan, radio, GAIN, SLOT_S, None, gone)
+    assert found.seconds == pytest.approx(dict.fromkeys(PARTS, 0.0), abs=1e-12)
+
+
+def test_steps_are_held_beside_each_other_by_round_and_kind():
+    plan, radio = by_hand("cpsfl", **CONTENTION)
+    slower = replace(plan, cb_s=plan.cb_s + np.array([[0.1], [0.2], [0.6]]))
+    both = [
+        Timeline([played(of_round, radio, index=n) for n, of_round in enumerate(plans)])
+        for plans in ((plan, plan), (plan, slower))
+    ]
+    table = step_table(*both)
+    assert list(table) == ["round", "step", "predicted_s", "measured_s"]
+    assert table["round"].tolist() == [0] * len(STEPS) + [1] * len(STEPS)
+    assert table["step"].tolist() == list(STEPS) * 2
+    first, second = (table[table["round"] == n].set_index("step") for n in (0, 1))
+    assert first["measured_s"].tolist() == first["predicted_s"].tolist()
+    assert second.loc["CB"].tolist()[1:] == pytest.approx([0.2, 0.5])
+    assert second.loc["CF"].tolist()[1:] == pytest.approx([0.1, 0.1])
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.03])
+def test_every_transfer_is_held_against_the_integral_of_its_rates(delay_s):
+    plan, radio = by_hand("sfl-pp", **CONTENTION, sm=0.5, cm=0.7, iterations=2)
+    gain = varying_gain()
+    air = transport(delay_s, 0.0) if delay_s else None
+    measured = played(plan, radio, gain=gain, index=3)
+    table = transfer_errors(measured, plan, radio, gain, SLOT_S, air)
+    assert list(table) == [*KEYS, "start_s", "duration_s", "due_s", "error"]
+    assert set(table["round"]) == {3}
+    counts = table["step"].value_counts()
+    assert {step: counts[step] for step in STEPS} == {
+        **{"SM": 3, "CF": 0, "CA": 6, "S": 0, "SG": 6, "CB": 0, "CM": 3}
+    }
+    late_s = table["due_s"] - table["duration_s"]
+    due_s = table["step"].map({"SM": 2 * delay_s, "SG": 2 * delay_s, "CA": delay_s, "CM": delay_s})
+    assert late_s.tolist() == pytest.approx(due_s.tolist(), abs=1e-9)
+    assert table["error"].tolist() == pytest.approx((-late_s / table["due_s"]).tolist(), abs=1e-12)
+    begun = {
+        (c, i, STEPS[s]): start for c, i, s, start, _, _ in measured.spans[~measured.cut].tolist()
+    }
+    for row in table.itertuples():
+        assert row.start_s == begun[row.client, row.iteration, row.step]
+
+
+def test_a_transfer_that_was_cut_off_has_no_error():
+    plan, radio = by_hand("sfl-pp", **CONTENTION)
+    gone = faults(lost_s=np.array([np.inf, 1.5, np.inf]), causes={2: "link-outage"})
+    measured = played(plan, radio, faults=gone)
+    assert measured.spans["step"][measured.cut].tolist() == [SG]
+    table = transfer_errors(measured, plan, radio, GAIN, SLOT_S)
+    assert table.groupby("client")["step"].apply(list).to_dict() == {
+        1: ["SM", "CA", "SG", "CM"],
+        2: ["SM", "CA"],
+        3: ["SM", "CA", "SG", "CM"],
+    }
