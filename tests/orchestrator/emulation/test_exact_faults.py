@@ -38,8 +38,15 @@ ENDS = {
 }
 """By `on_loss`: what ends a run, and what is said of it."""
 
-
 GATED = ("sfl-sp", "sfl-ps")
+BACK, GONE = HAPPENS["a link is out for a while"], HAPPENS["one crashes"]
+ASYNCHRONOUS: dict[str, list[tuple[list[dict[str, Any]], list[int]]]] = {
+    "asfl-ps": [BACK, HAPPENS["one sends nonsense"], HAPPENS["slow nodes"], GONE],
+    "asfl-sp": [HAPPENS["one sends twice"], HAPPENS["two lose their links within a gradient"]],
+}
+UPDATES = 5
+DIFFERING = {"tx_power_w": [1.0, 0.4, 0.1], "compute_flops": [2.5e12, 2.5e12, 0.1e12]}
+"""The third UAV is slow."""
 
 
 def faulty(on_loss: str, rounds: list[list[dict[str, Any]]], **keys: Any) -> dict[str, Any]:
@@ -48,11 +55,25 @@ def faulty(on_loss: str, rounds: list[list[dict[str, Any]]], **keys: Any) -> dic
     return SMALL | {"rounds": len(rounds), "faults": faults} | keys
 
 
+def updates(count: int) -> dict[str, Any]:
+    return SMALL["workload"] | {"asynchronous": {"updates": count}}
+
+
 def runs() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
     yield "faults", faulty("drop", [begin for begin, _ in HAPPENS.values()]), []
     gone = [[OUT | {"at_s": 0.3, "duration_s": 0.5}], [ENDS["wait"][0]]]
     for paradigm in GATED:
         yield paradigm, faulty("drop", gone, paradigm=paradigm), []
+    for paradigm, happens in ASYNCHRONOUS.items():
+        keys = {"paradigm": paradigm, "workload": updates(UPDATES), "uavs": DIFFERING}
+        yield paradigm, faulty("drop", [begin for begin, _ in happens], **keys), []
+    some = {"paradigm": "asfl-pp", "participation": {"clients": 2, "rule": "round-robin"}}
+    yield "some", SMALL | some | {"rounds": 2, "workload": updates(4)}, []
+    yield (
+        "deadline",
+        faulty("drop", [[], []], participation={"deadline_s": 1.1}, uavs=DIFFERING),
+        [],
+    )
     yield "wait-back", faulty("wait", [[OUT | {"at_s": 0.4, "duration_s": 1.2}]]), []
     for on_loss, (event, _) in ENDS.items():
         yield f"ends-{on_loss}", faulty(on_loss, [[], [event], []]), ["--out", f"ends-{on_loss}"]
@@ -96,6 +117,34 @@ def test_gates_and_queues_forget_the_lost(all_played: Played, paradigm: str) -> 
     for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
         assert_lost_as_predicted(predicted, measured)
     assert {client for client, _, step in spans(run["measured"][1]) if step == "CM"} == {1, 3}
+
+
+@pytest.mark.parametrize("paradigm", ASYNCHRONOUS)
+def test_asynchronous_rounds_go_on_as_predicted(all_played: Played, paradigm: str) -> None:
+    run = result(all_played, paradigm)
+    for (_, lost), predicted, measured in zip(
+        ASYNCHRONOUS[paradigm], run["predicted_wire"], run["measured"], strict=True
+    ):
+        assert [loss["client"] for loss in measured.get("lost", [])] == lost
+        assert_lost_as_predicted(predicted, measured)
+        mixed = [client for client, _, step in spans(measured) if step == "CM"]
+        assert len(mixed) == UPDATES, "others make up for the lost"
+        assert not set(mixed) & set(lost)
+
+
+def test_asynchronous_rounds_of_some_go_as_predicted(all_played: Played) -> None:
+    run = result(all_played, "some")
+    assert_exact(run)
+    assert [round_["clients"] for round_ in run["measured"]] == [[1, 2], [1, 3]]
+
+
+def test_who_is_late_is_left_out_and_is_back_in_the_next_round(all_played: Played) -> None:
+    run = result(all_played, "deadline")
+    for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
+        assert_lost_as_predicted(predicted, measured)
+        assert [(loss["client"], loss["cause"]) for loss in measured["lost"]] == [(3, "deadline")]
+        assert {client for client, _, step in spans(measured) if step == "CM"} == {1, 2}
+        assert 3 in {client for client, _, _ in spans(measured)}
 
 
 def test_wait_waits_until_the_link_is_back(all_played: Played) -> None:
