@@ -4,6 +4,7 @@
 """Run directories that are broken: one line that names what, no memory, no waiting."""
 
 import io
+import json
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ import pytest
 import warm
 from synthetic_run import make_run
 
+from orchestrator.reporting.report import render
 from orchestrator.runs.reader import read_run
 from testbed.core.errors import InputError
 
@@ -255,6 +257,13 @@ def test_nothing_but_named_refusals() -> None:
     assert crashes == []
     assert sum(outcomes.values()) == 60
     assert 0 < outcomes["taken"] < 60
+
+
+def test_a_check_without_a_verdict_was_not_judged(run_dir: Path) -> None:
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    del manifest["validity"][0]["ok"]
+    (run_dir / "manifest.json").write_text(json.dumps(manifest))
+    assert "? not judged" in render(read_run(run_dir))
 
 
 def test_a_number_is_no_text(run_dir: Path) -> None:
