@@ -134,7 +134,7 @@ class Round:
     def client(self, k: int) -> Generator[simpy.Event, Any, None]:
         """A client's round."""
         env, plan, radio = self.env, self.plan, self.radio
-        share, compute_w = plan.allocation, plan.compute_power_w
+        share, compute_w = plan.allocation, np.broadcast_to(plan.compute_power_w, plan.clients)[k]
         uplink = (float(share.beta[k] * radio.uplink_hz), float(radio.uplink_power_w[k]))
         broadcast = down = (radio.downlink_hz, radio.downlink_power_w)
         if self.parallel_downlink:
