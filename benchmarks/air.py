@@ -3,10 +3,13 @@
 
 """Rounds over loss and delay: the engine's model, ns-3's packets and the kernel, side by side.
 
-python benchmarks/air.py [--control cubic|bbr]... [--loss P,...] [--delay-ms D,...] [--seeds N]
-    [--without ns-3|kernel]... [--json FILE]
+python benchmarks/air.py [--control cubic|bbr]... [--transport tcp|tls|grpc|quic]... [--loss P,...]
+    [--delay-ms D,...] [--seeds N] [--set KEY=VALUE]... [--without ns-3|kernel]... [--json FILE]
+    [--picture FILE]
 
-The kernel plays in virtual time. One of its rounds of the paper at 1 % loss takes minutes.
+The kernel plays in virtual time. One of its rounds of the paper at 1 % loss takes minutes. ns-3
+plays TCP alone, and QUIC knows no BBR: such cells stay empty. The picture has a line a transport
+and congestion control, over loss, and a panel a delay.
 """
 
 import argparse
@@ -63,30 +66,71 @@ def kernel(_: Scenario, overrides: Sequence[str]) -> float:
 
 
 def by_cell(
-    cells: Sequence[tuple[str, float, float]], seeds: int, executions: Sequence[str]
+    cells: Sequence[tuple[str, str, float, float]],
+    seeds: int,
+    executions: Sequence[str],
+    keys: Sequence[str] = (),
 ) -> list[dict[str, float | str]]:
-    """One row a cell: congestion control, loss, delay; mean and its standard error for each."""
+    """One row a cell: transport, congestion control, loss, delay; mean and standard error of each.
+
+    Args:
+        cells: Transport, congestion control, loss, delay.
+        seeds: How many, where frames are lost.
+        executions: Of `EXECUTIONS`.
+        keys: Overrides of the paper's scenario.
+    """
     run: dict[str, Callable[[Scenario, Sequence[str]], float]] = {
         "engine": engine,
         "ns-3": packets,
         "kernel": kernel,
     }
     rows = []
-    for control, loss, delay_s in track(cells, "cells", console=Console(stderr=True)):
-        row: dict[str, float | str] = {"control": control, "loss": loss, "delay_s": delay_s}
+    for transport, control, loss, delay_s in track(cells, "cells", console=Console(stderr=True)):
+        row: dict[str, float | str] = {"transport": transport, "control": control}
+        row |= {"loss": loss, "delay_s": delay_s}
         for name in executions:
+            if name == "ns-3" and transport != "tcp":
+                continue
             found = []
             for seed in range(1, seeds + 1 if loss else 2):
                 overrides = [
                     *("workload.compute=none", "rounds=1", f"seed={seed}"),
                     f"emulation.congestion_control={control}",
+                    f"emulation.transport={transport}",
                     *(f"links.loss={loss}", f"links.one_way_delay_s={delay_s}"),
+                    *keys,
                 ]
                 found.append(run[name](load(PAPER, overrides), overrides))
             row[f"{name}_s"] = mean(found)
             row[f"{name}_error_s"] = stdev(found) / len(found) ** 0.5 if len(found) > 1 else 0.0
         rows.append(row)
     return rows
+
+
+def picture(rows: Sequence[dict[str, float | str]], file: Path) -> None:
+    """Latency over loss: a panel a delay, a line a transport and congestion control."""
+    from matplotlib import pyplot
+
+    delays = sorted({float(row["delay_s"]) for row in rows})
+    figure, panels = pyplot.subplots(
+        1, len(delays), sharey=True, squeeze=False, figsize=(4 * len(delays), 3.5)
+    )
+    for panel, delay_s in zip(panels[0], delays, strict=True):
+        here = [row for row in rows if row["delay_s"] == delay_s]
+        for kind in dict.fromkeys((row["transport"], row["control"]) for row in here):
+            line = [row for row in here if (row["transport"], row["control"]) == kind]
+            for name, style in zip(EXECUTIONS, ("--", ":", "o-"), strict=True):
+                if f"{name}_s" not in line[0]:
+                    continue
+                x = [100 * float(row["loss"]) for row in line]
+                y, off = ([float(row[f"{name}_{e}"]) for row in line] for e in ("s", "error_s"))
+                label = f"{kind[0]}, {kind[1]}, {name}"
+                panel.errorbar(x, y, off, fmt=style, label=label, capsize=2)
+        panel.set(xlabel="Frames lost (%)", title=f"{1e3 * delay_s:g} ms each way", yscale="log")
+    panels[0][0].set_ylabel("Latency of a round (s)")
+    panels[0][-1].legend(fontsize="x-small")
+    figure.tight_layout()
+    figure.savefig(file)
 
 
 def _numbers(text: str) -> list[float]:
@@ -96,6 +140,10 @@ def _numbers(text: str) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--control", action="append", choices=("cubic", "bbr", "reno"))
+    transports = ("tcp", "tls", "grpc", "quic")
+    parser.add_argument("--transport", action="append", choices=transports)
+    parser.add_argument("--set", action="append", default=[], dest="keys", metavar="KEY=VALUE")
+    parser.add_argument("--picture", type=Path)
     parser.add_argument("--loss", type=_numbers, default=[0.0, 0.001, 0.01])
     parser.add_argument("--delay-ms", type=_numbers, default=[0.0, 5.0, 20.0])
     parser.add_argument("--seeds", type=int, default=10)
@@ -103,17 +151,32 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
     delays_s = [delay_ms / 1e3 for delay_ms in wanted.delay_ms]
-    cells = list(product(wanted.control or ["cubic", "bbr"], wanted.loss, delays_s))
+    kinds = product(wanted.transport or ["tcp"], wanted.control or ["cubic", "bbr"])
+    known = [kind for kind in kinds if kind != ("quic", "bbr")]
+    cells = [(*kind, *air) for kind in known for air in product(wanted.loss, delays_s)]
     executions = [name for name in EXECUTIONS if name not in wanted.without]
-    rows = by_cell(cells, wanted.seeds, executions)
+    rows = by_cell(cells, wanted.seeds, executions, wanted.keys)
     table = Table(box=None, pad_edge=False)
-    for column in ("control", "loss", "delay ms", *(f"{name} s" for name in executions)):
+    for column in (
+        "transport",
+        "control",
+        "loss",
+        "delay ms",
+        *(f"{name} s" for name in executions),
+    ):
         table.add_column(column, justify="right")
     for row in rows:
-        told = (f"{row[f'{n}_s']:.3f} ± {row[f'{n}_error_s']:.3f}" for n in executions)
+        told = (
+            f"{row[f'{n}_s']:.3f} ± {row[f'{n}_error_s']:.3f}" if f"{n}_s" in row else "–"
+            for n in executions
+        )
         delay_ms = f"{1e3 * float(row['delay_s']):g}"
-        table.add_row(str(row["control"]), f"{row['loss']:g}", delay_ms, *told)
+        table.add_row(
+            str(row["transport"]), str(row["control"]), f"{row['loss']:g}", delay_ms, *told
+        )
     Console().print(table)
+    if wanted.picture:
+        picture(rows, wanted.picture)
     if wanted.json:
         wanted.json.write_text(json.dumps(rows, indent=1) + "\n")
 

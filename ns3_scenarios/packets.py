@@ -12,8 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import numpy as np
+
 from ns3_scenarios import build
 from ns3_scenarios.child import LAUNCH, Child, Launch
+from ns3_scenarios.trace import Array
 from testbed.core.impairment import Impairment, Losses
 
 CONGESTION_CONTROLS = ("cubic", "reno", "bbr")
@@ -108,11 +111,21 @@ class PacketNetwork:
         library = build.library("packets")
         self._child = Child("ns3_scenarios.packets_process", library, plain, launch)
         self._rates: tuple[list[float], list[float]] | None = None
+        self._air: list[float] | None = None
         self._send: list[tuple[int, bool, int]] = []
 
     def rates(self, uplink_bps: Sequence[float], downlink_bps: Sequence[float]) -> None:
         """From now on, the links have these rates: K each; 0 is an outage."""
         self._rates = list(uplink_bps), list(downlink_bps)
+
+    def air(self, uplinks: Array, downlinks: Array) -> None:
+        """From now on, frames have these delays and jitters in s, and probabilities to be lost.
+
+        Args:
+            uplinks: Shape [K, 3].
+            downlinks: Shape [K, 3].
+        """
+        self._air = np.stack([uplinks, downlinks], axis=1).ravel().tolist()
 
     def send(self, link: int, down: bool, message_bytes: int) -> None:
         """Hand a message to TCP now. Links count from 1."""
@@ -127,8 +140,9 @@ class PacketNetwork:
         Raises:
             ChannelError: ns-3 ended; the message says how and what it said.
         """
-        answer = self._ask({"rates": self._rates, "send": self._send, "until": until_ns})
-        self._rates, self._send = None, []
+        order = {"rates": self._rates, "air": self._air, "send": self._send, "until": until_ns}
+        answer = self._ask(order)
+        self._rates, self._air, self._send = None, None, []
         return answer["now"], [Arrival(link + 1, bool(down)) for link, down in answer["delivered"]]
 
     def counts(self) -> Counts:

@@ -4,7 +4,8 @@
 """The process in which ns-3 plays packets, started by `ns3_scenarios.packets.PacketNetwork`.
 
 On stdin: one line of JSON (see `ns3_scenarios.child`), then one for each step: ``{"rates":
-[[uplink bit/s], [downlink bit/s]] or null, "send": [[link, down, bytes]], "until": ns}``. On
+[[uplink bit/s], [downlink bit/s]] or null, "air": delay, jitter, loss of each link's uplink and
+downlink in one list, or null, "send": [[link, down, bytes]], "until": ns}``. On
 stdout, for each: ``{"now": ns, "delivered": [[link, down]]}``; for ``{"counts": true}``:
 ``{"events", "ends": [[[bytes, frames, dropped, lost] of the uplink, of the downlink]]}``.
 """
@@ -72,9 +73,10 @@ def load(library: Path) -> ctypes.CDLL:
     native = ctypes.CDLL(str(library))
     native.packets_open.argtypes = [ctypes.POINTER(Settings), ctypes.POINTER(Impairment)]
     native.packets_rates.argtypes = [_Doubles, _Doubles]
+    native.packets_air.argtypes = [_Doubles]
     native.packets_send.argtypes = [ctypes.c_uint64, ctypes.c_int32, ctypes.c_uint64]
-    for function in (native.packets_open, native.packets_rates, native.packets_send):
-        function.restype = None
+    for name in ("open", "rates", "air", "send"):
+        getattr(native, f"packets_{name}").restype = None
     native.packets_advance.argtypes = [
         ctypes.c_int64,
         ctypes.POINTER(ctypes.c_int64),
@@ -107,6 +109,8 @@ def _advance(native: ctypes.CDLL, order: dict[str, Any]) -> dict[str, Any]:
     if order["rates"] is not None:
         uplink, downlink = order["rates"]
         native.packets_rates(doubles(uplink), doubles(downlink))
+    if order["air"] is not None:
+        native.packets_air(doubles(order["air"]))
     for link, down, size in order["send"]:
         native.packets_send(link, down, size)
     now, delivered = ctypes.c_int64(), ctypes.POINTER(Delivery)()

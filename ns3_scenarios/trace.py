@@ -27,7 +27,20 @@ KINDS: Sequence[tuple[str, ...]] = (
     ("uplink_bps", "downlink_bps"),
 )
 """The fields of which a trace has one or one pair: of both directions, of each, or rates."""
-FIELDS = (*(name for kind in KINDS for name in kind), "slot_s", "position", "seed", "scenario")
+OF_FRAMES: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "loss": (("loss",), ("loss_up", "loss_down")),
+    "delay": (("delay_s",), ("delay_up_s", "delay_down_s")),
+    "jitter": (("jitter_s",), ("jitter_up_s", "jitter_down_s")),
+}
+"""What a trace may say of frames beside rates: one field for both directions, or one for each."""
+FIELDS = (
+    *(
+        name
+        for kind in (*KINDS, *(k for kinds in OF_FRAMES.values() for k in kinds))
+        for name in kind
+    ),
+    *("slot_s", "position", "seed", "scenario"),
+)
 MOST_BYTES = 16 << 30
 """Of a file: 10 UAVs' positions over two years of slots."""
 EASY_BYTES, MOST_GROWTH = 256 << 20, 50
@@ -39,6 +52,7 @@ SHORTEST_S, LONGEST_S = 1e-6, 1e4
 LEAST_GAIN, MOST_GAIN = 1e-40, 1e10
 LEAST_BPS, MOST_BPS = 1e-3, 1e15
 FARTHEST_M = 1e9
+LONGEST_DELAY_S = 10.0
 
 
 class TraceError(Exception):
@@ -107,6 +121,12 @@ class ChannelTrace:
     """The downlink, where it differs; shape and unit as `gain`."""
     are_rates: bool = False
     """Whether these are rates in place of gains: what each link carries, whoever else sends."""
+    loss: Array | None = None
+    """Shape [2, K, S], up and down: probability of a frame to be lost."""
+    delay_s: Array | None = None
+    """Shape [2, K, S]: how long a frame is under way once it has been sent."""
+    jitter_s: Array | None = None
+    """Shape [2, K, S]: standard deviation of that."""
 
     @cached_property
     def air(self) -> Gains:
@@ -118,8 +138,14 @@ class ChannelTrace:
     def first(self, slots: int) -> "ChannelTrace":
         """Its first slots alone."""
         position, down = self.position_m, self.gain_down
+        of_frames = {
+            name: values[..., :slots]
+            for name in ("loss", "delay_s", "jitter_s")
+            if (values := getattr(self, name)) is not None
+        }
         return replace(
             self,
+            **of_frames,
             gain=self.gain[:, :slots],
             position_m=None if position is None else position[:, :slots],
             gain_down=None if down is None else down[:, :slots],
@@ -148,6 +174,11 @@ class ChannelTrace:
             arrays = dict(zip(names, (self.gain, self.gain_down), strict=True)) | arrays
         if self.position_m is not None:
             arrays["position"] = self.position_m
+        for (_, names), values in zip(
+            OF_FRAMES.values(), (self.loss, self.delay_s, self.jitter_s), strict=True
+        ):
+            if values is not None:
+                arrays |= dict(zip(names, values, strict=True))
         if self.seed is not None:
             arrays["seed"] = np.int64(self.seed)
         if self.scenario is not None:
@@ -222,6 +253,7 @@ class ChannelTrace:
             raise refuse("seed must be one integer")
         if scenario is not None and (scenario.dtype.kind != "U" or scenario.size != 1):
             raise refuse("scenario must be one text")
+        of_frames = [_of_frames(fields, what, gain.shape, refuse) for what in OF_FRAMES]
         return cls(
             gain=gain,
             slot_s=float(slot),
@@ -230,7 +262,37 @@ class ChannelTrace:
             scenario=None if scenario is None else str(scenario),
             gain_down=down[0] if down else None,
             are_rates=are_rates,
+            loss=of_frames[0],
+            delay_s=of_frames[1],
+            jitter_s=of_frames[2],
         )
+
+
+def _of_frames(
+    fields: Mapping[str, npt.NDArray[Any]],
+    what: str,
+    shape: tuple[int, ...],
+    refuse: Callable[[str], TraceError],
+) -> Array | None:
+    """Losses, delays or jitters, shape [2, K, S]; None where the trace has none."""
+    both, each = OF_FRAMES[what]
+    given = [names for names in (both, each) if any(name in fields for name in names)]
+    if len(given) > 1:
+        raise refuse(f"has {both[0]} and {each[0]}; give one or the other")
+    if not given:
+        return None
+    most = 1.0 if what == "loss" else LONGEST_DELAY_S
+    ways = []
+    for name in given[0]:
+        if name not in fields:
+            raise refuse(f"{name} is missing")
+        values = fields[name]
+        if values.dtype.kind not in "fiu" or values.shape != shape:
+            raise refuse(f"{name} must be numbers of shape {shape}")
+        if not ((values >= 0) & (values <= most)).all():
+            raise refuse(f"{name} must be from 0 to {most:g}")
+        ways.append(values.astype(np.float64))
+    return np.stack([ways[0], ways[-1]])
 
 
 def _values(

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceError
 from orchestrator.scenario.channel import open_source, replay
-from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.loading import put, validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
+from orchestrator.transmission.links import are_impaired
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline

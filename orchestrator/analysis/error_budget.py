@@ -16,7 +16,8 @@ from orchestrator.prediction.engine import RoundTimes, service_order_of, simulat
 from orchestrator.prediction.kernel import BY_RULES
 from orchestrator.prediction.plan import Array, Radio, RoundPlan
 from orchestrator.prediction.rates import link_rates
-from orchestrator.transmission.transport import DOWN, UP, Transport
+from orchestrator.transmission.slots import BROADCAST, DOWN, UP
+from orchestrator.transmission.transport import Transport
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
 PARTS = ("start", "framing", "delay", "loss", "compute", "injection", "order", "rest")
@@ -201,6 +202,8 @@ def transfer_errors(
         relative one.
     """
     rates = link_rates(link_plan, radio, gain)
+    if transport is not None and transport.slots is not None:
+        rates = rates.slowed(transport.slots)
     links = {
         SM: (
             rates.gradient if link_plan.updates else rates.broadcast,
@@ -218,7 +221,8 @@ def transfer_errors(
         bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]
         due_s = integral_end_s(rate_bps[client - 1], slot_s, start_s, bits)
         if transport is not None:
-            due_s += transport.delay_s[DOWN if step in (SM, SG) else UP, client - 1]
+            way = {SM: DOWN if link_plan.updates else BROADCAST, SG: DOWN}.get(step, UP)
+            due_s += transport.delay_at(way, client, start_s)
         rows.append((client, iteration, step, start_s, end_s - start_s, due_s - start_s))
     table = pd.DataFrame(rows, columns=[*KEYS[1:], "start_s", "duration_s", "due_s"])
     table["step"] = pd.Categorical(np.array(STEPS)[table["step"]], categories=list(STEPS))

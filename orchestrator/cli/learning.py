@@ -29,7 +29,7 @@ def train(
 ) -> None:
     """Train the paper's agent; goes on where an earlier training in DIR stopped."""
     from orchestrator.cli.virtual import enter
-    from orchestrator.emulation.backend import emulated_backend
+    from orchestrator.pace.backend import emulated_backend
     from orchestrator.policies.agent import Settings
     from orchestrator.policies.agent import train as train_agent
     from orchestrator.policies.environment import engine_backend

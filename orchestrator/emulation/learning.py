@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.scenario.links import impairments_of
 from orchestrator.scenario.profiles import model_of, profile_of
 from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
+from orchestrator.transmission.links import impairments_of
 from testbed.control.messages import BaseStationReport, Evaluated, RoundReport
 from testbed.core.node import NodeId, uav
 from workloads.learning.settings import DataConfig, TrainingConfig

@@ -10,8 +10,9 @@ import pandas as pd
 
 from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.plan import Radio, RoundPlan
-from orchestrator.prediction.rates import link_rates
+from orchestrator.prediction.rates import link_rates, on_channel
 from orchestrator.scenario.channel import Channel
+from orchestrator.transmission.transport import Transport
 from testbed.core.timeline import Round
 from testbed.network.injector import Injector
 
@@ -26,6 +27,7 @@ class RateTable:
         channel: Channel,
         first: int,
         faults: RoundFaults | None,
+        transport: Transport | None = None,
     ):
         self.plan = plan
         self.radio = radio
@@ -34,6 +36,8 @@ class RateTable:
         self.first = first
         self.end = first
         self.faults = faults
+        self.transport = transport
+        """As far as the rates go."""
 
     def grow(self, end: int) -> None:
         """Have rates up to slot `end`, or as far as the channel goes."""
@@ -43,10 +47,15 @@ class RateTable:
         if self.faults is not None:
             self.gain = self.faults.silenced(self.gain)
         self.rates = link_rates(self.plan, self.radio, self.gain[:, self.first : self.end])
+        self.transport = on_channel(self.transport, self.plan, self.radio, trace)
 
     def give(self, injector: Injector, dilation: float) -> None:
-        """Hand the table to the injector, in real bit/s: first broadcast, then gradient rates."""
-        injector.rates(self.first, *(rate_bps / dilation for rate_bps in self.rates))
+        """Hand the table to the injector, in real bit/s and seconds: broadcast, then gradients."""
+        rates, slots = self.rates, None if self.transport is None else self.transport.slots
+        if slots is not None:
+            rates = rates.slowed(slots, self.first)
+            injector.air(self.first, *slots.given(self.first, self.end, dilation))
+        injector.rates(self.first, *(rate_bps / dilation for rate_bps in rates))
 
     def frame(self, measured: Round) -> pd.DataFrame:
         """The rates of the slots that the round took: slot, time_s, client, uplink, downlink."""

@@ -49,8 +49,8 @@ from orchestrator.prediction.rounds import (
     predict,
 )
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
+from orchestrator.transmission.links import are_impaired
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Round

@@ -30,16 +30,12 @@ from orchestrator.emulation.rate_table import RateTable
 from orchestrator.emulation.record import RoundRecord
 from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.engine import cut, round_of, round_of_spans
-from orchestrator.prediction.plan import (
-    Radio,
-    RoundPlan,
-    radio_of,
-)
+from orchestrator.prediction.plan import Radio, RoundPlan, radio_of
 from orchestrator.prediction.rates import ahead_of, first_gradient_s, uplink_bps
 from orchestrator.prediction.rounds import Decision, simulate_on
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.links import impairments_of, shape_of, transport_settings_of
 from orchestrator.scenario.schema import ResolvedScenario
+from orchestrator.transmission.links import impairments_of, shape_of, transport_settings_of
 from orchestrator.transmission.transport import Transport
 from testbed import runtimes
 from testbed.capture import qlog
@@ -179,12 +175,7 @@ def start_world(
             options["readable"] = [Path(learning["backbone"])]
             if scenario.workload.data.source != "synthetic":
                 options["readable"].append(Path(scenario.workload.data.source).resolve())
-    return runtimes.start(
-        scenario.emulation.runtime,
-        nodes,
-        shape,
-        **options,
-    )
+    return runtimes.start(scenario.emulation.runtime, nodes, shape, **options)
 
 
 class Stage:
@@ -330,7 +321,7 @@ class Stage:
         expected = round_of(round_.index, plan, times)
         slot_s, dilation = channel.slot_s, scenario.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)
-        table = RateTable(plan, round_.radio, channel, first, faults)
+        table = RateTable(plan, round_.radio, channel, first, faults, round_.transport)
         table.grow(math.ceil(times.end_s / slot_s) + SPARE_SLOTS)
         rejoined = self._rejoin(round_.clients)
         nodes = self._alive([BS, *map(uav, round_.clients)])
@@ -388,7 +379,7 @@ class Stage:
             predicted_wire=round_.predicted_wire,
             measured=measured,
             transfers=transfer_errors(
-                measured, plan, round_.radio, table.gain, slot_s, round_.transport
+                measured, plan, round_.radio, table.gain, slot_s, table.transport
             ),
             rates=table.frame(measured),
             injector=self._changes(table),
@@ -484,7 +475,7 @@ class Stage:
             table.slot_s,
             edges_s,
             round_.faults,
-            round_.transport,
+            table.transport,
         )
         made_of = waterfall(
             measured,
@@ -496,7 +487,7 @@ class Stage:
             edges_s,
             charges_headers=self.scenario.emulation.rate_counts == "frame",
             faults=round_.faults,
-            transport=round_.transport,
+            transport=table.transport,
         )
         return {"budget": budget, "waterfall": made_of}
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.emulation.record import Check, Emulation
-from orchestrator.scenario.links import are_impaired, impairments_of, shape_of
+from orchestrator.transmission.links import are_impaired, impairments_of, shape_of
 from testbed.network.shaping import Shape
 
 PAUSE_S = 0.002
@@ -116,7 +116,7 @@ def _loss_deviation(done: Emulation) -> tuple[float, str]:
         arrived = _in_all([[end.arrived_frames for end in report] for report in ends])
         for client, way in enumerate(ways, 1):
             frames = int(lost[client - 1] + arrived[client - 1])
-            if way.losses is None or not frames:
+            if way.losses is None or way.by_slot or not frames:
                 continue
             difference = abs(lost[client - 1] - frames * way.losses.mean)
             if (off := float(difference / way.losses.deviation(frames))) > worst:

@@ -20,8 +20,8 @@ from orchestrator.campaign.cluster import Cluster, client_of
 from orchestrator.emulation.learning import learning_settings, startup_limit_s
 from orchestrator.hosts.worker import examine, start_agent
 from orchestrator.runs.manifest import environment
-from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
+from orchestrator.transmission.links import are_impaired
 from testbed.cluster import world
 from testbed.cluster.messages import STARTING, BeHost, Listening
 from testbed.cluster.placement import Resources, place

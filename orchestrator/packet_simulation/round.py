@@ -26,10 +26,11 @@ from orchestrator.prediction.plan import (
     prospects_of,
     radio_of,
 )
-from orchestrator.prediction.rates import LinkRates, first_gradient_s, link_rates
+from orchestrator.prediction.rates import LinkRates, first_gradient_s, link_rates, on_channel
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.links import shape_of
 from orchestrator.scenario.schema import Scenario
+from orchestrator.transmission.links import shape_of
+from orchestrator.transmission.transport import Transport
 from testbed.core.errors import InputError
 from testbed.core.orders import Ahead
 from testbed.core.server_round import (
@@ -116,12 +117,13 @@ class PacketRound:
         network: PacketNetwork,
         source: Channel,
         start_ns: int,
+        transport: Transport | None = None,
     ):
         self.index = index
         self.plan = plan
         self.radio = radio_of(scenario)
         self.network = network
-        self.rates = PacketRates(plan, self.radio, scenario, source)
+        self.rates = PacketRates(plan, self.radio, scenario, source, transport)
         self.start_ns = self.now_ns = start_ns
         self.messages = {
             client: messages_of(scenario, profile, split)
@@ -274,29 +276,51 @@ class PacketRound:
 
     def _set_rates(self, slot: int) -> None:
         self.network.rates(*self.rates.at(slot, broadcast=self.broadcasting))
+        if (air := self.rates.air_at(slot, broadcast=self.broadcasting)) is not None:
+            self.network.air(*air)
 
 
 class PacketRates:
     """Rates of the links in each slot, as the emulation sets them."""
 
-    def __init__(self, plan: RoundPlan, radio: Radio, scenario: Scenario, source: Channel):
+    def __init__(
+        self,
+        plan: RoundPlan,
+        radio: Radio,
+        scenario: Scenario,
+        source: Channel,
+        transport: Transport | None = None,
+    ):
         self.plan = plan
         self.radio = radio
         self.source = source
+        self.links = LinkRates(*(np.empty((plan.clients, 0)) for _ in LinkRates._fields))
+        self.transport = transport
+        self.carries = self.links
+        """What is left of the rates where frames are sent more than once."""
         self.slot_ns = _ns(scenario.slot_s)
         shape = shape_of(scenario)
         self.least_bps = shape.lowest_rate(scenario.slot_s)
         # Where the rate carries payload alone, full frames need this much more of it.
         self.factor = (scenario.emulation.mtu + ETHERNET_BYTES) / shape.frame_bytes
-        self.links = LinkRates(*(np.empty((plan.clients, 0)) for _ in LinkRates._fields))
         self.first_gradients_s = np.empty((plan.clients, 0))
         self.prospects = prospects_of(plan)
 
     def at(self, slot: int, broadcast: bool) -> tuple[list[float], list[float]]:
         """Rates of the uplinks and of the downlinks in that slot, as ns-3's frames need them."""
         self._grow(slot)
-        downlink = self.links.broadcast if broadcast else self.links.gradient
-        return self._carried(self.links.uplink[:, slot]), self._carried(downlink[:, slot])
+        downlink = self.carries.broadcast if broadcast else self.carries.gradient
+        return self._carried(self.carries.uplink[:, slot]), self._carried(downlink[:, slot])
+
+    def air_at(self, slot: int, broadcast: bool) -> tuple[Array, Array] | None:
+        """What frames of uplinks and downlinks meet in that slot; None where slots do not differ.
+
+        Delay and jitter in s, probability of a loss; shape [K, 3] each.
+        """
+        if self.transport is None or self.transport.slots is None:
+            return None
+        up, before, after = self.transport.slots.given(slot, slot + 1, 1.0)
+        return up[:, 0], (before if broadcast else after)[:, 0]
 
     def first_gradient_ns(self, client: int, arrived_ns: float) -> int:
         """τ'_SG(0) of a client whose smashed data are in then; 0 where no order asks for it."""
@@ -325,6 +349,9 @@ class PacketRates:
             raise InputError(f"trace: its {channel.slots} slots end before ns-3's round does")
         self.links = link_rates(self.plan, self.radio, channel.air)
         self.first_gradients_s = first_gradient_s(self.plan, self.links.gradient)
+        self.transport = on_channel(self.transport, self.plan, self.radio, channel)
+        slots = None if self.transport is None else self.transport.slots
+        self.carries = self.links if slots is None else self.links.slowed(slots)
 
 
 def _ns(seconds: float) -> int:

@@ -20,8 +20,9 @@ from orchestrator.packet_simulation.round import PacketRound
 from orchestrator.prediction.plan import link_bytes, plan_round
 from orchestrator.prediction.rounds import Decide, Decision, play_rounds
 from orchestrator.scenario.channel import Channel, ns3_launch
-from orchestrator.scenario.links import impairments_of, shape_of
 from orchestrator.scenario.schema import Scenario
+from orchestrator.transmission.links import impairments_of, shape_of, vary_by_slot
+from orchestrator.transmission.transport import transport_of
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Round, Timeline
@@ -86,6 +87,8 @@ def play(
             f"not {emulation.congestion_control!r}"
         )
     air = list(zip(*impairments_of(scenario), strict=True))
+    if delay_s is not None and vary_by_slot(scenario):
+        raise InputError("delay_s: must be left out where links differ from slot to slot")
     if delay_s is not None:
         air = [(replace(up, delay_s=delay_s), replace(down, delay_s=delay_s)) for up, down in air]
     settings = PacketSettings(
@@ -123,6 +126,7 @@ class PacketBackend:
         self._network = network
         self._progress = progress
         self._now_ns = 0
+        self._transport = transport_of(scenario)
 
     def play(self, decision: Decision) -> Round:
         """Play one round, from when the last one ended."""
@@ -136,6 +140,7 @@ class PacketBackend:
             self._network,
             self._channel,
             self._now_ns,
+            self._transport,
         )
         text = f"ns-3, round {decision.index} of 0–{scenario.rounds - 1}"
         played = round_.play(lambda seconds: self._progress(text, seconds, seconds))

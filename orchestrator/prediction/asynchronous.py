@@ -25,7 +25,8 @@ from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.kernel import Links, transfer
 from orchestrator.prediction.plan import RoundPlan
 from orchestrator.transmission.air import EXHAUSTED, Air, Array, compiled
-from orchestrator.transmission.transport import DOWN, UP, Paths, note
+from orchestrator.transmission.slots import DOWN, UP
+from orchestrator.transmission.transport import Paths, note
 from testbed.core.faults import slowed_end
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, S
 

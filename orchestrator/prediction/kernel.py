@@ -33,7 +33,8 @@ from orchestrator.transmission.air import (
     rate_of,
     slot_at,
 )
-from orchestrator.transmission.transport import DOWN, UP, Paths, delivered, note
+from orchestrator.transmission.slots import BROADCAST, DOWN, UP
+from orchestrator.transmission.transport import Paths, delivered, note
 from testbed.core.faults import slowed_end
 from testbed.core.orders import NO_RANK
 from testbed.core.timeline import CA, CB, CF, SG, SM, S
@@ -168,7 +169,7 @@ def transfer(
     """When a transfer of `size` bytes ends, and in which slot."""
     if paths is not None:
         return delivered(paths, air, way, k, size, time_s, slot, bandwidth_hz, snr_at_1)
-    return carried(air, way, k, 8.0 * size, time_s, slot, bandwidth_hz, snr_at_1)
+    return carried(air, min(way, DOWN), k, 8.0 * size, time_s, slot, bandwidth_hz, snr_at_1)
 
 
 _transfer = inlined(transfer)
@@ -386,7 +387,7 @@ def play_round(
             continue
         begin[k, SM] = start_s
         end[k, SM], slot[k] = _transfer(
-            paths, DOWN, air, k, sm_bytes[k], start_s, slot[k], broadcast_hz, broadcast_snr
+            paths, BROADCAST, air, k, sm_bytes[k], start_s, slot[k], broadcast_hz, broadcast_snr
         )
         if faults is not None:
             if end[k, SM] == EXHAUSTED and not _given_up(faults, air, k):

@@ -7,12 +7,16 @@ What Python has of the air's physics; `orchestrator.transmission.air` and `kerne
 for compiled code, and `tests/orchestrator/prediction/test_rates.py` holds the two together.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from ns3_scenarios.trace import Gains, TwoWay, both_ways
+from ns3_scenarios.trace import ChannelTrace, Gains, TwoWay, both_ways
 from orchestrator.prediction.plan import Array, Radio, RoundPlan, prospects_of
+from orchestrator.transmission.links import needs_snr
+from orchestrator.transmission.slots import SlotAir, slot_air
+from orchestrator.transmission.transport import Transport
 from testbed.control.messages import RoundAhead
 from testbed.core import orders
 
@@ -56,6 +60,12 @@ class LinkRates(NamedTuple):
     gradient: Array
     """The downlink once the broadcast is over: shared out, or all of it in turns."""
 
+    def slowed(self, slots: SlotAir, first: int = 0) -> "LinkRates":
+        """What is left of them where frames are sent more than once, from a slot on."""
+        end = first + self.uplink.shape[1]
+        up, down, broadcast = slots.airtime[:, :, first:end]
+        return LinkRates(self.uplink / up, self.broadcast / broadcast, self.gradient / down)
+
 
 def first_gradient_s(plan: RoundPlan, gradient_bps: Array) -> Array:
     """τ'_SG(0), for the first lag of eq. (22): the first gradient at the rate of a slot.
@@ -85,6 +95,42 @@ def link_rates(plan: RoundPlan, radio: Radio, gain: Gains) -> LinkRates:
         if plan.paradigm.gradient_transmission == "sequential"
         else dedicated_bps(radio, shares.beta, shares.rho, down),
     )
+
+
+def snr_of(radio: Radio, beta: Array, rho: Array | None, gain: Gains) -> Array:
+    """Signal-to-noise ratios of links, linear, shape [3, K, S]: uplink, downlink, broadcast.
+
+    Args:
+        radio: Bandwidths and powers.
+        beta: Shares of the bands, shape [K].
+        rho: Shares of the downlink's power, shape [K]; None: each has all of band and power.
+        gain: Shape [K, S], or for each direction.
+    """
+    up, down = both_ways(gain)
+
+    def ratio(hz: Array | float, power_w: Array | float, way: Array) -> Array:
+        noise_w = np.atleast_1d(hz)[:, None] * radio.noise_w_per_hz
+        return np.asarray(np.atleast_1d(power_w)[:, None] * way / noise_w)
+
+    uplink = ratio(beta * radio.uplink_hz, radio.uplink_power_w, up)
+    broadcast = downlink = ratio(radio.downlink_hz, radio.downlink_power_w, down)
+    if rho is not None:
+        downlink = ratio(beta * radio.downlink_hz, rho * radio.downlink_power_w, down)
+    return np.stack([uplink, downlink, broadcast])
+
+
+def on_channel(
+    transport: Transport | None, plan: RoundPlan, radio: Radio, trace: ChannelTrace
+) -> Transport | None:
+    """The transport of a round whose links differ from slot to slot, as far as a trace goes."""
+    if transport is None or transport.scenario is None:
+        return transport
+    shares, snr = plan.allocation, None
+    if needs_snr(transport.scenario):
+        in_turns = plan.paradigm.gradient_transmission == "sequential"
+        snr = snr_of(radio, shares.beta, None if in_turns else shares.rho, trace.air)
+    slots = slot_air(transport.scenario, trace, snr)
+    return replace(transport, slots=slots, slot_s=trace.slot_s)
 
 
 def ahead_of(

@@ -29,6 +29,7 @@ from orchestrator.prediction.plan import (
     plan_round,
     radio_of,
 )
+from orchestrator.prediction.rates import on_channel
 from orchestrator.scenario.channel import Channel, check_equal_shares, observed
 from orchestrator.scenario.schema import Scenario
 from orchestrator.transmission.transport import Transport, transport_of
@@ -292,7 +293,7 @@ def simulate_on(
                 trace.slot_s,
                 start_s,
                 faults=faults,
-                transport=transport,
+                transport=on_channel(transport, plan, radio, trace),
             )
         except TraceExhausted:
             channel.grow()

@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 
 from orchestrator.participation.faults import planned
-from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.schema import Scenario
+from orchestrator.transmission.links import are_impaired
 from testbed.core import plugins
 from testbed.host.doctor import has_netem
 from testbed.system import inside

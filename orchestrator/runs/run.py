@@ -18,21 +18,21 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import air_table
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
 from orchestrator.emulation.checkpoint import Checkpoint
-from orchestrator.emulation.dilation import settle
 from orchestrator.emulation.learning import whole_table
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.record import Emulation
 from orchestrator.emulation.session import emulate
 from orchestrator.emulation.stage import Hosts
 from orchestrator.emulation.validity import to_json, validity
+from orchestrator.pace.dilation import settle
 from orchestrator.prediction.rounds import Decide
 from orchestrator.runs.directory import MANIFEST
 from orchestrator.runs.manifest import manifest, now
 from orchestrator.runs.timelines import decision_table, energy_table
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.links import are_impaired
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
+from orchestrator.transmission.links import are_impaired
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Loss, Timeline

@@ -28,7 +28,15 @@ from ns3_scenarios.trace import (
     TraceError,
     TraceExhausted,
 )
-from orchestrator.scenario.schema import GAUSS_MARKOV, PLAIN, RMA, Scenario
+from orchestrator.scenario.schema import (
+    GAUSS_MARKOV,
+    PLAIN,
+    RMA,
+    ByDistance,
+    OfTrace,
+    Scenario,
+    SnrLoss,
+)
 from testbed.core import plugins
 from testbed.core.errors import InputError
 from testbed.system import leftovers
@@ -178,6 +186,7 @@ def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel:
         InputError: A mobility or channel model refuses its parameters.
         ChannelError: ns-3 cannot be started, or the model put a UAV where there is no channel.
     """
+    check_trace(scenario, None)
     gain = _gain(scenario, scenario.uavs.count, scenario.slot_s)
     flight = Ns3Channel(channel_settings(scenario), _track(scenario), ns3_launch())
     return flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
@@ -340,8 +349,10 @@ def replay(scenario: Scenario, trace: ChannelTrace) -> Replay:
     """A given trace as the scenario's channel.
 
     Raises:
-        InputError: It has rates, and the scenario's policy would share out bandwidth.
+        InputError: It has rates, and the scenario's policy would share out bandwidth; or the links
+            ask it for what it does not say.
     """
+    check_trace(scenario, trace)
     policy = scenario.allocation.policy
     if trace.are_rates and policy not in ("fixed", "equal"):
         raise InputError(
@@ -349,3 +360,29 @@ def replay(scenario: Scenario, trace: ChannelTrace) -> Replay:
             f"{policy!r}: they are what each link carries, and cannot be shared out anew"
         )
     return Replay(trace)
+
+
+def check_trace(scenario: Scenario, trace: ChannelTrace | None) -> None:
+    """Refuse links that ask a trace for what it does not say.
+
+    Args:
+        scenario: What its links are like.
+        trace: What is replayed; None: the channel is simulated, and has positions and gains.
+
+    Raises:
+        InputError: Names the key.
+    """
+    links = scenario.links
+    for key, value, known in (
+        ("loss", links.loss_of("up"), trace is not None and trace.loss is not None),
+        ("loss", links.loss_of("down"), trace is not None and trace.loss is not None),
+        ("one_way_delay_s", links.one_way_delay_s, trace is not None and trace.delay_s is not None),
+        ("jitter_s", links.jitter_s, trace is not None and trace.jitter_s is not None),
+    ):
+        if isinstance(value, OfTrace) and not known:
+            what = {"loss": "loss", "one_way_delay_s": "delay_s", "jitter_s": "jitter_s"}[key]
+            raise InputError(f"links.{key}: 'trace' needs a trace with {what}")
+        if isinstance(value, ByDistance) and trace is not None and trace.position_m is None:
+            raise InputError(f"links.{key}: 'distance' needs positions, which the trace has not")
+        if isinstance(value, SnrLoss) and trace is not None and trace.are_rates:
+            raise InputError(f"links.{key}: 'snr' needs gains, but the trace has rates")

@@ -20,7 +20,8 @@ MOST_BYTES = 4_000_000
 """Of a scenario file."""
 _TYPE_TAGS = {
     *("Profile", "list", "float", "int", "str", "constrained-float"),
-    *("number", "directions", "loss-model", "independent", "gilbert-elliott"),
+    *("number", "directions", "link-model", "independent", "gilbert-elliott"),
+    *("snr", "trace", "distance"),
 }
 MOST_VALUES = 200_000
 """In a scenario, aliases unfolded."""

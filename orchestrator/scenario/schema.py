@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -339,11 +340,54 @@ class GilbertElliott(Section):
     """Probability to lose a frame in the bad state, 1 - h."""
 
 
-OneLoss = (
-    Probability
-    | list[Probability]
-    | Annotated[IndependentLoss | GilbertElliott, Field(discriminator="model")]
-)
+class SnrLoss(Section):
+    """Frames err by the signal-to-noise ratio of their slot; some are sent again by the radio."""
+
+    model: Literal["snr"]
+    """`snr`."""
+    threshold_db: Annotated[float, Field(ge=-100, le=200)] | None = None
+    """Signal-to-noise ratio at which half of the frames err: what the modulation and coding scheme
+    needs. Above and below, a logistic curve."""
+    width_db: Annotated[float, Field(gt=0, le=100)] = 1.0
+    """Of that curve: so far above the threshold, one in 1 + e frames errs, 27 %."""
+    table: list[tuple[float, Annotated[float, Field(ge=0, le=1)]]] | None = None
+    """In place of the curve: pairs of a ratio in dB, increasing, and the share of frames that err;
+    between them along straight lines, beyond them as at the ends."""
+    retransmissions: Annotated[int, Field(ge=0, le=16)] = 0
+    """How often the radio sends a frame again that erred (HARQ); what errs then, too, is lost."""
+    retransmission_s: Annotated[float, Field(ge=0, le=1)] = 0.008
+    """How much later a frame is there for each time it was sent again."""
+
+    @model_validator(mode="after")
+    def _one_curve(self) -> "SnrLoss":
+        if (self.threshold_db is None) == (self.table is None):
+            raise ValueError("threshold_db: give either this or table")
+        if self.table is not None:
+            ratios = [ratio for ratio, _ in self.table]
+            if not ratios or any(a >= b for a, b in pairwise(ratios)):
+                raise ValueError("table: its ratios must increase, and there must be one at least")
+        return self
+
+
+class OfTrace(Section):
+    """What a column of the trace says, slot by slot; docs/air.md names the columns."""
+
+    model: Literal["trace"]
+    """`trace`."""
+
+
+class ByDistance(Section):
+    """A delay that grows with the distance from the base station."""
+
+    model: Literal["distance"]
+    """`distance`: as long as light takes, beside `base_s`."""
+    base_s: Delay = 0.0
+    """What it is at no distance."""
+
+
+LossModel = IndependentLoss | GilbertElliott | SnrLoss | OfTrace
+DelayModel = ByDistance | OfTrace
+OneLoss = Probability | list[Probability] | Annotated[LossModel, Field(discriminator="model")]
 
 
 class DirectedLoss(Section):
@@ -357,32 +401,34 @@ class DirectedLoss(Section):
 
 def _kind_of(value: object) -> str:
     """Which member of a union a value means to be: so that only that one complains."""
-    if isinstance(value, (IndependentLoss, GilbertElliott)):
-        return "loss-model"
+    if isinstance(value, (LossModel, DelayModel)):
+        return "link-model"
     if isinstance(value, dict) and "model" in value:
-        return "loss-model"
+        return "link-model"
     if isinstance(value, (Directions, DirectedLoss, dict)):
         return "directions"
     return "list" if isinstance(value, list) else "number"
 
 
-def _delay_kind(value: object) -> str:
-    return "directions" if isinstance(value, dict) else _kind_of(value)
-
-
-PerLink = Annotated[
+OneWayDelay = Annotated[
     Annotated[Delay, Tag("number")]
     | Annotated[list[Delay], Tag("list")]
-    | Annotated[Directions, Tag("directions")],
-    Discriminator(_delay_kind),
+    | Annotated[Directions, Tag("directions")]
+    | Annotated[Annotated[DelayModel, Field(discriminator="model")], Tag("link-model")],
+    Discriminator(_kind_of),
+]
+Jitter = Annotated[
+    Annotated[Delay, Tag("number")]
+    | Annotated[list[Delay], Tag("list")]
+    | Annotated[Directions, Tag("directions")]
+    | Annotated[OfTrace, Tag("link-model")],
+    Discriminator(_kind_of),
 ]
 FrameLoss = Annotated[
     Annotated[Probability, Tag("number")]
     | Annotated[list[Probability], Tag("list")]
     | Annotated[DirectedLoss, Tag("directions")]
-    | Annotated[
-        Annotated[IndependentLoss | GilbertElliott, Field(discriminator="model")], Tag("loss-model")
-    ],
+    | Annotated[Annotated[LossModel, Field(discriminator="model")], Tag("link-model")],
     Discriminator(_kind_of),
 ]
 
@@ -394,12 +440,15 @@ class Links(Section):
     directions.
     """
 
-    one_way_delay_s: PerLink = 0.0
-    """How long a frame is under way once it has been sent, in emulated seconds."""
-    jitter_s: PerLink = 0.0
-    """Standard deviation of that delay, normal and cut at 0; frames arrive in their order."""
+    one_way_delay_s: OneWayDelay = 0.0
+    """How long a frame is under way once it has been sent, in emulated seconds, or a model:
+    `distance`, `trace`."""
+    jitter_s: Jitter = 0.0
+    """Standard deviation of that delay, normal and cut at 0, or the model `trace`; frames arrive in
+    their order."""
     loss: FrameLoss = 0.0
-    """Probability of a frame to be lost, or a model: `independent`, `gilbert-elliott`."""
+    """Probability of a frame to be lost, or a model: `independent`, `gilbert-elliott`, `snr`,
+    `trace`."""
     relay: bool = Field(default=False, exclude_if=lambda relay: not relay)
     """Whether UAVs reach each other through the base station, in sessions of `testbed up`."""
     at_trace_end: Literal["end", "repeat"] = Field(default="end", exclude_if=lambda at: at == "end")
@@ -409,6 +458,12 @@ class Links(Section):
     ecn: bool = False
     """Whether TCP negotiates explicit congestion notification, and other queues than fifo mark
     frames in place of dropping them."""
+
+    def loss_of(self, side: str) -> OneLoss:
+        """Of one direction, `up` or `down`."""
+        if isinstance(self.loss, DirectedLoss):
+            return self.loss.up if side == "up" else self.loss.down
+        return self.loss
 
     @model_validator(mode="after")
     def _jitter_around_a_delay(self) -> "Links":

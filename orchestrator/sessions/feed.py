@@ -5,11 +5,13 @@
 
 import numpy as np
 
-from ns3_scenarios.trace import both_ways
+from ns3_scenarios.trace import ChannelTrace, both_ways
 from orchestrator.prediction.plan import Array, fixed_allocation, radio_of
-from orchestrator.prediction.rates import broadcast_bps, dedicated_bps, uplink_bps
+from orchestrator.prediction.rates import broadcast_bps, dedicated_bps, snr_of, uplink_bps
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
+from orchestrator.transmission.links import needs_snr, vary_by_slot
+from orchestrator.transmission.slots import BROADCAST, DOWN, UP, SlotAir, slot_air
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 
@@ -27,6 +29,7 @@ class Feed:
         self._dilation = scenario.dilation
         self._floor_bps = shape.lowest_rate(self.slot_s * self._dilation) * self._dilation
         self.shared = shape.shared_downlink
+        self._varying = scenario if vary_by_slot(scenario) else None
         self._repeats = scenario.links.at_trace_end == "repeat"
         self._given = 0
         self.slots: int | None = None
@@ -61,6 +64,13 @@ class Feed:
         # Where the trace ends, the links close.
         padding = ((0, 0), (closed, self.slots is not None))
         tables = (np.pad(bps / self._dilation, padding) for bps in (up, down))
+        if self._varying is not None:
+            # Before slot 0 as in it; beyond the end of a trace nothing is sent.
+            slots = np.arange(first - closed, end + 1).clip(0) % self._channel.now.slots
+            air = self._slot_air(self._varying, self._channel.now)
+            up, broadcast, down = air.given(0, self._channel.now.slots, self._dilation)
+            downlinks = broadcast if self.shared else down
+            injector.air(first - closed, up[:, slots], downlinks[:, slots])
         injector.rates(first - closed, *tables, warn_slots=0)
         self._given = end
 
@@ -78,4 +88,16 @@ class Feed:
                 down = broadcast_bps(self._radio, down)
             else:
                 down = dedicated_bps(self._radio, self._shares.beta, self._shares.rho, down)
+        if self._varying is not None:
+            sent = self._slot_air(self._varying, trace).airtime
+            sent = sent[..., np.arange(first, end) % trace.slots]
+            up, down = up / sent[UP], down / sent[BROADCAST if self.shared else DOWN]
         return np.where(up < self._floor_bps, 0, up), np.where(down < self._floor_bps, 0, down)
+
+    def _slot_air(self, scenario: ResolvedScenario, trace: ChannelTrace) -> SlotAir:
+        """What frames meet in each slot of a trace."""
+        snr = None
+        if needs_snr(scenario):
+            rho = None if self.shared else self._shares.rho
+            snr = snr_of(self._radio, self._shares.beta, rho, trace.air)
+        return slot_air(scenario, trace, snr)

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.links import are_impaired, impairments_of, shape_of
 from orchestrator.scenario.schema import ResolvedScenario
 from orchestrator.sessions.asked import Downlink
 from orchestrator.sessions.feed import Feed
@@ -37,6 +36,7 @@ from orchestrator.sessions.programs import (
 )
 from orchestrator.sessions.record import Recorder
 from orchestrator.sessions.visits import Visits
+from orchestrator.transmission.links import are_impaired, impairments_of, shape_of
 from testbed import runtimes
 from testbed.control.messages import Captured
 from testbed.control.stream import HasFileno

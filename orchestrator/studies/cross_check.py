@@ -34,11 +34,11 @@ from orchestrator.prediction.rounds import predict
 from orchestrator.reporting.perfetto import trace
 from orchestrator.runs.run import run
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.links import impairments_of
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
 from orchestrator.theory import models
+from orchestrator.transmission.links import impairments_of
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline

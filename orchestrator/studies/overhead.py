@@ -18,10 +18,10 @@ from rich.table import Table
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import BYTES, SET_UP
 from orchestrator.analysis.waterfall import PART_OF, PARTS
-from orchestrator.emulation.dilation import settle
 from orchestrator.emulation.record import Emulation
 from orchestrator.emulation.session import emulate
 from orchestrator.emulation.validity import validity
+from orchestrator.pace.dilation import settle
 from orchestrator.policies.registry import decider
 from orchestrator.reporting.figures import WIDE_IN, write_figure
 from orchestrator.runs.run import check_kernel

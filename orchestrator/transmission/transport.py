@@ -20,6 +20,8 @@ of this is used. Elsewhere a transfer is a sequence of *flights*, a window of fr
   (RFC 5681, RFC 6298); but for `bbr`, which keeps enough on its way to notice. Where the last
   frames of a transfer are lost, nobody notices: a probe goes after two round trips, or after 200 ms
   and one where it was a single frame (RFC 8985).
+- Where slots differ in delay, jitter or loss (`slots`), a flight has those of the slot in which it
+  begins. Frames that the radio sends again take the link for so much longer.
 - An idle sender halves its window once a retransmission timeout (RFC 2861); a receiver's buffer
   begins at 64 KiB and follows what has come.
 
@@ -35,12 +37,22 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.scenario.links import are_impaired, impairments_of, shape_of
 from orchestrator.scenario.schema import Scenario
-from orchestrator.transmission.air import EXHAUSTED, Air, Array, carried, compiled, inlined
+from orchestrator.transmission.air import (
+    EXHAUSTED,
+    HALF_NS,
+    Air,
+    Array,
+    compiled,
+    edge_of,
+    inlined,
+    rate_of,
+    slot_at,
+)
+from orchestrator.transmission.links import are_impaired, impairments_of, shape_of, vary_by_slot
+from orchestrator.transmission.slots import DOWN, UP, SlotAir, lossless
 from testbed.network.framing import ETHERNET_BYTES
 
-UP, DOWN = 0, 1
 CUBIC, RENO, BBR = 0, 1, 2
 CONTROLS = {"cubic": CUBIC, "reno": RENO, "bbr": BBR}
 """Congestion controls that the model knows; others are taken for cubic."""
@@ -68,10 +80,20 @@ WINDOW, THRESHOLD, CEILING, ORIGIN, TURN_S, SINCE_S, FRIENDLY, IDLE_FROM_S, OFFE
 
 
 class Paths(NamedTuple):
-    """Links that delay and lose, for compiled code; arrays of [2, K] are up, then down."""
+    """Links that delay and lose, for compiled code; arrays of [2, K] are up, then down.
+
+    Those of [3, K, S] are by way and slot; S is 1 where slots do not differ.
+    """
 
     delay_s: Array
+    """Shape [3, K, S]."""
     jitter_s: Array
+    """Shape [3, K, S]."""
+    loss: Array
+    """Shape [3, K, S]: of a frame in the good state."""
+    airtime: Array
+    """Shape [3, K, S]: how often a frame is sent."""
+    slot_s: float
     losses: Array
     """Shape [2, K, 4]: a `Losses` each."""
     control: int
@@ -101,6 +123,11 @@ class Transport:
     round_trips: int
     seeds: npt.NDArray[np.uint64]
     round: int = 0
+    scenario: Scenario | None = None
+    """Whose slots differ; None: they do not."""
+    slots: SlotAir | None = None
+    """How, once a channel and the round's shares are known."""
+    slot_s: float = 1.0
 
     def of_round(self, index: int) -> "Transport":
         """The same for a round, which has draws of its own."""
@@ -108,7 +135,15 @@ class Transport:
 
     def without_loss(self) -> "Transport":
         """The same where no frame is lost."""
-        return replace(self, losses=np.zeros_like(self.losses))
+        slots = self.slots and lossless(self.slots)
+        return replace(self, losses=np.zeros_like(self.losses), slots=slots)
+
+    def delay_at(self, way: int, client: int, time_s: float) -> float:
+        """How long a frame is under way that a client's link carries then."""
+        if self.slots is None:
+            return float(self.delay_s[min(way, DOWN), client - 1])
+        of_link = self.slots.delay_s[way, client - 1]
+        return float(of_link[min(int(time_s / self.slot_s + 1e-9), len(of_link) - 1)])
 
     def fresh(self) -> Paths:
         """As a round finds it when it begins."""
@@ -118,9 +153,19 @@ class Transport:
         sender[..., OFFERED] = RECEIVER_FRAMES
         sender[..., IDLE_FROM_S] = math.inf
         draws = self.seeds ^ np.uint64((self.round + 1) * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
+        slots = self.slots
+        if slots is None:
+            delay_s, jitter_s, loss = (
+                np.ascontiguousarray(each[[UP, DOWN, DOWN]][..., None])
+                for each in (self.delay_s, self.jitter_s, self.losses[..., 2])
+            )
+            slots = SlotAir(delay_s, jitter_s, loss, np.ones_like(loss))
         return Paths(
-            self.delay_s,
-            self.jitter_s,
+            slots.delay_s,
+            slots.jitter_s,
+            slots.loss,
+            slots.airtime,
+            self.slot_s,
             self.losses,
             self.control,
             self.frame_bits,
@@ -161,12 +206,22 @@ def transport_of(scenario: Scenario) -> Transport | None:
         credit_s=shape.credit_s / dilation,
         round_trips=0 if kept else 1 + (choices.transport == "tls"),
         seeds=np.array([[link.seed for link in way] for way in ways], dtype=np.uint64),
+        scenario=scenario if vary_by_slot(scenario) else None,
     )
 
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFT_1, _SHIFT_2, _SHIFT_3, _SHIFT_4 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+
+
+@inlined
+def _slot_of(paths: Paths, time_s: float) -> int:
+    """The slot of a moment, as far as slots differ."""
+    slots: int = paths.loss.shape[2]
+    if slots == 1 or time_s >= slots * paths.slot_s:
+        return slots - 1
+    return int(time_s / paths.slot_s + 1e-9)
 
 
 @inlined
@@ -181,14 +236,15 @@ def _uniform(paths: Paths, way: int, k: int) -> float:
 
 
 @inlined
-def _is_lost(paths: Paths, way: int, k: int) -> bool:
-    """Whether the next frame is lost; one step of the link's Gilbert–Elliott process."""
-    to_bad, to_good, loss_good, loss_bad = paths.losses[way, k]
-    bad = paths.sender[way, k, BAD] > 0.0
-    if to_bad > 0.0 and _uniform(paths, way, k) < (to_good if bad else to_bad):
-        paths.sender[way, k, BAD] = 0.0 if bad else 1.0
-    chance = loss_bad if bad else loss_good
-    return bool(chance > 0.0 and _uniform(paths, way, k) < chance)
+def _is_lost(paths: Paths, way: int, k: int, now: int) -> bool:
+    """Whether the next frame of a slot is lost; one step of the link's Gilbert–Elliott process."""
+    side = min(way, DOWN)
+    to_bad, to_good, _, loss_bad = paths.losses[side, k]
+    bad = paths.sender[side, k, BAD] > 0.0
+    if to_bad > 0.0 and _uniform(paths, side, k) < (to_good if bad else to_bad):
+        paths.sender[side, k, BAD] = 0.0 if bad else 1.0
+    chance = loss_bad if bad else paths.loss[way, k, now]
+    return bool(chance > 0.0 and _uniform(paths, side, k) < chance)
 
 
 @inlined
@@ -201,12 +257,13 @@ def _normal(paths: Paths, way: int, k: int) -> float:
 @inlined
 def _arrival(paths: Paths, way: int, k: int, sent_s: float, spacing_s: float) -> float:
     """When a frame is there; none overtakes those that were sent shortly before."""
-    jitter_s, delay_s = paths.jitter_s[way, k], paths.delay_s[way, k]
+    now, side = _slot_of(paths, sent_s), min(way, DOWN)
+    jitter_s, delay_s = paths.jitter_s[way, k, now], paths.delay_s[way, k, now]
     if jitter_s == 0.0:
         return float(sent_s + delay_s)
     last_s = sent_s
     for before in range(min(1000, 1 + int(4.0 * jitter_s / max(spacing_s, 1e-6)))):
-        late_s = max(0.0, delay_s + jitter_s * _normal(paths, way, k))
+        late_s = max(0.0, delay_s + jitter_s * _normal(paths, side, k))
         last_s = max(last_s, sent_s - before * spacing_s + late_s)
     return last_s
 
@@ -214,10 +271,14 @@ def _arrival(paths: Paths, way: int, k: int, sent_s: float, spacing_s: float) ->
 @compiled
 def note(paths: Paths, way: int, k: int, time_s: float) -> float:
     """When a message of a single frame is there."""
-    timeout_s = LEAST_TIMEOUT_S + paths.delay_s[UP, k] + paths.delay_s[DOWN, k]
-    while _is_lost(paths, way, k):
+    now, end_s = _slot_of(paths, time_s), paths.loss.shape[2] * paths.slot_s
+    timeout_s = LEAST_TIMEOUT_S + paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
+    while _is_lost(paths, way, k, now):
         time_s += timeout_s
         timeout_s *= 2.0
+        now = _slot_of(paths, time_s)
+        if time_s >= end_s and paths.loss.shape[2] > 1:
+            return EXHAUSTED
     return _arrival(paths, way, k, time_s, 1.0)
 
 
@@ -294,6 +355,36 @@ def _grow(
     sender[WINDOW] = window + frames / max(2.0, each)
 
 
+@inlined
+def _carried(
+    paths: Paths,
+    air: Air,
+    way: int,
+    k: int,
+    bits: float,
+    time_s: float,
+    slot: int,
+    bandwidth_hz: float,
+    snr_at_1: float,
+) -> tuple[float, int]:
+    """As `air.carried`, over links whose frames are sent more than once."""
+    slot = slot_at(air, time_s, slot)
+    row, slots = min(way, air.gain.shape[0] - 1), paths.airtime.shape[2]
+    if bits == 0.0:
+        return time_s, slot
+    while slot < air.gain.shape[2]:
+        edge_s = edge_of(air, slot + 1)
+        rate = rate_of(bandwidth_hz, snr_at_1 * air.gain[row, k, slot])
+        rate /= paths.airtime[way, k, min(slot, slots - 1)]
+        if rate > 0.0:
+            if bits <= rate * (edge_s - time_s + HALF_NS):
+                return time_s + bits / rate, slot
+            bits -= rate * (edge_s - time_s)
+        time_s = edge_s
+        slot += 1
+    return EXHAUSTED, slot
+
+
 @compiled
 def delivered(
     paths: Paths,
@@ -307,9 +398,10 @@ def delivered(
     snr_at_1: float,
 ) -> tuple[float, int]:
     """When the last byte of a transfer is there, and in which slot it was sent."""
-    sender = paths.sender[way, k]
-    back_s = paths.delay_s[UP, k] + paths.delay_s[DOWN, k]
-    _after_idle(paths, way, k, time_s, back_s + LEAST_TIMEOUT_S)
+    side, now = min(way, DOWN), _slot_of(paths, time_s)
+    sender = paths.sender[side, k]
+    back_s = paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
+    _after_idle(paths, side, k, time_s, back_s + LEAST_TIMEOUT_S)
     if paths.round_trips > 0:
         sender[WINDOW], sender[THRESHOLD], sender[OFFERED] = (
             paths.initial,
@@ -325,7 +417,9 @@ def delivered(
     recovers, timeout_s, again = False, LEAST_TIMEOUT_S, 0
     while left > 0:
         start_s = max(left_s, ready_s)
-        first_s, _ = carried(air, way, k, each, start_s, slot, bandwidth_hz, snr_at_1)
+        now = _slot_of(paths, start_s)
+        back_s = paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
+        first_s, _ = _carried(paths, air, way, k, each, start_s, slot, bandwidth_hz, snr_at_1)
         if first_s == EXHAUSTED:
             return EXHAUSTED, slot
         frame_s = max(first_s - start_s, 1e-9)
@@ -333,12 +427,14 @@ def delivered(
         pipe = trip_s / frame_s + max(QUEUE_FRAMES, QUEUE_S / frame_s)
         allowed = min(min(sender[WINDOW], sender[OFFERED]), pipe)
         frames = min(left, max(1, int(allowed)))
-        left_s, slot = carried(air, way, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1)
+        left_s, slot = _carried(
+            paths, air, way, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1
+        )
         if left_s == EXHAUSTED:
             return EXHAUSTED, slot
         lost, tail, last_lost, lost_twice, shown = 0, 0, 0, 0, 0
         for place in range(frames):
-            if _is_lost(paths, way, k):
+            if _is_lost(paths, way, k, now):
                 lost, tail, last_lost = lost + 1, tail + 1, place
                 lost_twice += place < again
             else:
@@ -350,7 +446,7 @@ def delivered(
         before = frames
         ready_s = first_s + back_s
         if paths.control == BBR or not (lost or recovers):
-            _grow(paths, way, k, frames, pipe, trip_s, frame_s)
+            _grow(paths, side, k, frames, pipe, trip_s, frame_s)
         again = lost
         if lost == 0:
             recovers, timeout_s = False, LEAST_TIMEOUT_S
@@ -359,7 +455,7 @@ def delivered(
             ready_s = first_s + back_s + timeout_s
             sender[WINDOW], timeout_s, recovers = 1.0, 2.0 * timeout_s, True
             continue
-        _shrink(paths, way, k)
+        _shrink(paths, side, k)
         if lost == frames or (all_sent and tail > 0):  # Nothing is sent that would show it.
             if recovers or tail == 1:
                 ready_s = left_s + back_s + trip_s + timeout_s

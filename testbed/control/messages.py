@@ -439,6 +439,18 @@ class Impair:
 
 
 @dataclass(frozen=True)
+class SetAir:
+    """What the air does to frames from a slot on, where slots differ; nothing before `Impair`."""
+
+    first: int
+    variants: int
+    """How many rows for the downlinks there are, as in `SetRates`."""
+    table: bytes
+    """Float64 [slots, 1 + variants, K, 3], uplinks, then each variant of the downlinks: delay and
+    jitter in real seconds, probability of a frame to be lost."""
+
+
+@dataclass(frozen=True)
 class StartCapture:
     """Write what goes over each link to a file; answered by `Capturing`."""
 
@@ -596,6 +608,7 @@ InjectorOrder = (
     | Phase
     | Pause
     | Impair
+    | SetAir
     | StartCapture
     | EndCapture
     | AskCounters

@@ -46,8 +46,10 @@ class Impairment:
     """Standard deviation of the delay, which is normal and cut at 0; frames stay in order."""
     losses: Losses | None = None
     seed: int = 0
+    by_slot: bool = False
+    """Whether each slot has a delay, a jitter or a probability to lose frames of its own."""
 
     @property
     def acts(self) -> bool:
         """Whether frames are delayed or lost at all."""
-        return bool(self.delay_s or self.losses)
+        return bool(self.delay_s or self.losses or self.by_slot)

@@ -24,6 +24,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from testbed.air.line import Line, LineCount
 from testbed.capture.pcap import END_S, Capture
 from testbed.control.codec import encode
 from testbed.control.messages import (
@@ -48,6 +49,7 @@ from testbed.control.messages import (
     Pause,
     Phase,
     PhaseSet,
+    SetAir,
     SetRates,
     StartCapture,
     Stop,
@@ -73,9 +75,9 @@ from testbed.network.fabric import (
     wire,
 )
 from testbed.network.gates import Opening, openings
-from testbed.network.impairments import air_counts
-from testbed.network.line import Line, LineCount
-from testbed.network.shaping import End, QueueCount, Shape, queue_counts
+from testbed.network.shaping import End, QueueCount, Shape, air_counts, queue_counts
+from testbed.network.slot_air import AirChange, ChangingAir
+from testbed.network.slot_table import SlotTable
 from testbed.system import linux
 from testbed.system.netlink import Batch
 
@@ -88,69 +90,11 @@ ANSWER_S = 30.0
 SPIN_NS = 150_000
 """The last stretch before a boundary is spent awake: a sleeper may wake that much too late."""
 Kind = TypeVar("Kind")
-_WHILE_SLOTS = 50
-"""Over so many slots is the rate averaged that decides on the size of packets."""
 _LIMIT_EVERY_SLOTS = 10
 """How often that is decided anew while links are watched."""
 _SAMPLE = 5
 """Values of a sample before those of the links: slot, when it was due, when its rates were set, how
 many changes that took, when its counters had been read."""
-
-
-@dataclass
-class _Block:
-    """Rates of slots from `first` up to `end`, as one run of values."""
-
-    first: int
-    end: int
-    width: int
-    values: "memoryview[float]"
-
-
-class _Table:
-    """Rates by slot; (1 + variants)·K values each: the uplinks, then each downlink variant."""
-
-    def __init__(self, clients: int) -> None:
-        self._clients = clients
-        self._blocks: list[_Block] = []
-
-    @property
-    def end(self) -> int:
-        """The first slot without rates."""
-        return self._blocks[-1].end if self._blocks else 0
-
-    def add(self, first: int, variants: int, blob: bytes) -> None:
-        """Take over the rates from a slot on, instead of those that were there from it on."""
-        values: memoryview[float] = memoryview(blob).cast("d")
-        width = self._clients * (1 + variants)
-        for block in self._blocks:
-            block.end = min(block.end, first)
-        self._blocks = [block for block in self._blocks if block.first < block.end]
-        self._blocks.append(_Block(first, first + len(values) // width, width, values))
-
-    def row(self, slot: int, phase: int) -> tuple[Sequence[float], Sequence[float]] | None:
-        """Uplink and downlink rates of a slot in bit/s; None where there are none."""
-        for block in self._blocks:
-            if block.first <= slot < block.end:
-                start = (slot - block.first) * block.width
-                uplink = block.values[start : start + self._clients]
-                start += (1 + phase) * self._clients
-                return uplink, block.values[start : start + self._clients]
-        return None
-
-    def mean(self, slot: int, phase: int) -> tuple[list[float], list[float]]:
-        """Mean of uplink and downlink rates over a while from a slot on, in bit/s."""
-        rows = [row for ahead in range(_WHILE_SLOTS) if (row := self.row(slot + ahead, phase))]
-        uplink, downlink = zip(*rows, strict=True) if rows else ((), ())
-        count = max(1, len(rows))
-        return (
-            [sum(rates) / count for rates in zip(*uplink, strict=True)],
-            [sum(rates) / count for rates in zip(*downlink, strict=True)],
-        )
-
-    def forget_before(self, slot: int) -> None:
-        """Drop what nobody will ask for again."""
-        self._blocks = [block for block in self._blocks if block.end > slot]
 
 
 class _Service:
@@ -162,7 +106,8 @@ class _Service:
         self._line: Line | None = None
         self._fabric = fabric
         self._shape = shape
-        self._table = _Table(fabric.links)
+        self._table = SlotTable(fabric.links)
+        self._air: ChangingAir | None = None
         self._clock = EmulatedClock(0, 0.0, 1.0)
         self._slot_s = 1.0
         self._running = False
@@ -227,7 +172,11 @@ class _Service:
                 self._hold([])
             case Impair(uplinks, downlinks):
                 self._line = impair(self._fabric, uplinks, downlinks)
+                self._air = ChangingAir(self._fabric, self._line, uplinks, downlinks)
                 self._tell(Impaired())
+            case SetAir(first, variants, table):
+                assert self._air is not None
+                self._air.take(first, variants, table)
             case StartCapture():
                 devices = {BS_DEVICE_BASE + k: file for k, file in enumerate(order.files, 1)}
                 self._capture = Capture(devices, order.headers_only)
@@ -278,6 +227,8 @@ class _Service:
             prepared.add(fabric.base_station, downlink, down_floor_bps)
         for client, site in zip(fabric.clients, fabric.uavs, strict=True):
             prepared.add(site, (uplink[client - 1],), floor_bps)
+        if self._air is not None:
+            prepared.air += self._air.changes(slot, self._phase)
         return prepared
 
     def _look_is_due(self, boundary: int) -> bool:
@@ -321,6 +272,8 @@ class _Service:
             self._record.extend((self._slot, deadline, done, prepared.changes))
         self._below_floor += prepared.below_floor
         self._table.forget_before(self._slot)
+        if self._air is not None:
+            self._air.forget_before(self._slot)
         if prepared.missing:
             if not self._exhausted:
                 self._tell(Exhausted(self._slot))
@@ -510,6 +463,8 @@ class _Prepared:
         self.below_floor = 0
         self._batches: list[tuple[Site, Batch]] = []
         self._ends: list[tuple[End, float]] = []
+        self.air: list[AirChange] = []
+        """What becomes of frames, once the rates have been set."""
 
     def add(self, site: Site, rates: Sequence[float], floor_bps: float) -> None:
         messages = []
@@ -538,6 +493,8 @@ class _Prepared:
             site.netlink.check()
         for end, rate in self._ends:
             end.changed(rate)
+        for change in self.air:
+            change.make()
         return done
 
 
@@ -717,6 +674,28 @@ class Injector:
         with self._lock:
             self._send(Impair(tuple(uplinks), tuple(downlinks)))
             self._await(Impaired)
+
+    def air(
+        self,
+        first_slot: int,
+        uplinks: "npt.NDArray[np.float64]",
+        *downlinks: "npt.NDArray[np.float64]",
+    ) -> None:
+        """Give what slots do to frames, from one on; what was given from there on is dropped.
+
+        A delay that changes by less than `slot_air.NEAR_S` is left as it is.
+
+        Args:
+            first_slot: Counts from 0 at emulated time 0.
+            uplinks: Shape [K, n, 3]: delay and jitter in real seconds, probability of a loss.
+            downlinks: One or more of them; `phase` chooses among them, as among rates.
+        """
+        import numpy as np
+
+        table = np.stack([uplinks, *downlinks]).astype(np.float64)
+        blob = np.ascontiguousarray(table.transpose(2, 0, 1, 3)).tobytes()
+        with self._lock:
+            self._send(SetAir(first_slot, len(downlinks), blob))
 
     def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
         """Write what goes over the links from now on to pcap files, one a link.

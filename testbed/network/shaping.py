@@ -26,6 +26,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from testbed.air.impairments import DEVICE_OFFSET, HANDLE
 from testbed.network.framing import ETHERNET_BYTES, Framing
 from testbed.system import netlink
 from testbed.system.netlink import attribute, message, nested, text, u32
@@ -334,3 +335,12 @@ def qdisc_counts(socket: netlink.Netlink) -> Iterator[tuple[int, int, QueueCount
 def queue_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
     """The counters of all ends in a socket's namespace, by device index."""
     return {index: count for index, handle, count in qdisc_counts(socket) if handle == QUEUE}
+
+
+def air_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
+    """What was sent on and dropped on the way to each device of a socket's namespace, by index."""
+    return {
+        index - DEVICE_OFFSET: count
+        for index, handle, count in qdisc_counts(socket)
+        if handle == HANDLE
+    }

@@ -32,6 +32,23 @@ def test_the_file_has_the_documented_fields(tmp_path: Path) -> None:
         assert file["gain"].dtype == np.float64
 
 
+def test_what_frames_meet_comes_back_of_one_way_or_of_each(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "t.npz",
+        **{"gain": GAIN, "slot_s": 0.1, "loss": GAIN / 2},
+        **{"delay_up_s": GAIN / 3, "delay_down_s": GAIN / 4},
+    )
+    trace = ChannelTrace.load(tmp_path / "t.npz")
+    trace.save(tmp_path / "again.npz")
+    for one in (trace, ChannelTrace.load(tmp_path / "again.npz"), trace.first(2)):
+        slots = one.slots
+        assert one.loss is not None
+        assert one.delay_s is not None
+        np.testing.assert_array_equal(one.loss, [GAIN[:, :slots] / 2] * 2)
+        np.testing.assert_array_equal(one.delay_s, [GAIN[:, :slots] / 3, GAIN[:, :slots] / 4])
+        assert one.jitter_s is None
+
+
 def test_gain_and_slot_suffice(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", gain=GAIN.T.astype(np.float32).T, slot_s=1)
     trace = ChannelTrace.load(tmp_path / "t.npz")
@@ -68,6 +85,11 @@ def test_gain_and_slot_suffice(tmp_path: Path) -> None:
         ("seed", 1.5),
         ("seed", [1, 2]),
         ("scenario", 1),
+        ("loss", np.full((2, 3), 1.01)),
+        ("loss", np.full((2, 2), 0.1)),
+        ("delay_s", np.full((2, 3), -1e-9)),
+        ("jitter_s", np.full((2, 3), np.nan)),
+        ("jitter_up_s", np.array([["x"]])),
     ],
 )
 def test_a_wrong_field_is_named(tmp_path: Path, field: str, value: object) -> None:
@@ -77,6 +99,14 @@ def test_a_wrong_field_is_named(tmp_path: Path, field: str, value: object) -> No
     with pytest.raises(TraceError, match=rf"t\.npz: {field} ") as caught:
         ChannelTrace.load(tmp_path / "t.npz")
     assert "\n" not in str(caught.value)
+
+
+def test_half_a_pair_and_two_words_for_one_thing_are_refused() -> None:
+    fields = {"gain": GAIN, "slot_s": 0.1, "loss_up": np.zeros((2, 3))}
+    with pytest.raises(TraceError, match="loss_down is missing"):
+        ChannelTrace.of(fields, "test")
+    with pytest.raises(TraceError, match="has loss and loss_up"):
+        ChannelTrace.of(fields | {"loss": np.zeros((2, 3))}, "test")
 
 
 def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:

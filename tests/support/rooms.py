@@ -20,13 +20,13 @@ MAY_IMPORT = {
 }
 PACKAGES = {
     "testbed": [
-        *("host", "virtual", "cluster", "runtimes", "network", "capture"),
+        *("host", "virtual", "cluster", "runtimes", "network", "air", "capture"),
         *("control", "transport", "system", "core"),
     ],
     "workloads": ["nodes", "costs", "learning", "data", "aggregation", "codecs", "models"],
     "orchestrator": [
         *("cli", "exchange", "archive", "validation", "studies", "hosts", "campaign", "reporting"),
-        *("sessions", "runs", "theory"),
+        *("sessions", "runs", "theory", "pace"),
         *("emulation", "policies", "packet_simulation", "analysis", "prediction", "participation"),
         *("transmission", "scenario"),
     ],

@@ -36,6 +36,16 @@ class AirChannel : public ns3::PointToPointChannel
         m_ways = {Way{first, std::mt19937_64(first.seed)}, Way{second, std::mt19937_64(second.seed)}};
     }
 
+    /// From now on, frames of the first or the second device have this delay and jitter, in s, and
+    /// this probability to be lost in the good state.
+    void Change(std::size_t way, double delay, double jitter, double loss)
+    {
+        auto& air = m_ways.at(way).air;
+        air.delay = delay;
+        air.jitter = jitter;
+        air.lossGood = loss;
+    }
+
     /// Lose frames from now on; before, all arrive.
     void LoseFrames()
     {

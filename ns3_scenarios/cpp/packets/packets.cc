@@ -293,6 +293,18 @@ class Network
         }
     }
 
+    /// Delay, jitter, loss of each link's uplink, and of its downlink.
+    void ChangeAir(const double* air)
+    {
+        for (auto& channel : m_channels)
+        {
+            for (std::size_t way = 0; way < 2; ++way, air += 3)
+            {
+                channel->Change(way, air[0], air[1], air[2]);
+            }
+        }
+    }
+
     End& At(uint64_t link, bool down)
     {
         return *m_ends.at(link)[down ? 1 : 0];
@@ -409,6 +421,14 @@ void
 packets_rates(const double* uplink, const double* downlink)
 {
     g_network->SetRates(uplink, downlink);
+}
+
+/// What the air does to frames from now on: delay and jitter in s, probability of a loss; of each
+/// link's uplink, and of its downlink.
+void
+packets_air(const double* air)
+{
+    g_network->ChangeAir(air);
 }
 
 /// Hand a message to TCP now.

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.emulation import dilation
 from orchestrator.emulation.learning import startup_limit_s
 from orchestrator.emulation.nodes import Nodes
+from orchestrator.pace import dilation
 from orchestrator.scenario.loading import validate
 from testbed import runtimes
 from testbed.capture import pcap as capture

@@ -91,7 +91,11 @@ def test_equal_runs_measure_the_same_bytes_whoever_asks_and_from_wherever(
 @pytest.mark.guest
 def test_the_air_delays_and_loses_as_it_is_told(small: Path, tmp_path: Path) -> None:
     out, result = tmp_path / "out", tmp_path / "result.json"
-    air = ["links.one_way_delay_s={up: 0.01, down: 0.02}", "links.loss={up: 0.02}"]
+    air = [
+        "links.one_way_delay_s={model: distance, base_s: 0.015}",
+        # Some 2 %, in each slot another probability.
+        "links.loss={up: {model: snr, table: [[-20, 0.05], [60, 0]]}}",
+    ]
     words = [word for each in air for word in ("--set", each)]
     done = call("run", small, *VIRTUAL, *words, "--out", out, "--json", result)
     assert done.returncode == 0, done.stderr
@@ -113,7 +117,7 @@ def test_the_air_delays_and_loses_as_it_is_told(small: Path, tmp_path: Path) -> 
     assert manifest["air"] == {"delayed_and_lost_by": "netem", "repeatable": True}
     for step in measured["steps"]:
         if step["step"] in ("SM", "SG"):
-            assert step["end_s"] - step["start_s"] > 0.02
+            assert step["end_s"] - step["start_s"] > 0.015
 
 
 @pytest.mark.guest

@@ -22,7 +22,7 @@ from orchestrator.packet_simulation.rounds import play
 from orchestrator.prediction.plan import link_bytes
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Faults
+from orchestrator.scenario.schema import Faults, Links
 from testbed.core.errors import InputError
 from testbed.core.impairment import Impairment, Losses
 from testbed.core.paradigm import BUILT_IN
@@ -343,6 +343,36 @@ def test_the_air_loses_its_share_of_frames_the_same_for_a_seed() -> None:
     bursts = Losses(0.005, 0.25, 0.0, 1.0)
     frames, of = lost(1, bursts)
     assert abs(frames - bursts.mean * of) < 4 * bursts.deviation(of)
+
+
+def test_slots_have_losses_and_delays_of_their_own() -> None:
+    """All frames of a second are lost, and those from then on are 50 ms late."""
+    settings = PacketSettings(links=1, air=[(Impairment(by_slot=True), Impairment(by_slot=True))])
+    with PacketNetwork(settings) as network:
+        network.rates([20e6], [20e6])
+        network.air(np.array([[0.0, 0.0, 1.0]]), np.zeros((1, 3)))
+        network.send(1, False, 1000)
+        assert network.advance(10 * SLOT_NS) == (10 * SLOT_NS, [])
+        assert network.counts().uplink[0].lost_frames > 1
+        network.air(np.array([[0.05, 0.0, 0.0]]), np.zeros((1, 3)))
+        now_ns, arrived = network.advance(FAR_NS)
+        assert arrived
+        network.send(1, False, 1000)
+        later_ns, arrived = network.advance(FAR_NS)
+        assert 0.05 < (later_ns - now_ns) / 1e9 < 0.052
+
+
+def test_a_round_over_frames_that_are_sent_again_goes_as_the_engine_says() -> None:
+    """HARQ of one slot's signal-to-noise ratio in both: no frame is lost, each takes its time."""
+    again = {"model": "snr", "table": [[-100, 0.2], [100, 0.2]], "retransmissions": 8}
+    tree = {"loss": again | {"retransmission_s": 0.0}}
+    scenario = small().model_copy(update={"links": Links.model_validate(tree)})
+    source, profile = fading(), profile_of(scenario)
+    plain = predict(small(), source, profile, sizing=link_bytes).rounds[0].latency_s
+    wire = predict(scenario, source, profile, sizing=link_bytes)
+    played = play(scenario, source, profile).timeline
+    assert wire.rounds[0].latency_s > plain * 1.1
+    assert latency_error(played, wire) < 5e-3
 
 
 def test_each_direction_has_its_own_delay_and_jitter_keeps_the_order() -> None:

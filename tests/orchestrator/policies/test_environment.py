@@ -12,7 +12,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.emulation.backend import emulated_backend
+from orchestrator.pace.backend import emulated_backend
 from orchestrator.policies.environment import (
     UavSflEnv,
     allocation_of,

@@ -30,7 +30,8 @@ def test_frames_are_delayed_and_lost_from_when_it_is_said(small):
     before = small.injector.report()
     assert before.uplink[0].lost_frames == before.uplink[0].arrived_frames == 0
     losses = Losses(0.0, 1.0, 0.03, 0.0)
-    small.injector.impair([Impairment(0.03, 0.0, losses, 5)], [Impairment(0.01)])
+    ways = [Impairment(0.03, 0.0, losses, 5, by_slot=True)], [Impairment(0.01, by_slot=True)]
+    small.injector.impair(*ways)
     (late,) = small.transfer([1], SIZE, 1.0, down=False)
     assert late.end_s - late.start_s > plain.end_s - plain.start_s + 0.03
     (back,) = small.transfer([1], 1000, 4.0, down=True)
@@ -44,6 +45,15 @@ def test_frames_are_delayed_and_lost_from_when_it_is_said(small):
     assert up.lost_frames > 0
     assert abs(up.lost_frames - 0.03 * frames) < 5 * losses.deviation(frames)
     assert down.lost_frames == 0 < down.arrived_frames
+    # Slots that say otherwise: nothing is lost any more, and frames of the uplink are later.
+    of_slots = (np.tile([delay_s, 0.0, 0.0], (1, 1000, 1)) for delay_s in (0.06, 0.0))
+    small.injector.air(0, *of_slots)
+    small.injector.report()
+    while not len(small.injector.report().slot):
+        time.sleep(0.02)
+    (later,) = small.transfer([1], 100_000, 4.6, down=False)
+    assert later.end_s - later.start_s > 8 * 100_000 / 20e6 + 0.06
+    assert small.injector.report().uplink[0].lost_frames == up.lost_frames
 
 
 def test_bursts_deviate_more_than_single_losses():

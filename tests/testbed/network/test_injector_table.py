@@ -36,6 +36,7 @@ from testbed.core.errors import RunError
 from testbed.network import injector
 from testbed.network.fabric import DeviceCount
 from testbed.network.shaping import End, QueueCount, Shape
+from testbed.network.slot_table import SlotTable
 
 
 def blob(first: int, slots: int, variants: int = 1) -> bytes:
@@ -47,14 +48,14 @@ def blob(first: int, slots: int, variants: int = 1) -> bytes:
     return np.array(rows, float).tobytes()
 
 
-def table(*blocks: tuple[int, int], variants: int = 1) -> injector._Table:
-    made = injector._Table(2)
+def table(*blocks: tuple[int, int], variants: int = 1) -> SlotTable:
+    made = SlotTable(2)
     for first, slots in blocks:
         made.add(first, variants, blob(first, slots, variants))
     return made
 
 
-def uplink(made: injector._Table, slot: int) -> list[float] | None:
+def uplink(made: SlotTable, slot: int) -> list[float] | None:
     row = made.row(slot, 0)
     return None if row is None else list(row[0])
 
@@ -86,7 +87,7 @@ def test_a_block_is_kept_up_to_its_last_slot() -> None:
 
 
 def test_later_rates_replace_earlier_ones_from_their_first_slot_on() -> None:
-    made = injector._Table(2)
+    made = SlotTable(2)
     made.add(0, 1, blob(0, 10))
     made.add(6, 1, blob(106, 10))
     assert uplink(made, 5) == [5.1, 5.2]
@@ -98,6 +99,7 @@ def test_later_rates_replace_earlier_ones_from_their_first_slot_on() -> None:
 def service(monkeypatch: pytest.MonkeyPatch) -> Any:
     """An injector without links, which notes what it does."""
     made: Any = injector._Service.__new__(injector._Service)
+    made._air = None
     made._table = table((0, 10), variants=2)
     made._slot, made._phase, made._running, made.told = 3, 0, True, []
     monkeypatch.setattr(
@@ -203,6 +205,7 @@ def fabric(base_station: Any, uavs: dict[int, Any]) -> Any:
 def running() -> Any:
     """An injector of two links without a kernel, in slot 3 of ten, of 0.1 s at dilation 2."""
     made: Any = injector._Service.__new__(injector._Service)
+    made._air = None
     made._table = table((0, 10), variants=2)
     made._fabric = fabric(site(4, 5), {1: site(6), 2: site(7)})
     made._shape, made._airtime = Shape(), None
@@ -286,7 +289,7 @@ def test_packets_are_as_large_as_the_emulated_rate_allows(
 ) -> None:
     limited = []
     monkeypatch.setattr(injector, "limit_packets", lambda at, frames: limited.append((at, frames)))
-    running._table = injector._Table(2)
+    running._table = SlotTable(2)
     # A frame of 1514 bytes in 0.25 ms is 48.4 Mb/s, of emulated time: half of it in real time.
     rows = np.tile([30e6, 60e6, 80e6, 10e6], (60, 1))
     running._take_rates(SetRates(0, 1, 5, rows.tobytes()))
@@ -382,7 +385,7 @@ def test_rates_travel_slot_by_slot(handle: tuple[injector.Injector, ControlSocke
     links.rates(7, up, down, shared, warn_slots=4)
     told = obeyed(control)
     assert (told.first, told.variants, told.warn_slots) == (7, 2, 4)
-    made = injector._Table(2)
+    made = SlotTable(2)
     made.add(told.first, told.variants, told.table)
     assert (made.end, uplink(made, 6)) == (10, None)
     for n in range(3):

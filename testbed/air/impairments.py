@@ -10,11 +10,11 @@ overflows it. Set-up and calibration of the links come before, and see the shape
 """
 
 import contextlib
+import functools
 import struct
 from statistics import NormalDist
 
 from testbed.core.impairment import Impairment
-from testbed.network.shaping import QueueCount, qdisc_counts
 from testbed.system import netlink
 from testbed.system.netlink import attribute, message, nested, text
 
@@ -85,6 +85,11 @@ def install(device: int, impairment: Impairment) -> list[bytes]:
     ]
 
 
+def change(device: int, impairment: Impairment) -> bytes:
+    """The message that impairs what arrives at a device otherwise, once `install` has been sent."""
+    return _netem(device + DEVICE_OFFSET, impairment)
+
+
 def _redirect(device: int, to: int) -> bytes:
     parameters = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _EGRESS_REDIRECT, to)
     options = nested(2, attribute(_MIRRED_PARAMETERS, parameters))
@@ -110,6 +115,7 @@ def _netem(index: int, impairment: Impairment) -> bytes:
     if impairment.jitter_s:
         options += attribute(_JITTER, struct.pack("=q", round(impairment.jitter_s * 1e9)))
         options += attribute(_DELAYS, _normal_table())
+    if impairment.jitter_s or impairment.by_slot:
         options += attribute(_RATE, struct.pack("=IiIi", _IN_ORDER_BYTES_S, 0, 0, 0))
     return message(
         netlink.NEWQDISC,
@@ -124,18 +130,10 @@ def _probability(value: float) -> int:
     return min(round(value * 2**32), 2**32 - 1)
 
 
+@functools.cache
 def _normal_table() -> bytes:
     normal = NormalDist()
     quantiles = ((place + 0.5) / _QUANTILES for place in range(_QUANTILES))
     return struct.pack(
         f"={_QUANTILES}h", *(round(_SIGMA * normal.inv_cdf(share)) for share in quantiles)
     )
-
-
-def air_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
-    """What was sent on and dropped on the way to each device of a socket's namespace, by index."""
-    return {
-        index - DEVICE_OFFSET: count
-        for index, handle, count in qdisc_counts(socket)
-        if handle == HANDLE
-    }

@@ -10,7 +10,7 @@ import pytest
 from engine_cases import by_hand
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.emulation.dilation import (
+from orchestrator.pace.dilation import (
     Job,
     Speeds,
     choose,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.scenario.links import impairments_of, shape_of
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
+from orchestrator.transmission.links import impairments_of, shape_of
 from testbed.core.errors import InputError
 from testbed.core.impairment import Losses
 
@@ -93,6 +93,21 @@ def test_queue_and_marks_reach_the_links() -> None:
         ({"one_way_delay_s": "far"}, "links.one_way_delay_s: input should be a valid number"),
         ({"one_way_delay_s": 11}, "links.one_way_delay_s: input should be less than or equal"),
         ({"queue": "codel"}, "links.queue: input should be 'fifo', 'fq_codel', 'pie' or 'red'"),
+        ({"loss": {"model": "snr"}}, "links.loss.threshold_db: give either this or table"),
+        (
+            {"loss": {"up": {"model": "snr", "table": [[3, 0.1], [1, 0.2]]}}},
+            "links.loss.up.table: its ratios must increase",
+        ),
+        (
+            {"loss": {"model": "snr", "threshold_db": 3, "width_db": 0}},
+            "links.loss.width_db: input should be greater than 0",
+        ),
+        (
+            {"one_way_delay_s": {"model": "distance", "base_s": -1}},
+            "links.one_way_delay_s.base_s: input should be greater than or equal to 0",
+        ),
+        ({"one_way_delay_s": {"model": "snr"}}, "links.one_way_delay_s: input tag 'snr'"),
+        ({"jitter_s": {"model": "distance"}}, "links.jitter_s.model: input should be 'trace'"),
         ({"jitter_s": 0.1}, "links.jitter_s: needs links.one_way_delay_s"),
     ],
 )

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.emulation.dilation import settle
 from orchestrator.emulation.record import Emulation
 from orchestrator.emulation.session import open_session
+from orchestrator.pace.dilation import settle
 from orchestrator.policies.environment import MakeBackend
 from orchestrator.prediction.rounds import Backend
 from orchestrator.scenario.channel import Channel

@@ -8,11 +8,13 @@ import secrets
 from dataclasses import replace
 
 from orchestrator.scenario.schema import (
-    DirectedLoss,
+    ByDistance,
     Directions,
     GilbertElliott,
     IndependentLoss,
+    OfTrace,
     Scenario,
+    SnrLoss,
 )
 from testbed.core.impairment import Impairment, Losses
 from testbed.network.framing import datagram_bytes
@@ -73,6 +75,8 @@ def impairments_of(
 ) -> tuple[tuple[Impairment, ...], tuple[Impairment, ...]]:
     """What the air does to frames of each uplink, and of each downlink; delays in real seconds.
 
+    What slots say beside that: `orchestrator.transmission.slots`.
+
     Args:
         scenario: What its links are like.
         dilation: Real seconds for an emulated one.
@@ -84,9 +88,12 @@ def impairments_of(
         side = "down" if down else "up"
         delays = _each(delay_s, side, count)
         jitters = _each(links.jitter_s, side, count)
-        losses = _losses(getattr(links.loss, side) if _directed(links.loss) else links.loss, count)
+        losses = _losses(scenario.links.loss_of(side), count)
+        slots = varies(delay_s) or varies(links.jitter_s) or varies(scenario.links.loss_of(side))
         return tuple(
-            Impairment(delay * dilation, jitter * dilation, loss, _seed(scenario.seed, k, down))
+            Impairment(
+                delay * dilation, jitter * dilation, loss, _seed(scenario.seed, k, down), slots
+            )
             for k, (delay, jitter, loss) in enumerate(zip(delays, jitters, losses, strict=True), 1)
         )
 
@@ -98,14 +105,32 @@ def are_impaired(scenario: Scenario) -> bool:
     return any(each.acts for way in impairments_of(scenario) for each in way)
 
 
-def _directed(value: object) -> bool:
-    return isinstance(value, DirectedLoss)
+def vary_by_slot(scenario: Scenario) -> bool:
+    """Whether slots have delays, jitters or losses of their own."""
+    return any(each.by_slot for way in impairments_of(scenario) for each in way)
 
 
-def _each(value: float | list[float] | Directions, side: str, count: int) -> list[float]:
+def needs_snr(scenario: Scenario) -> bool:
+    """Whether losses follow the signal-to-noise ratio."""
+    return any(isinstance(scenario.links.loss_of(side), SnrLoss) for side in ("up", "down"))
+
+
+def varies(value: object) -> bool:
+    """Whether a key of the links is a model that speaks of slots."""
+    return isinstance(value, (ByDistance, OfTrace, SnrLoss))
+
+
+def _each(value: object, side: str, count: int) -> list[float]:
+    if isinstance(value, ByDistance):
+        return [value.base_s] * count
+    if isinstance(value, OfTrace):
+        return [0.0] * count
     if isinstance(value, Directions):
         value = value.up if side == "up" else value.down
-    return value if isinstance(value, list) else [value] * count
+    if isinstance(value, list):
+        return value
+    assert isinstance(value, float | int)
+    return [value] * count
 
 
 def _losses(value: object, count: int) -> list[Losses | None]:
@@ -113,6 +138,8 @@ def _losses(value: object, count: int) -> list[Losses | None]:
         case GilbertElliott():
             losses = Losses(value.good_to_bad, value.bad_to_good, value.loss_good, value.loss_bad)
             return [losses] * count
+        case SnrLoss() | OfTrace():
+            return [Losses(0.0, 1.0, 0.0, 0.0)] * count
         case IndependentLoss():
             return _losses(value.probability, count)
         case list():

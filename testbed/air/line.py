@@ -53,6 +53,8 @@ _SO_TIMESTAMPNS = 35
 _BUFFER_BYTES = 16 << 20
 _MOST_PACKET_BYTES = 1 << 17
 _COUNTS = struct.Struct("=QQQ")
+_VALUES = struct.Struct("=ddd")
+"""Of a way: delay and jitter in ns, probability of a loss in the good state."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,10 @@ class Line:
         Raises:
             RunError: They are too many.
         """
-        self._shared = mmap.mmap(-1, _COUNTS.size * len(ways))
+        self._shared = mmap.mmap(-1, (_COUNTS.size + _VALUES.size) * len(ways))
+        for place, (_, impairment) in enumerate(ways):
+            loss = 0.0 if impairment.losses is None else impairment.losses.loss_good
+            self._put(place, impairment.delay_s, impairment.jitter_s, loss)
         self._places = {tap.taken.fileno(): place for place, (tap, _) in enumerate(ways)}
         if any(tap.taken.fileno() >= MOST_OPEN_FILES for tap, _ in ways):
             raise RunError("links: so many of them cannot delay or lose frames without netem")
@@ -150,8 +155,18 @@ class Line:
             with contextlib.suppress(BaseException):
                 linux.signal_at_parents_death(signal.SIGKILL)
                 linux.precise_timers()
-                _carry([_Way(tap, impairment) for tap, impairment in ways], self._shared)
+                shared = self._shared
+                _carry([_Way(*way, shared, place) for place, way in enumerate(ways)], shared)
             os._exit(1)
+
+    def change(self, tap: Tap, delay_s: float, jitter_s: float, loss: float) -> None:
+        """Treat a tap's frames otherwise from now on; the loss is that of the good state."""
+        self._put(self._places[tap.taken.fileno()], delay_s, jitter_s, loss)
+
+    def _put(self, place: int, delay_s: float, jitter_s: float, loss: float) -> None:
+        _VALUES.pack_into(
+            self._shared, _values_at(self._shared, place), delay_s * 1e9, jitter_s * 1e9, loss
+        )
 
     def count(self, tap: Tap) -> LineCount:
         """What became of a tap's frames so far; nothing, where none are delayed or lost."""
@@ -161,15 +176,20 @@ class Line:
         return LineCount(*_COUNTS.unpack_from(self._shared, place * _COUNTS.size))
 
 
+def _values_at(shared: mmap.mmap, place: int) -> int:
+    """Where in it a way's values stand, after the counts of all."""
+    ways = len(shared) // (_COUNTS.size + _VALUES.size)
+    return ways * _COUNTS.size + place * _VALUES.size
+
+
 class _Way:
     """One direction of a link, within the process."""
 
-    def __init__(self, tap: Tap, impairment: Impairment) -> None:
+    def __init__(self, tap: Tap, impairment: Impairment, shared: mmap.mmap, place: int) -> None:
         self.taken, self.given = tap.taken, tap.given
         self.taken.setblocking(False)
         self.lost = self.arrived = self.late = 0
-        self._delay_ns = impairment.delay_s * 1e9
-        self._jitter_ns = impairment.jitter_s * 1e9
+        self._shared, self._at = shared, _values_at(shared, place)
         self._losses = impairment.losses or Losses(0.0, 1.0, 0.0, 0.0)
         self._random = random.Random(impairment.seed)
         self._bad = False
@@ -181,16 +201,20 @@ class _Way:
         if losses.good_to_bad:
             change = losses.bad_to_good if bad else losses.good_to_bad
             self._bad = bad != (self._random.random() < change)
-        chance = losses.loss_bad if bad else losses.loss_good
+        chance = losses.loss_bad if bad else self._values()[2]
         return chance > 0 and self._random.random() < chance
 
     def due_ns(self, arrived_ns: int) -> int:
         """When a frame is to go on."""
-        delay_ns = self._delay_ns
-        if self._jitter_ns:
-            delay_ns = max(0.0, self._random.gauss(delay_ns, self._jitter_ns))
+        delay_ns, jitter_ns, _ = self._values()
+        if jitter_ns:
+            delay_ns = max(0.0, self._random.gauss(delay_ns, jitter_ns))
         self._last_ns = max(self._last_ns, arrived_ns + round(delay_ns))
         return self._last_ns
+
+    def _values(self) -> tuple[float, float, float]:
+        delay_ns, jitter_ns, loss = _VALUES.unpack_from(self._shared, self._at)
+        return delay_ns, jitter_ns, loss
 
 
 def _carry(ways: Sequence[_Way], shared: mmap.mmap) -> None:

@@ -1,0 +1,194 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Whether the air loses and delays the frames that it is asked to: numbered datagrams of a session.
+
+python benchmarks/air_frames.py [--clock virtual|real] [--frames N] [--part loss|delay|jitter]...
+    [--json FILE]
+
+loss: the share of N frames lost, in standard deviations from what was asked; the same frames with
+the same seed; those of another seed, by a chi-square test of independence. delay: what frames of
+ten links of 30 Mb/s are later than without delay. jitter: a Kolmogorov-Smirnov test of sparse
+frames' delays against the asked normal. On a real clock the machine must do nothing else.
+"""
+
+import argparse
+import json
+import math
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTBED = Path(sys.executable).with_name("testbed")
+PORT, LEAD_S, QUIET_S = 9000, 1.0, 1.5
+HEAD = struct.Struct("=QQ")
+RATE_BPS = 40e6
+FIRST = 100
+"""Frames that are left out: addresses are looked up, buffers grow."""
+
+
+def send(client: int, count: int, size: int, every_s: float) -> None:
+    """In a UAV: so many datagrams of so many bytes, numbered, at even intervals."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("bs", PORT + client))
+        time.sleep(LEAD_S)
+        start_ns, rest = time.monotonic_ns(), bytes(size - HEAD.size)
+        for number in range(count):
+            due_s = number * every_s - (time.monotonic_ns() - start_ns) * 1e-9
+            if due_s > 0:
+                time.sleep(due_s)
+            sock.send(HEAD.pack(number, time.monotonic_ns()) + rest)
+
+
+def receive(client: int) -> None:
+    """In the base station: numbers and delays in ns of what comes from a UAV, as a NumPy file."""
+    found: list[tuple[int, int]] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+        sock.bind(("0.0.0.0", PORT + client))
+        try:
+            while True:
+                data = sock.recv(2048)
+                now_ns = time.monotonic_ns()
+                number, sent_ns = HEAD.unpack_from(data)
+                found.append((number, now_ns - sent_ns))
+                sock.settimeout(QUIET_S)
+        except TimeoutError:
+            np.save(Path.home() / f"uav{client}.npy", np.array(found))
+
+
+def session(
+    clock: str,
+    links: dict[str, Any],
+    seed: int,
+    clients: int,
+    count: int,
+    size: int,
+    every_s: float,
+) -> list[npt.NDArray[np.int64]]:
+    """What arrived of each UAV's datagrams: rows of number and delay in ns."""
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        here, me = Path(folder), f"exec {sys.executable} {Path(__file__)}"
+        scenario = {
+            "name": "air-frames",
+            "seed": seed,
+            "uavs": {"tx_power_w": [1.0] * clients},
+            "links": links,
+            "emulation": {"clock": clock},
+        }
+        (here / "scenario.yaml").write_text(json.dumps(scenario))
+        rates = np.full((clients, 36_000), RATE_BPS)
+        np.savez(here / "trace.npz", uplink_bps=rates, downlink_bps=rates, slot_s=0.1)
+        words = [TESTBED, "up", here / "scenario.yaml", "--trace", here / "trace.npz"]
+        listeners = " & ".join(f"{me[5:]} receive {k}" for k in range(1, clients + 1))
+        words += ["--node", f"bs={listeners} & wait", "--out", here / "out"]
+        for k in range(1, clients + 1):
+            words += ["--node", f"uav{k}={me} send {k} {count} {size} {every_s}"]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+        if done.returncode:
+            sys.exit(done.stderr)
+        return [
+            np.load(here / "out" / "nodes" / "bs" / f"uav{k}.npy") for k in range(1, clients + 1)
+        ]
+
+
+def loss(clock: str, frames: int) -> Iterator[dict[str, Any]]:
+    """Of frames that are sent one by one over one link."""
+    for probability in (0.001, 0.01, 0.05):
+        lost = []
+        for seed in (1, 1, 2):
+            (arrived,) = session(clock, {"loss": {"up": probability}}, seed, 1, frames, 100, 4e-4)
+            gone = np.ones(frames, bool)
+            gone[arrived[:, 0]] = False
+            lost.append(gone)
+        share = float(lost[0].mean())
+        sigma = math.sqrt(probability * (1 - probability) / frames)
+        one, other = lost[0], lost[2]
+        # With Yates's correction; 3.84 is exceeded once in twenty.
+        table = np.array([[(a & b).sum() for b in (other, ~other)] for a in (one, ~one)], float)
+        due = table.sum(1, keepdims=True) * table.sum(0) / table.sum()
+        chi_square = float((np.maximum(np.abs(table - due) - 0.5, 0) ** 2 / due).sum())
+        yield {
+            "asked": probability,
+            "share": share,
+            "sigmas": (share - probability) / sigma,
+            "same_seed_same_frames": bool((lost[0] == lost[1]).all()),
+            "other_seed_chi_square": chi_square,
+        }
+
+
+def delay(clock: str, seconds: float = 2.0) -> Iterator[dict[str, Any]]:
+    """Of ten links that carry 30 Mb/s each, of their 40."""
+    size = 1400
+    every_s = 8 * (size + 42) / 30e6
+    count = FIRST + round(seconds / every_s)
+
+    def late_ms(asked_s: float) -> npt.NDArray[np.float64]:
+        links = {"one_way_delay_s": {"up": asked_s}} if asked_s else {}
+        ways = session(clock, links, 1, 10, count, size, every_s)
+        return np.concatenate([way[way[:, 0] >= FIRST, 1] for way in ways]) * 1e-6
+
+    plain = float(np.median(late_ms(0.0)))
+    for asked_s in (0.005, 0.02, 0.05):
+        off = late_ms(asked_s) - plain - 1e3 * asked_s
+        p50, p99 = np.percentile(np.abs(off), [50, 99])
+        yield {"asked_ms": 1e3 * asked_s, "off_p50_ms": float(p50), "off_p99_ms": float(p99)}
+
+
+def jitter(clock: str, frames: int = 4000) -> Iterator[dict[str, Any]]:
+    """Of frames so far apart that none waits for another, which would be in its way."""
+    mean_s, deviation_s, every_s = 0.03, 0.003, 0.03
+    ways = session(clock, {}, 1, 1, 200, 100, every_s)
+    plain_s = float(np.median(ways[0][:, 1])) * 1e-9
+    links = {"one_way_delay_s": {"up": mean_s}, "jitter_s": {"up": deviation_s}}
+    (arrived,) = session(clock, links, 1, 1, frames, 100, every_s)
+    late_s = np.sort(arrived[:, 1] * 1e-9 - plain_s)
+    scaled = (late_s - mean_s) / deviation_s
+    asked = np.array([0.5 * (1 + math.erf(z / math.sqrt(2))) for z in scaled])
+    places = np.arange(len(late_s) + 1) / len(late_s)
+    distance = float(max((places[1:] - asked).max(), (asked - places[:-1]).max()))
+    # Kolmogorov's distribution: 1.36 is exceeded once in twenty.
+    yield {
+        "frames": len(late_s),
+        "mean_s": float(late_s.mean()),
+        "deviation_s": float(late_s.std()),
+        "kolmogorov_smirnov": distance,
+        "scaled": distance * math.sqrt(len(late_s)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--clock", choices=("virtual", "real"), default="virtual")
+    parser.add_argument("--frames", type=int, default=100_000)
+    parser.add_argument("--part", action="append", choices=("loss", "delay", "jitter"))
+    parser.add_argument("--json", type=Path)
+    wanted = parser.parse_args()
+    found: dict[str, list[dict[str, Any]]] = {}
+    for part in wanted.part or ("loss", "delay", "jitter"):
+        rows = loss(wanted.clock, wanted.frames) if part == "loss" else None
+        found[part] = []
+        for row in rows or (delay if part == "delay" else jitter)(wanted.clock):
+            found[part].append(row)
+            print(part, json.dumps(row), flush=True)
+    if wanted.json:
+        wanted.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["send"]:
+        send(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
+    elif sys.argv[1:2] == ["receive"]:
+        receive(int(sys.argv[2]))
+    else:
+        main()

@@ -1,0 +1,109 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What the air does to frames where slots differ: told to netem, or to the process in its place.
+
+A link that is told anew draws from a seed of the slot, so that the same seed of a scenario loses
+the same frames of each slot, whatever went before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+from testbed.air.impairments import change
+from testbed.air.line import Line, Tap
+from testbed.core.impairment import Impairment, Losses
+from testbed.network.fabric import Fabric
+from testbed.network.slot_table import SlotTable
+from testbed.system.netlink import Netlink
+
+NEAR_S = 1e-6
+"""Delays and jitters that differ by less are the same."""
+_VALUES = 3
+_SEED_STEP, _SEED_BITS = 0x9E3779B97F4A7C15, (1 << 63) - 1
+
+
+@dataclass
+class _Way:
+    """One direction of a link, whose frames arrive at a device."""
+
+    impairment: Impairment
+    netlink: Netlink
+    device: int
+    tap: Tap | None
+    told: tuple[float, float, float] = (-1.0, -1.0, -1.0)
+    """Delay, jitter, loss."""
+
+
+@dataclass(frozen=True)
+class AirChange:
+    """Something that a slot changes for frames of one direction of a link."""
+
+    way: _Way
+    values: tuple[float, float, float]
+    slot: int
+    line: Line | None
+
+    def make(self) -> None:
+        """Do it now."""
+        delay_s, jitter_s, loss = self.way.told = self.values
+        if self.line is not None:
+            assert self.way.tap is not None
+            self.line.change(self.way.tap, delay_s, jitter_s, loss)
+            return
+        before = self.way.impairment
+        rest = before.losses and Losses(
+            before.losses.good_to_bad, before.losses.bad_to_good, loss, before.losses.loss_bad
+        )
+        seed = (before.seed + (self.slot + 1) * _SEED_STEP) & _SEED_BITS
+        now = Impairment(delay_s, jitter_s, rest, seed, by_slot=True)
+        self.way.netlink.transact([change(self.way.device, now)])
+
+
+class ChangingAir:
+    """What slots have been said to do, and what links were told of it."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        line: Line | None,
+        uplinks: Sequence[Impairment],
+        downlinks: Sequence[Impairment],
+    ) -> None:
+        bs, taps = fabric.base_station, (fabric.up_taps, fabric.down_taps)
+        self._table = SlotTable(_VALUES * fabric.links)
+        self._line = line
+        at = (
+            [(bs.netlink, end.index) for end in bs.ends],
+            [(site.netlink, site.ends[0].index) for site in fabric.uavs],
+        )
+        self._ways = [
+            [
+                _Way(impairment, *arrives, tap)
+                for impairment, arrives, tap in zip(
+                    impairments, arrivals, of_way or repeat(None, len(arrivals)), strict=True
+                )
+            ]
+            for impairments, arrivals, of_way in zip((uplinks, downlinks), at, taps, strict=True)
+        ]
+
+    def take(self, first: int, variants: int, table: bytes) -> None:
+        """Take over what slots do from one on."""
+        self._table.add(first, variants, table)
+
+    def forget_before(self, slot: int) -> None:
+        """Drop what nobody will ask for again."""
+        self._table.forget_before(slot)
+
+    def changes(self, slot: int, phase: int) -> list[AirChange]:
+        """What a slot changes; nothing where it has been given nothing."""
+        row = self._table.row(slot, phase)
+        found = []
+        for ways, values in zip(self._ways, row or (), strict=False):
+            for place, way in enumerate(ways):
+                delay_s, jitter_s, loss = values[_VALUES * place : _VALUES * (place + 1)]
+                near = abs(delay_s - way.told[0]) < NEAR_S and abs(jitter_s - way.told[1]) < NEAR_S
+                if way.impairment.by_slot and not (near and loss == way.told[2]):
+                    found.append(AirChange(way, (delay_s, jitter_s, loss), slot, self._line))
+        return found
