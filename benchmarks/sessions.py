@@ -1,0 +1,259 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Sessions under iperf3: what links carry, against what the channel's rates allow.
+
+    python benchmarks/sessions.py [CASE...] [--seconds 60] [--clock virtual] [--json FILE]
+
+In real time the machine must be alone. `soak` lasts as long as it is told: --seconds 1800.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+HERE = Path(__file__).parent
+THREE: dict[str, Any] = {"name": "three", "uavs": {"tx_power_w": [1, 0.4, 0.1]}}
+SYSTEM_PYTHON = "/usr/bin/python3"
+FRAME, PAYLOAD = 1514, 1448
+"""Bytes of a full Ethernet frame, and what TCP over IPv4 brings of it to its program."""
+SETTLE_S = 2.0
+"""After slot 0, in which connections are made and windows grow."""
+PORT = "$((5200 + ${TESTBED_NODE#uav}))"
+SLOT_S = 0.1
+SAMPLE_S = 10.0
+
+Figures = dict[str, float]
+
+
+def session(
+    scenario: dict[str, Any], flags: str, args: argparse.Namespace, *more: str
+) -> tuple[pd.DataFrame, dict[str, Any], list[tuple[float, int, int]]]:
+    """Play a session in which every UAV has an iperf3 client with these flags.
+
+    Returns:
+        Its table, its manifest, and in real time, now and then: seconds since its start, bytes of
+        memory and open files of all its processes.
+    """
+    count = len(scenario["uavs"]["tx_power_w"])
+    servers = "; ".join(f"iperf3 -s -1 -p {5201 + k} >/dev/null &" for k in range(count))
+    client = f"sleep 0.2; exec iperf3 -c bs -p {PORT} -t {args.seconds + 5} {flags} >/dev/null"
+    nodes = {"bs": {"command": servers.replace("&;", "&") + " wait"}, "uav*": {"command": client}}
+    emulation = scenario.get("emulation", {}) | {"clock": args.clock}
+    tree = scenario | {"nodes": nodes, "emulation": emulation}
+    with tempfile.TemporaryDirectory(prefix="testbed-sessions-") as temporary:
+        folder = Path(temporary)
+        (folder / "s.yaml").write_text(yaml.safe_dump(tree))
+        words = ["up", folder / "s.yaml", "--seconds", args.seconds, "--out", folder / "out", *more]
+        command = [sys.executable, "-m", "orchestrator", *map(str, words)]
+        with (folder / "said").open("w+") as said:
+            started = time.monotonic()
+            process = psutil.Popen(command, stdout=said, stderr=said, cwd=ROOT)
+            samples = []
+            try:
+                while process.poll() is None:
+                    time.sleep(min(SAMPLE_S, args.seconds / 5))
+                    samples.append((time.monotonic() - started, *_held(process)))
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+            said.seek(0)
+            manifest = folder / "out/manifest.json"
+            about = json.loads(manifest.read_text()) if manifest.is_file() else {}
+            if "valid" not in about:
+                sys.exit(f"sessions.py: {said.read()}")
+        return pd.read_parquet(folder / "out/session.parquet"), about, samples
+
+
+def _held(process: psutil.Process) -> tuple[int, int]:
+    memory, files = 0, 0
+    try:
+        family = [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return 0, 0
+    for each in family:
+        try:
+            memory += each.memory_info().rss
+            files += each.num_fds()
+        except psutil.Error:
+            continue
+    return memory, files
+
+
+def errors(table: pd.DataFrame, direction: str) -> Figures:
+    """Errors of links that had something waiting, against the integral of their rates, relative.
+
+    The worst link's over all such slots; then the 95th percentile of all links' by second, and by
+    slot.
+    """
+    overall, seconds, slots = [], [], []
+    whole = round(1 / SLOT_S)
+    for _, link in table[table.direction == direction].groupby("client"):
+        link = link.sort_values("slot")
+        busy = (link.queued_bytes > 0) & (link.queued_bytes.shift(1) > 0)
+        busy &= link.slot >= SETTLE_S / SLOT_S
+        own = link[busy]
+        if own.empty:
+            sys.exit(f"sessions.py: a {direction}link had nothing waiting in any slot")
+        overall.append(own.carried_bytes.sum() / own.offered_bytes.sum() - 1)
+        slots.append(own.carried_bytes / own.offered_bytes - 1)
+        of_second = own.groupby(own.slot // whole).agg(
+            n=("slot", "size"), carried=("carried_bytes", "sum"), offered=("offered_bytes", "sum")
+        )
+        full = of_second[of_second.n == whole]
+        seconds.append(full.carried / full.offered - 1)
+    return {
+        "overall, worst link": float(np.max(np.abs(overall))),
+        "1 s, p95": float(pd.concat(seconds).abs().quantile(0.95)),
+        "0.1 s, p95": float(pd.concat(slots).abs().quantile(0.95)),
+    }
+
+
+def _loaded(name: str, scenario: dict[str, Any], flags: str, way: str) -> Callable[..., Figures]:
+    def case(args: argparse.Namespace) -> Figures:
+        table, about, _ = session(scenario, flags, args)
+        return errors(table, way) | {"valid": float(about["valid"])}
+
+    case.__doc__ = name
+    return case
+
+
+def udp(args: argparse.Namespace) -> Figures:
+    """UDP at 200 Mb/s an uplink, which is more than any carries: the queue drops the rest."""
+    table, about, _ = session(THREE, "-u -b 200M -l 1400", args)
+    dropped = [link["dropped_frames"] for link in about["links"] if link["direction"] == "up"]
+    return errors(table, "up") | {
+        "least frames dropped of a link": float(min(dropped)),
+        "valid": float(about["valid"]),
+    }
+
+
+def airtime(args: argparse.Namespace) -> Figures:
+    """Two busy downlinks that share the cell, at rates of 1:4: shares of airtime, and of bytes."""
+    radio = {"uplink_bandwidth_hz": 4e6, "downlink_bandwidth_hz": 4e6}
+    noise_w = 4 * 1e-3 * 10 ** (-114 / 10)
+    gains = [(2**efficiency - 1) * noise_w / 40 for efficiency in (3, 12)]
+    slots = round(args.seconds / SLOT_S) + 100
+    with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+        np.savez(file.name, gain=np.repeat(np.array(gains)[:, None], slots, axis=1), slot_s=SLOT_S)
+        scenario = {"name": "two", "uavs": {"tx_power_w": [1, 1]}, "radio": radio}
+        more = ("--downlink", "shared", "--trace", file.name)
+        table, about, _ = session(scenario, "-R", args, *more)
+    down = table[(table.direction == "down") & (table.slot >= SETTLE_S / SLOT_S)]
+    sums = down.groupby("client")[["carried_bytes", "offered_bytes"]].sum()
+    share = sums.carried_bytes / sums.offered_bytes
+    return {
+        "airtime of the slower": float(share[1]),
+        "airtime of the faster": float(share[2]),
+        "apart": float(abs(share[1] / share[2] - 1)),
+        "bytes, faster over slower": float(sums.carried_bytes[2] / sums.carried_bytes[1]),
+        "valid": float(about["valid"]),
+    }
+
+
+def mininet(args: argparse.Namespace) -> Figures:
+    """The rates of `up3`, over Mininet's TCLink: transfers that should take all of the time.
+
+    At most 30 s. Mininet itself is in real time, whatever `--clock` says.
+    """
+    seconds = min(args.seconds, 30.0)
+    short = argparse.Namespace(
+        seconds=seconds, clock="virtual" if args.clock == "virtual" else "real"
+    )
+    table, _, _ = session(THREE, "", short)
+    up = table[table.direction == "up"].sort_values("slot")
+    rates = np.array([link.rate_bps.to_numpy() for _, link in up.groupby("client")])
+    # As large as the slowest link carries: by then the others have ended.
+    size = int((rates.sum(axis=1) * SLOT_S / 8).min() * 0.9 * PAYLOAD / FRAME)
+    order = {"rates": rates.tolist(), "slot_s": SLOT_S, "bytes": size}
+    apart = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    done = subprocess.run(
+        [*apart, SYSTEM_PYTHON, HERE / "mininet_links.py", HERE / "one_transfer.py"],
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    if done.returncode:
+        sys.exit(f"sessions.py: Mininet: {done.stderr.strip()[-300:]}")
+    off = []
+    for row, (_, end_s) in zip(rates, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        could = np.interp(
+            end_s, SLOT_S * np.arange(len(row) + 1), [0, *np.cumsum(row) * SLOT_S / 8]
+        )
+        off.append(size * FRAME / PAYLOAD / could - 1)
+    return {"overall, worst link": float(np.max(np.abs(off)))}
+
+
+def soak(args: argparse.Namespace) -> Figures:
+    """Ten busy uplinks for as long as asked: the last minute against the first."""
+    table, about, samples = session(_paper(), "", args)
+    minute = min(60.0, args.seconds / 3) / SLOT_S
+    last = table.slot.max()
+    early = errors(table[table.slot < SETTLE_S / SLOT_S + minute], "up")
+    late = errors(table[table.slot > last - minute], "up")
+    lateness = {check["check"]: check["value"] for check in about["validity"]}
+    found = {f"first: {name}": value for name, value in early.items()}
+    found |= {f"last: {name}": value for name, value in late.items()}
+    found |= {"injector lateness, p99, s": lateness["injector_lateness_s"]}
+    if args.clock == "real":
+        steady = [s for s in samples if s[0] > 15 and s[1]]
+        (_, memory, files), (_, memory_then, files_then) = steady[0], steady[-1]
+        found |= {"memory, MB, first": memory / 1e6, "memory, MB, last": memory_then / 1e6}
+        found |= {"open files, first": float(files), "open files, last": float(files_then)}
+    return found | {"valid": float(about["valid"])}
+
+
+def _paper() -> dict[str, Any]:
+    tree: dict[str, Any] = yaml.safe_load((ROOT / "scenarios/paper.yaml").read_text())
+    return tree
+
+
+DOCKER = THREE | {"emulation": {"runtime": "docker"}}
+CASES: dict[str, Callable[[argparse.Namespace], Figures]] = {
+    "up3": _loaded("TCP over all uplinks at once, K = 3", THREE, "", "up"),
+    "down3": _loaded("TCP over all downlinks at once, K = 3", THREE, "-R", "down"),
+    "udp3": udp,
+    "up10": _loaded("TCP over all uplinks at once, paper.yaml", _paper(), "", "up"),
+    "down10": _loaded("TCP over all downlinks at once, paper.yaml", _paper(), "-R", "down"),
+    "docker3": _loaded("TCP over all uplinks at once, containers", DOCKER, "", "up"),
+    "airtime": airtime,
+    "mininet": mininet,
+    "soak": soak,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--clock", choices=["real", "virtual"], default="real")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    if args.seconds <= 2 * SETTLE_S:
+        parser.error(f"--seconds: must be above {2 * SETTLE_S:g}")
+    if unknown := [name for name in args.cases if name not in CASES]:
+        parser.error(f"{unknown[0]!r} is not one of {', '.join(CASES)}")
+    found = {}
+    for name in args.cases or [name for name in CASES if name != "soak"]:
+        found[name] = CASES[name](args)
+        words = (f"{what} {value:.4g}" for what, value in found[name].items())
+        print(f"{name}: {'; '.join(words)}", flush=True)
+    if args.json is not None:
+        args.json.write_text(json.dumps(vars(args) | {"json": str(args.json), "found": found}))
+
+
+if __name__ == "__main__":
+    main()
