@@ -23,11 +23,12 @@ from orchestrator.sessions.asked import FIGURES
 from testbed.core.errors import InputError
 
 WRITES = """
-import json, os, sys
+import json, os, sys, time
 number = int(os.environ["SIZE"]) * int(os.environ["TESTBED_NODE"][-1])
 os.makedirs(folder := os.path.expanduser("~/out"))
 with open(folder + "/r.json", "w") as file: json.dump({"runs": [{"b": number}]}, file)
 print(f"rtt = {number} ms\\nrtt = {number + 1} ms")
+time.sleep(0.4)  # several slots
 sys.exit(int(os.environ["SIZE"]) == 9)
 """
 READS = {
