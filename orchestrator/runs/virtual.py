@@ -129,7 +129,7 @@ def in_guest(
     if done.status > 128:
         raise RunError(f"ended by {signal.Signals(done.status - 128).name}")
     if done.status:
-        *_, line = [*said.getvalue().decode(errors="replace").splitlines(), "it says nothing"]
+        *_, line = ["it says nothing", *said.getvalue().decode(errors="replace").splitlines()]
         raise (InputError if done.status == 2 else RunError)(line)
 
 

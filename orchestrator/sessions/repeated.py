@@ -60,7 +60,9 @@ def play_asked(
             "scenario": scenario.model_dump(mode="json"),
             "trace": None if trace is None else str(trace.absolute()),
             "out": str(out.absolute()),
-            "asked": asked.model_dump(mode="json", include=set(Asked.model_fields)),
+            "asked": asked.model_dump(
+                mode="json", include=set(Asked.model_fields), exclude_unset=True
+            ),
         }
         in_guest(__name__, "session", job, share=share)
     else:

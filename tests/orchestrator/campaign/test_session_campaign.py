@@ -91,6 +91,21 @@ def test_what_programs_write_is_compared_and_drawn(tmp_path: Path) -> None:
     assert compare(stored, same) == ("equal", "")
 
 
+@pytest.mark.guest
+def test_programs_run_in_virtual_time_too_and_what_they_say_comes_out(tmp_path: Path) -> None:
+    uavs = {"command": [sys.executable, str(tmp_path / "writes.py")]}
+    scenario = {
+        "uavs": {"tx_power_w": [1, 0.4]},
+        "nodes": {"uav*": uavs},
+        "emulation": {"clock": "virtual"},
+    }
+    fails = {"size": {"points": {9: {"nodes.uav*.env": {"SIZE": 9}}}}}
+    loaded = load_campaign(campaign(tmp_path, scenario, axes=fails, plot=[], compare=None))
+    done = run_campaign(loaded, CampaignFolder(tmp_path / "out"), cluster=Cluster(workers=0))
+    (why,) = done.failed.values()
+    assert why.startswith("uav1: ended with status 1 after 0.4 s, saying 'rtt = 10 ms'; uav2:")
+
+
 def test_a_script_that_changed_makes_another_point(tmp_path: Path) -> None:
     from orchestrator.campaign.spec import digest_of
 
