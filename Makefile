@@ -41,9 +41,9 @@ test: lint
 test-full: lint
 	$(BIN)/python tests/suite.py
 
-# Which lines the quick tests execute, in processes that they start, too (not yet in those that
-# tests/support/warm.py forks): in build/coverage/lines.txt, where two
-# revisions can be compared with diff, and as pages in build/coverage/html. TESTS: of these alone.
+# Which lines the quick tests execute, in processes that they start or fork, too: in
+# build/coverage/lines.txt, where two revisions can be compared with diff, and as pages in
+# build/coverage/html. TESTS: of these alone.
 TESTS ?=
 coverage: setup-dev
 	rm -rf build/coverage && mkdir -p build/coverage

@@ -6,7 +6,7 @@
 Tests that judge by the real clock are marked `alone`: `suite.py` runs nothing beside them. Those
 that only use links and nodes are not: a run that is late beside others is as good an example.
 Tests marked `docker` need root and a Docker daemon, those marked `guest` the kernel of virtual
-time; in CI all must be there.
+time; in CI all must be there. Where they do not judge by the clock, they bear company, too.
 """
 
 import functools
@@ -17,6 +17,7 @@ from typing import Any
 
 import docker
 import pytest
+import warm
 from required import lacks
 from xdist.scheduler import LoadScopeScheduling
 
@@ -35,7 +36,14 @@ LONG = (
     "orchestrator/emulation/test_resume.py",
     "orchestrator/cli/test_extras.py",
 )
-"""Files of the longest tests: these come first, and side by side, so that nobody waits for them."""
+"""Files of the longest tests: their tests go to any worker."""
+FIRST = (
+    "orchestrator/emulation/test_exact.py",
+    *LONG,
+    "orchestrator/emulation/test_exact_faults.py",
+    "orchestrator/emulation/test_virtual_time.py",
+)
+"""Files that take longest: these come first, so that nobody waits for them in the end."""
 
 
 class ByFile(LoadScopeScheduling):
@@ -58,19 +66,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     if any(collection_path.is_relative_to(HERE / name) for name in ALONE):
         return None
-    return not re.search(r"mark\.(alone|docker)\b", collection_path.read_text("utf-8")) or None
+    return not re.search(r"mark\.alone\b", collection_path.read_text("utf-8")) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by the file they stand in, and put the longest first."""
     alone = tuple(HERE / name for name in ALONE)
-    long = [HERE / name for name in LONG]
+    first = [HERE / name for name in FIRST]
     for item in items:
-        if any(item.path.is_relative_to(place) for place in alone) or item.get_closest_marker(
-            "docker"
-        ):
+        if any(item.path.is_relative_to(place) for place in alone):
             item.add_marker(pytest.mark.alone)
-    items.sort(key=lambda item: long.index(item.path) if item.path in long else len(long))
+    items.sort(key=lambda item: first.index(item.path) if item.path in first else len(first))
+
+
+def pytest_unconfigure() -> None:
+    """Nothing that a session has started outlasts it."""
+    warm.end()
 
 
 @functools.cache

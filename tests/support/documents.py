@@ -27,6 +27,8 @@ import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import warm
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
@@ -135,7 +137,7 @@ class Checkout:
     """A copy of the repository with an environment of its own, as a reader's after `make setup`.
 
     The environment sees all packages of the one that runs the tests; what a page installs goes into
-    its own.
+    its own. Its `testbed` need not import first, see `warm`.
     """
 
     def __init__(self, folder: Path):
@@ -156,15 +158,11 @@ class Checkout:
         )
         (site,) = environment.glob("lib/python3*/site-packages")
         (site / "parent.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        for name, line in {
-            # Guarded as pip's own is: processes that are spawned import it.
-            "testbed": "from orchestrator.cli.main import main\n"
-            "if __name__ == '__main__':\n    main()",
-            "pip": "import runpy; runpy.run_module('pip', run_name='__main__')",
-        }.items():
-            program = environment / "bin" / name
-            program.write_text(f"#!{environment / 'bin' / 'python'}\n{line}\n")
-            program.chmod(0o755)
+        pip = environment / "bin" / "pip"
+        line = "import runpy; runpy.run_module('pip', run_name='__main__')"
+        pip.write_text(f"#!{environment / 'bin' / 'python'}\n{line}\n")
+        pip.chmod(0o755)
+        warm.program(environment / "bin" / "testbed")
         for done in (".light", ".ready"):
             (environment / done).touch()  # `make setup` has nothing left to do
         self.variables = os.environ | {

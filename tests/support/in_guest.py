@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from warm import load_kernel
+
 from testbed.system import inside
 from testbed.virtual import guest, kernel
 
@@ -25,8 +27,13 @@ PRELOAD = (
     "orchestrator.cli.main",
     "orchestrator.cli.tables",
     "orchestrator.emulation.session",
+    "orchestrator.reporting.live",
+    "orchestrator.reporting.report",
     "orchestrator.runs.directory",
+    "rich.progress",
     "rich.table",
+    "testbed.host.quiet",
+    "testbed.runtimes.namespace",
 )
 VIRTUAL = ("--set", "emulation.clock=virtual")
 
@@ -59,6 +66,7 @@ def main(given: str) -> None:
     """What runs inside."""
     for module in PRELOAD:
         import_module(module)
+    load_kernel()
     gc.collect()
     gc.freeze()
     for name, words in json.loads(given).items():

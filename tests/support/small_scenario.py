@@ -5,6 +5,7 @@
 
 from typing import Any
 
+import numpy as np
 import yaml
 
 TEXT = """
@@ -23,3 +24,11 @@ workload:
     smashed_bytes: [400000, 200000, 100000, 50000]
 """
 TREE: dict[str, Any] = yaml.safe_load(TEXT)
+
+
+def trace_of_rates() -> dict[str, Any]:
+    """Three links whose rates change by slot and by direction; the downlinks are the slower."""
+    rng = np.random.default_rng(11)
+    up = rng.uniform(1e7, 2e7, (3, 2000))
+    down = rng.uniform(2e6, 4e6, (3, 2000)) * np.array([[1], [2], [4]])
+    return {"uplink_bps": up, "downlink_bps": down, "slot_s": 0.1}

@@ -4,21 +4,25 @@
 """The console script as processes that need not import first: each is forked from one that has.
 
 `start` is `subprocess.Popen` of `python -m orchestrator`: a process of its own with the caller's
-words, folder, environment and standard files, which gets signals and ends as any other. As a
-program, this file is the server that imports and forks. What is about starting up (what is imported
-when, what is said where a package is missing) needs a process that really starts.
+words, folder, environment and standard files, which gets signals and ends as any other. `program`
+writes a console script that does the same for a shell. As a program, this file is the server that
+imports and forks. What is about starting up (what is imported when, what is said where a package is
+missing) needs a process that really starts.
 """
 
 import contextlib
 import functools
 import gc
 import json
+import multiprocessing
 import os
 import select
 import signal
+import site
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Collection, Mapping
 from importlib import import_module
@@ -128,18 +132,70 @@ def run(*words: object, timeout: float = 240, **options: Any) -> subprocess.Comp
         return subprocess.CompletedProcess(process.args, status, out.read(), err.read())
 
 
+_servers: list[tuple[int, "subprocess.Popen[bytes]", socket.socket]] = []
+"""With the process whose servers they are."""
+
+
 @functools.cache
-def _server(learns: bool, _: int) -> socket.socket:
+def _server(learns: bool, owner: int) -> socket.socket:
     """The socket of a server of this process; it ends with it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, __file__, str(theirs.fileno()), *(LEARNING if learns else ())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=2,
         )
+    _servers.append((owner, process, ours))
     return ours
+
+
+def end() -> None:
+    """End this process's servers, and wait until they have: coverage writes what they executed."""
+    for owner, process, ours in _servers:
+        if owner == os.getpid():
+            ours.shutdown(socket.SHUT_RDWR)
+            process.wait(60)
+    _servers.clear()
+
+
+PROGRAM = """#!{python} -IS
+import json, os, signal, socket, sys
+
+if sys.argv[1:2] in (["campaign"], ["validate"]):
+    python = os.path.join(os.path.dirname(sys.argv[0]), "python")
+    os.execv(python, [python, "-P", "-m", "orchestrator", *sys.argv[1:]])
+server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+server.connect({address!r})
+order = {{"words": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}}
+order["prefix"] = os.path.dirname(os.path.dirname(sys.argv[0]))
+socket.send_fds(server, [json.dumps(order).encode()], [1, 2, 0])
+pid = int(server.recv(64))
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _: os.kill(pid, number))
+status = int(server.recv(64) or 1)
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+sys.exit(status)
+"""
+
+
+def program(path: Path) -> None:
+    """Write the `testbed` of an environment, for shells; it works while this process lives.
+
+    It finds what is installed there later, too. What starts workers that import what the first
+    process has, is a new process itself.
+    """
+    server = _server(False, os.getpid())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind("")  # a name that the kernel chooses, in no folder
+        listener.listen(64)
+        socket.send_fds(server, [b"listen"], [listener.fileno()])
+        address = listener.getsockname()
+    path.write_text(PROGRAM.format(python=sys.executable, address=address))
+    path.chmod(0o755)
 
 
 # What follows runs in the server.
@@ -149,19 +205,28 @@ def main(descriptor: int, *more: str) -> None:
     """Import, then fork a process for each command, until the other side closes its socket."""
     for module in (*PRELOAD, *more):
         import_module(module)
-    _load_kernel()
+    load_kernel()
     gc.collect()
     gc.freeze()
     asked = socket.socket(fileno=descriptor)
+    open_ = [asked]
     while True:
-        text, files, _, _ = socket.recv_fds(asked, 1 << 20, 3)
-        if not text:
-            return
-        if os.fork() == 0:
-            asked.close()
-            return _command(files, **json.loads(text))
-        for file in files:
-            os.close(file)
+        for ready in select.select(open_, [], [])[0]:
+            caller = ready if ready is asked else ready.accept()[0]
+            text, files, _, _ = socket.recv_fds(caller, 1 << 20, 3)
+            if text == b"listen":
+                open_.append(socket.socket(fileno=files[0]))
+                continue
+            if caller is not asked:
+                files = [*files[:2], caller.detach(), *files[2:]]
+            elif not text:
+                return
+            if text and os.fork() == 0:
+                for each in open_:
+                    each.close()
+                return _command(files, **json.loads(text))
+            for file in files:
+                os.close(file)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -170,7 +235,7 @@ def main(descriptor: int, *more: str) -> None:
 class _Hiding:
     """Finds no module of some packages, before others find it."""
 
-    def __init__(self, packages: list[str]) -> None:
+    def __init__(self, packages: Collection[str]) -> None:
         self._packages = packages
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
@@ -178,7 +243,8 @@ class _Hiding:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def _load_kernel() -> None:
+def load_kernel() -> None:
+    """Have the engine's machine code, which processes that are forked then need not read."""
     import numpy as np
     from small_scenario import TREE
 
@@ -189,28 +255,58 @@ def _load_kernel() -> None:
 
 
 def _command(
-    files: list[int], words: list[str], cwd: str, env: dict[str, str], hidden: list[str]
+    files: list[int],
+    words: list[str],
+    cwd: str,
+    env: dict[str, str],
+    hidden: Collection[str] = (),
+    prefix: str = "",
 ) -> None:
-    """Be the command, and the process that tells how it ended."""
-    out, err, told = files
+    """Be the command, and the process that tells how it ended, or ends it if nobody listens."""
+    out, err, told, *standard_input = files
     if pid := os.fork():
         os.write(told, f"{pid}\n".encode())
+        watch = select.poll()
+        ended = os.pidfd_open(pid)
+        watch.register(ended, select.POLLIN)
+        watch.register(told, 0)
+        if ended not in dict(watch.poll()):
+            os.kill(pid, signal.SIGTERM)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.write(told, str(status).encode())
+        with contextlib.suppress(OSError):
+            os.write(told, str(status).encode())
         os._exit(0)
     os.dup2(out, 1)
     os.dup2(err, 2)
+    for file in standard_input:
+        os.dup2(file, 0)
     for file in files:
         os.close(file)
+    # What stands there was made for other files: of another kind, where a pipe follows a file.
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", closefd=False, buffering=1, errors="backslashreplace")
+    sys.stdin = os.fdopen(0, closefd=False)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     sys.path[0] = cwd
+    if prefix:
+        _belong_to(Path(prefix))
     if hidden:
         assert not {name.partition(".")[0] for name in sys.modules} & set(hidden)
         sys.meta_path.insert(0, _Hiding(hidden))
     sys.argv = [str(SCRIPT), *words]
     sys.modules["orchestrator.cli.main"].main()
+
+
+def _belong_to(prefix: Path) -> None:
+    """Be a console script of the environment in that folder."""
+    sys.prefix = sys.exec_prefix = str(prefix)
+    sys.path[0] = str(prefix / "bin")
+    sys.executable = str(prefix / "bin" / "python")
+    multiprocessing.set_executable(sys.executable)
+    site.addsitedir(sysconfig.get_path("purelib", vars={"base": str(prefix)}))
+    sys.modules["testbed.core.plugins"].registered.cache_clear()
 
 
 if __name__ == "__main__":

@@ -5,13 +5,17 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 from console import run_testbed
 from small_scenario import TEXT
 
@@ -246,3 +250,39 @@ def test_evaluate_says_what_a_split_point_for_each_client_gains(tmp_path: Path) 
             f"objective of the best split point for all {common:.4f}: gain {1 - each / common:.1%}"
         ).split()
     )
+
+
+# --- a console script that need not import first, as the documentation's tests use it ------------
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    warm.program(path := tmp_path / "bin" / "testbed")
+    return path
+
+
+def test_a_warm_program_has_its_callers_words_files_and_status(
+    program: Path, tmp_path: Path
+) -> None:
+    words = [program, "predict", PAPER, "--set", "rounds=x"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "rounds" in done.stderr
+    trace = [program, "trace", PAPER, "--slots", "3", "--out", "t.npz"]
+    assert subprocess.run(trace, cwd=tmp_path, check=True, capture_output=True).stdout
+    assert (tmp_path / "t.npz").is_file()
+
+
+def test_a_warm_program_ends_by_its_callers_signal(program: Path, tmp_path: Path) -> None:
+    words = [program, "predict", PAPER, "--rounds", "100000000"]
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        # It passes signals on from when it has handlers for them.
+        status = Path(f"/proc/{process.pid}/status")
+        while int(re.findall(r"SigCgt:\s*(\w+)", status.read_text())[0], 16) >> 14 & 1 == 0:
+            time.sleep(0.01)
+        process.terminate()
+    assert process.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)

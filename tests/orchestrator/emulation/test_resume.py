@@ -134,7 +134,7 @@ def test_what_a_killed_run_left_is_neither_lost_nor_taken_for_a_live_one(tmp_pat
 
 
 def test_a_failed_run_keeps_its_rounds_and_goes_on(tmp_path: Path) -> None:
-    small = scenario(tmp_path, "none", rounds=20, dilation=10)
+    small = scenario(tmp_path, "none", rounds=8, dilation=10)
     out = tmp_path / "run"
     process = warm.start("run", small, "--out", out)
     while Checkpoint(part_of(out)).rounds < 1:
@@ -146,7 +146,7 @@ def test_a_failed_run_keeps_its_rounds_and_goes_on(tmp_path: Path) -> None:
     assert manifest["status"] == "failed"
     assert "SIGTERM" in manifest["failure"]
     assert "The run failed" in (out / "report.html").read_text()
-    assert pd.read_parquet(out / "measured.parquet")["round"].nunique() < 20
+    assert pd.read_parquet(out / "measured.parquet")["round"].nunique() < 8
 
     gain = np.full((2, 4000), 1e-10)
     np.savez(tmp_path / "t.npz", gain=gain, slot_s=0.1)
@@ -156,4 +156,4 @@ def test_a_failed_run_keeps_its_rounds_and_goes_on(tmp_path: Path) -> None:
     assert out.is_dir(), "a refusal leaves everything where it was"
     done = warm.run("run", small, "--out", out, "--resume")
     assert done.returncode == 0, done.stderr
-    assert_whole(out, 20)
+    assert_whole(out, 8)

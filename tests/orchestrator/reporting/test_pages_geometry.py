@@ -27,6 +27,7 @@ from testbed.core.timeline import SPAN, Round
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
 
 KINDS = ["report", "compare", "campaign", "reproduction"]
+WIDTHS = [400, 768, 1280, 1920]
 PAPER_PX = 703
 """A4 less its margins, at 96 dots an inch."""
 NOTE_TEXTS = """
@@ -169,7 +170,7 @@ def assert_tidy(page: Page, *, scrolls: bool = True) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("width", [400, 768, 1280, 1920])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_labels_stand_apart_and_nothing_leaves_its_box(
     page: Page, pages: dict[str, Path], kind: str, width: int
 ) -> None:
@@ -220,8 +221,7 @@ def test_paper_loses_no_column_and_has_no_ground(
     assert page.js("document.querySelectorAll('details[open]').length") == 0
 
 
-@pytest.mark.parametrize("width", [400, 1280])
-def test_the_live_view_too(page: Page, caplog: pytest.LogCaptureFixture, width: int) -> None:
+def test_the_live_view_too(page: Page, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     scenario = load(Path(__file__).parents[3] / "scenarios" / "quickstart.yaml", ["rounds=1"])
     with serve(scenario) as live:
@@ -234,10 +234,11 @@ def test_the_live_view_too(page: Page, caplog: pytest.LogCaptureFixture, width: 
         live.begin(round_, clock, 0, rates, rates, position)
         found = re.search(r"http://\S+", caplog.text)
         assert found
-        page.size(width)
-        page.show(found[0])
-        page.wait(lambda: page.js("state.phase === 'running'"), 30)
-        page.settle()
-        assert_tidy(page)
-        assert page.js("document.documentElement.scrollWidth") <= width
+        for width in WIDTHS:
+            page.size(width, dark=width == 768)
+            page.show(found[0])
+            page.wait(lambda: page.js("state.phase === 'running'"), 30)
+            page.settle()
+            assert_tidy(page)
+            assert page.js("document.documentElement.scrollWidth") <= width
         page.show("about:blank")

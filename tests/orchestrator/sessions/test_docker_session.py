@@ -26,7 +26,7 @@ from testbed.core.node import uav
 from testbed.runtimes import docker as runtime
 from testbed.runtimes.docker_rooms import PROGRAM_LABEL
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.alone, pytest.mark.docker]
 TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
 IMAGE = f"uav-sfl-test-{os.getpid()}"
 

@@ -27,7 +27,7 @@ from testbed.runtimes import Exit, NodeSpec
 from testbed.runtimes import docker as runtime
 from testbed.system import leftovers
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.alone, pytest.mark.docker]
 
 
 @pytest.fixture(scope="module")
