@@ -163,9 +163,6 @@ def end() -> None:
 PROGRAM = """#!{python} -IS
 import json, os, signal, socket, sys
 
-if sys.argv[1:2] in (["campaign"], ["validate"]):
-    python = os.path.join(os.path.dirname(sys.argv[0]), "python")
-    os.execv(python, [python, "-P", "-m", "orchestrator", *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({address!r})
 order = {{"words": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}}
@@ -185,8 +182,7 @@ sys.exit(status)
 def program(path: Path) -> None:
     """Write the `testbed` of an environment, for shells; it works while this process lives.
 
-    It finds what is installed there later, too. What starts workers that import what the first
-    process has, is a new process itself.
+    It finds what is installed there later, too.
     """
     server = _server(False, os.getpid())
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -302,7 +298,8 @@ def _command(
 def _belong_to(prefix: Path) -> None:
     """Be a console script of the environment in that folder."""
     sys.prefix = sys.exec_prefix = str(prefix)
-    sys.path[0] = str(prefix / "bin")
+    # Workers get this path, and need not have been told where the first process found its packages.
+    sys.path[:1] = [str(prefix / "bin"), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
     sys.executable = str(prefix / "bin" / "python")
     multiprocessing.set_executable(sys.executable)
     site.addsitedir(sysconfig.get_path("purelib", vars={"base": str(prefix)}))
