@@ -144,8 +144,9 @@ def main() -> None:
         # Whoever read our results has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(128 + signal.SIGPIPE)
-    except ImportError:
-        if not _memory_is_limited():  # A library that cannot be mapped is this, or an OSError.
+    except (ImportError, SystemError):
+        # A library that cannot be mapped is one of these, or an OSError.
+        if not _memory_is_limited():
             raise
         _leave(1, NO_MEMORY)
     except OSError as error:

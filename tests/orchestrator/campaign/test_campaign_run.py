@@ -213,8 +213,6 @@ def test_workers_die_with_a_killed_orchestrator(tmp_path: Path, small: Path) -> 
 def test_a_campaign_whose_workers_or_scheduler_are_lost_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, words: str
 ) -> None:
-    # A scheduler that has just died still seems to be there, without workers.
-    monkeypatch.setattr(campaign_run, "WORKERS_S", 0.2 if victim == "worker" else 30.0)
     monkeypatch.setattr(campaign_run, "LOOK_S", 0.1)
     dask = [sys.executable, "-m", "distributed.cli"]
     connect = ["--scheduler-file", str(tmp_path / "scheduler.json")]
@@ -230,6 +228,8 @@ def test_a_campaign_whose_workers_or_scheduler_are_lost_ends(
 
     def kill(done: int, total: int) -> None:
         if done:
+            # A scheduler that has just died still seems to be there, without workers.
+            monkeypatch.setattr(campaign_run, "WORKERS_S", 0.2 if victim == "worker" else 30.0)
             processes[victim].kill()
             processes[victim].wait()
 
