@@ -12,8 +12,6 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from testbed.system import inside
-
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWUSER = 0x10000000
@@ -275,8 +273,7 @@ def prefer_scheduling() -> None:
 
 def ordinary_scheduling() -> None:
     """Undo `prefer_scheduling`: no better than others, though worse stays as it was."""
-    policy = os.SCHED_OTHER if inside.told() is None else os.SCHED_BATCH
-    os.sched_setscheduler(0, policy, os.sched_param(0))
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
 

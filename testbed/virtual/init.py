@@ -148,10 +148,7 @@ def _end_all() -> None:
 def _become(job: dict[str, Any], pipes: list[int]) -> NoReturn:
     """The command: under the caller's own numbers, with its environment, in its folder."""
     try:
-        # Nothing takes time, so who computes goes on until they sleep: who is woken does not come
-        # between. Only reads of the clock let time pass, and a program would be interrupted just
-        # there, such as a thread of gRPC between its last look for work and its sleep.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         # In ns, of all that the command starts: who sleeps wakes when it asked for, and does not
         # wait for others.
         _libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)

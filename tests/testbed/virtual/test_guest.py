@@ -120,40 +120,6 @@ print(time.monotonic_ns())
     assert one == other
 
 
-def test_who_is_woken_does_not_come_between() -> None:
-    program = """
-import os, time
-from testbed.system import linux
-
-TICK_NS = 10_000_000  # The kernel counts who has computed for how long when its clock ticks.
-
-def order(policy):
-    os.sched_setscheduler(0, policy, os.sched_param(0))
-    written = os.memfd_create("order")
-    tick = (time.monotonic_ns() // TICK_NS + 3) * TICK_NS
-    def sleep_until(moment):
-        time.sleep((moment - time.monotonic_ns()) / 1e9)
-    if (child := os.fork()) == 0:
-        sleep_until(tick + 50_000)
-        os.write(written, b"woken ")
-        os._exit(0)
-    sleep_until(tick - 50_000)
-    while time.monotonic_ns() < tick + 100_000:
-        pass
-    os.write(written, b"computing ")
-    os.waitpid(child, 0)
-    return os.pread(written, 100, 0).decode()
-
-ours = os.sched_getscheduler(0)
-print(order(ours), order(os.SCHED_OTHER), sep="| ", end="| ")
-linux.prefer_scheduling()
-linux.ordinary_scheduling()
-print(order(os.sched_getscheduler(0)))
-"""
-    said = python(program, cwd=ROOT).stdout
-    assert said == "computing woken | woken computing | computing woken \n"
-
-
 def test_what_is_drawn_and_seen_does_not_depend_on_who_asks(tmp_path: Path) -> None:
     program = (
         "import os, time; print(os.urandom(8).hex(), hash('x'), id(object()), os.getpid(),"
