@@ -41,6 +41,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import libcst as cst
 import psutil
@@ -286,7 +287,7 @@ def _pytest(folder: str, subject: dict[str, Any]) -> None:
         from orchestrator.transmission import air
 
         machine_code = str(Path(folder) / "machine-code")
-        air._machine_code_folder = lambda: machine_code  # type: ignore[assignment]
+        mock.patch.object(air, "_machine_code_folder", return_value=machine_code).start()
     import pytest
 
     words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--tb=line"]

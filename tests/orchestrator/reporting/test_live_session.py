@@ -73,7 +73,7 @@ def test_the_page_is_told_what_links_did_and_each_look_once(
     assert session.recorder.watcher is None
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
+@pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
 def test_links_are_drawn_as_they_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     session = a_session()
