@@ -183,6 +183,8 @@ def sleeper(environment: dict[str, str]) -> subprocess.Popen:
     return process
 
 
+# A `testbed clean` beside, which the documents' commands hold, would end them first.
+@pytest.mark.alone
 def test_processes_of_dead_runs_are_ended_stopped_ones_too():
     dead = of_ended_process()
     theirs = sleeper({VARIABLE: dead})

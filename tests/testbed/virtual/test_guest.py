@@ -262,6 +262,8 @@ def test_a_guest_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
     assert set(psutil.Process().children()) <= set(before)
 
 
+# A `testbed clean` beside, which the documents' commands hold, would remove it first.
+@pytest.mark.alone
 def test_what_a_guest_notes_is_not_taken_for_a_dead_runs(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from testbed.system import leftovers as l\n"
