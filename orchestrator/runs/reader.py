@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ns3_scenarios.trace import ChannelTrace, TraceError
 from orchestrator.analysis.error_budget import PARTS
+from orchestrator.runs.directory import MANIFEST, SCENARIO
 from orchestrator.runs.tables import TABLES, Absent, read_table
 from orchestrator.runs.timelines import timeline_of
 from orchestrator.scenario.loading import explain, validate
@@ -57,8 +58,8 @@ class _Fault(BaseModel):
     origin: str
 
 
-class _Manifest(BaseModel):
-    """What of a manifest is shown, all of it optional; it may hold more."""
+class Manifest(BaseModel):
+    """What of a run's manifest is read, all of it optional; it may hold more."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -189,16 +190,12 @@ def read_run(path: str | Path) -> Run:
             broken, or holds what no run has: one line names it.
     """
     run_dir = Path(path)
-    manifest, tree = (read_object(run_dir / name) for name in ("manifest.json", "scenario.json"))
-    try:
-        _Manifest.model_validate(manifest)
-    except ValidationError as error:
-        why = explain(error.errors(include_url=False))
-        raise InputError(f"{run_dir / 'manifest.json'}: {why}") from None
+    manifest = read_manifest(run_dir / MANIFEST, Manifest)
+    tree = read_object(run_dir / SCENARIO)
     if not isinstance(name := tree.get("name", "scenario"), str):
-        raise InputError(f"{run_dir / 'scenario.json'}: name: must be a text")
+        raise InputError(f"{run_dir / SCENARIO}: name: must be a text")
     # Any name may stand in a report; a scenario's own is held to what a file name may be.
-    scenario = validate(tree | {"name": "scenario"}, str(run_dir / "scenario.json"))
+    scenario = validate(tree | {"name": "scenario"}, str(run_dir / SCENARIO))
     tables: dict[str, pd.DataFrame] = {}
     absent: dict[str, str] = {}
     for stem in TABLES:
@@ -231,6 +228,20 @@ def read_run(path: str | Path) -> Run:
         tables=tables,
         absent=absent,
     )
+
+
+def read_manifest(path: Path, kind: type[Manifest]) -> dict[str, Any]:
+    """A manifest, held to what one of that kind has.
+
+    Raises:
+        InputError: It is missing, or broken: one line names the entry.
+    """
+    manifest = read_object(path)
+    try:
+        kind.model_validate(manifest)
+    except ValidationError as error:
+        raise InputError(f"{path}: {explain(error.errors(include_url=False))}") from None
+    return manifest
 
 
 def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]:

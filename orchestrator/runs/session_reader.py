@@ -5,12 +5,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
+from pydantic import BaseModel, ConfigDict
 
 from orchestrator.runs.directory import MANIFEST, SCENARIO
-from orchestrator.runs.reader import read_object
+from orchestrator.runs.reader import Manifest, Whole, read_manifest, read_object
 from orchestrator.runs.tables import AMOUNT, CLIENT, Absent, Column, read_table
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
@@ -26,6 +27,41 @@ COLUMNS = {
     "carried_bytes": Column("integer", 0, 2**53),
     "queued_bytes": Column("integer", 0, 2**53),
 }
+
+
+class _Program(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    node: str
+    argv: list[str]
+    given: bool = False
+    start_s: float
+    end_s: float
+    status: Whole | None
+    stopped: bool
+
+
+class _Link(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    client: Whole
+    direction: Literal["up", "down"]
+    offered_bytes: float
+    carried_bytes: Whole
+    dropped_frames: Whole
+
+
+class SessionManifest(Manifest):
+    """What of a session's manifest is read, all of it optional; it may hold more."""
+
+    kind: Literal["session"] | None = None
+    downlink: Literal["dedicated", "shared"] | None = None
+    ended: str | None = None
+    slots: Whole | None = None
+    links: list[_Link] | None = None
+    programs: list[_Program] | None = None
+    slot_0_unix_ns: Whole | None = None
+    captured: dict[str, Whole] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,8 +97,8 @@ def read_session(folder: Path) -> PlayedSession:
         if not (folder / name).is_file():
             raise InputError(f"{folder}: is no session that is over: {name} is missing")
     try:
-        manifest, tree = (read_object(folder / name) for name in (MANIFEST, SCENARIO))
-        scenario = validate(tree, str(folder / SCENARIO))
+        manifest = read_manifest(folder / MANIFEST, SessionManifest)
+        scenario = validate(read_object(folder / SCENARIO), str(folder / SCENARIO))
         # A session may be over before its first slot is.
         table = read_table(folder / SESSION, scenario, COLUMNS, may_be_empty=True)
     except Absent as why:

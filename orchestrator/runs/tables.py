@@ -153,6 +153,7 @@ ONCE = {
     "rounds": ("kind", "round"),
     "energy": ("kind", "round", "client"),
     "decisions": ("round", "client"),
+    "session": ("slot", "client", "direction"),
 }
 """What no two rows of a table share."""
 

@@ -21,10 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import warm
-from synthetic_run import make_run
+from synthetic_run import make_run, make_session
 
 from orchestrator.reporting.report import render
+from orchestrator.reporting.session_report import write_session_report
 from orchestrator.runs.reader import read_run
+from orchestrator.runs.session_reader import read_session
 from testbed.core.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
@@ -270,3 +272,46 @@ def test_a_number_is_no_text(run_dir: Path) -> None:
     table = pd.read_parquet(run_dir / "measured.parquet")
     table.assign(paradigm=7).to_parquet(run_dir / "measured.parquet")
     assert refused(run_dir, "measured.parquet") == "paradigm: holds int64, not texts"
+
+
+PROGRAM = {"node": "uav1", "argv": ["true"], "start_s": 0, "end_s": 1, "status": 0}
+OF_SESSIONS = [
+    ({"kind": "run"}, "kind: input should be 'session', not 'run'"),
+    ({"downlink": 3}, "downlink: "),
+    ({"valid": "yes"}, "valid: "),
+    ({"validity": [{"check": "exhausted_slots", "limit": 0}]}, r"validity\.0\.value: "),
+    ({"validity": 7}, "validity: "),
+    ({"programs": [PROGRAM]}, r"programs\.0\.stopped: "),
+    ({"programs": [PROGRAM | {"stopped": False, "argv": "true"}]}, r"programs\.0\.argv: "),
+    ({"programs": [PROGRAM | {"stopped": False, "end_s": "late"}]}, r"programs\.0\.end_s: "),
+    ({"links": [{"client": 1, "direction": "left"}]}, r"links\.0\.direction: "),
+    ({"slot_0_unix_ns": 1e300}, "slot_0_unix_ns: "),
+]
+
+
+@pytest.mark.parametrize(("entry", "said"), OF_SESSIONS, ids=str)
+def test_what_no_manifest_of_a_session_has_is_refused(
+    tmp_path: Path, entry: dict[str, Any], said: str
+) -> None:
+    manifest = make_session(tmp_path / "s") / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | entry))
+    with pytest.raises(InputError) as error:
+        write_session_report(tmp_path / "s")
+    assert re.fullmatch(f"{re.escape(str(manifest))}: {said}.*", str(error.value))
+    assert not (tmp_path / "s/report.html").exists()
+
+
+def test_a_session_has_no_row_twice(tmp_path: Path) -> None:
+    path = make_session(tmp_path / "s") / "session.parquet"
+    table = pd.read_parquet(path)
+    pd.concat([table, table[:1]]).to_parquet(path)
+    with pytest.raises(InputError, match=r"session\.parquet: has two rows of slot 0, client 1"):
+        read_session(tmp_path / "s")
+
+
+def test_a_sparse_manifest_of_a_session_has_a_page(tmp_path: Path) -> None:
+    """Whatever is optional may be missing, and checks may be unknown."""
+    make_session(tmp_path / "s")
+    check = {"check": "of_tomorrow", "limit": 1, "value": 2}
+    (tmp_path / "s/manifest.json").write_text(json.dumps({"validity": [check]}))
+    assert "of_tomorrow" in write_session_report(tmp_path / "s").read_text(encoding="utf-8")
