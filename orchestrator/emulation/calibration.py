@@ -10,6 +10,8 @@ too. It takes about two seconds of real time, whatever the dilation.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -18,11 +20,12 @@ from orchestrator.analysis.error_budget import integral_end_s
 from orchestrator.emulation.nodes import Nodes
 from orchestrator.prediction.plan import Array, transfer_bytes
 from orchestrator.prediction.rates import LinkRates
-from orchestrator.scenario.schema import ResolvedScenario
-from testbed.control.messages import Probe, Probed, ProbeLinks
+from orchestrator.scenario.schema import Emulation, ResolvedScenario
+from testbed.control.messages import Probe, Probed, ProbeLinks, Received
 from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.node import BS, uavs
 from testbed.network.framing import Framing
+from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.transport import wire
 
@@ -41,9 +44,84 @@ LEAST_S, LEAST_FRAMES = 0.01, 16
 """Of a transfer: as long as the one, and as large as the other, at least."""
 MOST_S = 2.0
 """Which a slow link does not exceed for the sake of `LEAST_FRAMES`."""
-SPARE_LEVELS = 100
+SPARE = ((0, 0), (0, 100))
 """The last level's rates stay for so many times its length."""
 TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Which transfers calibrate the links, and the rates that these have meanwhile.
+
+    Rates in emulated bit/s, shape [K, levels].
+    """
+
+    up_bps: Array
+    down_bps: Array
+    level_s: float
+    """Emulated seconds of each level."""
+    transfers: Sequence[tuple[int, Probe]]
+    """The level and transfer of each link, in their order."""
+    dilation: float
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """All transfers."""
+        return tuple(probe for _, probe in self.transfers)
+
+    @property
+    def lasts_s(self) -> float:
+        """Real seconds."""
+        return len(LEVELS) * self.level_s * self.dilation
+
+    def begin(self, injector: Injector) -> EmulatedClock:
+        """Let the links have these rates from a moment on; whose emulated time is 0."""
+        padded = (
+            np.pad(bps / self.dilation, SPARE, "edge") for bps in (self.up_bps, self.down_bps)
+        )
+        injector.rates(0, *padded, warn_slots=0)
+        clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), 0.0, self.dilation)
+        injector.epoch(clock, self.level_s)
+        return clock
+
+    def end(self, injector: Injector) -> None:
+        """Leave the links as they are; the injector's next report begins here."""
+        injector.pause()
+        injector.report()
+
+    def table(self, received: Iterable[Received], emulation: Emulation) -> pd.DataFrame:
+        """What was received, held against the rates; see `calibrate`."""
+        times = {(client, place): (start_s, end_s) for client, place, start_s, end_s in received}
+        places: Counter[int] = Counter()
+        rows = []
+        for level, probe in self.transfers:
+            client, upward = probe.client, probe.upward
+            start_s, end_s = times[client, places[client]]
+            places[client] += 1
+            own = (self.up_bps if upward else self.down_bps)[client - 1]
+            rates = np.pad(own, SPARE[1], "edge")
+            size = transfer_bytes(emulation, 0, probe.payload_bytes)
+            due_s = integral_end_s(rates, self.level_s, start_s, 8 * size) - start_s
+            rows.append(
+                (
+                    client,
+                    "uplink" if upward else "downlink",
+                    LEVELS[level],
+                    rates[level],
+                    size,
+                    start_s,
+                    end_s - start_s,
+                    due_s,
+                    (end_s - start_s) / due_s - 1,
+                )
+            )
+        return pd.DataFrame(
+            rows,
+            columns=[
+                *("client", "direction", "level", "rate_bps", "bytes"),
+                *("start_s", "duration_s", "due_s", "error"),
+            ],
+        )
 
 
 def calibrate(
@@ -65,63 +143,46 @@ def calibrate(
     Raises:
         RunError: A node failed.
     """
-    dilation = scenario.dilation
-    floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
-    up_bps, down_bps = (
-        _levels(rates, floor_bps) for rates in (predicted.uplink, predicted.gradient)
-    )
     in_turns = scenario.scheme.gradient_transmission == "sequential"
-    level_s, transfers = _schedule(up_bps, down_bps, in_turns, shape, dilation)
-
-    injector, spare = nodes.world.injector, ((0, 0), (0, SPARE_LEVELS))
-    tables = (np.pad(bps / dilation, spare, "edge") for bps in (up_bps, down_bps))
-    injector.rates(0, *tables, warn_slots=0)
-    clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), 0.0, dilation)
-    injector.epoch(clock, level_s)
-    probes = tuple(probe for _, probe in transfers)
-    nodes.send(BS, ProbeLinks(probes, clock))
+    rates = predicted.uplink, predicted.gradient
+    trial = trial_of(*rates, slot_s, shape, scenario.dilation, in_turns=in_turns)
+    injector = nodes.world.injector
+    clock = trial.begin(injector)
+    nodes.send(BS, ProbeLinks(trial.probes, clock))
     for node in uavs(scenario.uavs.count):
-        own = tuple(probe for probe in probes if probe.client == node.client)
+        own = tuple(probe for probe in trial.probes if probe.client == node.client)
         nodes.send(node, ProbeLinks(own, clock))
-    lasts_s = len(LEVELS) * level_s * dilation
-    reports = nodes.collect(Probed, nodes.alive, TIMEOUT_S + lasts_s)
-    injector.pause()
-    injector.report()  # The first round's is to hold that round alone.
+    reports = nodes.collect(Probed, nodes.alive, TIMEOUT_S + trial.lasts_s)
+    trial.end(injector)
+    received = (row for report in reports.values() for row in report.received)
+    return trial.table(received, scenario.emulation)
 
-    received = {
-        (client, place): (start_s, end_s)
-        for report in reports.values()
-        for client, place, start_s, end_s in report.received
-    }
-    places: Counter[int] = Counter()
-    rows = []
-    for level, probe in transfers:
-        client, upward = probe.client, probe.upward
-        start_s, end_s = received[client, places[client]]
-        places[client] += 1
-        rates = np.pad((up_bps if upward else down_bps)[client - 1], spare[1], "edge")
-        size = transfer_bytes(scenario.emulation, 0, probe.payload_bytes)
-        due_s = integral_end_s(rates, level_s, start_s, 8 * size) - start_s
-        rows.append(
-            (
-                client,
-                "uplink" if upward else "downlink",
-                LEVELS[level],
-                rates[level],
-                size,
-                start_s,
-                end_s - start_s,
-                due_s,
-                (end_s - start_s) / due_s - 1,
-            )
-        )
-    return pd.DataFrame(
-        rows,
-        columns=[
-            *("client", "direction", "level", "rate_bps", "bytes"),
-            *("start_s", "duration_s", "due_s", "error"),
-        ],
-    )
+
+def trial_of(
+    up_bps: Array,
+    down_bps: Array,
+    slot_s: float,
+    shape: Shape,
+    dilation: float,
+    *,
+    in_turns: bool,
+    gap_s: float = GAP_S,
+) -> Trial:
+    """Transfers at the lowest, middle and highest rates that links will have.
+
+    Args:
+        up_bps: Rates of the uplinks in emulated bit/s, shape [K, S]; outages are left out.
+        down_bps: The same for the downlinks.
+        slot_s: Length of the slots.
+        shape: How links treat frames.
+        dilation: Real seconds for an emulated one.
+        in_turns: Whether downlinks wait for each other.
+        gap_s: Real seconds before each transfer.
+    """
+    floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
+    up, down = (_levels(rates, floor_bps) for rates in (up_bps, down_bps))
+    level_s, transfers = _schedule(up, down, in_turns, shape, dilation, gap_s)
+    return Trial(up, down, level_s, transfers, dilation)
 
 
 def _levels(rate_bps: Array, floor_bps: float) -> Array:
@@ -134,7 +195,12 @@ def _levels(rate_bps: Array, floor_bps: float) -> Array:
 
 
 def _schedule(
-    up_bps: Array, down_bps: Array, in_turns: bool, shape: Shape, dilation: float
+    up_bps: Array,
+    down_bps: Array,
+    in_turns: bool,
+    shape: Shape,
+    dilation: float,
+    least_gap_s: float = GAP_S,
 ) -> tuple[float, list[tuple[int, Probe]]]:
     """Emulated seconds that a level takes; the level and transfer of each link, in their order.
 
@@ -144,10 +210,11 @@ def _schedule(
         in_turns: Whether downlinks wait for each other.
         shape: How links treat frames.
         dilation: Real seconds for an emulated one.
+        least_gap_s: Real seconds before each transfer.
     """
     clients = len(up_bps)
     downlink_s = max(LEAST_S, DOWNLINKS_S / clients) if in_turns else DOWNLINKS_S
-    gap_s, most_s = GAP_S / dilation, MOST_S / dilation
+    gap_s, most_s = least_gap_s / dilation, MOST_S / dilation
     ways = ((True, up_bps, UPLINK_S / dilation), (False, down_bps, downlink_s / dilation))
     planned, level_s = [], 0.0
     for level in range(len(LEVELS)):

@@ -42,7 +42,7 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
     if done.calibration is not None and len(done.calibration):
         dilation = done.scenario.dilation
         shape = shape_of(done.scenario, dilation)
-        yield "calibration_error", *_calibration_error(done.calibration, shape, dilation)
+        yield "calibration_error", *calibration_error(done.calibration, shape, dilation)
 
     injector = pd.concat([record.injector for record in done.rounds])
     yield "injector_lateness_s", float(injector["lateness_s"].quantile(0.99)), ""
@@ -125,7 +125,7 @@ def _loss_deviation(done: Emulation) -> tuple[float, str]:
     return worst, where
 
 
-def _calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tuple[float, str]:
+def calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tuple[float, str]:
     """How wrong the worst link was before the run, and where; `table` as `calibrate` makes it.
 
     That a transfer ends a packet early is no rate's error, however short the transfer.

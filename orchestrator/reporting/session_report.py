@@ -21,7 +21,7 @@ WIDTH, HEIGHT = 560, 110
 """Of a chart, in its own units."""
 MOST_POINTS = 400
 """Of a curve; more slots than that are merged to their mean."""
-SHOWN = ("started", "valid", "downlink", "failure", "programs", "validity")
+SHOWN = ("started", "valid", "downlink", "failure", "programs", "validity", "calibration")
 """The manifest's entries that the page shows."""
 DIRECTIONS = {"up": "Uplink", "down": "Downlink"}
 Array = npt.NDArray[np.float64]

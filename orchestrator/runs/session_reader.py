@@ -51,6 +51,16 @@ class _Link(BaseModel):
     dropped_frames: Whole
 
 
+class _Level(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    direction: str
+    level: str
+    rate_bps: float
+    error_p50: float
+    error_max: float
+
+
 class SessionManifest(Manifest):
     """What of a session's manifest is read, all of it optional; it may hold more."""
 
@@ -58,6 +68,7 @@ class SessionManifest(Manifest):
     downlink: Literal["dedicated", "shared"] | None = None
     ended: str | None = None
     slots: Whole | None = None
+    calibration: list[_Level] | None = None
     links: list[_Link] | None = None
     programs: list[_Program] | None = None
     slot_0_unix_ns: Whole | None = None

@@ -916,7 +916,8 @@ class Emulation(Section):
     rate_counts: Literal["frame", "payload"] = "frame"
     """What the channel's rate carries: Ethernet frames, or payload with the headers on top."""
     calibrate: bool = True
-    """Whether every link is measured at its lowest, middle and highest rate before the run."""
+    """Whether every link is measured at its lowest, middle and highest rate before the run or
+    session."""
     docker_image: str = "host"
     """`host`: this machine's own system, read-only, no build; else the name of an image."""
     limits: Limits = Limits()

@@ -46,6 +46,11 @@ class Feed:
         )
         injector.rates(0, up, down, warn_slots=0)
 
+    def ahead(self) -> tuple[Array, Array]:
+        """Rates of the first `2 * AHEAD_S`, or of all that there are; as `rates`."""
+        slots = max(1, round(2 * AHEAD_S / self.slot_s))
+        return self.rates(0, min(slots, self._channel.trace(slots).slots))
+
     def lead_in(self, injector: Injector, slots: int) -> None:
         """Give the first rates, after so many slots before slot 0 in which all links are closed."""
         self._extend(injector, 0, slots)

@@ -22,9 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import pandas as pd
+
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from orchestrator.sessions.asked import Downlink
+from orchestrator.sessions.calibration import calibrate
 from orchestrator.sessions.feed import Feed
 from orchestrator.sessions.programs import (
     Program,
@@ -88,11 +91,14 @@ class Session:
         world: World,
         feed: Feed,
         recorder: Recorder,
+        calibration: pd.DataFrame | None,
     ):
         self.scenario = scenario
         self.folder = folder
         self.settings = settings
         self.recorder = recorder
+        self.calibration = calibration
+        """See `orchestrator.sessions.calibration`; None where it was switched off."""
         self.programs: list[Program] = []
         """All that were started, in that order."""
         self.captured: Captured | None = None
@@ -364,6 +370,9 @@ def opened(
     feed = Feed(scenario, channel, shape)
     with ExitStack() as cleanup:
         world = cleanup.enter_context(runtimes.start(scenario.emulation.runtime, specs, shape))
+        calibration = None
+        if scenario.emulation.calibrate:
+            calibration = calibrate(world, scenario, feed, shape, folder)
         if are_impaired(scenario):
             world.injector.impair(*impairments_of(scenario, scenario.dilation))
         if settings.capture:
@@ -378,7 +387,7 @@ def opened(
             keep=settings.keep_rows,
         )
         cleanup.callback(recorder.close)
-        session = Session(scenario, folder, settings, world, feed, recorder)
+        session = Session(scenario, folder, settings, world, feed, recorder, calibration)
         cleanup.pop_all()
     try:
         yield session

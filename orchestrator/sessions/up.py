@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ns3_scenarios.trace import ChannelSource
+from orchestrator.analysis.error_budget import calibration_in_short
 from orchestrator.emulation.record import Check
 from orchestrator.emulation.session import check_placement
-from orchestrator.emulation.validity import to_json
+from orchestrator.emulation.validity import calibration_error, to_json
 from orchestrator.runs.directory import MANIFEST, SCENARIO
 from orchestrator.runs.manifest import manifest, now
 from orchestrator.runs.run import check_kernel
@@ -26,6 +27,7 @@ from orchestrator.sessions.asked import check_scenario
 from orchestrator.sessions.programs import Program, check_nodes
 from orchestrator.sessions.session import End, Session, Settings, opened
 from orchestrator.sessions.visits import SOCKET, runs_in
+from orchestrator.transmission.links import shape_of
 from testbed.core.errors import InputError
 from testbed.core.node import NodeId
 from testbed.core.progress import Progress, silent
@@ -90,6 +92,10 @@ def held(
     try:
         with opened(resolved, channel, out, settings) as session:
             write_json(out / SCENARIO, resolved.model_dump(mode="json"))
+            if session.calibration is not None:
+                session.calibration.to_parquet(out / "calibration.parquet", index=False)
+                short = calibration_in_short(session.calibration)
+                about["calibration"] = short.to_dict("records")
             write_json(out / MANIFEST, about | {"status": "running"})
             yield session, about
         about["status"] = "complete"
@@ -160,21 +166,28 @@ def validity(session: Session) -> list[Check]:
     emulation = session.scenario.emulation
     # A frame more or less is 2 % of the slots that count, whatever the clock.
     limits = emulation.limits_in_force | {"transfer_error": emulation.limits.transfer_error}
-    recorder, machine = session.recorder, session.machine
-    found = [("exhausted_slots", float(recorder.exhausted))]
-    if len(recorder.lateness_s):
-        found.append(("injector_lateness_s", float(np.quantile(recorder.lateness_s, 0.99))))
-    if len(recorder.busy_errors):
-        found.append(("transfer_error", float(np.quantile(np.abs(recorder.busy_errors), 0.95))))
-    if emulation.clock == "real":
-        found.append(("cpu_steal", machine.stolen_ticks / max(1, machine.cpu_ticks)))
-        drift_ppm = abs(machine.monotonic_ns / max(1, machine.raw_ns) - 1) * 1e6
-        found.append(("clock_drift_ppm", drift_ppm))
-    busy = f"{len(recorder.busy_errors)} slots with bytes waiting throughout"
     return [
-        Check(name, limits[name], value, value <= limits[name], busy * (name == "transfer_error"))
-        for name, value in found
+        Check(name, limits[name], float(value), bool(value <= limits[name]), detail)
+        for name, value, detail in _observed(session)
     ]
+
+
+def _observed(session: Session) -> Iterator[tuple[str, float, str]]:
+    """Name of the check (as in the scenario), value, where."""
+    scenario, recorder, machine = session.scenario, session.recorder, session.machine
+    if session.calibration is not None and len(session.calibration):
+        shape = shape_of(scenario, scenario.dilation)
+        yield "calibration_error", *calibration_error(session.calibration, shape, scenario.dilation)
+    yield "exhausted_slots", recorder.exhausted, ""
+    if len(recorder.lateness_s):
+        yield "injector_lateness_s", np.quantile(recorder.lateness_s, 0.99), ""
+    if len(recorder.busy_errors):
+        busy = f"{len(recorder.busy_errors)} slots with bytes waiting throughout"
+        yield "transfer_error", np.quantile(np.abs(recorder.busy_errors), 0.95), busy
+    if scenario.emulation.clock == "real":
+        yield "cpu_steal", machine.stolen_ticks / max(1, machine.cpu_ticks), ""
+        drift_ppm = abs(machine.monotonic_ns / max(1, machine.raw_ns) - 1) * 1e6
+        yield "clock_drift_ppm", drift_ppm, ""
 
 
 def _claim(out: Path, overwrite: bool) -> None:

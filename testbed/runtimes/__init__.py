@@ -100,6 +100,9 @@ class Command:
     """What it is to see of the /tmp that the node's own hides."""
     terminal: bool = False
     """Whether its standard input is a terminal that is to be its own."""
+    system: bool = False
+    """Whether it runs in this machine's system, without the limits of the room, whatever others
+    there do."""
 
 
 @dataclass(frozen=True)

@@ -180,11 +180,21 @@ class _Containers:
         self._mounts |= {str(path): {"bind": str(path), "mode": "rw"} for path in writable}
         self._limits = limits
 
-    def program(self, node: NodeId, room: Room) -> dict[str, Any]:
-        """How a program of a room is contained, but for its network and what it is."""
-        own = room.image is not None
-        limits = _limits(room.cpus, room.memory_bytes)
+    def program(self, node: NodeId, room: Room, system: bool) -> dict[str, Any]:
+        """How a program of a room is contained, but for its network and what it is.
+
+        Args:
+            node: Where.
+            room: What it finds there.
+            system: Whether it is to have this machine's system instead, and no limits.
+        """
+        own = room.image is not None and not system
+        limits = _limits(None, None) if system else _limits(room.cpus, room.memory_bytes)
         del limits["network_mode"]
+        mounts, tag = self._mounts, self._tag
+        if system:
+            mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in host_paths()}
+            tag = HOST_IMAGE
         writable = {str(path): {"bind": str(path), "mode": "rw"} for path in room.writable}
         # Who owns what it may write is who runs this.
         user = {} if own else {"user": "0:0"}
@@ -192,9 +202,9 @@ class _Containers:
             limits
             | user
             | {
-                "image": room.image or self._tag,
+                "image": room.image if own else tag,
                 "labels": self._labels(node),
-                "volumes": ({} if own else self._mounts) | writable,
+                "volumes": ({} if own else mounts) | writable,
             }
         )
 

@@ -40,14 +40,15 @@ class DockerRooms:
     Args:
         client: Of the daemon.
         rooms: By node.
-        options: Of every container, of its node and room.
+        options: Of every container, of its node and room, and whether it is to have this machine's
+            system.
     """
 
     def __init__(
         self,
         client: docker.DockerClient,
         rooms: Mapping[NodeId, Room],
-        options: Callable[[NodeId, Room], dict[str, Any]],
+        options: Callable[[NodeId, Room, bool], dict[str, Any]],
     ) -> None:
         self._client = client
         self._rooms = rooms
@@ -64,9 +65,10 @@ class DockerRooms:
         with self._lock:
             self._last += 1
             number = self._last
-        options = self._options(command.node, self._rooms[command.node])
+        room = self._rooms[command.node]
+        options = self._options(command.node, room, command.system)
         options["labels"] = options["labels"] | {PROGRAM_LABEL: str(number)}
-        if self._rooms[command.node].image is None:
+        if command.system or room.image is None:
             options["working_dir"] = str(command.folder)
             shown = {str(path): {"bind": str(path), "mode": "ro"} for path in command.shown}
             present = {path: how for path, how in shown.items() if Path(path).exists()}

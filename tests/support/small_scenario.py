@@ -24,6 +24,8 @@ workload:
     smashed_bytes: [400000, 200000, 100000, 50000]
 """
 TREE: dict[str, Any] = yaml.safe_load(TEXT)
+AT_ONCE: dict[str, Any] = {"calibrate": False}
+"""What `emulation` says of sessions whose tests ask nothing of their calibration."""
 
 
 def trace_of_rates() -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from small_scenario import AT_ONCE
 
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.campaign.cluster import Cluster, run_campaign
@@ -43,7 +44,8 @@ def campaign(folder: Path, scenario: Any = None, **study: Any) -> Path:
     uavs = {"command": [sys.executable, str(folder / "writes.py")]}
     tree = {
         "name": "up",
-        "scenario": scenario or {"uavs": {"tx_power_w": [1, 0.4]}, "nodes": {"uav*": uavs}},
+        "scenario": scenario
+        or {"uavs": {"tx_power_w": [1, 0.4]}, "nodes": {"uav*": uavs}, "emulation": AT_ONCE},
         "set": {"seconds": 20},
         "mode": "up",
         "studies": {
@@ -97,7 +99,7 @@ def test_programs_run_in_virtual_time_too_and_what_they_say_comes_out(tmp_path: 
     scenario = {
         "uavs": {"tx_power_w": [1, 0.4]},
         "nodes": {"uav*": uavs},
-        "emulation": {"clock": "virtual"},
+        "emulation": {"clock": "virtual"} | AT_ONCE,
     }
     fails = {"size": {"points": {9: {"nodes.uav*.env": {"SIZE": 9}}}}}
     loaded = load_campaign(campaign(tmp_path, scenario, axes=fails, plot=[], compare=None))

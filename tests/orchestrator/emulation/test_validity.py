@@ -16,7 +16,7 @@ from console import run_testbed
 from small_scenario import TEXT
 
 from orchestrator.emulation.calibration import LEVELS
-from orchestrator.emulation.validity import _calibration_error
+from orchestrator.emulation.validity import calibration_error
 from orchestrator.scenario.schema import Limits
 from testbed.network.shaping import Shape
 from testbed.system.machine import Machine
@@ -116,20 +116,20 @@ def test_that_a_transfer_ends_a_packet_early_is_no_error(rate_bps: float, early_
     frames = SHAPE.packet_frames(rate_bps)
     assert SHAPE.early_at(rate_bps, frames) == pytest.approx(early_s, rel=0.01)
     table = calibration(*[-early_s / 0.2] * 3, rate_bps=rate_bps)
-    assert _calibration_error(table, SHAPE, 1.0)[0] < 1e-4
-    late, _ = _calibration_error(table.assign(error=-table["error"] - 0.03), SHAPE, 1.0)
+    assert calibration_error(table, SHAPE, 1.0)[0] < 1e-4
+    late, _ = calibration_error(table.assign(error=-table["error"] - 0.03), SHAPE, 1.0)
     assert late == pytest.approx(0.03 - 2 * early_s / 0.2, abs=1e-4)
 
 
 def test_a_link_that_is_wrong_at_one_rate_alone_is_found() -> None:
-    worst, where = _calibration_error(calibration(0.66, 0.001, 0.002), SHAPE, 1.0)
+    worst, where = calibration_error(calibration(0.66, 0.001, 0.002), SHAPE, 1.0)
     assert worst == pytest.approx(0.65, abs=2e-3)
     assert where.startswith("uplink 1 at its lowest rate")
 
 
 def test_a_pause_of_this_machine_is_no_fault_of_a_link() -> None:
     table = calibration(0.01, 0.005, 0.006)
-    worst, _ = _calibration_error(table, SHAPE, 1.0)
+    worst, _ = calibration_error(table, SHAPE, 1.0)
     assert worst == pytest.approx(0.006, abs=2e-3)  # the median: 2 ms of 0.2 s explain the 0.01
-    slower, _ = _calibration_error(table, SHAPE, 10.0)
+    slower, _ = calibration_error(table, SHAPE, 10.0)
     assert slower == pytest.approx(0.009, abs=1e-3)  # in emulated time the pause was 0.2 ms

@@ -17,6 +17,14 @@ from testbed.core.errors import InputError
 
 PROGRAM = {"node": "uav1", "argv": ["a", "<b>"], "start_s": 0.0, "end_s": 2.0, "status": 3}
 
+LEVEL = {
+    "direction": "uplink",
+    "level": "middle",
+    "rate_bps": 12.34e6,
+    "error_p50": 1e-3,
+    "error_max": 0.0234,
+}
+
 
 def table(slots: int) -> pd.DataFrame:
     rows = [
@@ -31,6 +39,7 @@ def table(slots: int) -> pd.DataFrame:
 
 def page(slots: int) -> str:
     about = {"valid": True, "downlink": "shared", "programs": [PROGRAM | {"stopped": False}]}
+    about["calibration"] = [LEVEL]
     return render(about, validate(TREE, "small"), table(slots))
 
 
@@ -49,6 +58,8 @@ def test_each_link_has_its_band_and_its_line() -> None:
     assert "status 3" in text
     assert "<b>" not in text.replace("&lt;b&gt;", "")
     assert "would carry alone" in text
+    (row,) = re.findall(r'<th scope="row">uplink</th>.*?</tr>', text)
+    assert re.findall(r'"num">([^<]*)<', row) == ["12.34", "0.100 %", "2.34 %"]
 
 
 def test_long_sessions_are_merged_to_means() -> None:

@@ -58,8 +58,8 @@ def image():
     client.close()
 
 
-def scenario(**nodes):
-    tree = TREE | {"nodes": nodes, "emulation": {"runtime": "docker"}}
+def scenario(calibrate=False, **nodes):
+    tree = TREE | {"nodes": nodes, "emulation": {"runtime": "docker", "calibrate": calibrate}}
     return api.validate(tree, "small")
 
 
@@ -74,7 +74,11 @@ def ours(image: str) -> list[object]:
 def test_programs_of_an_own_image_run_on_the_links(tmp_path, image) -> None:
     look = "hostname; ls /; cat /etc/hosts; echo $TESTBED_NODE $HOME; echo kept >$HOME/kept; exit 3"
     done = api.play_session(
-        scenario(uav1={"image": image, "command": look}, uav2={"command": "hostname; exit 0"}),
+        scenario(
+            calibrate=True,
+            uav1={"image": image, "command": look},
+            uav2={"command": "hostname; exit 0"},
+        ),
         TRACE,
         tmp_path / "out",
         commands={},
@@ -91,6 +95,10 @@ def test_programs_of_an_own_image_run_on_the_links(tmp_path, image) -> None:
     assert (tmp_path / "out/nodes/uav1/kept").read_text() == "kept\n"
     assert (tmp_path / "out/logs/uav2.log").read_text() == "uav2\n"
     assert ours(image) == []
+    # By programs that this image has not.
+    calibration = pd.read_parquet(tmp_path / "out/calibration.parquet")
+    assert calibration.groupby(["client", "direction", "level"]).size().tolist() == [1] * 3 * 2 * 3
+    assert calibration["error"].abs().median() < 0.1
 
 
 def test_limits_bite_and_the_links_carry(image) -> None:

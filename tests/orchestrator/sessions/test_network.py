@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from small_scenario import TREE
+from small_scenario import AT_ONCE, TREE
 
 import orchestrator as tb
 from orchestrator.scenario.loading import validate
@@ -24,7 +24,7 @@ FLOOD = (
 
 
 def scenario(**nodes):
-    return validate(TREE | {"nodes": nodes}, "small")
+    return validate(TREE | {"nodes": nodes, "emulation": AT_ONCE}, "small")
 
 
 def test_programs_come_and_go_and_the_tables_say_what_was_carried() -> None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 import yaml
 from processes import arguments, family, gone, until
-from small_scenario import TREE
+from small_scenario import AT_ONCE, TREE
 
 from orchestrator import api
 from testbed.capture.pcap import frames
@@ -44,9 +44,10 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def play(out, commands, links=None, **options):
+def play(out, commands, links=None, calibrate=False, **options):
     options = {"began": lambda _: nullcontext(), "seconds": 20.0} | options
-    scenario = api.validate(TREE | {"links": links or {}}, "small")
+    emulation = {"calibrate": calibrate}
+    scenario = api.validate(TREE | {"links": links or {}, "emulation": emulation}, "small")
     return api.play_session(scenario, TRACE, out, commands=commands, **options)
 
 
@@ -60,6 +61,7 @@ def test_a_transfer_takes_what_the_rates_allow_and_is_in_the_table(tmp_path) -> 
             "uav2": python(SEND.format(to="bs", size=size)),
         },
         capture=True,
+        calibrate=True,
     )
     assert (done.ended, done.succeeded) == ("commands", True)
     assert (out / "logs/bs.log").read_text() == f"{size} 10.0.2.2\n"
@@ -74,6 +76,12 @@ def test_a_transfer_takes_what_the_rates_allow_and_is_in_the_table(tmp_path) -> 
     about = json.loads((out / "manifest.json").read_text())
     assert (about["kind"], about["status"], about["ended"]) == ("session", "complete", "commands")
     assert [program["status"] for program in about["programs"]] == [0, 0]
+    calibration = pd.read_parquet(out / "calibration.parquet")
+    assert calibration.groupby(["client", "direction", "level"]).size().tolist() == [1] * 3 * 2 * 3
+    assert calibration["rate_bps"].gt(1e6).all()
+    assert calibration["error"].abs().median() < 0.1
+    assert {entry["level"] for entry in about["calibration"]} == {"lowest", "middle", "highest"}
+    assert about["validity"][0]["check"] == "calibration_error"
     assert (out / "pcap/uav2.pcap").stat().st_size > size
     sent = [f for f in frames(out / "pcap/uav2.pcap") if f.source == "10.0.2.2" and f.data_bytes]
     first = uplink.index[uplink.carried_bytes > 1000][0]
@@ -135,7 +143,7 @@ def test_downlinks_share_airtime_each_at_its_own_rate(tmp_path) -> None:
     (tmp_path / "flood.py").write_text(FLOOD)
     flood = f"{sys.executable} {tmp_path}/flood.py"
     api.play_session(
-        api.validate(TREE, "small"),
+        api.validate(TREE | {"emulation": AT_ONCE}, "small"),
         trace,
         tmp_path / "out",
         commands={"bs": f"{flood} uav1 1.5 & {flood} uav2 3; wait"},
@@ -238,7 +246,7 @@ class Up:
 
     def __init__(self, folder, *words: str) -> None:
         self.out = folder / "out"
-        (folder / "s.yaml").write_text(yaml.safe_dump(TREE))
+        (folder / "s.yaml").write_text(yaml.safe_dump(TREE | {"emulation": AT_ONCE}))
         np.savez(folder / "t.npz", **TRACE)
         self.testbed = [sys.executable, "-m", "orchestrator"]
         words = (str(folder / "s.yaml"), "--trace", str(folder / "t.npz"), *words)
