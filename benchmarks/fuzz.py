@@ -10,8 +10,9 @@ Each input is a valid one, mutated by seed: bits flipped, bytes replaced, cut, r
 A frame comes either as bare bytes to the header's parser, or (one in `STREAMED`) through a socket
 to a receiver that expects a certain frame. Of a run directory one file is mutated, or one value in
 it; what can be read makes a report, a trace for Perfetto, a comparison with the run as it was, and
-(one in `DRAWN`) figures. Whatever raises anything but the error that names what is wrong
-(`WireError`, `ConnectionLost`; `InputError`; `TraceError`) counts as a crash, and is printed.
+(one in `DRAWN`) figures; of a session, its report and a comparison. Whatever raises anything
+but the error that names what is wrong (`WireError`, `ConnectionLost`; `InputError`; `TraceError`)
+counts as a crash, and is printed.
 """
 
 import argparse
@@ -267,36 +268,68 @@ def folders(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
 
     with tempfile.TemporaryDirectory() as folder:
         run_dir = make_run(Path(folder) / "run", uavs=2, rounds=2)
-        valid = {path: path.read_bytes() for path in sorted(run_dir.iterdir())}
-        hostile = {".parquet": hostile_table, ".json": hostile_json}
         whole = result_of(read_run(run_dir))
 
-        def make(rng: random.Random) -> tuple[Path, bytes | None, bool]:
-            path, drawn = rng.choice(list(valid)), rng.randrange(DRAWN) == 0
-            if rng.random() < 0.03:
-                return path, None, drawn
-            values = rng.random() < 0.75 and path.suffix in hostile
-            change = hostile[path.suffix] if values else mutated
-            return path, change(valid[path], rng), drawn
+        def show(drawn: bool) -> None:
+            run = read_run(run_dir)
+            json.dumps(of_run(run.tables), allow_nan=False)
+            render(run).encode()
+            both = compare([result_of(run), whole])
+            comparison.render(both).encode()
+            json.dumps(both.to_json(), allow_nan=False)
+            if drawn:
+                figures(run_dir, run_dir.parent / "figures")
 
-        def subject(given: tuple[Path, bytes | None, bool]) -> None:
-            path, data, drawn = given
-            path.unlink()
-            if data is not None:
-                path.write_bytes(data)
-            try:
-                run = read_run(run_dir)
-                json.dumps(of_run(run.tables), allow_nan=False)
-                render(run).encode()
-                both = compare([result_of(run), whole])
-                comparison.render(both).encode()
-                json.dumps(both.to_json(), allow_nan=False)
-                if drawn:
-                    figures(run_dir, run_dir.parent / "figures")
-            finally:
-                path.write_bytes(valid[path])
+        return _in_folder(run_dir, inputs, seed, show)
 
-        return fuzz(inputs, make, subject, seed)
+
+def sessions(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
+    """Folders of sessions: the same."""
+    from synthetic_run import make_session
+
+    from orchestrator.reporting import comparison
+    from orchestrator.reporting.session_report import write_session_report
+    from orchestrator.runs.comparison import Comparison
+    from orchestrator.runs.session_reader import read_session
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = make_session(Path(folder) / "session")
+
+        def show(_: bool) -> None:
+            write_session_report(path).unlink()
+            both = Comparison([], [read_session(path)] * 2)
+            comparison.render(both).encode()
+            json.dumps(both.to_json(), allow_nan=False)
+
+        return _in_folder(path, inputs, seed, show)
+
+
+def _in_folder(
+    folder: Path, inputs: int, seed: int, show: Callable[[bool], object]
+) -> tuple[Counter[str], list[str]]:
+    """Mutate one file, or one value of it, at a time; `show` is told whether to draw figures."""
+    valid = {path: path.read_bytes() for path in sorted(folder.iterdir())}
+    hostile = {".parquet": hostile_table, ".json": hostile_json}
+
+    def make(rng: random.Random) -> tuple[Path, bytes | None, bool]:
+        path, drawn = rng.choice(list(valid)), rng.randrange(DRAWN) == 0
+        if rng.random() < 0.03:
+            return path, None, drawn
+        values = rng.random() < 0.75 and path.suffix in hostile
+        change = hostile[path.suffix] if values else mutated
+        return path, change(valid[path], rng), drawn
+
+    def subject(given: tuple[Path, bytes | None, bool]) -> None:
+        path, data, drawn = given
+        path.unlink()
+        if data is not None:
+            path.write_bytes(data)
+        try:
+            show(drawn)
+        finally:
+            path.write_bytes(valid[path])
+
+    return fuzz(inputs, make, subject, seed)
 
 
 def main() -> None:
@@ -305,7 +338,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=10_000, help="scenarios, and traces")
     parser.add_argument("--campaigns", type=int, default=2000, help="campaign files")
-    parser.add_argument("--folders", type=int, default=5000, help="run directories")
+    parser.add_argument("--folders", type=int, default=5000, help="run directories, and sessions")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
@@ -318,6 +351,7 @@ def main() -> None:
         ("traces", traces, options.files),
         ("campaigns", campaigns, options.campaigns),
         ("run directories", folders, options.folders),
+        ("sessions", sessions, options.folders),
     ):
         began = time.perf_counter()
         outcomes, crashes = run(inputs, options.seed)

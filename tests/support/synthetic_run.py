@@ -108,7 +108,26 @@ def make_session(folder: Path, carried_bytes: int = 50_000, slots: int = 5) -> P
     folder.mkdir()
     tree = validate(small_scenario.TREE, "test").model_dump(mode="json")
     (folder / "scenario.json").write_text(json.dumps(tree))
-    (folder / "manifest.json").write_text(json.dumps({"kind": "session", "valid": True}))
+    check = {"check": "calibration_error", "limit": 0.03, "value": 0.001, "ok": True, "detail": ""}
+    program = {"node": "uav1", "argv": ["true"], "given": True, "start_s": -0.1, "end_s": 0.2}
+    level = {"direction": "uplink", "level": "lowest", "rate_bps": 8e6}
+    link = {"client": 1, "direction": "up", "offered_bytes": 5e5, "carried_bytes": carried_bytes}
+    about = {
+        "kind": "session",
+        "status": "complete",
+        "valid": True,
+        "validity": [check],
+        "downlink": "dedicated",
+        "ended": "commands",
+        "slots": slots,
+        "programs": [program | {"status": 0, "stopped": False}],
+        "calibration": [level | {"error_p50": 0.001, "error_max": 0.002}],
+        "links": [link | {"dropped_frames": 0}],
+        "slot_0_unix_ns": 1_795_000_000_000_000_000,
+        "captured": {"frames": 10, "missed_packets": 0},
+        "started": "2026-11-21T08:00:00+00:00",
+    }
+    (folder / "manifest.json").write_text(json.dumps(about))
     rows = [
         (slot, client, direction, 8e6, 1e5, carried_bytes * (direction == "up"), 70 * client)
         for slot in range(slots)

@@ -316,3 +316,9 @@ def test_a_sparse_manifest_of_a_session_has_a_page(tmp_path: Path) -> None:
     check = {"check": "of_tomorrow", "limit": 1, "value": 2}
     (tmp_path / "s/manifest.json").write_text(json.dumps({"validity": [check]}))
     assert "of_tomorrow" in write_session_report(tmp_path / "s").read_text(encoding="utf-8")
+
+
+def test_sessions_that_are_broken_in_any_way_are_refused_by_name() -> None:
+    outcomes, crashes = fuzz.sessions(60, seed=4)
+    assert crashes == []
+    assert 20 < outcomes["InputError"] < 60

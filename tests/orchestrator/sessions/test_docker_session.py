@@ -16,7 +16,10 @@ from pathlib import Path
 import docker
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
+import yaml
+from processes import arguments, family, gone, until
 from small_scenario import TREE
 
 import orchestrator as tb
@@ -181,3 +184,65 @@ def test_what_an_image_lacks_is_one_line_and_writes_nothing(tmp_path, image, nod
         )
     assert not (tmp_path / "out").exists()
     assert ours(image) == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("victim", ["session", "injector", "reaper", "node", "program"])
+def test_nothing_is_left_whoever_is_killed(tmp_path: Path, image: str, victim: str) -> None:
+    given = scenario(uav1={"image": image, "command": "sleep 999"}).model_dump(mode="json")
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(given))
+    np.savez(tmp_path / "t.npz", gain=np.full((3, 4000), 1e-10), slot_s=0.1)
+    testbed, out = [sys.executable, "-m", "orchestrator"], tmp_path / "out"
+    up = subprocess.Popen(
+        [*testbed, "up", "s.yaml", "--trace", "t.npz", "--out", out],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+    )
+    client = docker.from_env()
+    try:
+        until(lambda: (out / "session.sock").exists() and bool(ours(image)), 120)
+        visitor = subprocess.Popen(
+            [*testbed, "exec", out, "uav1", "--", "sh", "-c", "echo in; exec sleep 999"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert visitor.stdout is not None
+        assert visitor.stdout.readline() == "in\n"
+        processes = family(up)
+        (command, visited) = sorted(ours(image), key=lambda c: int(c.labels[PROGRAM_LABEL]))
+        everyone = {"label": f"{runtime.LABEL}={command.labels[runtime.LABEL]}"}
+
+        def left() -> list[object]:
+            return client.containers.list(all=True, filters=everyone, ignore_removed=True)
+
+        assert len(left()) == 4 + 2  # Those that hold the nodes' networks, and two programs.
+        match victim:
+            case "session":
+                up.kill()
+            case "injector" | "reaper":
+                module = {"injector": "network.injector", "reaper": "runtimes.docker"}[victim]
+                children = psutil.Process(up.pid).children()
+                (process,) = [p for p in children if f"testbed.{module}" in arguments(p)]
+                process.kill()
+            case "node":
+                holders = client.containers.list(filters=everyone)
+                (holder,) = [c for c in holders if c.name.endswith("-uav2")]
+                holder.kill()
+            case "program":
+                visited.kill()
+        if victim == "program":
+            # It was a visitor's, and nobody else's business.
+            assert visitor.wait(60) == 128 + 9
+            assert up.poll() is None
+        if victim in ("program", "reaper"):
+            up.terminate()
+        assert up.wait(120) != 0
+        assert visitor.wait(60) not in (0, None)
+        until(lambda: gone(processes), 60)
+        until(lambda: not left(), 60)
+    finally:
+        up.kill()
+        up.wait()
+        client.close()

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -276,6 +277,8 @@ def test_others_come_in_and_ctrl_c_ends_it_all(tmp_path) -> None:
     assert wrong.communicate(timeout=20)[1].startswith("testbed: NODE: 'uav9' is not one of bs")
     assert wrong.returncode == 2
     left, stays = (up.exec("uav1", "--", "sh", "-c", "echo in; exec sleep 99") for _ in "ab")
+    killed = up.exec("uav3", "--", "sh", "-c", "echo in; kill -9 $$")
+    assert killed.wait(20) == 128 + signal.SIGKILL
     for visitor in (left, stays):
         assert visitor.stdout.readline() == "in\n"
     # A shell that said so becomes the program it runs a moment later.
@@ -294,14 +297,30 @@ def test_others_come_in_and_ctrl_c_ends_it_all(tmp_path) -> None:
     assert late.returncode == 2
 
 
-def test_nothing_is_left_when_the_session_is_killed(tmp_path) -> None:
+@pytest.mark.parametrize(
+    "victim", ["session", "supervisor", "fabric", pytest.param("world", marks=pytest.mark.full)]
+)
+def test_nothing_is_left_whoever_is_killed(tmp_path, victim) -> None:
     up = Up(tmp_path, "--node", "uav*=sleep 99")
     visitor = up.exec("bs", "--", "sh", "-c", "echo in; exec sleep 99", stderr=subprocess.PIPE)
     assert visitor.stdout.readline() == "in\n"
     until(lambda: len(sleepers(up)) == 4)
     processes = family(up.process)
-    up.process.kill()
-    assert "the session ended" in visitor.communicate(timeout=20)[1]
+    children = psutil.Process(up.process.pid).children()
+    (supervisor,) = [p for p in children if "testbed.runtimes.namespace" in arguments(p)]
+    (world,) = supervisor.children()
+    (fabric,) = [p for p in processes if "fabric" in " ".join(arguments(p))]
+    parts = {"session": up.process, "supervisor": supervisor, "world": world, "fabric": fabric}
+    parts[victim].kill()
+    assert "the session" in visitor.communicate(timeout=30)[1]
+    assert visitor.returncode == 1
+    assert up.process.wait(30) == (-signal.SIGKILL if victim == "session" else 1)
     until(lambda: gone(processes))
+    about = json.loads((up.out / "manifest.json").read_text())
+    if victim == "session":
+        assert about["status"] == "running"
+    else:
+        assert about["status"] == "failed"
+        assert re.search("gone|fabric was ended by SIGKILL", about["failure"])
     late = up.exec("bs", "true", stderr=subprocess.PIPE)
     assert "no session runs there" in late.communicate(timeout=20)[1]

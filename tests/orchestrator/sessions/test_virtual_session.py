@@ -42,6 +42,8 @@ def test_a_link_that_is_kept_busy_carries_its_rate(tmp_path: Path) -> None:
     assert "valid: every check is within its limit" in done.stdout
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     assert (manifest["clock"], manifest["captured"]["missed_packets"]) == ("virtual", 0)
+    checks = {check["check"]: check["value"] for check in manifest["validity"]}
+    assert checks["calibration_error"] < 0.002
     assert not (tmp_path / "out/session.sock").exists()
     table = pd.read_parquet(tmp_path / "out/session.parquet")
     busy = table[(table.client == 2) & (table.direction == "up") & table.slot.between(5, 19)]
