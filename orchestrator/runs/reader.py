@@ -36,9 +36,13 @@ Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Plain = bool | Whole | float | str | None
 
 
-class _Check(BaseModel):
+class Strict(BaseModel):
+    """Values are of the type that is due, not made to be."""
+
     model_config = ConfigDict(strict=True)
 
+
+class _Check(Strict):
     check: str
     limit: Plain
     value: Plain
@@ -46,9 +50,7 @@ class _Check(BaseModel):
     detail: str = ""
 
 
-class _Fault(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Fault(Strict):
     kind: str
     nodes: list[str]
     round: Whole | None
@@ -58,10 +60,10 @@ class _Fault(BaseModel):
     origin: str
 
 
-class Manifest(BaseModel):
+class Manifest(Strict):
     """What of a run's manifest is read, all of it optional; it may hold more."""
 
-    model_config = ConfigDict(strict=True, extra="allow")
+    model_config = ConfigDict(extra="allow")
 
     status: str | None = None
     failure: str | None = None

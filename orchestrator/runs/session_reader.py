@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict
 
 from orchestrator.runs.directory import MANIFEST, SCENARIO
-from orchestrator.runs.reader import Manifest, Whole, read_manifest, read_object
+from orchestrator.runs.reader import Manifest, Strict, Whole, read_manifest, read_object
 from orchestrator.runs.tables import AMOUNT, CLIENT, Absent, Column, read_table
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
@@ -29,9 +28,7 @@ COLUMNS = {
 }
 
 
-class _Program(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Program(Strict):
     node: str
     argv: list[str]
     given: bool = False
@@ -41,19 +38,7 @@ class _Program(BaseModel):
     stopped: bool
 
 
-class _Link(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    client: Whole
-    direction: Literal["up", "down"]
-    offered_bytes: float
-    carried_bytes: Whole
-    dropped_frames: Whole
-
-
-class _Level(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Level(Strict):
     direction: str
     level: str
     rate_bps: float
@@ -66,13 +51,8 @@ class SessionManifest(Manifest):
 
     kind: Literal["session"] | None = None
     downlink: Literal["dedicated", "shared"] | None = None
-    ended: str | None = None
-    slots: Whole | None = None
-    calibration: list[_Level] | None = None
-    links: list[_Link] | None = None
     programs: list[_Program] | None = None
-    slot_0_unix_ns: Whole | None = None
-    captured: dict[str, Whole] | None = None
+    calibration: list[_Level] | None = None
 
 
 @dataclass(frozen=True)
