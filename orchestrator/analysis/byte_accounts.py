@@ -11,7 +11,10 @@ after a loss, or a link's queue dropped a retransmission or an acknowledgement, 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from testbed.control.messages import Direction
@@ -28,7 +31,9 @@ BYTES = (
     "quic_bytes",
     "header_bytes",
     "ack_bytes",
-    "resent_bytes",
+    "resent_lost_bytes",
+    "resent_dropped_bytes",
+    "resent_spurious_bytes",
     "handshake_bytes",
     "other_bytes",
 )
@@ -38,9 +43,16 @@ payload: tensors. framing: our headers, labels, names of adapters, greetings, re
 around them. grpc: its framing and control messages, HTTP/2's, and its own handshake. quic: headers
 and tags of its packets with data, and what else is in them. header: Ethernet, IPv4 and TCP or UDP
 headers of frames that carry data for the first time. ack: frames without data, those that end a
-connection among them. resent: retransmitted frames, whole. handshake: frames that begin a
+connection among them. resent: retransmitted frames, whole: since the air had lost a frame (lost),
+since the link's queue had dropped one (dropped), or although none was missing (spurious): a timeout
+or a probe came too early, or the acknowledgement got lost. handshake: frames that begin a
 connection, and TLS's handshake messages. other: what the links counted beyond that.
 """
+RESENT = ("resent_lost_bytes", "resent_dropped_bytes", "resent_spurious_bytes")
+"""Of `BYTES`, those of retransmitted frames, by why they were; see `closed`."""
+_FRAMES = ("resent_frames", "spurious_frames", "refused_frames")
+"""What nodes know of retransmissions, until it is held against what the links know: how many, how
+many the peer had already, and first tries that the link's queue refused, which TCP knows of."""
 
 HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
 UDP_HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
@@ -66,7 +78,8 @@ def account(
         transport: `emulation.transport`.
 
     Returns:
-        Columns round, client, direction, kind, iteration, then `BYTES`.
+        Columns round, client, direction, kind, iteration, then `BYTES`, where all that was resent
+        counts as spurious, and what `closed` needs to know better.
     """
     rows = []
     for direction, client, counts in sent:
@@ -97,9 +110,15 @@ def _of_quic(counts: Counts) -> dict[str, int]:
         "quic_bytes": quic.data_bytes - quic.stream_bytes,
         "header_bytes": UDP_HEADERS_BYTES * quic.data_datagrams,
         "ack_bytes": quic.control_bytes + UDP_HEADERS_BYTES * quic.control_datagrams,
-        "resent_bytes": quic.resent_bytes + UDP_HEADERS_BYTES * quic.resent_datagrams,
+        "resent_lost_bytes": 0,
+        "resent_dropped_bytes": 0,
+        "resent_spurious_bytes": quic.resent_bytes + UDP_HEADERS_BYTES * quic.resent_datagrams,
         "handshake_bytes": quic.handshake_bytes + UDP_HEADERS_BYTES * quic.handshake_datagrams,
         "other_bytes": quic.stream_bytes - counts.payload_bytes - counts.framing_bytes,
+        # What else was in a datagram with new data was resent, too.
+        "resent_frames": max(quic.resent_datagrams, min(quic.resent_bytes, 1)),
+        "spurious_frames": 0,
+        "refused_frames": 0,
     }
 
 
@@ -111,20 +130,25 @@ def _of_tcp(counts: Counts, transport: str) -> dict[str, int]:
     # none of its socket's yet.
     empty = tcp.empty_segments - 2 * counts.opened
     # Where nothing was refused, fewer were tried: all but one that did nothing but end it.
-    taken = tcp.taken_segments - counts.opened - counts.accepted
+    taken = min(tcp.taken_segments - counts.opened - counts.accepted, tcp.tried_segments)
     return {
         "payload_bytes": counts.payload_bytes,
         "framing_bytes": counts.framing_bytes,
         "tls_bytes": counts.record_bytes,
         "grpc_bytes": beyond if transport == "grpc" else 0,
         "quic_bytes": 0,
-        "header_bytes": HEADERS_BYTES * min(taken, tcp.tried_segments),
+        "header_bytes": HEADERS_BYTES * taken,
         "ack_bytes": HEADERS_BYTES * empty,
-        "resent_bytes": tcp.resent_bytes + HEADERS_BYTES * tcp.resent_segments,
+        "resent_lost_bytes": 0,
+        "resent_dropped_bytes": 0,
+        "resent_spurious_bytes": tcp.resent_bytes + HEADERS_BYTES * tcp.resent_segments,
         "handshake_bytes": counts.handshake_bytes
         + counts.opened * (SYN_BYTES + HEADERS_BYTES)
         + counts.accepted * SYN_BYTES,
         "other_bytes": 0 if transport == "grpc" else beyond,
+        "resent_frames": tcp.resent_segments,
+        "spurious_frames": tcp.spurious_segments,
+        "refused_frames": tcp.tried_segments - taken,
     }
 
 
@@ -132,6 +156,11 @@ def closed(
     table: pd.DataFrame, round_: int, before: Report | None, after: Report, shape: Shape
 ) -> pd.DataFrame:
     """The accounts of a round, with a row a link and direction for what the links counted beyond.
+
+    A frame is sent again for each one that is lost, and for each that arrives twice. Of a link's
+    retransmissions in a round, those are spurious of which the peer says so; of the others, as many
+    follow a drop as the queue has dropped behind TCP's back, and as many a loss as the air has lost
+    frames; what is left is spurious, too. Each row has the same shares of what it has resent.
 
     Args:
         table: From `account`, of this round alone.
@@ -142,14 +171,20 @@ def closed(
     """
     booked = table.groupby(["direction", "client"])[list(BYTES)].sum().sum(axis=1)
     rows = []
+    table = table.copy()
     for direction, links, earlier in (
         ("up", after.uplink, before and before.uplink),
         ("down", after.downlink, before and before.downlink),
     ):
         for client, link in enumerate(links, 1):
             carried = carried_bytes(link, shape)
+            lost, dropped = link.lost_frames, link.dropped_frames
             if earlier:
-                carried -= carried_bytes(earlier[client - 1], shape)
+                then = earlier[client - 1]
+                carried -= carried_bytes(then, shape)
+                lost, dropped = lost - then.lost_frames, dropped - then.dropped_frames
+            of_link = (table["direction"] == direction) & (table["client"] == client)
+            table.loc[of_link, list(RESENT)] = _by_cause(table[of_link], lost, dropped)
             rows.append(
                 {
                     "round": round_,
@@ -161,7 +196,19 @@ def closed(
                     "other_bytes": carried - int(booked.get((direction, client), 0)),
                 }
             )
-    return pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
+    return pd.concat([table.drop(columns=list(_FRAMES)), pd.DataFrame(rows)], ignore_index=True)
+
+
+def _by_cause(rows: pd.DataFrame, lost: int, dropped: int) -> npt.NDArray[np.int64]:
+    """`RESENT` of a link's rows [rows, 3], from the frames that air and queue took meanwhile."""
+    frames, spurious, refused = rows[list(_FRAMES)].sum()
+    left = max(0, frames - spurious)
+    dropped = min(left, max(0, dropped - refused))
+    lost = min(left - dropped, lost)
+    size = rows["resent_spurious_bytes"].to_numpy(np.int64)
+    of_air = size * lost // max(frames, 1)
+    of_both = size * (lost + dropped) // max(frames, 1)
+    return np.column_stack([of_air, of_both - of_air, size - of_both])
 
 
 def air_table(reports: Sequence[Report]) -> pd.DataFrame:
@@ -195,6 +242,16 @@ def carried_bytes(link: Direction, shape: Shape) -> int:
     # The queue then counts payload; the device counts the headers of a packet of several frames
     # only once.
     return link.device_sent_bytes + HEADERS_BYTES * (link.sent_frames - link.device_sent_frames)
+
+
+def to_json(tables: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
+    """What links carried in each round, all of them together: round, up and down by `BYTES`."""
+    rounds = []
+    for table in tables:
+        sums = table.groupby("direction")[list(BYTES)].sum()
+        up, down = (dict(zip(BYTES, sums.loc[w].tolist(), strict=True)) for w in ("up", "down"))
+        rounds.append({"round": int(table["round"].iloc[0]), "up": up, "down": down})
+    return rounds
 
 
 def totals(table: pd.DataFrame) -> pd.Series:

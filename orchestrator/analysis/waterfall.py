@@ -27,7 +27,9 @@ PARTS = (
     "quic",
     "headers",
     "handshakes",
-    "resent",
+    "resent_lost",
+    "resent_dropped",
+    "resent_spurious",
     "delay",
     "overruns",
     "slots",
@@ -37,11 +39,12 @@ PARTS = (
 """What a round's latency is made of, in the order in which it is put in.
 
 payload: its bits over the channel's rates, as if nothing was computed. computing: steps as long as
-the device profile says. framing to resent: see `orchestrator.analysis.byte_accounts.BYTES`, each
-on the transfer that it belongs to. delay: of the air, with the windows that wait for it. overruns:
-computing steps took other than modelled. slots: rates changed late. order: the server served in
-another order. rest: what none of it explains. Acknowledgements have no part: they go the other way
-on a link that carries nothing else at that time.
+the device profile says. framing to resent_spurious: see `BYTES` of
+`orchestrator.analysis.byte_accounts`, each on the transfer that it belongs to. delay: of the air,
+with the windows that wait for it. overruns: computing steps took other than modelled. slots: rates
+changed late. order: the server served in another order. rest: what none of it explains.
+Acknowledgements have no part: they go the other way on a link that carries nothing else at that
+time.
 """
 
 PART_OF = {
@@ -52,7 +55,9 @@ PART_OF = {
     "quic_bytes": "quic",
     "header_bytes": "headers",
     "handshake_bytes": "handshakes",
-    "resent_bytes": "resent",
+    "resent_lost_bytes": "resent_lost",
+    "resent_dropped_bytes": "resent_dropped",
+    "resent_spurious_bytes": "resent_spurious",
 }
 _PLAN_BYTES = {"SM": "sm_bytes", "CA": "ca_bytes", "SG": "sg_bytes", "CM": "cm_bytes"}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.analysis.byte_accounts import to_json
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.prediction.rounds import Decision
 from orchestrator.scenario.channel import Channel
@@ -165,4 +166,5 @@ class Emulation:
                 }
                 for record in self.rounds
             ],
+            "accounts": to_json([record.accounts for record in self.rounds]),
         }

@@ -39,7 +39,9 @@ PURPOSES = {
     "quic": "QUIC's headers and tags",
     "header": "Ethernet, IP, TCP and UDP headers of frames with data",
     "ack": "frames without data: acknowledgements",
-    "resent": "frames sent again",
+    "resent_lost": "frames sent again, since the air had lost some",
+    "resent_dropped": "frames sent again, since a queue had dropped some",
+    "resent_spurious": "frames sent again that were not missing: timeouts and probes too early",
     "handshake": "opening connections",
     "other": "what the links counted beyond that",
 }

@@ -40,7 +40,9 @@ COLOURS = {
     "quic_bytes": "#882255",
     "header_bytes": "#0072b2",
     "ack_bytes": "#009e73",
-    "resent_bytes": "#d55e00",
+    "resent_lost_bytes": "#d55e00",
+    "resent_dropped_bytes": "#f0e442",
+    "resent_spurious_bytes": "#8c510a",
     "handshake_bytes": "#e69f00",
     "other_bytes": "#000000",
 }

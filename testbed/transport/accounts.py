@@ -46,6 +46,8 @@ class TcpCount:
     resent_segments: int = 0
     """Retransmissions."""
     resent_bytes: int = 0
+    spurious_segments: int = 0
+    """Of them, those of which the peer said that it had them already (RFC 2883)."""
 
     @classmethod
     def of(cls, sock: socket.socket) -> "TcpCount":
@@ -74,6 +76,7 @@ class TcpCount:
             data_bytes=acked_bytes + queued_bytes - (info[0] not in _FIN_UNSENT),
             resent_segments=resent,
             resent_bytes=resent_bytes,
+            spurious_segments=twice,
         )
 
     def __add__(self, other: "TcpCount") -> "TcpCount":

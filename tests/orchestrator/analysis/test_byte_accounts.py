@@ -7,12 +7,16 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from orchestrator.analysis.byte_accounts import (
     BYTES,
+    RESENT,
     account,
     air_table,
     carried_bytes,
     closed,
+    to_json,
     totals,
 )
 from testbed.control.messages import Direction
@@ -37,13 +41,15 @@ FRAME = Counts(
         data_bytes=10_000 + 56 + 110 + 700 + 1 + 5,
         resent_segments=3,
         resent_bytes=3000,
+        spurious_segments=1,
     ),
 )
+FRAMES = ["resent_frames", "spurious_frames", "refused_frames"]
 
 
 def row(counts: Counts, transport: str) -> dict[str, Any]:
     table = account(4, [("up", 3, counts)], transport)
-    assert list(table) == ["round", "client", "direction", "kind", "iteration", *BYTES]
+    assert list(table) == ["round", "client", "direction", "kind", "iteration", *BYTES, *FRAMES]
     found: dict[str, Any] = table.iloc[0].to_dict()
     return found
 
@@ -56,6 +62,9 @@ def test_of_tcp() -> None:
         "direction": "up",
         "kind": "SMASHED",
         "iteration": 2,
+        "resent_frames": 3,
+        "spurious_frames": 1,
+        "refused_frames": 20 - 8,
     }
     assert {name: found[name] for name in BYTES} == {
         "payload_bytes": 10_000,
@@ -67,7 +76,9 @@ def test_of_tcp() -> None:
         "header_bytes": 8 * 66,
         # Opening takes a SYN and an ACK.
         "ack_bytes": 7 * 66,
-        "resent_bytes": 3000 + 3 * 66,
+        "resent_lost_bytes": 0,
+        "resent_dropped_bytes": 0,
+        "resent_spurious_bytes": 3000 + 3 * 66,
         # SYN frames carry 8 more bytes of options.
         "handshake_bytes": 700 + (74 + 66) + 2 * 74,
         "other_bytes": 5,
@@ -102,7 +113,9 @@ def test_of_quic() -> None:
         "quic_bytes": 340,
         "header_bytes": 8 * 42,
         "ack_bytes": 200 + 5 * 42,
-        "resent_bytes": 1500 + 2 * 42,
+        "resent_lost_bytes": 0,
+        "resent_dropped_bytes": 0,
+        "resent_spurious_bytes": 1500 + 2 * 42,
         "handshake_bytes": 3600 + 3 * 42,
         "other_bytes": 4,
     }
@@ -133,6 +146,67 @@ def test_what_the_links_counted_beyond_the_books_is_a_row_of_each() -> None:
         assert (rest["kind"].tolist(), rest["iteration"].tolist()) == ([""] * 4, [0] * 4)
         assert rest["round"].tolist() == [4] * 4
         assert totals(rest).sum() == sum(due)
+
+
+@pytest.mark.parametrize(
+    ("lost", "dropped", "due"),
+    [
+        # Of ten frames, the peer had two already; the queue refused four first tries.
+        ((0, 90), (0, 4), [8, 0, 2]),
+        ((0, 5), (0, 4), [5, 0, 5]),
+        ((0, 5), (0, 6), [5, 2, 3]),
+        ((2, 5), (7, 20), [0, 8, 2]),
+        ((5, 9), (4, 9), [4, 1, 5]),
+        ((0, 0), (0, 0), [0, 0, 10]),
+    ],
+)
+def test_what_was_resent_is_told_apart_by_what_the_link_lost_and_dropped(
+    lost: tuple[int, int], dropped: tuple[int, int], due: list[int]
+) -> None:
+    def sent(segments: int, spurious: int, refused: int) -> Counts:
+        tcp = TcpCount(
+            tried_segments=20 + refused,
+            taken_segments=23,
+            resent_segments=segments,
+            resent_bytes=934 * segments,
+            spurious_segments=spurious,
+        )
+        return replace(FRAME, tcp=tcp)
+
+    books = [("up", 1, sent(8, 0, 3)), ("up", 1, sent(2, 2, 1)), ("down", 1, sent(1, 0, 0))]
+    before, after = (
+        SimpleNamespace(
+            uplink=[link(0, lost_frames=lost[at], dropped_frames=dropped[at])],
+            downlink=[link(0, lost_frames=at)],
+        )
+        for at in (0, 1)
+    )
+    table = closed(account(4, books, "tcp"), 4, before, after, Shape())  # type: ignore[arg-type]
+    assert not set(FRAMES) & set(table)
+    up = table[(table["direction"] == "up") & (table["kind"] != "")]
+    assert up[list(RESENT)].sum().tolist() == [1000 * frames for frames in due]
+    assert up[list(RESENT)].sum(axis=1).tolist() == [8000, 2000]
+    down = table[table["direction"] == "down"]
+    assert down[list(RESENT)].sum().tolist() == [1000, 0, 0]
+
+
+def test_a_quic_link_that_loses_nothing_resends_in_vain() -> None:
+    quic = QuicCount(resent_bytes=158)
+    books = [("up", 1, replace(FRAME, quic=quic))]
+    ways: Any = SimpleNamespace(uplink=[link(0, lost_frames=1)], downlink=[link(0)])
+    calm: Any = SimpleNamespace(uplink=[link(0)], downlink=[link(0)])
+    for after, due in ((ways, [158, 0, 0]), (calm, [0, 0, 158])):
+        table = closed(account(4, books, "quic"), 4, None, after, Shape())
+        assert table[list(RESENT)].sum().tolist() == due
+
+
+def test_json_has_what_all_links_carried_in_each_round() -> None:
+    books = [("up", 1, FRAME), ("up", 2, FRAME), ("down", 1, FRAME)]
+    nothing: Any = SimpleNamespace(uplink=[link(0)] * 2, downlink=[link(0)] * 2)
+    (only,) = to_json([closed(account(4, books, "tls"), 4, None, nothing, Shape())])
+    assert only["round"] == 4
+    assert list(only["up"]) == list(only["down"]) == list(BYTES)
+    assert (only["up"]["payload_bytes"], only["down"]["payload_bytes"]) == (20_000, 10_000)
 
 
 def test_a_link_that_charges_payload_alone_still_carried_headers() -> None:

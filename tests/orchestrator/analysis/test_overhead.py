@@ -14,7 +14,7 @@ import pytest
 from console import run_testbed
 from small_scenario import TEXT
 
-from orchestrator.analysis.byte_accounts import BYTES, SET_UP
+from orchestrator.analysis.byte_accounts import BYTES, RESENT, SET_UP
 from orchestrator.analysis.waterfall import PARTS
 from testbed.capture.pcap import frames
 
@@ -86,7 +86,7 @@ def test_accounts_and_captures_hold_the_same_bytes(run: tuple[str, Path]) -> Non
                 length = f.data_bytes + (f.flags & FIN)
                 if length and not known[f.ports].add(f.sequence, f.sequence + length):
                     again += f.header_bytes + f.data_bytes
-            assert again == books["resent_bytes"]
+            assert again == books[list(RESENT)].sum()
             data = sum(f.data_bytes for f in seen)
             if not again:
                 handshakes = books["handshake_bytes"] - sum(
@@ -146,7 +146,7 @@ def test_what_a_transfer_takes_on_the_link_is_known_beforehand(run: tuple[str, P
     accounts = pd.read_parquet(out / "accounts.parquet")
     predicted = pd.read_parquet(out / "predicted_wire.parquet")
     # Retransmissions of the moment and acknowledgements are no part of a prediction.
-    columns = [c for c in BYTES if c not in ("ack_bytes", "resent_bytes", "other_bytes")]
+    columns = [c for c in BYTES if c not in ("ack_bytes", *RESENT, "other_bytes")]
     for kind, step in (("SMASHED", "CA"), ("GRADIENT", "SG"), ("BROADCAST", "SM")):
         up = kind == "SMASHED"
         sent = accounts[

@@ -19,7 +19,7 @@ from exact import RESUMED_S, SMALL, Played, assert_exact, played, result, spans
 from small_scenario import trace_of_rates
 
 import orchestrator as tb
-from orchestrator.analysis.byte_accounts import BYTES
+from orchestrator.analysis.byte_accounts import BYTES, RESENT
 from testbed.capture.pcap import frames
 from testbed.core.paradigm import ASYNCHRONOUS, BUILT_IN
 from testbed.core.timeline import STEPS
@@ -147,6 +147,11 @@ def test_the_air_delays_and_loses_as_it_is_told(all_played: Played) -> None:
     lost = air.groupby("direction")["lost_frames"].sum()
     assert lost["up"] > 0 == lost["down"]
     assert (air["arrived_frames"] > 100).all()
+    (accounts,) = found["accounts"]
+    assert accounts["up"]["resent_lost_bytes"] > 66 * lost["up"] / 2
+    assert not any(accounts["down"][name] for name in RESENT[:2])
+    books = pd.read_parquet(out / "accounts.parquet").query("round == 0 and direction == 'up'")
+    assert accounts["up"] == books[list(BYTES)].sum().to_dict()
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["air"] == {"delayed_and_lost_by": "netem", "repeatable": True}
     for step in measured["steps"]:
@@ -167,7 +172,7 @@ def test_quic_carries_a_round_as_predicted_and_books_every_byte(all_played: Play
             sent = [f for f in captured if f.source == f"10.0.{client}.{end}"]
             books = booked.loc[client, direction]
             assert sum(f.header_bytes + f.data_bytes for f in sent) == books.sum()
-            assert books["other_bytes"] == books["resent_bytes"] == 0
+            assert books["other_bytes"] == books[list(RESENT)].sum() == 0
             assert books["quic_bytes"] > 0.02 * books["payload_bytes"]
             log = out / "qlog" / (f"bs-uav{client}.sqlog" if end == 1 else f"uav{client}.sqlog")
             assert log.read_bytes().count(b"transport:datagrams_sent") == len(sent)

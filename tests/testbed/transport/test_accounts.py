@@ -59,6 +59,7 @@ def test_tcp_is_read_until_nothing_was_acknowledged_meanwhile(
         data_bytes=70_500,
         resent_segments=3,
         resent_bytes=4000,
+        spurious_segments=1,
     )
     assert kernel.asked == 2
 
