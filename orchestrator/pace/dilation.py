@@ -8,11 +8,13 @@ cores take. From them follows when each computing step of a round would really b
 compute at the same time share the cores. A step that is done later than its model says is an
 overrun; the engine, with these durations put in, says what the overruns do to the round. The
 smallest factor that keeps this below `emulation.overrun_bound` is chosen. What the network itself
-asks of the cores is not predicted; the run's validity tells.
+asks of the cores is not predicted; the run's validity tells. Only where a process delays and loses
+frames, no factor is chosen or accepted with which it could not keep up: `orchestrator.pace.frames`.
 """
 
 import heapq
 import json
+import math
 import os
 import subprocess
 import sys
@@ -26,6 +28,7 @@ import numpy.typing as npt
 
 from ns3_scenarios.trace import ChannelSource, Gains, TraceExhausted
 from orchestrator.emulation.learning import learning_settings, place
+from orchestrator.pace.frames import of_rounds
 from orchestrator.prediction.engine import RoundTimes, simulate
 from orchestrator.prediction.plan import (
     Array,
@@ -110,29 +113,44 @@ def settle(
         where the scenario itself names a number.
 
     Raises:
-        InputError: The trace is too short or does not fit.
+        InputError: The trace is too short or does not fit, or frames ask for a larger dilation than
+            the scenario's.
         RunError: The real work could not be measured, or no factor is large enough.
     """
     if scenario.emulation.clock == "virtual":
         return scenario.resolved(1.0), None, []
-    if scenario.emulation.dilation != "auto":
-        return scenario.resolved(scenario.emulation.dilation), None, []
     channel = Channel.of(source)
+    frames = of_rounds(scenario, channel, profile)
+    least = frames.least_dilation if frames is not None else 0.0
+    if scenario.emulation.dilation != "auto":
+        if scenario.emulation.dilation < least:
+            raise InputError(
+                f"emulation.dilation: must be at least {math.ceil(10 * least) / 10:g}, not "
+                f"{scenario.emulation.dilation:g}: {frames}; emulation.clock 'virtual' needs none"
+            )
+        return scenario.resolved(scenario.emulation.dilation), None, []
     rounds_s = predict(scenario, channel, profile, sizing=link_bytes).end_s
     workload = scenario.workload
     if workload.compute == "none" or workload.compute_time == "measured":
-        speeds, tried = None, [DilationForecast(1.0, 0.0, 0, rounds_s)]
+        factor = next(factor for factor in (*LADDER, math.ceil(least)) if factor >= least)
+        speeds, tried = None, [DilationForecast(factor, 0.0, 0, factor * rounds_s)]
     else:
         speeds = measure(scenario, profile)
         plan = plan_round(scenario, profile, fixed_allocation(scenario), link_bytes)
-        tried = choose(scenario, plan, channel, speeds, rounds_s)
+        tried = choose(scenario, plan, channel, speeds, rounds_s, least)
     return scenario.resolved(tried[-1].dilation), speeds, tried
 
 
 def choose(
-    scenario: Scenario, plan: RoundPlan, channel: Channel, speeds: Speeds, rounds_s: float
+    scenario: Scenario,
+    plan: RoundPlan,
+    channel: Channel,
+    speeds: Speeds,
+    rounds_s: float,
+    least: float = 0.0,
 ) -> list[DilationForecast]:
-    """What is predicted for the factors of `LADDER`, up to the first one within the bound.
+    """What is predicted for the factors of `LADDER` from `least`, up to the first one within the
+    bound.
 
     Raises:
         RunError: Not even the largest is.
@@ -142,7 +160,7 @@ def choose(
     free = simulate_on(plan, radio, channel, 0.0)
     enough = int(MOST_CHANGE * free.latency_s / channel.slot_s) + 1
     gain = channel.trace(enough).air[:, :enough]
-    for dilation in LADDER:
+    for dilation in (factor for factor in LADDER if factor >= least):
         try:
             times, overruns = with_overruns(
                 plan, radio, gain, channel.slot_s, speeds, threads, dilation

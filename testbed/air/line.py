@@ -8,7 +8,8 @@ from such a socket, and when its time has come, writes it to one end of a veth p
 stands beside the device and looks like it. Frames of one direction stay in their order.
 
 It handles one packet after the other, at some 30 µs of a core each: a link that asks for more than
-it can do gets its frames late, and each that is later than `LATE_NS` is counted.
+it can do gets its frames late, and each that is later than `LATE_NS` is counted, as are those for
+which no room was left meanwhile.
 """
 
 import contextlib
@@ -50,6 +51,7 @@ _EVERY_PROTOCOL = 3
 """Only such sockets see frames before they are dropped."""
 _SOL_PACKET, _VNET_HDR, _QDISC_BYPASS, _IGNORE_OUTGOING = 263, 15, 20, 23
 _SO_TIMESTAMPNS = 35
+_STATISTICS = 6
 _BUFFER_BYTES = 16 << 20
 _MOST_PACKET_BYTES = 1 << 17
 _COUNTS = struct.Struct("=QQQ")
@@ -74,6 +76,7 @@ class LineCount:
     dropped_frames: int
     sent_frames: int
     late_frames: int
+    """And those that were dropped because it was late."""
 
 
 def tap(socket_: netlink.Netlink, device: int, name: str, address: bytes, mtu: int) -> Tap:
@@ -217,6 +220,12 @@ class _Way:
         return delay_ns, jitter_ns, loss
 
 
+def _missed(taken: socket.socket) -> int:
+    """Frames that a socket had no room for since the last time it was asked."""
+    _, dropped = struct.unpack("=II", taken.getsockopt(_SOL_PACKET, _STATISTICS, 8))
+    return int(dropped)
+
+
 def _carry(ways: Sequence[_Way], shared: mmap.mmap) -> None:
     by_file = {way.taken.fileno(): place for place, way in enumerate(ways)}
     held: list[tuple[int, int, int, bytes]] = []
@@ -228,7 +237,8 @@ def _carry(ways: Sequence[_Way], shared: mmap.mmap) -> None:
             way = ways[place]
             way.given.send(packet)
             way.arrived += 1
-            way.late += time.time_ns() - due_ns > LATE_NS
+            if time.time_ns() - due_ns > LATE_NS:
+                way.late += 1 + _missed(way.taken)
             _COUNTS.pack_into(shared, place * _COUNTS.size, way.lost, way.arrived, way.late)
             now_ns = time.time_ns()
         wait_s = max(0, held[0][0] - now_ns - SPIN_NS) * 1e-9 if held else None

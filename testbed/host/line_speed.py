@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""How many frames a second the process of `testbed.air.line` carries on this machine.
+
+Tried on a link in namespaces that end with the trial. Run as a program, it prints the number.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+
+from testbed.air.line import Line, Tap
+from testbed.core.errors import RunError
+from testbed.core.impairment import Impairment
+from testbed.network.fabric import Fabric, link_addresses, wire
+from testbed.network.shaping import Shape
+from testbed.system import linux
+
+_DELAY_S = 0.2e-3
+_FRAMES, _TRIES = 1000, 4
+"""Of each try; the best one counts, for others may compute beside it."""
+_UNDER_WAY = 64
+"""Most that are, which no socket's buffer is too small for."""
+_PAYLOAD = bytes(1400)
+_OPEN_BPS = 1e10
+_LIMIT_S = 30.0
+
+
+def measure() -> float | None:
+    """Frames a second; None where netem delays and loses them, as the kernel itself does.
+
+    Raises:
+        RunError: It could not be tried.
+    """
+    try:
+        found = subprocess.run(
+            [sys.executable, "-m", __name__],
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(f"links: carried no {_FRAMES} frames in {_LIMIT_S:g} s") from None
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip() or "it says nothing").splitlines()[-1]
+        raise RunError(f"links: how fast frames are carried could not be tried: {last}") from None
+    return float(found.stdout) or None
+
+
+def _main() -> None:
+    """What `measure` starts: prints frames a second, 0 for the kernel's own."""
+    try:
+        linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNET)
+    except OSError:
+        linux.unshare(linux.CLONE_NEWNET)
+    base_station, uav = linux.new_network_namespace(), linux.new_network_namespace()
+    fabric = wire(base_station, [uav], Shape(congestion_control="reno", impaired=True))
+    print(max(_try(fabric, uav)) if fabric.up_taps else 0.0)
+
+
+def _try(fabric: Fabric, uav: int) -> list[float]:
+    (way,) = fabric.up_taps
+    line = Line([(way, Impairment(_DELAY_S))])
+    linux.enter(uav)
+    (end,) = fabric.uavs[0].ends
+    fabric.uavs[0].netlink.transact(end.change(_OPEN_BPS))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        return [_one(line, way, sender) for _ in range(_TRIES)]
+
+
+def _one(line: Line, way: Tap, sender: socket.socket) -> float:
+    before = line.count(way).sent_frames
+    sent, began_s = 0, time.monotonic()
+    while (arrived := line.count(way).sent_frames - before) < _FRAMES:
+        for _ in range(min(_FRAMES - sent, _UNDER_WAY - (sent - arrived))):
+            sender.sendto(_PAYLOAD, (link_addresses(1)[0], 9))
+            sent += 1
+        time.sleep(0.05e-3)
+    return _FRAMES / (time.monotonic() - began_s)
+
+
+if __name__ == "__main__":
+    _main()
