@@ -249,7 +249,8 @@ def to_json(tables: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
     rounds = []
     for table in tables:
         sums = table.groupby("direction")[list(BYTES)].sum()
-        up, down = (dict(zip(BYTES, sums.loc[w].tolist(), strict=True)) for w in ("up", "down"))
+        sizes = sums.loc[["up", "down"]].to_numpy().tolist()
+        up, down = (dict(zip(BYTES, way, strict=True)) for way in sizes)
         rounds.append({"round": int(table["round"].iloc[0]), "up": up, "down": down})
     return rounds
 

@@ -198,8 +198,8 @@ def transfer_errors(
             error.
 
     Returns:
-        One row a transfer: `KEYS`, start_s, duration_s, due_s (the integral's), and error, the
-        relative one.
+        One row a transfer: `KEYS`, start_s, duration_s, due_s (the integral's), rate_bps (its mean
+        meanwhile), and error, the relative one.
     """
     rates = link_rates(link_plan, radio, gain)
     if transport is not None and transport.slots is not None:
@@ -220,11 +220,14 @@ def transfer_errors(
         rate_bps, size = links[step]
         bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]
         due_s = integral_end_s(rate_bps[client - 1], slot_s, start_s, bits)
+        mean_bps = bits / (due_s - start_s) if bits else np.nan
         if transport is not None:
             way = {SM: DOWN if link_plan.updates else BROADCAST, SG: DOWN}.get(step, UP)
             due_s += transport.delay_at(way, client, start_s)
-        rows.append((client, iteration, step, start_s, end_s - start_s, due_s - start_s))
-    table = pd.DataFrame(rows, columns=[*KEYS[1:], "start_s", "duration_s", "due_s"])
+        times_s = start_s, end_s - start_s, due_s - start_s
+        rows.append((client, iteration, step, *times_s, mean_bps))
+    columns = [*KEYS[1:], "start_s", "duration_s", "due_s", "rate_bps"]
+    table = pd.DataFrame(rows, columns=columns)
     table["step"] = pd.Categorical(np.array(STEPS)[table["step"]], categories=list(STEPS))
     table.insert(0, "round", measured.index)
     table["error"] = table["duration_s"] / table["due_s"] - 1

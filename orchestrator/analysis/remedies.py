@@ -16,6 +16,7 @@ REMEDIES = {
     "injection_share": f"late rate changes cost time: {IDLE}, or {SLOWER}",
     "rest_share": f"time is lost that nothing explains: {IDLE}; see the worst round in the report",
     "transfer_error": f"transfers were off their links' rates: {IDLE}, or {SLOWER}",
+    "broadcast_error": f"the broadcast was off its links' rates: {IDLE}, or {SLOWER}",
     "loss_deviation": "links lost other shares of frames than asked for: please report it",
     "late_frames": f"delayed frames came late: {IDLE}, or {SLOWER}, or use emulation.clock virtual",
     "cpu_steal": "the host's other guests took the CPU: run at another time, or on another host",

@@ -16,11 +16,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.emulation.record import Check, Emulation
-from orchestrator.transmission.links import are_impaired, impairments_of, shape_of
+from orchestrator.transmission.links import are_impaired, impairments_of, shape_of, vary_by_slot
 from testbed.network.shaping import Shape
 
 PAUSE_S = 0.002
 """In real seconds: for how long a busy machine may keep a program from a transfer's end."""
+_JITTERS = 5
+"""So many standard deviations may a frame be earlier than its delay."""
 
 
 def validity(done: Emulation) -> list[Check]:
@@ -81,8 +83,7 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
             where += f"; {len(late_s)} of {len(done.overruns_s)} steps overran"
             where += f", by {max(late_s):.2g} s at most"
         yield f"{part}_share", shares[worst], where
-    if not impaired:
-        yield "transfer_error", *_transfer_error(done)
+    yield from _transfer_errors(done)
 
     if done.scenario.emulation.clock == "virtual":
         return  # Nobody else is there, and there is one clock.
@@ -98,13 +99,45 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
     yield "clock_drift_ppm", max(drift), f"round {int(np.argmax(drift))}"
 
 
-def _transfer_error(done: Emulation) -> tuple[float, str]:
-    transfers = pd.concat([record.transfers for record in done.rounds])
-    large = transfers[transfers["step"] != "SM"]
-    errors = large["error"].abs()
-    row = large.iloc[int(errors.argmax())]
-    where = f"worst {errors.max():.2g}: {row.step} of client {row.client}, round {row['round']}"
-    return float(errors.quantile(0.95)), where
+def _transfer_errors(done: Emulation) -> Iterator[tuple[str, float, str]]:
+    """How far transfers were from their links' rates, the broadcast by itself.
+
+    That one ends a packet early is no rate's error, however short it is. Where the air delays or
+    loses frames, windows and retransmissions make transfers late: then only those count that ended
+    before rates and delay allow.
+    """
+    scenario = done.scenario
+    if vary_by_slot(scenario):
+        return
+    dilation, shape = scenario.dilation, shape_of(scenario, scenario.dilation)
+    transfers = pd.concat([record.transfers for record in done.rounds], ignore_index=True)
+    early_s = _early_s(transfers["rate_bps"], shape, dilation)
+    if impaired := are_impaired(scenario):
+        jitters = [each.jitter_s for way in impairments_of(scenario) for each in way]
+        early_s += _JITTERS * max(jitters)
+    early = (-transfers["error"] - early_s / transfers["due_s"]).clip(lower=0)
+    late = transfers["error"].clip(lower=0)
+    broadcast = transfers["step"] == "SM"
+    if scenario.emulation.clock == "real":
+        pause_s = PAUSE_S / dilation / transfers["due_s"]
+        late -= (broadcast * pause_s).clip(upper=late)
+    transfers["error"] = early if impaired else early + late
+    for name, rows in (
+        ("transfer_error", transfers[~broadcast]),
+        ("broadcast_error", transfers[broadcast]),
+    ):
+        if not len(rows) or (name == "broadcast_error" and scenario.updates):
+            continue
+        row = rows.iloc[int(rows["error"].argmax())]
+        where = f"worst {row.error:.2g}: {row.step} of client {row.client}, round {row['round']}"
+        yield name, float(rows["error"].quantile(0.95)), where
+
+
+def _early_s(rate_bps: "pd.Series[float]", shape: Shape, dilation: float) -> "pd.Series[float]":
+    """By how much a transfer may end early, in emulated seconds, at a rate in emulated bit/s."""
+    return rate_bps.map(
+        lambda rate: shape.early_at(rate / dilation, shape.packet_frames(rate)) / dilation
+    )
 
 
 def _loss_deviation(done: Emulation) -> tuple[float, str]:
@@ -132,9 +165,7 @@ def calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tup
     A link's median over its rates forgives one disturbed transfer. It must not forgive a rate at
     which the link is always wrong, so each counts by what a pause of `PAUSE_S` does not explain.
     """
-    early_s = table["rate_bps"].map(
-        lambda rate: shape.early_at(rate / dilation, shape.packet_frames(rate)) / dilation
-    )
+    early_s = _early_s(table["rate_bps"], shape, dilation)
     sizes = table.assign(error=(table["error"].abs() - early_s / table["due_s"]).clip(lower=0))
     links = sizes.groupby(["direction", "client"], as_index=False)["error"].median()
     link = links.iloc[int(links["error"].argmax())]

@@ -57,6 +57,7 @@ CHECK_TITLES = {
     "injection_share": "Late rate changes, of a round",
     "rest_share": "Unexplained, of a round",
     "transfer_error": "Error of transfers, 95th percentile",
+    "broadcast_error": "Error of the broadcast, 95th percentile",
     "loss_deviation": "Frames lost, beside those asked for (standard deviations)",
     "late_frames": "Frames a millisecond later than their delay",
     "cpu_steal": "CPU time taken by other guests",

@@ -216,7 +216,8 @@ def test_every_transfer_is_held_against_the_integral_of_its_rates(delay_s):
     air = transport(delay_s, 0.0) if delay_s else None
     measured = played(plan, radio, gain=gain, index=3)
     table = transfer_errors(measured, plan, radio, gain, SLOT_S, air)
-    assert list(table) == [*KEYS, "start_s", "duration_s", "due_s", "error"]
+    assert list(table) == [*KEYS, "start_s", "duration_s", "due_s", "rate_bps", "error"]
+    assert (table["rate_bps"] > 0).all()
     assert set(table["round"]) == {3}
     counts = table["step"].value_counts()
     assert {step: counts[step] for step in STEPS} == {

@@ -12,17 +12,21 @@ import pandas as pd
 import pytest
 from small_scenario import TREE
 
-from orchestrator.emulation.validity import _in_all, _observed, to_json, validity
+from orchestrator.emulation.validity import PAUSE_S, _in_all, _observed, to_json, validity
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import VIRTUAL_LIMITS, Limits
+from testbed.network.shaping import Shape
 from testbed.system.machine import Machine
+
+LONG: dict[str, float] = {"due_s": 1e6, "rate_bps": 1e9}
+"""A transfer of which a packet is nothing."""
 
 
 def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th() -> None:
     """Of a hundred transfers three are far off; of a hundred rate changes one."""
     errors = np.concatenate([np.full(97, -0.01), np.full(3, 0.5)])
     late_s = np.concatenate([np.full(98, 1e-4), [0.02, 0.02]])
-    steps = {"step": "CA", "client": 1, "round": 0}
+    steps = {"step": "CA", "client": 1, "round": 0, **LONG}
     links = SimpleNamespace(
         exhausted=0,
         uplink=[SimpleNamespace(dropped_frames=0, sent_frames=9, backlog_bytes=0)],
@@ -36,7 +40,7 @@ def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th(
         transfers=pd.DataFrame({"error": errors, **steps}),
     )
     tree = TREE | {"uavs": {"tx_power_w": [1]}, "emulation": {"clock": "virtual"}}
-    scenario = validate(tree, "one")
+    scenario = validate(tree, "one").resolved(1.0)
     measured = [SimpleNamespace(lost=[])]
     done = SimpleNamespace(
         calibration=None, rounds=[record], scenario=scenario, measured=measured, overruns_s=[]
@@ -85,7 +89,7 @@ def round_record(
 ) -> SimpleNamespace:
     """A round of 2 s in which nothing was wrong, but for what is given."""
     nothing = {"injection": 0.0, "rest": 0.0, "compute": 0.0}
-    transfers = {"error": [0.0], "step": "CA", "client": 1, "round": 0}
+    transfers = {"error": [0.0], "step": "CA", "client": 1, "round": 0, **LONG}
     return SimpleNamespace(
         injector=pd.DataFrame({"lateness_s": [0.0]}),
         links=SimpleNamespace(
@@ -104,10 +108,11 @@ def round_record(
 def observed(
     records: list[Any], overruns_s: tuple[float, ...] = (), lost: Any = (), **keys: Any
 ) -> dict[str, tuple[float, str]]:
+    two = validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two")
     done: Any = SimpleNamespace(
         calibration=None,
         rounds=records,
-        scenario=validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two"),
+        scenario=two.resolved(float(two.emulation.dilation)),
         measured=[SimpleNamespace(lost=[SimpleNamespace(client=k) for k in lost]) for _ in records],
         overruns_s=overruns_s,
     )
@@ -146,7 +151,7 @@ def test_every_check_names_where_it_was_worst() -> None:
     assert "loss_deviation" not in found
 
 
-def test_small_transfers_and_what_lost_uavs_left_waiting_do_not_count() -> None:
+def test_the_broadcast_is_judged_alone_and_what_lost_uavs_left_waiting_does_not_count() -> None:
     only = round_record(
         [way(sent=1), way(sent=1)],
         [way(), way()],
@@ -155,6 +160,12 @@ def test_small_transfers_and_what_lost_uavs_left_waiting_do_not_count() -> None:
     only.links.uplink[1].backlog_bytes = 500
     only.links.downlink[0].backlog_bytes = 20
     assert observed([only])["transfer_error"][0] == pytest.approx(0.1)
+    assert observed([only])["broadcast_error"] == (
+        pytest.approx(0.9),
+        "worst 0.9: SM of client 1, round 0",
+    )
+    # In an asynchronous round, adapters go to one after the other.
+    assert "broadcast_error" not in observed([only], paradigm="asfl-ps")
     assert observed([only])["backlog_bytes"] == (500, "uplink 2")
     assert observed([only], lost=[2])["backlog_bytes"] == (20, "downlink 1")
     measured = TREE["workload"] | {"compute_time": "measured", "compute": "real"}
@@ -173,8 +184,48 @@ def test_frames_that_the_air_lost_are_held_against_what_was_asked() -> None:
     found = observed([first, second], links={"loss": 0.1})
     assert found["loss_deviation"] == (pytest.approx(3.0), "downlink 1: lost 117 of 900 frames")
     assert found["late_frames"] == (pytest.approx(18 / 1620), "uplink 2"), "counters go on"
-    assert not found.keys() & {"rest_share", "transfer_error"}, "windows are no fault of ours"
+    assert "rest_share" not in found, "windows are no fault of ours"
     assert "injection_share" in found
+
+
+def of_one(error: float, step: str = "CA", **keys: Any) -> float:
+    """What one transfer of 0.1 s at 12 Mb/s, so of 99 frames of 1 ms, comes to."""
+    transfers = {"error": [error], "step": step, "due_s": 0.1, "rate_bps": 1514 * 8 / 1e-3}
+    only = round_record([way(sent=1)] * 2, [way(sent=1)] * 2, transfers=transfers)
+    name = "broadcast_error" if step == "SM" else "transfer_error"
+    return observed([only], **keys)[name][0]
+
+
+def test_a_packet_by_which_a_transfer_ends_early_is_no_error() -> None:
+    early = Shape().early_at(1514 * 8 / 1e-3) / 0.1
+    assert 0.005 < early < 0.015
+    assert of_one(-early) == 0
+    assert of_one(-early - 0.03) == pytest.approx(0.03)
+    assert of_one(0.03) == pytest.approx(0.03)
+    # At a dilation of 4, a frame takes as much of the transfer, and waking up a quarter.
+    slower = Shape().early_at(1514 * 2 / 1e-3) / 4 / 0.1
+    dilated = {"emulation": {"dilation": 4}}
+    assert of_one(-slower - 0.03, **dilated) == pytest.approx(0.03)
+    assert of_one(0.5, "SM", **dilated) == pytest.approx(0.5 - PAUSE_S / 4 / 0.1)
+
+
+def test_by_the_real_clock_the_broadcast_may_pause() -> None:
+    assert of_one(0.05, "SM") == pytest.approx(0.05 - PAUSE_S / 0.1)
+    assert of_one(PAUSE_S / 0.2, "SM") == 0
+    assert of_one(0.05, "SM", emulation={"clock": "virtual"}) == pytest.approx(0.05)
+
+
+def test_air_makes_transfers_late_but_never_early() -> None:
+    early = Shape().early_at(1514 * 8 / 1e-3) / 0.1
+    for keys in ({"loss": 0.1}, {"one_way_delay_s": 0.01}):
+        assert of_one(3.0, links=keys) == of_one(-early, links=keys) == 0
+        assert of_one(-early - 0.1, links=keys) == pytest.approx(0.1)
+    jitter = {"one_way_delay_s": 0.01, "jitter_s": {"up": 0.0, "down": 0.002}}
+    assert of_one(-early - 0.05, links=jitter) == 0
+    assert of_one(-early - 0.2, links=jitter) == pytest.approx(0.1)
+    far = {"one_way_delay_s": {"model": "distance"}}
+    with pytest.raises(KeyError):
+        of_one(-1.0, links=far)
 
 
 def test_clocks_are_judged_where_there_are_several() -> None:
@@ -192,7 +243,9 @@ def test_a_check_may_just_reach_its_limit() -> None:
         done: Any = SimpleNamespace(
             calibration=None,
             rounds=[only],
-            scenario=validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two"),
+            scenario=validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two").resolved(
+                1.0
+            ),
             measured=[SimpleNamespace(lost=[])],
             overruns_s=[],
         )
