@@ -126,43 +126,6 @@ def test_what_a_node_is_like(tmp_path) -> None:
     assert not (out / "nodes/bs").exists()
 
 
-FLOOD = """
-import socket, sys, time
-s = socket.socket(type=socket.SOCK_DGRAM)
-s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 30_000)  # Sending waits for the link.
-end = time.monotonic() + float(sys.argv[2])
-while time.monotonic() < end: s.sendto(bytes(1400), (sys.argv[1], 9))
-"""
-
-
-@pytest.mark.alone
-def test_downlinks_share_airtime_each_at_its_own_rate(tmp_path) -> None:
-    # Alone, 12 and 48 Mb/s in 4 MHz.
-    noise_w = 4 * 1e-3 * 10 ** (-114 / 10)
-    gains = [(2**efficiency - 1) * noise_w / 40 for efficiency in (3, 12, 6)]
-    trace = {"gain": np.repeat(np.array(gains)[:, None], 400, axis=1), "slot_s": 0.1}
-    (tmp_path / "flood.py").write_text(FLOOD)
-    flood = f"{sys.executable} {tmp_path}/flood.py"
-    api.play_session(
-        api.validate(TREE | {"emulation": AT_ONCE}, "small"),
-        trace,
-        tmp_path / "out",
-        commands={"bs": f"{flood} uav1 1.5 & {flood} uav2 3; wait"},
-        downlink="shared",
-        began=lambda _: nullcontext(),
-    )
-    table = pd.read_parquet(tmp_path / "out/session.parquet")
-    down = table[table.direction == "down"]
-    assert down.groupby("client").rate_bps.max().round(-3).tolist() == [12e6, 48e6, 24e6]
-    airtime = (down.carried_bytes / down.offered_bytes).to_numpy().reshape(-1, 3)
-    first = int(np.argmax((airtime[:, :2] > 0.1).all(axis=1))) + 2
-    both = airtime[first : first + 8].mean(axis=0)
-    assert both[0] == pytest.approx(both[1], rel=0.02)
-    assert both.sum() == pytest.approx(1, abs=0.02)
-    late = airtime[first + 16 : first + 22].mean(axis=0)
-    assert late == pytest.approx([0, 1, 0], abs=0.02)
-
-
 def test_ipv6_reaches_the_base_station(tmp_path) -> None:
     done = play(
         tmp_path / "out",
