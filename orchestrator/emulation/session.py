@@ -169,7 +169,11 @@ def open_session(
     expected = predict(scenario, channel, profile, sizing=link_bytes)
     learning = learning_settings(scenario)
     progress("starting nodes", 0, 1)
-    with start_world(scenario, folder, learning, hosts) as world, contextlib.ExitStack() as stack:
+    plan = plan_round(scenario, profile, fixed_allocation(scenario))
+    slots = math.ceil(expected.end_s / channel.slot_s)
+    rates = link_rates(plan, radio_of(scenario), channel.trace(slots).air[:, :slots])
+    started = start_world(scenario, folder, learning, hosts, rates)
+    with started as world, contextlib.ExitStack() as stack:
         stage = Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, expected, observer)
         if capture is not None:
             stage.capture(folder / "pcap", headers_only=capture == "headers")
@@ -177,9 +181,6 @@ def open_session(
         calibration = None
         if scenario.emulation.calibrate:
             progress("calibrating links", 0, 1)
-            plan = plan_round(scenario, profile, fixed_allocation(scenario))
-            slots = math.ceil(expected.end_s / channel.slot_s)
-            rates = link_rates(plan, radio_of(scenario), channel.trace(slots).air[:, :slots])
             calibration = calibrate(stage.nodes, scenario, rates, channel.slot_s, stage.shape)
         accounts = stage.account(SET_UP)
         if are_impaired(scenario):

@@ -31,7 +31,7 @@ from orchestrator.emulation.record import RoundRecord
 from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.engine import cut, round_of, round_of_spans
 from orchestrator.prediction.plan import Radio, RoundPlan, radio_of
-from orchestrator.prediction.rates import ahead_of, first_gradient_s, uplink_bps
+from orchestrator.prediction.rates import LinkRates, ahead_of, first_gradient_s, uplink_bps
 from orchestrator.prediction.rounds import Decision, simulate_on
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
@@ -140,17 +140,28 @@ class StagedRound:
 class Hosts(Protocol):
     """Other machines, where nodes may live: `orchestrator.hosts`."""
 
-    def start(self, scenario: ResolvedScenario, nodes: Sequence[NodeSpec], shape: Shape) -> World:
-        """Start a world on them; see `testbed.runtimes.start`."""
+    def start(
+        self,
+        scenario: ResolvedScenario,
+        nodes: Sequence[NodeSpec],
+        shape: Shape,
+        rates: LinkRates,
+    ) -> World:
+        """Start a world on them, if their network carries these rates; see
+        `testbed.runtimes.start`."""
 
     def to_json(self) -> list[dict[str, Any]]:
         """As the manifest has them."""
 
 
 def start_world(
-    scenario: ResolvedScenario, folder: Path, learning: dict[str, Any] | None, hosts: Hosts | None
+    scenario: ResolvedScenario,
+    folder: Path,
+    learning: dict[str, Any] | None,
+    hosts: Hosts | None,
+    rates: LinkRates,
 ) -> World:
-    """Start the node programs, wired but not yet told who they are."""
+    """Start the node programs, wired but not yet told who they are; `rates` are expected."""
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     nodes = [
@@ -167,7 +178,7 @@ def start_world(
     ]
     shape = shape_of(scenario, scenario.dilation)
     if hosts is not None:
-        return hosts.start(scenario, nodes, shape)
+        return hosts.start(scenario, nodes, shape, rates)
     options: dict[str, Any] = {}
     if scenario.emulation.runtime == "docker":
         options["image"] = scenario.emulation.docker_image

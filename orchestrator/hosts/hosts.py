@@ -12,18 +12,20 @@ import ipaddress
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from orchestrator.campaign.cluster import Cluster, client_of
 from orchestrator.emulation.learning import learning_settings, startup_limit_s
+from orchestrator.hosts.underlay import Demand, check_demand, demand_of
 from orchestrator.hosts.worker import examine, start_agent
+from orchestrator.prediction.rates import LinkRates
 from orchestrator.runs.manifest import environment
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from orchestrator.transmission.links import are_impaired
 from testbed.cluster import world
-from testbed.cluster.messages import STARTING, BeHost, Listening
+from testbed.cluster.messages import STARTING, BeHost, FlowsMeasured, Listening
 from testbed.cluster.placement import Resources, place
 from testbed.cluster.world import Agent
 from testbed.control.codec import encode
@@ -41,7 +43,7 @@ SAME = ("source_sha256", "python", "packages")
 """What must be the same everywhere, of `environment`."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Hosts:
     """The hosts that a run's nodes live on."""
 
@@ -53,18 +55,47 @@ class Hosts:
     """What each is; see `examine`."""
     places: Mapping[NodeId, str]
     """The host of each node."""
+    network: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What links of each host lead over, once it has been measured: see `to_json`."""
 
     @property
     def used(self) -> list[str]:
         """Hosts that have nodes."""
         return [name for name in self.facts if name in self.places.values()]
 
-    def start(self, scenario: ResolvedScenario, nodes: Sequence[NodeSpec], shape: Shape) -> World:
+    def start(
+        self,
+        scenario: ResolvedScenario,
+        nodes: Sequence[NodeSpec],
+        shape: Shape,
+        rates: LinkRates,
+    ) -> World:
         """Start a world on them; see `testbed.runtimes.start`.
 
+        Args:
+            scenario: What is emulated.
+            nodes: The first is the base station.
+            shape: How links treat frames.
+            rates: Of the slots that the run is expected to last, in emulated bit/s.
+
         Raises:
+            InputError: Links ask for more than the network between hosts carries.
             RunError: A host failed; the message says which.
         """
+        in_turns = scenario.scheme.gradient_transmission == "sequential"
+
+        def judge(found: FlowsMeasured) -> None:
+            demand = demand_of(
+                rates,
+                self.places,
+                shape,
+                scenario.dilation,
+                in_turns=in_turns,
+                broadcasts=not scenario.updates,
+            )
+            self._note(demand, found)
+            check_demand(demand, found, scenario.dilation)
+
         ours, *theirs = identities(len(self.used))
         told = {
             name: BeHost(self.facts[name]["address"], secrets.token_hex(TOKEN_BYTES), identity)
@@ -78,12 +109,23 @@ class Hosts:
                 told[name].address,
                 listening[name].port,
                 listening[name].clock_port,
+                listening[name].flow_port,
                 told[name].token,
                 NodeId(place_).host_name,
             )
             for place_, name in enumerate(told, 1)
         }
-        return world.start(nodes, shape, agents, self.places, ours, startup_limit_s(scenario))
+        limit_s = startup_limit_s(scenario)
+        return world.start(nodes, shape, agents, self.places, ours, limit_s, judge)
+
+    def _note(self, demand: Demand, found: FlowsMeasured) -> None:
+        """Keep what links ask of the network, and what it carries."""
+        self.network = {
+            host: {"asked": asdict(asked), "carried": asdict(found.alone[host])}
+            for host, asked in demand.by_host.items()
+        }
+        together = {"asked": asdict(demand.together), "carried": asdict(found.together)}
+        self.network[demand.centre] = together
 
     def _start_agent(self, name: str, told: BeHost) -> Listening:
         where = self.workers[name]
@@ -97,12 +139,18 @@ class Hosts:
         return message
 
     def to_json(self) -> list[dict[str, Any]]:
-        """As the manifest has them."""
+        """As the manifest has them.
+
+        `network` is what links between hosts ask for at most and what the network carried before
+        the run, of the base station's host that of all together: IP bits per second away from the
+        base station (`down_bps`) and to it (`up_bps`).
+        """
         kept = ("host", "address", "mtu", "cores", "memory_bytes", "gpus", "cpu", "kernel")
         return [
             {"name": name}
             | {key: self.facts[name][key] for key in kept}
             | {"nodes": [str(node) for node, at in self.places.items() if at == name]}
+            | {"network": self.network.get(name)}
             for name in self.used
         ]
 
@@ -150,14 +198,14 @@ def check_spreadable(scenario: Scenario) -> None:
         InputError: Names the field.
     """
     emulation = scenario.emulation
-    for field, fits, due in (
+    for key, fits, due in (
         ("emulation.runtime", emulation.runtime == "namespace", "be 'namespace'"),
         ("emulation.clock", emulation.clock == "real", "be 'real'"),
         ("emulation.dilation", emulation.dilation != "auto", "be a number"),
         ("links", not are_impaired(scenario), "neither delay nor lose frames"),
     ):
         if not fits:
-            raise InputError(f"{field}: must {due} where nodes are on several machines")
+            raise InputError(f"{key}: must {due} where nodes are on several machines")
 
 
 def _compare(facts: Mapping[str, Any], files: Sequence[str]) -> None:

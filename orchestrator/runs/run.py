@@ -89,8 +89,6 @@ def run(
             "speeds": speeds and asdict(speeds),
             "tried": [asdict(forecast) for forecast in tried],
         }
-    if hosts is not None:
-        about["hosts"] = hosts.to_json()
     checkpoint = Checkpoint(folder) if keep else None
     if checkpoint is not None:
         about["sessions"] = checkpoint.sessions(about)
@@ -120,6 +118,8 @@ def run(
         raise
     finally:
         about["finished"] = now()
+        if hosts is not None:
+            about["hosts"] = hosts.to_json()
         if done is not None and done.measured:
             done.checks = validity(done)
             about["valid"] = done.valid

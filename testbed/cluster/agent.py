@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed import runtimes
+from testbed.cluster import capacity
 from testbed.cluster.clock import Echo
 from testbed.cluster.messages import (
     CONTROL,
@@ -29,11 +30,14 @@ from testbed.cluster.messages import (
     TO_AGENT,
     BeHost,
     EndPart,
+    FlowsMeasured,
     Kill,
     Listening,
     MakePart,
+    MeasureFlows,
     PartEnded,
     PartMade,
+    ToAgent,
 )
 from testbed.cluster.streams import Listener
 from testbed.control.codec import encode
@@ -68,15 +72,21 @@ class Agent:
         self._listener.offer(CONTROL, theirs)
         self._echo = Echo(told.address, told.token)
         stack.callback(self._echo.close)
-        self.listens = Listening(self._listener.port, self._echo.port)
+        self._source = capacity.Source(told.address, capacity.password_of(told.token))
+        stack.callback(self._source.close)
+        self.listens = Listening(self._listener.port, self._echo.port, self._source.port)
 
     def serve(self) -> None:
         """Make a part, watch over it, end it."""
         with contextlib.suppress(_Over, RunError):
-            order = self._next_order()
-            if not isinstance(order, MakePart):
-                return
             try:
+                order = self._next_order()
+                if isinstance(order, MeasureFlows):
+                    self._control.send(*encode(FlowsMeasured(*capacity.measure(order.peers))))
+                    order = self._next_order()
+                if not isinstance(order, MakePart):
+                    return
+                self._source.close()
                 with temporary_folder("host") as folder:
                     logs = self._live(order, folder)
                 self._control.send(*encode(PartEnded(logs)))
@@ -97,7 +107,7 @@ class Agent:
                 world.kill(next_.node)
         return {str(spec.node): _end_of(spec.log) for spec in nodes if spec.log.exists()}
 
-    def _next_order(self, world: World | None = None) -> MakePart | Kill | EndPart:
+    def _next_order(self, world: World | None = None) -> ToAgent:
         """Wait for an order, and tell meanwhile what the world tells."""
         while True:
             if (message := self._control.next()) is not None:

@@ -59,10 +59,13 @@ class Reading:
 
 
 def reading(asked_ns: int, arrived_ns: int, left_ns: int, answered_ns: int) -> Reading:
-    """What an exchange tells: two moments of our clock around two of theirs."""
+    """What an exchange tells: two moments of our clock around two of theirs.
+
+    A bound that is not positive shows that one of them is wrong.
+    """
     way_ns = (answered_ns - asked_ns) - (left_ns - arrived_ns)
     offset_ns = ((arrived_ns - asked_ns) + (left_ns - answered_ns)) // 2
-    return Reading(offset_ns, max(0, way_ns) // 2 + 1, answered_ns)
+    return Reading(offset_ns, way_ns // 2 + 1, answered_ns)
 
 
 class RemoteClock:
@@ -190,7 +193,9 @@ class _Link:
         asked_ns = self._asked.pop(number, None)
         if asked_ns is None:
             return None
-        return reading(asked_ns, there_ns, left_ns, arrived_ns)
+        told = reading(asked_ns, there_ns, left_ns, arrived_ns)
+        # A wall clock that is set between an arrival and its reading falsifies the arrival.
+        return told if told.bound_ns > 0 else None
 
 
 class Echo:
@@ -245,9 +250,13 @@ def _datagram_socket() -> socket.socket:
 
 
 def _received(sock: socket.socket) -> tuple[bytes, int, tuple[str, int]]:
-    """A datagram that is there, when it arrived by the monotonic clock, and who sent it."""
+    """A datagram that is there, when it arrived by the monotonic clock, and who sent it.
+
+    Whoever is interrupted between the two clocks takes the arrival for later than it was, and so
+    the bound for wider than it is; the other way round, it would be no bound.
+    """
     data, notes, _, sender = sock.recvmsg(64, _ANCILLARY_BYTES, socket.MSG_DONTWAIT)
-    now_ns, unix_ns = time.monotonic_ns(), time.time_ns()
+    unix_ns, now_ns = time.time_ns(), time.monotonic_ns()
     for level, kind, note in notes:
         if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
             seconds, ns = _STAMP.unpack(note)

@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from testbed.cluster.capacity import Flow, Peer
 from testbed.control.codec import Kinds
 from testbed.core.node import NodeId
 from testbed.network.fabric import Part
@@ -36,6 +37,25 @@ class Listening:
     """TCP: see `testbed.cluster.streams`."""
     clock_port: int
     """UDP: see `testbed.cluster.clock`."""
+    flow_port: int
+    """TCP: see `testbed.cluster.capacity`."""
+
+
+@dataclass(frozen=True)
+class MeasureFlows:
+    """To the base station's host: what does the network carry to and from these hosts?"""
+
+    peers: Mapping[str, Peer]
+
+
+@dataclass(frozen=True)
+class FlowsMeasured:
+    """What it carries."""
+
+    alone: Mapping[str, Flow]
+    """By host, while the others are silent."""
+    together: Flow
+    """All at once."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +95,8 @@ class PartEnded:
     """What nodes wrote, at most the last part of it, by node."""
 
 
-TO_AGENT: Kinds[MakePart | Kill | EndPart] = Kinds(MakePart | Kill | EndPart)
-FROM_AGENT: Kinds[PartMade | PartEnded | Exit | Ended | WorldLost] = Kinds(
-    PartMade | PartEnded | Exit | Ended | WorldLost
-)
+ToAgent = MeasureFlows | MakePart | Kill | EndPart
+FromAgent = FlowsMeasured | PartMade | PartEnded | Exit | Ended | WorldLost
+TO_AGENT: Kinds[ToAgent] = Kinds(ToAgent)
+FROM_AGENT: Kinds[FromAgent] = Kinds(FromAgent)
 STARTING: Kinds[BeHost | Listening | WorldLost] = Kinds(BeHost | Listening | WorldLost)

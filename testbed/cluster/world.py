@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
+from testbed.cluster.capacity import Peer, password_of
 from testbed.cluster.clock import Clocks
 from testbed.cluster.injectors import HostInjectors, there
 from testbed.cluster.messages import (
@@ -19,8 +20,11 @@ from testbed.cluster.messages import (
     FROM_AGENT,
     INJECTOR,
     EndPart,
+    FlowsMeasured,
+    FromAgent,
     Kill,
     MakePart,
+    MeasureFlows,
     PartEnded,
     PartMade,
 )
@@ -36,10 +40,15 @@ from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec, World, WorldLost, WorldNews
 from testbed.transport import Identity
 
+Answer = TypeVar("Answer", bound=FromAgent)
 CLOCKS_S = 10.0
 """How long the first exchanges of clocks may take."""
 END_S = 20.0
 """How long a host may take to end its part."""
+FLOWS_S, FLOWS_A_HOST_S = 30.0, 2.0
+"""How long measuring what the network carries may take; it takes a second a host."""
+Judge = Callable[[FlowsMeasured], object]
+"""Told what the network between hosts carries; refuses it by raising."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,7 @@ class Agent:
     address: str
     port: int
     clock_port: int
+    flow_port: int
     token: str
     server_name: str
     """In its certificate."""
@@ -61,6 +71,7 @@ def start(
     places: Mapping[NodeId, str],
     identity: Identity,
     timeout_s: float,
+    judge: Judge,
 ) -> World:
     """Start a world on several hosts; see `testbed.runtimes.start`.
 
@@ -71,6 +82,7 @@ def start(
         places: The host of each node.
         identity: Ours.
         timeout_s: How long nodes may take to start.
+        judge: Told what the network carries before any node is started, where links lead over it.
 
     Raises:
         RunError: A host failed; the message says which.
@@ -93,17 +105,21 @@ def start(
         logs = {str(spec.node): spec.log for spec in nodes}
         for control in controls.values():
             cleanup.callback(control.close)
-        for name, control in controls.items():
-            own = tuple(spec for spec in nodes if places[spec.node] == name)
-            control.send(*encode(MakePart(own, shape, parts[name], timeout_s)))
+        # From here on, agents hear of us all the time.
         clocks = Clocks(
             {n: ((agents[n].address, agents[n].clock_port), agents[n].token) for n in used}
         )
         cleanup.callback(clocks.close)
+        if len(used) > 1:
+            far = {name: agents[name] for name in used if name != places[BS]}
+            judge(_measured(places[BS], controls[places[BS]], far))
+        for name, control in controls.items():
+            own = tuple(spec for spec in nodes if places[spec.node] == name)
+            control.send(*encode(MakePart(own, shape, parts[name], timeout_s)))
         # Happens first.
         cleanup.callback(_end, controls, logs)
         for name, control in controls.items():
-            _await_made(name, control, timeout_s)
+            _said(name, control, PartMade, timeout_s, "its nodes")
         if (unknown := clocks.await_first(CLOCKS_S)) is not None:
             raise RunError(f"host {unknown}: no datagrams come back from it, to compare clocks")
         injectors = {name: Injector(opened(name, INJECTOR)) for name in used}
@@ -148,17 +164,32 @@ def parts_of(addresses: Mapping[str, str], places: Mapping[NodeId, str]) -> dict
     }
 
 
-def _await_made(host: str, control: ControlSocket, timeout_s: float) -> None:
+def _measured(centre: str, control: ControlSocket, far: Mapping[str, Agent]) -> FlowsMeasured:
+    """What the network carries between the base station's host and the others."""
+    peers = {
+        name: Peer(agent.address, agent.flow_port, password_of(agent.token))
+        for name, agent in far.items()
+    }
+    control.send(*encode(MeasureFlows(peers)))
+    timeout_s = FLOWS_S + FLOWS_A_HOST_S * len(far)
+    return _said(centre, control, FlowsMeasured, timeout_s, "what its network carries")
+
+
+def _said(
+    host: str, control: ControlSocket, kind: type[Answer], timeout_s: float, what: str
+) -> Answer:
+    """What a host's agent answers before its part is made."""
     try:
         message = control.receive(timeout_s)
     except RunError:
         raise RunError(f"host {host}: it is gone") from None
     if message is None:
-        raise RunError(f"host {host}: waited {timeout_s:g} s for its nodes")
+        raise RunError(f"host {host}: waited {timeout_s:g} s for {what}")
     news = FROM_AGENT.decode(*message)
     if isinstance(news, WorldLost):
         raise RunError(f"host {host}: {news.reason}")
-    assert isinstance(news, PartMade), news
+    assert isinstance(news, kind), news
+    return news
 
 
 def _end(controls: Mapping[str, ControlSocket], logs: Mapping[str, Any]) -> None:
@@ -232,6 +263,6 @@ class HostsWorld(World):
                 news = FROM_AGENT.decode(*message)
                 if isinstance(news, WorldLost):
                     return WorldLost(f"host {name}: {news.reason}")
-                assert not isinstance(news, PartMade | PartEnded), news
+                assert not isinstance(news, FlowsMeasured | PartMade | PartEnded), news
                 return news
         return None

@@ -7,9 +7,10 @@
 
 Runs inside namespaces that its caller made, as root: here are the bridge, the scheduler and the
 orchestrator. JSON is a list of what to do: `{"run": [arguments of the command line]}`, or with
-`"kill": NAME` as well: end that host once its nodes run. Prints a JSON line for each: `status`,
-`stderr`, and `left`, the processes of agents and worlds that are there a moment later. The MTU
-between hosts is that of the variable MTU.
+`"kill": NAME` as well: end that host once its nodes run; with `"narrow": RATE`, what goes to beta
+has that rate meanwhile. Prints a JSON line for each: `status`, `stderr`, and `left`, the processes
+of agents and worlds that are there a moment later. The MTU between hosts is that of the variable
+MTU.
 """
 
 import json
@@ -33,6 +34,11 @@ WAIT_S = 120
 def ip(*words: str) -> None:
     """One command of iproute2."""
     subprocess.run(["ip", *words], check=True)
+
+
+def traffic(what: str, *words: str) -> None:
+    """Change how fast beta's end of the bridge sends."""
+    subprocess.run(["tc", "qdisc", what, "dev", "beta", "root", "tbf", *words], check=True)
 
 
 def until(condition: Any) -> Any:
@@ -111,12 +117,16 @@ def main(folder: Path, jobs: list[dict[str, Any]]) -> None:
     with Client(address, security=security(key), set_as_default=False) as client:
         client.wait_for_workers(len(HOSTS), timeout=WAIT_S)
     for job in jobs:
+        if "narrow" in job:
+            traffic("add", "rate", job["narrow"], "burst", "64k", "latency", "20ms")
         words = [*TESTBED, "run", *job["run"], "--scheduler", address, "--key", str(key)]
         run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if "kill" in job:
             until(lambda j=job, r=run: len(nodes()) >= j["nodes"] or r.poll() is not None)
             there[job["kill"]].send_signal(signal.SIGKILL)
         _, stderr = run.communicate(timeout=job.get("limit_s", 2 * WAIT_S))
+        if "narrow" in job:
+            traffic("del")
         deadline = time.monotonic() + 15
         while (left := workers()) and time.monotonic() < deadline:
             time.sleep(0.05)

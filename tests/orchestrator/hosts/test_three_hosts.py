@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ def done(folder: Path) -> list[dict[str, Any]]:
     jobs = [
         {"run": [scenario, "--out", str(folder / "run"), "--json", str(folder / "run.json")]},
         {"run": [scenario, "--out", str(folder / "large"), "--set", "emulation.mtu=1600"]},
+        {"run": [scenario, "--out", str(folder / "narrow")], "narrow": "5mbit"},
         {"run": [scenario, *LONG], "kill": "beta", "nodes": 4},
     ]
     command = [sys.executable, THREE_HOSTS, folder, json.dumps(jobs)]
@@ -80,6 +82,9 @@ def test_the_manifest_says_who_was_where_and_how_well_clocks_were_known(
         "gamma": ["uav3"],
     }
     assert len({host["address"] for host in manifest["hosts"]}) == 3
+    for host in manifest["hosts"]:
+        asked, carried = (host["network"][kind] for kind in ("asked", "carried"))
+        assert all(0 < asked[way] < carried[way] for way in ("down_bps", "up_bps"))
     (check,) = [check for check in manifest["validity"] if check["check"] == "clock_error_s"]
     assert 0 < check["value"] < 0.05
     assert {log.name for log in (folder / "run" / "logs").iterdir()} == {
@@ -96,10 +101,22 @@ def test_frames_that_do_not_fit_are_refused_before_anything_is_written(
     assert not (folder / "large").exists()
 
 
+def test_a_network_that_is_too_narrow_is_refused_before_anything_is_written(
+    done: list[dict[str, Any]], folder: Path
+) -> None:
+    assert done[2]["status"] == 2, done[2]["stderr"]
+    assert re.search(
+        r"emulation.dilation: must be at least [\d.]+ on these hosts: links from alpha to beta(, "
+        r"gamma)? ask for [\d.]+ Mb/s with their headers, and the network carries",
+        done[2]["stderr"],
+    )
+    assert not (folder / "narrow").exists()
+
+
 def test_a_host_that_dies_ends_the_run_with_its_name(done: list[dict[str, Any]]) -> None:
-    assert done[2]["status"] == 1
-    assert "testbed: host beta: " in done[2]["stderr"]
+    assert done[3]["status"] == 1
+    assert "testbed: host beta: " in done[3]["stderr"]
 
 
 def test_nothing_is_left_on_any_host(done: list[dict[str, Any]]) -> None:
-    assert [job["left"] for job in done] == [[], [], []]
+    assert [job["left"] for job in done] == [[]] * 4

@@ -4,6 +4,7 @@
 """Two-way time transfer: errors stay within their bounds, jumps and silence show."""
 
 import random
+import select
 import socket
 import time
 
@@ -65,6 +66,44 @@ def test_this_machine_has_one_clock(echo: Echo) -> None:
         assert abs(found.offset_ns) <= found.bound_at(time.monotonic_ns())
         assert clocks.of["here"].exchanges >= FIRST
         assert clocks.silent() is None
+    finally:
+        clocks.close()
+
+
+def test_who_is_interrupted_takes_arrivals_for_late_and_never_for_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with clock._datagram_socket() as ours, clock._datagram_socket() as theirs:
+        ours.bind(("127.0.0.1", 0))
+        before_ns = time.monotonic_ns()
+        theirs.sendto(b"word", ours.getsockname())
+        assert select.select([ours], [], [], 10)[0]
+
+        def interrupted(read):
+            def slow() -> int:
+                found = read()
+                time.sleep(0.01)
+                return found
+
+            return slow
+
+        for name in ("monotonic_ns", "time_ns"):
+            monkeypatch.setattr(time, name, interrupted(getattr(time, name)))
+        _, arrived_ns, _ = clock._received(ours)
+    assert arrived_ns >= before_ns
+
+
+def test_what_cannot_be_is_not_believed(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reading(0, AHEAD_NS, AHEAD_NS + 100, 98).bound_ns <= 0
+    answer = echo._answer
+    # As if the wall clock there had been set between an arrival and its reading.
+    monkeypatch.setattr(
+        echo, "_answer", lambda n, arrived_ns, to: answer(n, arrived_ns - 10**9, to)
+    )
+    clocks = Clocks({"here": (("127.0.0.1", echo.port), "token")})
+    try:
+        assert clocks.await_first(0.3) == "here"
+        assert clocks.of["here"].exchanges == 0
     finally:
         clocks.close()
 
