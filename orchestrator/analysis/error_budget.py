@@ -20,15 +20,20 @@ from orchestrator.transmission.slots import BROADCAST, DOWN, UP
 from orchestrator.transmission.transport import Transport
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
-PARTS = ("start", "framing", "delay", "loss", "compute", "injection", "order", "rest")
+PARTS = ("start", "framing", "delay", "loss", "compute", "injection", "order", "clock", "rest")
 """What separates a measured round from the predicted one, in the order in which it is put in.
 
 start: the round began at another moment, so in other slots. framing: headers, labels and frames
 around the payload. delay: of the air, with the windows that wait for it. loss: of frames, as the
 engine has drawn them. compute: computing steps took other than modelled. injection: rates changed
 late. order: sequential resources served clients in another order, because they were ready within
-the errors of each other; in a round that lost a client it is part of the rest. rest: what nothing
-above explains.
+the errors of each other; in a round that lost a client it is part of the rest. clock: hosts' clocks
+have turned out to be apart, so that transfers seem longer one way and shorter the other; a round
+begins and ends by the base station's clock alone. rest: what nothing above explains.
+"""
+
+_STARTS_AT_UAV, _ENDS_AT_UAV = (CF, CA, CB, CM), (SM, CF, SG, CB)
+"""Steps whose start, or whose end, is a moment of the UAV's clock, and none of the base station's.
 """
 
 KEYS = ["round", "client", "iteration", "step"]
@@ -85,6 +90,7 @@ def error_budget(
     slot_edges_s: Array | None,
     faults: RoundFaults | None = None,
     transport: Transport | None = None,
+    ahead_s: Array | None = None,
 ) -> Budget:
     """Split a round's difference by running the engine again with one measured thing after another.
 
@@ -99,6 +105,8 @@ def error_budget(
         slot_edges_s: Shape [S + 1], when the rates really changed; None if that is not known.
         faults: What went wrong in it. Steps that not all have then have no parts.
         transport: What delays and losses mean for its transfers; None: there are neither.
+        ahead_s: Shape [1 + K], by how much clocks of the base station and the UAVs were ahead of
+            what they were taken for, in emulated seconds; None: there is one clock.
     """
     computed = measured_plan(measured, link_plan)
     service_order = measured_service_order(measured, link_plan)
@@ -121,8 +129,12 @@ def error_budget(
         played(computed, **edges, **on_air, service_order=service_order),
     ]
     latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
-    spans = [predicted.spans, *(s.spans for s in stages), measured.spans]
-    durations = [_by_step(s) for s in spans]
+    durations = [_by_step(s) for s in (predicted.spans, *(s.spans for s in stages))]
+    noted = _by_step(measured.spans)
+    misread = noted - _by_step(_by_one_clock(measured.spans, ahead_s))
+    ordered = durations[-1]
+    durations += [ordered + misread.reindex(ordered.index, fill_value=0.0), noted]
+    latencies.insert(-1, latencies[-2])
     table = pd.DataFrame(
         {
             part: after - before
@@ -250,6 +262,16 @@ def calibration_in_short(table: pd.DataFrame) -> pd.DataFrame:
         )
         .reset_index()
     )
+
+
+def _by_one_clock(spans: npt.NDArray[np.void], ahead_s: Array | None) -> npt.NDArray[np.void]:
+    """The spans as they would have been noted by clocks that do not differ."""
+    spans = spans.copy()
+    if ahead_s is not None:
+        for moment, steps in (("start_s", _STARTS_AT_UAV), ("end_s", _ENDS_AT_UAV)):
+            at_uav = np.isin(spans["step"], steps)
+            spans[moment] -= ahead_s[np.where(at_uav, spans["client"], 0)]
+    return spans
 
 
 def _by_step(spans: npt.NDArray[np.void]) -> "pd.Series[float]":

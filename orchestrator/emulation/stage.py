@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.analysis.byte_accounts import SET_UP, account, closed
@@ -487,6 +488,7 @@ class Stage:
             edges_s,
             round_.faults,
             table.transport,
+            self._clocks_ahead_s(),
         )
         made_of = waterfall(
             measured,
@@ -501,6 +503,14 @@ class Stage:
             transport=table.transport,
         )
         return {"budget": budget, "waterfall": made_of}
+
+    def _clocks_ahead_s(self) -> npt.NDArray[np.float64] | None:
+        """By how much nodes' clocks were ahead of what the round took them for, [1 + K]."""
+        ahead_s = self.nodes.world.clocks_ahead_s()
+        if not ahead_s:
+            return None
+        nodes = [BS, *uavs(self.scenario.uavs.count)]
+        return np.array([ahead_s[node] for node in nodes]) / self.scenario.dilation
 
     def state(self) -> bytes:
         """The global state, from the base station, as a safetensors file."""

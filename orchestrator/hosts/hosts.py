@@ -27,7 +27,7 @@ from orchestrator.transmission.links import are_impaired
 from testbed.cluster import world
 from testbed.cluster.messages import STARTING, BeHost, FlowsMeasured, Listening
 from testbed.cluster.placement import Resources, place
-from testbed.cluster.world import Agent
+from testbed.cluster.world import Agent, HostsWorld
 from testbed.control.codec import encode
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS, NodeId, uavs
@@ -57,6 +57,8 @@ class Hosts:
     """The host of each node."""
     network: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What links of each host lead over, once it has been measured: see `to_json`."""
+    started: HostsWorld | None = None
+    """What `start` has started, whether it still runs or not."""
 
     @property
     def used(self) -> list[str]:
@@ -116,7 +118,8 @@ class Hosts:
             for place_, name in enumerate(told, 1)
         }
         limit_s = startup_limit_s(scenario)
-        return world.start(nodes, shape, agents, self.places, ours, limit_s, judge)
+        self.started = world.start(nodes, shape, agents, self.places, ours, limit_s, judge)
+        return self.started
 
     def _note(self, demand: Demand, found: FlowsMeasured) -> None:
         """Keep what links ask of the network, and what it carries."""
@@ -143,14 +146,16 @@ class Hosts:
 
         `network` is what links between hosts ask for at most and what the network carried before
         the run, of the base station's host that of all together: IP bits per second away from the
-        base station (`down_bps`) and to it (`up_bps`).
+        base station (`down_bps`) and to it (`up_bps`). `clock` is by how much its clock may have
+        differed from what rounds assumed, at most, and by how much it has jumped.
         """
+        clocks = {} if self.started is None else self.started.clock_errors()
         kept = ("host", "address", "mtu", "cores", "memory_bytes", "gpus", "cpu", "kernel")
         return [
             {"name": name}
             | {key: self.facts[name][key] for key in kept}
             | {"nodes": [str(node) for node, at in self.places.items() if at == name]}
-            | {"network": self.network.get(name)}
+            | {"network": self.network.get(name), "clock": clocks.get(name)}
             for name in self.used
         ]
 

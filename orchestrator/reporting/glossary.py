@@ -130,7 +130,8 @@ TERMS: dict[str, tuple[Term, ...]] = {
         _word(
             "error budget",
             "the difference of measured and predicted latency, split by cause: "
-            "start of the round, framing, delay, loss, computing, rate injection, order, rest",
+            "start of the round, framing, delay, loss, computing, rate injection, order, clocks of "
+            "several machines, rest",
         ),
         _word("injector", "the process that sets every link's rate at the start of every slot"),
         _word("calibration", "a transfer over every link before the run, against its rate"),

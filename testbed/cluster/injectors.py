@@ -56,6 +56,8 @@ class HostInjectors(Injector):
         """What each clock was taken to be at the last epoch."""
         self._end = 0
         """The first slot without rates."""
+        self.errors_s: dict[str, float] = {}
+        """By how much each clock may have differed from what was assumed, at most until now."""
 
     def stop(self) -> None:
         """End the processes."""
@@ -75,15 +77,22 @@ class HostInjectors(Injector):
         """See `Injector.report`."""
         return replace(super().report(), clock_error_s=self._clock_error_s())
 
+    def ahead_s(self, host: str) -> float:
+        """By how much a host's clock has turned out to be ahead of what the last epoch assumed."""
+        assumed = self._assumed.get(host)
+        if assumed is None:
+            return 0.0
+        return (self._clocks.of[host].now().offset_ns - assumed.offset_ns) * 1e-9
+
     def _clock_error_s(self) -> float:
         """By how much two hosts' clocks may have differed from what the last epoch assumed."""
         errors_s = []
         for name, assumed in self._assumed.items():
             clock = self._clocks.of[name]
-            found = clock.now()
-            off_ns = abs(found.offset_ns - assumed.offset_ns)
-            off_ns += found.bound_at(time.monotonic_ns())
-            errors_s.append(max(assumed.bound_ns, off_ns) * 1e-9 + clock.jumped_s)
+            off_s = abs(self.ahead_s(name))
+            off_s += clock.now().bound_at(time.monotonic_ns()) * 1e-9
+            errors_s.append(max(assumed.bound_ns * 1e-9, off_s) + clock.jumped_s)
+            self.errors_s[name] = max(self.errors_s.get(name, 0.0), errors_s[-1])
         return sum(sorted(errors_s)[-2:])
 
     def _send(self, order: InjectorOrder) -> None:

@@ -72,7 +72,7 @@ def start(
     identity: Identity,
     timeout_s: float,
     judge: Judge,
-) -> World:
+) -> "HostsWorld":
     """Start a world on several hosts; see `testbed.runtimes.start`.
 
     Args:
@@ -222,6 +222,7 @@ class HostsWorld(World):
         cleanup: ExitStack,
     ) -> None:
         self._controls = dict(controls)
+        self._injectors = injector
         self._clocks = clocks
         self._places = dict(places)
         self._opened = opened
@@ -243,6 +244,18 @@ class HostsWorld(World):
             reading = self._clocks.of[self._places[node]].now()
             return replace(order, clock=there(order.clock, reading))
         return order
+
+    def clocks_ahead_s(self) -> Mapping[NodeId, float]:
+        """See `World.clocks_ahead_s`."""
+        return {node: self._injectors.ahead_s(host) for node, host in self._places.items()}
+
+    def clock_errors(self) -> dict[str, dict[str, float]]:
+        """Of each host's clock, by name: `error_s`, by how much it may have differed from what was
+        assumed, at most until now, and `jumped_s`, by how much it has jumped."""
+        return {
+            host: {"error_s": error_s, "jumped_s": self._clocks.of[host].jumped_s}
+            for host, error_s in self._injectors.errors_s.items()
+        }
 
     def _kill(self, node: NodeId) -> None:
         self._controls[self._places[node]].send(*encode(Kill(node)))

@@ -245,3 +245,29 @@ def test_a_transfer_that_was_cut_off_has_no_error():
         2: ["SM", "CA"],
         3: ["SM", "CA", "SG", "CM"],
     }
+
+
+def test_clocks_that_are_apart_stretch_one_way_and_shorten_the_other():
+    plan, radio = by_hand("cpsfl", **CONTENTION, sm=0.5)
+    predicted = played(plan, radio)
+    ahead_s = np.array([0.010, 0.010, 0.013, 0.004])
+    spans = predicted.spans.copy()
+    at_bs = {"start_s": ("SM", "S", "SG"), "end_s": ("CA", "S", "CM")}
+    for moment, steps in at_bs.items():
+        for span in spans:
+            noted_by = 0 if STEPS[span["step"]] in steps else span["client"]
+            span[moment] += ahead_s[noted_by]
+    # Rounds begin and end by the base station's clock.
+    measured = replace(predicted, spans=spans)
+    found = error_budget(
+        predicted, measured, plan, plan, radio, GAIN, SLOT_S, None, ahead_s=ahead_s
+    )
+    assert found.seconds == pytest.approx(dict.fromkeys(PARTS, 0.0), abs=1e-12)
+    assert found.steps["rest"].abs().max() < 1e-12
+    clock_s = found.steps.set_index(["client", "step"])["clock"]
+    for client, off_s in ((1, 0.0), (2, 0.003), (3, -0.006)):
+        for step, sign in (("SM", 1), ("CF", 0), ("CA", -1), ("S", 0), ("SG", 1), ("CM", -1)):
+            assert clock_s[client, step] == pytest.approx(sign * off_s, abs=1e-12)
+    unknown = error_budget(predicted, measured, plan, plan, radio, GAIN, SLOT_S, None)
+    assert unknown.steps["clock"].abs().max() == 0
+    assert unknown.steps["rest"].abs().max() == pytest.approx(0.006)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from small_scenario import TEXT
 
@@ -69,6 +70,13 @@ def test_a_run_over_three_hosts_measures_what_is_predicted(
     # Others compute beside it: it may be late, but never early.
     assert 0.99 < measured["latency_s"] / wire["latency_s"] < 1.5
     assert all(step["end_s"] > step["start_s"] for step in measured["steps"])
+    (budget,) = result["error_budget"]
+    apart_s = measured["latency_s"] - predicted["latency_s"]
+    assert sum(budget["seconds"].values()) == pytest.approx(apart_s)
+    steps_s = pd.read_parquet(folder / "run" / "budget_steps.parquet")
+    clock_s = steps_s[steps_s["part"] == "clock"].set_index("step")["seconds"]
+    assert clock_s["CA"].abs().max() > 0
+    assert clock_s["CF"].abs().max() == 0
 
 
 def test_the_manifest_says_who_was_where_and_how_well_clocks_were_known(
@@ -87,6 +95,9 @@ def test_the_manifest_says_who_was_where_and_how_well_clocks_were_known(
         assert all(0 < asked[way] < carried[way] for way in ("down_bps", "up_bps"))
     (check,) = [check for check in manifest["validity"] if check["check"] == "clock_error_s"]
     assert 0 < check["value"] < 0.05
+    errors_s = sorted(host["clock"]["error_s"] for host in manifest["hosts"])
+    assert sum(errors_s[-2:]) == pytest.approx(check["value"])
+    assert all(host["clock"]["jumped_s"] == 0 for host in manifest["hosts"])
     assert {log.name for log in (folder / "run" / "logs").iterdir()} == {
         *(f"uav{k}.log" for k in (1, 2, 3)),
         "bs.log",

@@ -126,8 +126,11 @@ def test_clocks_may_have_differed_by_what_they_moved_and_by_what_is_not_known(
     for name, clock in injectors._clocks.of.items():
         clock._best = now[name]
     assert injectors._clock_error_s() == pytest.approx((500 + 3_000 + 4_000 + 1_500 + 2_000) * 1e-9)
+    assert injectors.ahead_s("a") == pytest.approx(0.5e-6)
+    assert injectors.ahead_s("b") == pytest.approx(-4e-6)
     injectors._clocks.of["b"].jumped_s = 0.5
     assert injectors._clock_error_s() == pytest.approx(0.5 + 11e-6)
+    assert injectors.errors_s == pytest.approx({"a": 4.5e-6, "b": 0.5 + 6.5e-6})
 
 
 def test_low_rates_are_told_once(processes, injectors) -> None:
