@@ -24,6 +24,7 @@ from orchestrator.emulation.learning import (
     place,
     startup_limit_s,
 )
+from orchestrator.emulation.machines import Machines
 from orchestrator.emulation.node_faults import NodeFaults
 from orchestrator.emulation.nodes import Nodes
 from orchestrator.emulation.observer import Observer
@@ -82,7 +83,6 @@ from testbed.network.gates import last_frames
 from testbed.network.injector import Report
 from testbed.network.shaping import Shape
 from testbed.runtimes import Module, NodeSpec, World
-from testbed.system.machine import Machine
 from testbed.transport.accounts import Counts
 from testbed.transport.wire import RoundSizes
 
@@ -342,7 +342,7 @@ class Stage:
         # Nothing is broadcast in an asynchronous round.
         injector.phase(1 if plan.updates else 0)
         injector.report()  # What it has done until now, as to connect nodes, is not the round's.
-        before = Machine.now()
+        before = Machines.now(self.nodes.world)
         clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), round_.start_s, dilation)
         held = last_frames(plan.sm_bytes.tolist(), self.shape) if self.holds else []
         injector.epoch(clock, slot_s, held)
@@ -369,7 +369,8 @@ class Stage:
         assert isinstance(bs, BaseStationReport)
         reports = node_faults.reports(reports)
         injector.pause()
-        machine = Machine.now().since(before, sum(report.cpu_s for report in reports.values()))
+        cpu_s = {node: report.cpu_s for node, report in reports.items()}
+        machine, elsewhere = before.passed(self.nodes.world, cpu_s)
         accounts = self.account(round_.index)
         if self.capturing and round_.index + 1 == scenario.rounds:
             self.captured = injector.end_capture(self.counters.asked_ns)
@@ -397,6 +398,7 @@ class Stage:
             injector=self._changes(table),
             links=self.counters,
             machine=machine,
+            elsewhere=elsewhere,
             accounts=accounts,
             rejoined=rejoined,
             overruns_s=[late_s for report in reports.values() for late_s in report.overruns_s],

@@ -7,7 +7,7 @@ A run that is not valid keeps everything it measured; manifest, console and repo
 not. Limits are `emulation.limits` of the scenario, and tighter in virtual time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,11 +18,20 @@ import pandas as pd
 from orchestrator.emulation.record import Check, Emulation
 from orchestrator.transmission.links import are_impaired, impairments_of, shape_of, vary_by_slot
 from testbed.network.shaping import Shape
+from testbed.system.machine import Machine
 
 PAUSE_S = 0.002
 """In real seconds: for how long a busy machine may keep a program from a transfer's end."""
 _JITTERS = 5
 """So many standard deviations may a frame be earlier than its delay."""
+
+
+_OF_MACHINES: dict[str, Callable[[Machine], float]] = {
+    "cpu_steal": lambda passed: passed.stolen_ticks / max(1, passed.cpu_ticks),
+    "cpu_others": lambda passed: passed.others,
+    "clock_drift_ppm": lambda passed: abs(passed.monotonic_ns / passed.raw_ns - 1) * 1e6,
+}
+"""Checks of every machine that carries nodes."""
 
 
 def validity(done: Emulation) -> list[Check]:
@@ -90,13 +99,14 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
     errors_s = [record.links.clock_error_s for record in done.rounds]
     if any(errors_s):
         yield "clock_error_s", max(errors_s), f"round {int(np.argmax(errors_s))}"
-    machines = [record.machine for record in done.rounds]
-    stolen = [passed.stolen_ticks / max(1, passed.cpu_ticks) for passed in machines]
-    yield "cpu_steal", max(stolen), f"round {int(np.argmax(stolen))}"
-    others = [passed.others for passed in machines]
-    yield "cpu_others", max(others), f"round {int(np.argmax(others))}"
-    drift = [abs(passed.monotonic_ns / passed.raw_ns - 1) * 1e6 for passed in machines]
-    yield "clock_drift_ppm", max(drift), f"round {int(np.argmax(drift))}"
+    machines = [
+        (passed, f"host {host}, round {index}" if host else f"round {index}")
+        for index, record in enumerate(done.rounds)
+        for host, passed in {"": record.machine, **record.elsewhere}.items()
+    ]
+    for name, value_of in _OF_MACHINES.items():
+        passed, where = max(machines, key=lambda each: value_of(each[0]))
+        yield name, value_of(passed), where
 
 
 def _transfer_errors(done: Emulation) -> Iterator[tuple[str, float, str]]:

@@ -27,6 +27,7 @@ from testbed.control.messages import (
     InjectorOrder,
     InjectorReport,
     Low,
+    MachineNow,
     PhaseSet,
     SetRates,
 )
@@ -76,6 +77,14 @@ class HostInjectors(Injector):
     def report(self) -> Report:
         """See `Injector.report`."""
         return replace(super().report(), clock_error_s=self._clock_error_s())
+
+    def machines(self) -> dict[str, MachineNow]:
+        """What the machine of each host has done until now."""
+        found = {}
+        for name, part in self._parts.items():
+            with _named(name):
+                found[name] = part.machine()
+        return found
 
     def ahead_s(self, host: str) -> float:
         """By how much a host's clock has turned out to be ahead of what the last epoch assumed."""

@@ -30,7 +30,7 @@ from testbed.cluster.messages import (
 )
 from testbed.cluster.streams import Caller
 from testbed.control.codec import encode
-from testbed.control.messages import Begin, NodeOrder, ProbeLinks
+from testbed.control.messages import Begin, MachineNow, NodeOrder, ProbeLinks
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
 from testbed.core.node import BS, NodeId
@@ -224,7 +224,6 @@ class HostsWorld(World):
         self._controls = dict(controls)
         self._injectors = injector
         self._clocks = clocks
-        self._places = dict(places)
         self._opened = opened
         self._poll = select.epoll()
         cleanup.callback(self._poll.close)
@@ -233,21 +232,26 @@ class HostsWorld(World):
         self._poll.register(clocks.alarm, select.EPOLLIN)
         first = next(iter(controls.values()))
         super().__init__(injector, {}, first, self._kill, cleanup)
+        self.places = dict(places)
 
     def connect(self, timeout_s: float = 120) -> dict[NodeId, socket.socket]:
         """A stream to every node; see `World.connect`."""
-        return {node: self._opened(node) for node in self._places}
+        return {node: self._opened(node) for node in self.places}
 
     def ordered(self, node: NodeId, order: NodeOrder) -> NodeOrder:
         """See `World.ordered`."""
         if isinstance(order, Begin | ProbeLinks):
-            reading = self._clocks.of[self._places[node]].now()
+            reading = self._clocks.of[self.places[node]].now()
             return replace(order, clock=there(order.clock, reading))
         return order
 
     def clocks_ahead_s(self) -> Mapping[NodeId, float]:
         """See `World.clocks_ahead_s`."""
-        return {node: self._injectors.ahead_s(host) for node, host in self._places.items()}
+        return {node: self._injectors.ahead_s(host) for node, host in self.places.items()}
+
+    def machines(self) -> Mapping[str, MachineNow]:
+        """See `World.machines`."""
+        return self._injectors.machines()
 
     def clock_errors(self) -> dict[str, dict[str, float]]:
         """Of each host's clock, by name: `error_s`, by how much it may have differed from what was
@@ -258,7 +262,7 @@ class HostsWorld(World):
         }
 
     def _kill(self, node: NodeId) -> None:
-        self._controls[self._places[node]].send(*encode(Kill(node)))
+        self._controls[self.places[node]].send(*encode(Kill(node)))
 
     def fileno(self) -> int:
         """See `World.fileno`."""

@@ -24,6 +24,7 @@ from testbed.core.faults import BsFaults, UavFaults
 from testbed.core.impairment import Impairment
 from testbed.core.orders import Ahead, Prospects
 from testbed.core.paradigm import Paradigm
+from testbed.system.machine import Machine
 from testbed.transport import TransportSettings
 from testbed.transport.accounts import Counts
 from testbed.transport.wire import RoundSizes
@@ -472,6 +473,20 @@ class AskCounters:
 
 
 @dataclass(frozen=True)
+class AskMachine:
+    """Say what your machine has done until now; answered by `MachineNow`."""
+
+
+@dataclass(frozen=True)
+class MachineNow:
+    """What the injector's machine, and the injector itself, have done until now."""
+
+    machine: Machine
+    boot: str
+    """See `testbed.system.machine.boot_id`."""
+
+
+@dataclass(frozen=True)
 class Watch:
     """Count at every slot boundary from now on, for `AskSamples`."""
 
@@ -612,6 +627,7 @@ InjectorOrder = (
     | StartCapture
     | EndCapture
     | AskCounters
+    | AskMachine
     | Watch
     | AskSamples
     | Stop
@@ -626,6 +642,7 @@ InjectorReport = (
     | Capturing
     | Captured
     | Counters
+    | MachineNow
     | Samples
     | Failed
 )

@@ -31,6 +31,7 @@ from testbed.control.messages import (
     FROM_INJECTOR,
     TO_INJECTOR,
     AskCounters,
+    AskMachine,
     AskSamples,
     Captured,
     Capturing,
@@ -46,6 +47,7 @@ from testbed.control.messages import (
     InjectorOrder,
     InjectorReport,
     Low,
+    MachineNow,
     Pause,
     Phase,
     PhaseSet,
@@ -79,6 +81,7 @@ from testbed.network.shaping import End, QueueCount, Shape, air_counts, queue_co
 from testbed.network.slot_air import AirChange, ChangingAir
 from testbed.network.slot_table import SlotTable
 from testbed.system import linux
+from testbed.system.machine import Machine, boot_id
 from testbed.system.netlink import Batch
 
 if TYPE_CHECKING:
@@ -187,6 +190,8 @@ class _Service:
                 self._capture = None
             case AskCounters():
                 self._tell_counters()
+            case AskMachine():
+                self._tell(MachineNow(Machine.now(), boot_id()))
             case Watch():
                 self._watched = True
             case AskSamples():
@@ -762,6 +767,12 @@ class Injector:
             below_floor=counters.below_floor,
             exhausted=counters.exhausted,
         )
+
+    def machine(self) -> MachineNow:
+        """What its process's machine has done until now."""
+        with self._lock:
+            self._send(AskMachine())
+            return self._await(MachineNow)
 
     def watch(self) -> None:
         """Count what links carry at every slot boundary from now on, for `samples`.

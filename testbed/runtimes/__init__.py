@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from testbed.control.codec import Kinds
-from testbed.control.messages import NodeOrder
+from testbed.control.messages import MachineNow, NodeOrder
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
 from testbed.core.node import NodeId
@@ -169,6 +169,8 @@ class World:
         """Sets the links' rates."""
         self.kill = kill
         """Ends a node with SIGKILL; its links stay. `exits` tells when it is done."""
+        self.places: Mapping[NodeId, str] = {}
+        """The host of each node; empty: all are here."""
         self._listeners = dict(listeners)
         self._news = news
         self._cleanup = cleanup
@@ -226,6 +228,10 @@ class World:
     def ordered(self, node: NodeId, order: NodeOrder) -> NodeOrder:
         """An order as that node must be given it: moments are those of its clock."""
         return order
+
+    def machines(self) -> Mapping[str, MachineNow]:
+        """What the machine of each host has done until now; empty: all nodes are here."""
+        return {}
 
     def clocks_ahead_s(self) -> Mapping[NodeId, float]:
         """By how much each node's clock has turned out to be ahead of what it was taken for in the

@@ -8,12 +8,18 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROGRAMS = 3
 """Columns of /proc/stat before this one: time in programs and in the kernel for them."""
 _STEAL = 7
 """Column of /proc/stat: time for which another guest of the same host had this machine's CPU."""
 _GUESTS = 8
 """Columns from here on count again what stands in earlier ones."""
+
+
+def boot_id() -> str:
+    """Of the kernel that runs here, since it does: the same for all who share it."""
+    return _BOOT_ID.read_text().strip()
 
 
 @dataclass(frozen=True)

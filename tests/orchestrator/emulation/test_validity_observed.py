@@ -102,6 +102,7 @@ def round_record(
         budget=SimpleNamespace(seconds=nothing | more.get("budget", {})),
         transfers=pd.DataFrame(transfers | more.get("transfers", {})),
         machine=more.get("machine", machine()),
+        elsewhere=more.get("elsewhere", {}),
     )
 
 
@@ -149,6 +150,20 @@ def test_every_check_names_where_it_was_worst() -> None:
     assert found["cpu_others"] == (pytest.approx((300 - own_ticks) / 1000), "round 1")
     assert found["clock_drift_ppm"] == (pytest.approx(5.0), "round 1")
     assert "loss_deviation" not in found
+
+
+def test_a_host_that_others_compute_on_is_named() -> None:
+    ends = [way(sent=1), way(sent=1)]
+    busy = machine(program_ticks=300, stolen_ticks=30)
+    quiet = machine(program_ticks=100, monotonic_ns=10**9 + 7000)
+    rounds = [
+        round_record(ends, ends, machine=machine(program_ticks=200)),
+        round_record(ends, ends, elsewhere={"beta": quiet, "gamma": busy}),
+    ]
+    found = observed(rounds)
+    assert found["cpu_others"] == (pytest.approx(0.3), "host gamma, round 1")
+    assert found["cpu_steal"] == (pytest.approx(0.03), "host gamma, round 1")
+    assert found["clock_drift_ppm"] == (pytest.approx(7.0), "host beta, round 1")
 
 
 def test_the_broadcast_is_judged_alone_and_what_lost_uavs_left_waiting_does_not_count() -> None:

@@ -72,7 +72,7 @@ def test_a_run_over_three_hosts_measures_what_is_predicted(
     assert all(step["end_s"] > step["start_s"] for step in measured["steps"])
     (budget,) = result["error_budget"]
     apart_s = measured["latency_s"] - predicted["latency_s"]
-    assert sum(budget["seconds"].values()) == pytest.approx(apart_s)
+    assert sum(budget["parts"].values()) == pytest.approx(apart_s)
     steps_s = pd.read_parquet(folder / "run" / "budget_steps.parquet")
     clock_s = steps_s[steps_s["part"] == "clock"].set_index("step")["seconds"]
     assert clock_s["CA"].abs().max() > 0

@@ -15,18 +15,21 @@ from testbed.cluster.injectors import HostInjectors, joined
 from testbed.control.codec import encode
 from testbed.control.messages import (
     TO_INJECTOR,
+    AskMachine,
     Counters,
     Direction,
     Epoch,
     EpochBegun,
     Failed,
     Low,
+    MachineNow,
     PhaseSet,
 )
 from testbed.control.stream import ControlSocket
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.network.injector import Injector
+from testbed.system.machine import Machine
 
 OFFSETS = {"a": 0, "b": 10**12}
 ZERO = Direction(**dict.fromkeys((field.name for field in fields(Direction)), 0))
@@ -149,3 +152,11 @@ def test_a_failure_names_the_host(processes, injectors) -> None:
     injectors.rates(0, np.ones((1, 5)), np.ones((1, 5)))
     with pytest.raises(RunError, match="host b: injector: no luck"):
         injectors.phase(0)
+
+
+def test_every_host_says_what_its_machine_does(processes, injectors) -> None:
+    told = {name: MachineNow(Machine(1, 2, 3, 4, n, 0.5), name) for n, name in enumerate("ab")}
+    for name, each in processes.items():
+        each.tell(told[name])
+    assert injectors.machines() == told
+    assert [each.order() for each in processes.values()] == [AskMachine(), AskMachine()]

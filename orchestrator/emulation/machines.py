@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The machines that carry a run's nodes: how much of them others took meanwhile."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from testbed.control.messages import MachineNow
+from testbed.core.node import NodeId
+from testbed.runtimes import World
+from testbed.system.machine import Machine, boot_id
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Clocks and CPU accounts of this machine, and of the hosts of a world, at a moment."""
+
+    here: Machine
+    hosts: Mapping[str, MachineNow]
+    """By name; hosts may share a machine, with each other or with us."""
+
+    @classmethod
+    def now(cls, world: World) -> "Machines":
+        """As they are."""
+        return cls(Machine.now(), world.machines())
+
+    def passed(
+        self, world: World, nodes_s: Mapping[NodeId, float]
+    ) -> tuple[Machine, dict[str, Machine]]:
+        """What has passed since then here, and on other machines by the first host of each.
+
+        Args:
+            world: The same.
+            nodes_s: CPU seconds that each node took meanwhile.
+        """
+        now, boot = Machines.now(world), boot_id()
+        own_s: dict[str, float] = defaultdict(float)
+        for host, then in self.hosts.items():
+            own_s[then.boot] += now.hosts[host].machine.own_s - then.machine.own_s
+        for node, seconds in nodes_s.items():
+            place = world.places.get(node)
+            own_s[boot if place is None else self.hosts[place].boot] += seconds
+        here = now.here.since(self.here, own_s.pop(boot, 0.0))
+        elsewhere = {}
+        for host, then in self.hosts.items():
+            if then.boot in own_s:
+                passed = now.hosts[host].machine.since(then.machine, 0.0)
+                elsewhere[host] = replace(passed, own_s=own_s.pop(then.boot))
+        return here, elsewhere
