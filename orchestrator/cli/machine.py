@@ -14,17 +14,42 @@ from orchestrator.cli.options import JsonFile
 from testbed.core.errors import RunError
 
 
-def doctor(json_file: JsonFile = None) -> None:
+def doctor(
+    json_file: JsonFile = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Ask the hosts of this Dask scheduler instead."),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The scheduler's key.")] = None,
+) -> None:
     """Tell what this machine can do, and what to do about what is missing."""
     from orchestrator.cli.tables import findings_table
     from testbed.host.doctor import examine
     from testbed.system.files import check_writable, write_json
 
     check_writable("json", json_file)
+    if scheduler is not None:
+        _doctors_of_hosts(scheduler, key, json_file)
+        return
     findings = examine()
     if json_file is not None:
         write_json(json_file, [finding.to_json() for finding in findings])
     out.print(findings_table(findings))
+
+
+def _doctors_of_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> None:
+    from orchestrator.cli.tables import findings_table
+    from orchestrator.hosts.hosts import findings_of
+    from testbed.system.files import write_json
+
+    found = findings_of(scheduler, key)
+    if json_file is not None:
+        told = {host: [each.to_json() for each in of_host] for host, of_host in found.items()}
+        write_json(json_file, told)
+    for host, of_host in found.items():
+        out.print(f"host {host}", markup=False)
+        out.print(findings_table(of_host))
+        out.print()
 
 
 def clean() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from orchestrator.campaign.cluster import Cluster, client_of
 from orchestrator.emulation.learning import learning_settings, startup_limit_s
 from orchestrator.hosts.underlay import Demand, check_demand, demand_of
-from orchestrator.hosts.worker import examine, start_agent
+from orchestrator.hosts.worker import examine, findings, start_agent
 from orchestrator.prediction.rates import LinkRates
 from orchestrator.runs.manifest import environment
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
@@ -32,6 +32,7 @@ from testbed.control.codec import encode
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS, NodeId, uavs
 from testbed.host.dask_nodes import HOST
+from testbed.host.doctor import Finding
 from testbed.network.fabric import TUNNEL_BYTES
 from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec, World
@@ -168,22 +169,13 @@ def hosts_of(scenario: Scenario, scheduler: str, key: Path | None) -> Iterator[H
         InputError: There are none, one differs from this machine, or the scenario does not fit.
     """
     check_spreadable(scenario)
-    if not scheduler.startswith("tls:"):
-        raise InputError(f"`scheduler`: must be tls://…, not {scheduler}: hosts are told secrets")
     learning = learning_settings(scenario)
     files = [] if learning is None else [learning["backbone"]]
     if learning is not None and scenario.workload.data.source != "synthetic":
         raise InputError(
             "workload.data.source: must be 'synthetic' where nodes are on several machines"
         )
-    with client_of(1, Cluster(scheduler, key=key)) as client:
-        workers = {
-            str(worker["name"]): address
-            for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()
-            if HOST in worker["resources"]
-        }
-        if not workers:
-            raise InputError("`scheduler`: no host is there; `testbed host` makes a machine one")
+    with _found(scheduler, key) as (client, workers):
         answers = client.run(examine, files, workers=list(workers.values()), on_error="return")
         facts = {name: answers.get(workers[name]) for name in sorted(workers)}
         _compare(facts, files)
@@ -194,6 +186,41 @@ def hosts_of(scenario: Scenario, scheduler: str, key: Path | None) -> Iterator[H
         hosts = Hosts(client, workers, facts, places)
         _check_tunnels(scenario, hosts)
         yield hosts
+
+
+def findings_of(scheduler: str, key: Path | None) -> dict[str, list[Finding]]:
+    """What the doctor finds on each host of a scheduler.
+
+    Raises:
+        InputError: There are none.
+        RunError: One could not say.
+    """
+    with _found(scheduler, key) as (client, workers):
+        answers = client.run(findings, workers=list(workers.values()), on_error="return")
+    for name, address in workers.items():
+        if not isinstance(answers.get(address), list):
+            raise RunError(f"host {name}: its doctor failed ({answers.get(address)})")
+    return {name: [Finding(**each) for each in answers[workers[name]]] for name in sorted(workers)}
+
+
+@contextlib.contextmanager
+def _found(scheduler: str, key: Path | None) -> Iterator[tuple[Any, dict[str, str]]]:
+    """A client of a scheduler, and the addresses of its hosts by name.
+
+    Raises:
+        InputError: There are none.
+    """
+    if not scheduler.startswith("tls:"):
+        raise InputError(f"`scheduler`: must be tls://…, not {scheduler}: hosts are told secrets")
+    with client_of(1, Cluster(scheduler, key=key)) as client:
+        workers = {
+            str(worker["name"]): address
+            for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()
+            if HOST in worker["resources"]
+        }
+        if not workers:
+            raise InputError("`scheduler`: no host is there; `testbed host` makes a machine one")
+        yield client, workers
 
 
 def check_spreadable(scenario: Scenario) -> None:

@@ -16,6 +16,7 @@ from testbed.cluster import agent
 from testbed.cluster.messages import STARTING, BeHost
 from testbed.control.codec import encode
 from testbed.core.errors import RunError
+from testbed.host import doctor
 from testbed.system.files import sha256_of
 
 GPUS = "/proc/driver/nvidia/gpus"
@@ -37,6 +38,11 @@ def examine(files: Sequence[str], *, dask_worker: Any) -> dict[str, Any]:
         "gpus": len(list(Path(GPUS).glob("*"))),
         "files": {path: sha256_of(Path(path)) if Path(path).is_file() else None for path in files},
     }
+
+
+def findings() -> list[dict[str, Any]]:
+    """What this host's doctor finds."""
+    return [finding.to_json() for finding in doctor.examine()]
 
 
 def _mtu(address: str) -> int:

@@ -19,7 +19,15 @@ from typing import Any
 
 from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
-from testbed.network.fabric import DeviceCount, Fabric, device_counts, link_addresses, wire
+from testbed.network.fabric import (
+    DeviceCount,
+    Fabric,
+    Part,
+    Tunnel,
+    device_counts,
+    link_addresses,
+    wire,
+)
 from testbed.network.shaping import Shape
 from testbed.system import leftovers, linux, netlink
 from testbed.system.netlink import attribute, message, text
@@ -61,6 +69,7 @@ def examine() -> list[Finding]:
         _compiler(),
         _namespaces(probe),
         *_kernel(probe),
+        _tunnels(probe),
         _congestion_controls(),
         _docker(),
         _leftovers(),
@@ -150,6 +159,18 @@ def _kernel(probe: dict[str, Any]) -> list[Finding]:
             "" if all(found.values()) else "a kernel with the missing sch_* modules",
         ),
     ]
+
+
+def _tunnels(probe: dict[str, Any]) -> Finding:
+    needed_for = "nodes of one run on several machines"
+    if "tunnel" not in probe:
+        return Finding("tunnels", False, "cannot be tried: see namespaces", needed_for)
+    if probe["tunnel"]:
+        return Finding("tunnels", False, probe["tunnel"], needed_for, "load the module vxlan")
+    if os.geteuid() != 0:
+        detail = "VXLAN leads links to other machines, for root"
+        return Finding("tunnels", False, detail, needed_for, "run `testbed host` as root")
+    return Finding("tunnels", True, "VXLAN leads links to other machines", needed_for)
 
 
 def _congestion_controls() -> Finding:
@@ -394,6 +415,7 @@ def _main() -> None:
             result["error"] = str(error)
     if "namespaces" in result:
         result["links"] = _try_links()
+        result["tunnel"] = _try_tunnel()
         result["qdiscs"] = {name: _knows_qdisc(name) for name in _QDISCS}
     result["landlock"] = _try_landlock()
     json.dump(result, sys.stdout)
@@ -426,6 +448,17 @@ def _try_links() -> str:
         if not _within(0.5, lambda: _sent(fabric) == 3):
             return "an opened link does not let go of the frames it held"
     except OSError as error:
+        return f"the kernel refused: {error}"
+    return ""
+
+
+def _try_tunnel() -> str:
+    """What is wrong with a link to another machine; empty when it can be made."""
+    underlay, base_station = linux.open_network_namespace(), linux.new_network_namespace()
+    to_uav = Part(1, True, (), {1: Tunnel(1, "192.0.2.1", "192.0.2.2")})
+    try:
+        wire(base_station, [], Shape(mtu=1450, congestion_control="reno"), to_uav, underlay)
+    except (OSError, RunError) as error:
         return f"the kernel refused: {error}"
     return ""
 

@@ -6,11 +6,11 @@
     unshare --net --pid --mount --fork --kill-child --mount-proc python three_hosts.py FOLDER JSON
 
 Runs inside namespaces that its caller made, as root: here are the bridge, the scheduler and the
-orchestrator. JSON is a list of what to do: `{"run": [arguments of the command line]}`, or with
-`"kill": NAME` as well: end that host once its nodes run; with `"narrow": RATE`, what goes to beta
-has that rate meanwhile. Prints a JSON line for each: `status`, `stderr`, and `left`, the processes
-of agents and worlds that are there a moment later. The MTU between hosts is that of the variable
-MTU.
+orchestrator. JSON is a list of what to do: `{"run": [arguments of the command line]}`, with
+`"command": NAME` for another command than `run`, `"kill": NAME` to end that host once its nodes
+run, or `"narrow": RATE` to give what goes to beta that rate meanwhile. Prints a JSON line for each:
+`status`, `stderr`, and `left`, the processes of agents and worlds that are there a moment later.
+The MTU between hosts is that of the variable MTU.
 """
 
 import json
@@ -119,7 +119,15 @@ def main(folder: Path, jobs: list[dict[str, Any]]) -> None:
     for job in jobs:
         if "narrow" in job:
             traffic("add", "rate", job["narrow"], "burst", "64k", "latency", "20ms")
-        words = [*TESTBED, "run", *job["run"], "--scheduler", address, "--key", str(key)]
+        words = [
+            *TESTBED,
+            job.get("command", "run"),
+            *job["run"],
+            "--scheduler",
+            address,
+            "--key",
+            str(key),
+        ]
         run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if "kill" in job:
             until(lambda j=job, r=run: len(nodes()) >= j["nodes"] or r.poll() is not None)

@@ -42,6 +42,7 @@ def done(folder: Path) -> list[dict[str, Any]]:
         {"run": [scenario, "--out", str(folder / "run"), "--json", str(folder / "run.json")]},
         {"run": [scenario, "--out", str(folder / "large"), "--set", "emulation.mtu=1600"]},
         {"run": [scenario, "--out", str(folder / "narrow")], "narrow": "5mbit"},
+        {"command": "doctor", "run": ["--json", str(folder / "doctor.json")]},
         {"run": [scenario, *LONG], "kill": "beta", "nodes": 4},
     ]
     command = [sys.executable, THREE_HOSTS, folder, json.dumps(jobs)]
@@ -124,10 +125,20 @@ def test_a_network_that_is_too_narrow_is_refused_before_anything_is_written(
     assert not (folder / "narrow").exists()
 
 
+def test_each_host_has_a_doctor(done: list[dict[str, Any]], folder: Path) -> None:
+    assert done[3]["status"] == 0, done[3]["stderr"]
+    found = json.loads((folder / "doctor.json").read_text())
+    assert list(found) == ["alpha", "beta", "gamma"]
+    for of_host in found.values():
+        findings = {each["name"]: each["ok"] for each in of_host}
+        assert findings["links"]
+        assert findings["tunnels"]
+
+
 def test_a_host_that_dies_ends_the_run_with_its_name(done: list[dict[str, Any]]) -> None:
-    assert done[3]["status"] == 1
-    assert "testbed: host beta: " in done[3]["stderr"]
+    assert done[4]["status"] == 1
+    assert "testbed: host beta: " in done[4]["stderr"]
 
 
 def test_nothing_is_left_on_any_host(done: list[dict[str, Any]]) -> None:
-    assert [job["left"] for job in done] == [[]] * 4
+    assert [job["left"] for job in done] == [[]] * 5

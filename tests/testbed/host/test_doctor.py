@@ -3,6 +3,7 @@
 
 """The doctor: what it finds by trying, and what it says where something is missing."""
 
+import os
 import subprocess
 import sys
 
@@ -15,6 +16,8 @@ def test_on_a_machine_that_runs_the_other_tests_the_needed_things_are_found():
     findings = {finding.name: finding for finding in doctor.examine()}
     assert findings["namespaces"].ok
     assert findings["links"].ok
+    assert findings["tunnels"].ok == (os.geteuid() == 0)
+    assert "VXLAN leads links" in findings["tunnels"].detail
     assert "htb yes, tbf yes, bfifo yes" in findings["other qdiscs"].detail
     for finding in findings.values():
         assert finding.detail
@@ -35,6 +38,7 @@ def test_without_namespaces_it_says_how_to_get_them(monkeypatch):
     assert "Operation not permitted" in findings["namespaces"].detail
     assert "run as root" in findings["namespaces"].remedy
     assert not findings["links"].ok
+    assert findings["tunnels"].detail == "cannot be tried: see namespaces"
 
 
 @pytest.mark.parametrize(
