@@ -7,10 +7,9 @@
 
 Runs inside namespaces that its caller made, as root: here are the bridge, the scheduler and the
 orchestrator. JSON is a list of what to do: `{"run": [arguments of the command line]}`, with
-`"command": NAME` for another command than `run`, `"kill": NAME` to end that host once its nodes
-run, or `"narrow": RATE` to give what goes to beta that rate meanwhile. Prints a JSON line for each:
-`status`, `stderr`, and `left`, the processes of agents and worlds that are there a moment later.
-The MTU between hosts is that of the variable MTU.
+`"kill": NAME` to end that host once its nodes run, or `"narrow": RATE` to give what goes to beta
+that rate meanwhile. Prints a JSON line for each: `status`, `stderr`, and `left`, the processes of
+agents and worlds that are there a moment later. The MTU between hosts is that of the variable MTU.
 """
 
 import json
@@ -19,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def ip(*words: str) -> None:
 
 def traffic(what: str, *words: str) -> None:
     """Change how fast beta's end of the bridge sends."""
-    subprocess.run(["tc", "qdisc", what, "dev", "beta", "root", "tbf", *words], check=True)
+    subprocess.run(["tc", "qdisc", what, "dev", "beta", "root", *words], check=True)
 
 
 def until(condition: Any) -> Any:
@@ -75,9 +75,12 @@ def host(index: int, name: str, key: Path, log: Path) -> subprocess.Popen[bytes]
     return process
 
 
-def workers() -> list[psutil.Process]:
+NODE = "workloads.nodes.program"
+OURS = ("testbed.cluster.agent", "testbed.runtimes.namespace", NODE)
+
+
+def workers(words: Sequence[str] = OURS) -> list[psutil.Process]:
     """Processes of agents, worlds and nodes."""
-    words = ("testbed.cluster.agent", "testbed.runtimes.namespace", "workloads.nodes.program")
     found = []
     for process in psutil.process_iter():
         try:
@@ -91,7 +94,7 @@ def workers() -> list[psutil.Process]:
 
 def nodes() -> list[psutil.Process]:
     """Those that are nodes by now."""
-    return [process for process in workers() if "workloads.nodes.program" in process.cmdline()]
+    return workers([NODE])
 
 
 def main(folder: Path, jobs: list[dict[str, Any]]) -> None:
@@ -118,16 +121,8 @@ def main(folder: Path, jobs: list[dict[str, Any]]) -> None:
         client.wait_for_workers(len(HOSTS), timeout=WAIT_S)
     for job in jobs:
         if "narrow" in job:
-            traffic("add", "rate", job["narrow"], "burst", "64k", "latency", "20ms")
-        words = [
-            *TESTBED,
-            job.get("command", "run"),
-            *job["run"],
-            "--scheduler",
-            address,
-            "--key",
-            str(key),
-        ]
+            traffic("add", "tbf", "rate", job["narrow"], "burst", "64k", "latency", "20ms")
+        words = [*TESTBED, "run", *job["run"], "--scheduler", address, "--key", str(key)]
         run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if "kill" in job:
             until(lambda j=job, r=run: len(nodes()) >= j["nodes"] or r.poll() is not None)

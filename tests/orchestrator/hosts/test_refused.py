@@ -3,8 +3,11 @@
 
 """What is refused before any host is asked for anything, or because a host differs."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +20,8 @@ from orchestrator.hosts import hosts
 from orchestrator.hosts.hosts import check_spreadable, hosts_of
 from orchestrator.runs.manifest import environment
 from orchestrator.scenario.loading import validate
-from testbed.core.errors import InputError
+from testbed.core.errors import InputError, RunError
+from testbed.host.doctor import Finding
 
 
 def scenario(**emulation: Any):
@@ -115,3 +119,27 @@ def test_frames_must_fit_through_tunnels() -> None:
     hosts._check_tunnels(scenario(mtu=1499), placed("a", "b"))
     with pytest.raises(InputError, match=r"^emulation.mtu: 1500 .* host b, .* 1549; at most 1499"):
         hosts._check_tunnels(scenario(), placed("a", "b"))
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What two hosts answer, by their addresses."""
+    answers: dict[str, Any] = {}
+    client = SimpleNamespace(run=lambda *_, workers, on_error: {at: answers[at] for at in workers})
+
+    @contextmanager
+    def connected(*_: object) -> Iterator[Any]:
+        yield client, {"beta": "there", "alpha": "here"}
+
+    monkeypatch.setattr(hosts, "_found", connected)
+    return answers
+
+
+def test_each_host_has_a_doctor(found: dict[str, Any]) -> None:
+    told = {name: Finding(name, True, "fine", "all", "") for name in ("links", "tunnels")}
+    found |= {"here": [told["links"].to_json()], "there": [told["tunnels"].to_json()]}
+    answers = hosts.findings_of("tls://scheduler:1", None)
+    assert list(answers.items()) == [("alpha", [told["links"]]), ("beta", [told["tunnels"]])]
+    found["there"] = RunError("no")
+    with pytest.raises(RunError, match=r"^host beta: its doctor failed \(no\)"):
+        hosts.findings_of("tls://scheduler:1", None)

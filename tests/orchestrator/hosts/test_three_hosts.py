@@ -36,13 +36,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def done(folder: Path) -> list[dict[str, Any]]:
-    """What became of a run, of one whose frames do not fit, and of one that loses a host."""
+    """What became of a run, of one over a narrow network, and of one that loses a host."""
     scenario = str(folder / "small.yaml")
     jobs = [
         {"run": [scenario, "--out", str(folder / "run"), "--json", str(folder / "run.json")]},
-        {"run": [scenario, "--out", str(folder / "large"), "--set", "emulation.mtu=1600"]},
         {"run": [scenario, "--out", str(folder / "narrow")], "narrow": "5mbit"},
-        {"command": "doctor", "run": ["--json", str(folder / "doctor.json")]},
         {"run": [scenario, *LONG], "kill": "beta", "nodes": 4},
     ]
     command = [sys.executable, THREE_HOSTS, folder, json.dumps(jobs)]
@@ -77,7 +75,7 @@ def test_a_run_over_three_hosts_measures_what_is_predicted(
     steps_s = pd.read_parquet(folder / "run" / "budget_steps.parquet")
     clock_s = steps_s[steps_s["part"] == "clock"].set_index("step")["seconds"]
     assert clock_s["CA"].abs().max() > 0
-    assert clock_s["CF"].abs().max() == 0
+    assert clock_s["CF"].abs().max() < 1e-12
 
 
 def test_the_manifest_says_who_was_where_and_how_well_clocks_were_known(
@@ -92,12 +90,14 @@ def test_the_manifest_says_who_was_where_and_how_well_clocks_were_known(
     }
     assert len({host["address"] for host in manifest["hosts"]}) == 3
     for host in manifest["hosts"]:
+        assert host["mtu"] == 1600
         asked, carried = (host["network"][kind] for kind in ("asked", "carried"))
         assert all(0 < asked[way] < carried[way] for way in ("down_bps", "up_bps"))
     (check,) = [check for check in manifest["validity"] if check["check"] == "clock_error_s"]
     assert 0 < check["value"] < 0.05
     errors_s = sorted(host["clock"]["error_s"] for host in manifest["hosts"])
-    assert sum(errors_s[-2:]) == pytest.approx(check["value"])
+    # Those before the first round count here, too.
+    assert sum(errors_s[-2:]) > 0.999 * check["value"]
     assert all(host["clock"]["jumped_s"] == 0 for host in manifest["hosts"])
     assert {log.name for log in (folder / "run" / "logs").iterdir()} == {
         *(f"uav{k}.log" for k in (1, 2, 3)),
@@ -105,40 +105,22 @@ def test_the_manifest_says_who_was_where_and_how_well_clocks_were_known(
     }
 
 
-def test_frames_that_do_not_fit_are_refused_before_anything_is_written(
-    done: list[dict[str, Any]], folder: Path
-) -> None:
-    assert done[1]["status"] == 2
-    assert "emulation.mtu: 1600 does not fit through a tunnel of host" in done[1]["stderr"]
-    assert not (folder / "large").exists()
-
-
 def test_a_network_that_is_too_narrow_is_refused_before_anything_is_written(
     done: list[dict[str, Any]], folder: Path
 ) -> None:
-    assert done[2]["status"] == 2, done[2]["stderr"]
+    assert done[1]["status"] == 2, done[1]["stderr"]
     assert re.search(
         r"emulation.dilation: must be at least [\d.]+ on these hosts: links from alpha to beta(, "
         r"gamma)? ask for [\d.]+ Mb/s with their headers, and the network carries",
-        done[2]["stderr"],
+        done[1]["stderr"],
     )
     assert not (folder / "narrow").exists()
 
 
-def test_each_host_has_a_doctor(done: list[dict[str, Any]], folder: Path) -> None:
-    assert done[3]["status"] == 0, done[3]["stderr"]
-    found = json.loads((folder / "doctor.json").read_text())
-    assert list(found) == ["alpha", "beta", "gamma"]
-    for of_host in found.values():
-        findings = {each["name"]: each["ok"] for each in of_host}
-        assert findings["links"]
-        assert findings["tunnels"]
-
-
 def test_a_host_that_dies_ends_the_run_with_its_name(done: list[dict[str, Any]]) -> None:
-    assert done[4]["status"] == 1
-    assert "testbed: host beta: " in done[4]["stderr"]
+    assert done[2]["status"] == 1
+    assert "testbed: host beta: " in done[2]["stderr"]
 
 
 def test_nothing_is_left_on_any_host(done: list[dict[str, Any]]) -> None:
-    assert [job["left"] for job in done] == [[]] * 5
+    assert [job["left"] for job in done] == [[]] * 3
