@@ -13,6 +13,12 @@ import pytest
 
 SUITE = Path(__file__).resolve().parents[1] / "suite.py"
 TESTS = SUITE.parent
+# Neither a worker's process nor other plug-ins: those take longer to start than the tests.
+PLAIN = {
+    "TEST_WORKERS": "0",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_PLUGINS": "xdist.plugin",
+}
 CONFIG = "[pytest]\nmarkers =\n    alone\n    full\n"
 
 
@@ -27,7 +33,7 @@ def run(folder: Path, beside: str, alone: str) -> subprocess.CompletedProcess[st
     return subprocess.run(
         [sys.executable, str(SUITE), "-m", "not full"],
         cwd=folder,
-        env=os.environ | {"TEST_WORKERS": "1"},
+        env=os.environ | PLAIN,
         capture_output=True,
         text=True,
     )

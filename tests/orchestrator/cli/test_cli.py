@@ -168,7 +168,10 @@ def test_help_imports_neither_numpy_nor_rich() -> None:
 
 def test_the_log_says_more_when_asked(tmp_path: Path) -> None:
     """Counting a model's splits is diagnosis: told with -v or TESTBED_LOG, one line each."""
+    # With a channel of its own: an empty cache has no models of ns-3 either.
+    np.savez(tmp_path / "t.npz", gain=np.full((10, 2000), 1e-9), slot_s=0.1)
     words = ["predict", PAPER, "--set", "workload.model=swin_nano_patch4_window4_64"]
+    words += ["--trace", str(tmp_path / "t.npz")]
     said = []
     for number, (flags, level) in enumerate([([], ""), (["-v"], ""), ([], "debug")]):
         own = os.environ | {"XDG_CACHE_HOME": str(tmp_path / str(number))}

@@ -109,14 +109,13 @@ def test_export_refuses_hostile_adapters_with_status_2_and_takes_no_memory(tmp_p
     limited = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_DATA, {(1 << 32,) * 2});"
     limited += "runpy.run_module('orchestrator', run_name='__main__', alter_sys=True)"
     words = [sys.executable, "-c", limited, "export", str(run), "--out", str(tmp_path / "peft")]
-    for name in ("a large length", "beyond the file"):
-        (run / "adapters.safetensors").write_bytes(HOSTILE[name])
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 2, done.stderr
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("testbed: export: ")
-        assert "adapters.safetensors is not a safetensors file" in line
-        assert not (tmp_path / "peft").exists()
+    (run / "adapters.safetensors").write_bytes(HOSTILE["a large length"])
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("testbed: export: ")
+    assert "adapters.safetensors is not a safetensors file" in line
+    assert not (tmp_path / "peft").exists()
 
 
 @pytest.mark.parametrize("field", ["extra_bytes", "payload_bytes"])
