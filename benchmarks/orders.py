@@ -122,6 +122,7 @@ def main() -> int:
     for number, (point, run) in enumerate(zip(points, runs, strict=True)):
         place = given.out / "kernel" / str(number)
         rows.append(row(at(scenario, point, "point"), run, place))
+        given.out.mkdir(parents=True, exist_ok=True)
         write_json(given.out / "orders.json", rows)
     table = Table("paradigm", "order", "engine, s", "packets", "kernel", "alike", box=None)
     for found in rows:

@@ -3,9 +3,11 @@
 
 """FLOPs and bytes of each split, counted on the model itself (meta device: no weights, no work)."""
 
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -34,32 +36,53 @@ def count(config: ModelConfig) -> SplitProfile:
     layout = model.layout
     tensors = layout.views(torch.empty(layout.size, device="meta"))
     model.attach({name: tensor.requires_grad_() for name, tensor in tensors.items()})
-    sample = model.input.empty(1, "meta")
-    profiles: dict[str, list[int]] = {
-        field.name: [] for field in fields(SplitProfile) if field.name != "labels"
-    }
-    for split in range(1, model.splits + 1):
-        with _counter() as client_forward:
-            smashed = model.client(sample, split)
-        with _counter() as client_backward:
-            torch.autograd.backward(smashed, torch.empty_like(smashed))
-        leaf = smashed.detach().requires_grad_()
-        with _counter() as server_forward:
-            logits = model.server(leaf, split)
-        with _counter() as server_backward:
-            torch.autograd.backward(logits, torch.empty_like(logits))
-        for name, value in {
-            "client_forward_flops": client_forward.get_total_flops(),
-            "server_forward_flops": server_forward.get_total_flops(),
-            "client_backward_flops": client_backward.get_total_flops(),
-            "server_backward_flops": server_backward.get_total_flops(),
-            "adapter_bytes": layout.cuts[split] * FLOAT32_BYTES,
-            "smashed_bytes": smashed.numel() * FLOAT32_BYTES,
-            "adapter_header_bytes": len(layout.header(split)),
-        }.items():
-            profiles[name].append(value)
-    columns = {name: tuple(values) for name, values in profiles.items()}
-    return SplitProfile(**columns, labels=model.input.labels)
+    splits = range(1, model.splits + 1)
+    # Each part is counted once: the first ones are the client's, the others the server's.
+    parts: list[Flops] = []
+    smashed = [model.input.empty(1, "meta")]
+    for split in splits:
+        flops, out = _passes(partial(_part, model, split), smashed[-1])
+        parts.append(flops)
+        smashed.append(out.detach().requires_grad_())
+    after, _ = _passes(partial(model.server, split=model.splits), smashed[-1])
+    client = [_total(parts[:split]) for split in splits]
+    server = [_total([*parts[split:], after]) for split in splits]
+    return SplitProfile(
+        client_forward_flops=tuple(flops.forward for flops in client),
+        server_forward_flops=tuple(flops.forward for flops in server),
+        client_backward_flops=tuple(flops.backward for flops in client),
+        server_backward_flops=tuple(flops.backward for flops in server),
+        adapter_bytes=tuple(layout.cuts[split] * FLOAT32_BYTES for split in splits),
+        smashed_bytes=tuple(out.numel() * FLOAT32_BYTES for out in smashed[1:]),
+        adapter_header_bytes=tuple(len(layout.header(split)) for split in splits),
+        labels=model.input.labels,
+    )
+
+
+class Flops(NamedTuple):
+    """Of a forward pass and of the backward pass to it."""
+
+    forward: int
+    backward: int
+
+
+def _total(parts: Sequence[Flops]) -> Flops:
+    return Flops(sum(part.forward for part in parts), sum(part.backward for part in parts))
+
+
+def _part(model: SplitModel, split: int, x: torch.Tensor) -> torch.Tensor:
+    """The part before a split; the first with the embedding, which needs no gradient."""
+    return model.client(x, 1) if split == 1 else model.between(x, split - 1, split)
+
+
+def _passes(
+    pieces: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+) -> tuple[Flops, torch.Tensor]:
+    with _counter() as forward:
+        out = pieces(x)
+    with _counter() as backward:
+        torch.autograd.backward(out, torch.empty_like(out))
+    return Flops(forward.get_total_flops(), backward.get_total_flops()), out
 
 
 def _counter() -> FlopCounterMode:
