@@ -146,7 +146,8 @@ def _transfer_errors(done: Emulation) -> Iterator[tuple[str, float, str]]:
 def _early_s(rate_bps: "pd.Series[float]", shape: Shape, dilation: float) -> "pd.Series[float]":
     """By how much a transfer may end early, in emulated seconds, at a rate in emulated bit/s."""
     return rate_bps.map(
-        lambda rate: shape.early_at(rate / dilation, shape.packet_frames(rate)) / dilation
+        lambda rate: shape.early_at(rate / dilation, shape.packet_frames(rate)) / dilation,
+        na_action="ignore",  # of transfers of nothing
     )
 
 
