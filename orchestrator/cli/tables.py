@@ -118,16 +118,28 @@ def step_comparison_table(done: "Emulation") -> Table:
 
 
 def budget_table(done: "Emulation") -> Table:
-    """One row a round: what each cause adds to the predicted latency."""
+    """One row a round: what each cause adds to the predicted latency.
+
+    What only the air and other hosts add has a column where they are there.
+    """
     from orchestrator.analysis.error_budget import PARTS
 
+    budgets = [record.budget for record in done.rounds]
+    parts = [
+        part
+        for part in PARTS
+        if part not in _SOMETIMES or any(budget.seconds[part] for budget in budgets)
+    ]
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")
-    for part in PARTS:
+    for part in parts:
         table.add_column(f"{part} ms", justify="right")
-    for budget in (record.budget for record in done.rounds):
-        table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+.2f}" for p in PARTS))
+    for budget in budgets:
+        table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+.2f}" for p in parts))
     return table
+
+
+_SOMETIMES = ("delay", "loss", "clock")
 
 
 def calibration_table(calibration: "pd.DataFrame") -> Table:
