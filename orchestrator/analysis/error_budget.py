@@ -29,8 +29,10 @@ engine has drawn them. compute: computing steps took other than modelled. inject
 late. order: sequential resources served clients in another order, because they were ready within
 the errors of each other; in a round that lost a client it is part of the rest. clock: hosts' clocks
 have turned out to be apart, so that transfers seem longer one way and shorter the other; a round
-begins and ends by the base station's clock alone. rest: what nothing above explains.
+begins and ends by the base station's clock alone, so its latency has no such part. rest: what
+nothing above explains.
 """
+PARTS_OF_LATENCY = tuple(part for part in PARTS if part != "clock")
 
 _STARTS_AT_UAV, _ENDS_AT_UAV = (CF, CA, CB, CM), (SM, CF, SG, CB)
 """Steps whose start, or whose end, is a moment of the UAV's clock, and none of the base station's.
@@ -74,9 +76,10 @@ class Budget:
     predicted_s: float
     measured_s: float
     seconds: dict[str, float]
-    """By part, see `PARTS`."""
+    """By part, see `PARTS_OF_LATENCY`."""
     steps: pd.DataFrame
-    """The same for the duration of every step: `KEYS`, then one column a part, in seconds."""
+    """The same for the duration of every step: `KEYS`, then one column a part of `PARTS`, in
+    seconds."""
 
 
 def error_budget(
@@ -134,7 +137,6 @@ def error_budget(
     misread = noted - _by_step(_by_one_clock(measured.spans, ahead_s))
     ordered = durations[-1]
     durations += [ordered + misread.reindex(ordered.index, fill_value=0.0), noted]
-    latencies.insert(-1, latencies[-2])
     table = pd.DataFrame(
         {
             part: after - before
@@ -148,7 +150,7 @@ def error_budget(
         round=measured.index,
         predicted_s=predicted.latency_s,
         measured_s=measured.latency_s,
-        seconds=dict(zip(PARTS, np.diff(latencies).tolist(), strict=True)),
+        seconds=dict(zip(PARTS_OF_LATENCY, np.diff(latencies).tolist(), strict=True)),
         steps=steps,
     )
 

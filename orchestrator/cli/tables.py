@@ -120,15 +120,15 @@ def step_comparison_table(done: "Emulation") -> Table:
 def budget_table(done: "Emulation") -> Table:
     """One row a round: what each cause adds to the predicted latency.
 
-    What only the air and other hosts add has a column where they are there.
+    What only the air adds has a column where it does.
     """
-    from orchestrator.analysis.error_budget import PARTS
+    from orchestrator.analysis.error_budget import PARTS_OF_LATENCY
 
     budgets = [record.budget for record in done.rounds]
     parts = [
         part
-        for part in PARTS
-        if part not in _SOMETIMES or any(budget.seconds[part] for budget in budgets)
+        for part in PARTS_OF_LATENCY
+        if part not in _OF_THE_AIR or any(budget.seconds[part] for budget in budgets)
     ]
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")
@@ -139,7 +139,7 @@ def budget_table(done: "Emulation") -> Table:
     return table
 
 
-_SOMETIMES = ("delay", "loss", "clock")
+_OF_THE_AIR = ("delay", "loss")
 
 
 def calibration_table(calibration: "pd.DataFrame") -> Table:

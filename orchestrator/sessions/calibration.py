@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+import orchestrator
 from orchestrator.emulation.calibration import GAP_S, TIMEOUT_S, trial_of
 from orchestrator.scenario.schema import ResolvedScenario
 from orchestrator.sessions.feed import Feed
@@ -37,6 +38,8 @@ from testbed.runtimes import Command, Ended, Module, World
 from workloads.nodes.probing import Task
 
 PROGRAM = Module("workloads.nodes.probing")
+_SOURCES = {"PYTHONPATH": str(Path(orchestrator.__path__[0]).parent)}
+"""In the environment: wherever this process has its own modules from."""
 CONNECT_BPS = 1e8
 """Of all links while the ends connect, in real bit/s."""
 IDLE_LOOKS = 4
@@ -125,7 +128,7 @@ class _End:
 
     def start(self, world: World, home: Path) -> None:
         """Start it in its node."""
-        env, argv = environment_of(self.node, home, 0), PROGRAM.argv()
+        env, argv = environment_of(self.node, home, 0) | _SOURCES, PROGRAM.argv()
         command = Command(self.node, argv, env, home, tuple(shown_to(argv, env, home)), system=True)
         self.number = world.spawn(command, (self._orders_from, self._answers_to, self._answers_to))
         while self._theirs:

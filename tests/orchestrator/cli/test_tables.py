@@ -6,13 +6,13 @@
 from types import SimpleNamespace
 from typing import Any
 
-from orchestrator.analysis.error_budget import PARTS
+from orchestrator.analysis.error_budget import PARTS_OF_LATENCY
 from orchestrator.cli.tables import budget_table
 
 
 def headings(*rounds: dict[str, float]) -> list[str]:
     budgets = [
-        SimpleNamespace(round=index, seconds=dict.fromkeys(PARTS, 0.0) | seconds)
+        SimpleNamespace(round=index, seconds=dict.fromkeys(PARTS_OF_LATENCY, 0.0) | seconds)
         for index, seconds in enumerate(rounds)
     ]
     done: Any = SimpleNamespace(rounds=[SimpleNamespace(budget=budget) for budget in budgets])
