@@ -12,6 +12,7 @@ from engine_cases import CONTENTION, by_hand
 from orchestrator.analysis.error_budget import (
     KEYS,
     PARTS,
+    PARTS_OF_LATENCY,
     error_budget,
     measured_plan,
     step_table,
@@ -52,7 +53,10 @@ def test_another_order_of_service_is_a_part_of_its_own():
     found = budget_of(lambda plan: plan, service_order=swapped())
     # The downlink stands still until client 2 is ready, 0.2 s after client 1.
     assert found.seconds["order"] == pytest.approx(0.2)
-    assert [part for part in PARTS if abs(found.seconds[part]) > 1e-9] == ["framing", "order"]
+    assert [part for part in PARTS_OF_LATENCY if abs(found.seconds[part]) > 1e-9] == [
+        "framing",
+        "order",
+    ]
     assert abs(found.steps["rest"]).max() < 1e-9
 
 
@@ -121,7 +125,7 @@ def test_a_round_that_began_later_is_a_part_of_its_own():
     found = error_budget(predicted, measured, plan, plan, radio, varying_gain(), SLOT_S, None)
     apart_s = measured.latency_s - predicted.latency_s
     assert abs(apart_s) > 1e-3
-    assert found.seconds == {part: apart_s if part == "start" else 0.0 for part in PARTS}
+    assert found.seconds == {part: apart_s if part == "start" else 0.0 for part in PARTS_OF_LATENCY}
     assert (found.round, found.predicted_s, found.measured_s) == (
         7,
         predicted.latency_s,
@@ -175,7 +179,7 @@ def test_slow_nodes_were_predicted_to_be_slow():
     predicted = played(plan, radio, faults=slow)
     assert predicted.latency_s > played(plan, radio).latency_s + 0.1
     found = error_budget(predicted, predicted, plan, plan, radio, GAIN, SLOT_S, None, slow)
-    assert found.seconds == pytest.approx(dict.fromkeys(PARTS, 0.0), abs=1e-12)
+    assert found.seconds == pytest.approx(dict.fromkeys(PARTS_OF_LATENCY, 0.0), abs=1e-12)
 
 
 def test_a_step_that_a_loss_cut_off_was_to_take_at_least_as_long():
@@ -189,7 +193,7 @@ def test_a_step_that_a_loss_cut_off_was_to_take_at_least_as_long():
     shorter = replace(plan, cf_s=plan.cf_s / 10)
     assert measured_plan(measured, shorter).cf_s[:, 0] == pytest.approx([0.1, 0.05, 0.1])
     found = error_budget(measured, measured, plan, plan, radio, GAIN, SLOT_S, None, gone)
-    assert found.seconds == pytest.approx(dict.fromkeys(PARTS, 0.0), abs=1e-12)
+    assert found.seconds == pytest.approx(dict.fromkeys(PARTS_OF_LATENCY, 0.0), abs=1e-12)
 
 
 def test_steps_are_held_beside_each_other_by_round_and_kind():
@@ -265,7 +269,7 @@ def test_clocks_that_are_apart_stretch_one_way_and_shorten_the_other():
     found = error_budget(
         predicted, measured, plan, plan, radio, GAIN, SLOT_S, None, ahead_s=ahead_s
     )
-    assert found.seconds == pytest.approx(dict.fromkeys(PARTS, 0.0), abs=1e-12)
+    assert found.seconds == pytest.approx(dict.fromkeys(PARTS_OF_LATENCY, 0.0), abs=1e-12)
     assert found.steps["rest"].abs().max() < 1e-12
     clock_s = found.steps.set_index(["client", "step"])["clock"]
     for client, off_s in ((1, 0.0), (2, 0.003), (3, -0.006)):
