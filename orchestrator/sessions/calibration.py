@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import orchestrator
 from orchestrator.emulation.calibration import GAP_S, TIMEOUT_S, trial_of
 from orchestrator.scenario.schema import ResolvedScenario
 from orchestrator.sessions.feed import Feed
-from orchestrator.sessions.programs import environment_of, shown_to
+from orchestrator.sessions.programs import SOURCES, environment_of, shown_to
 from testbed.control.messages import Probe
 from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.errors import RunError
@@ -38,8 +37,6 @@ from testbed.runtimes import Command, Ended, Module, World
 from workloads.nodes.probing import Task
 
 PROGRAM = Module("workloads.nodes.probing")
-_SOURCES = {"PYTHONPATH": str(Path(orchestrator.__path__[0]).parent)}
-"""In the environment: wherever this process has its own modules from."""
 CONNECT_BPS = 1e8
 """Of all links while the ends connect, in real bit/s."""
 IDLE_LOOKS = 4
@@ -128,7 +125,8 @@ class _End:
 
     def start(self, world: World, home: Path) -> None:
         """Start it in its node."""
-        env, argv = environment_of(self.node, home, 0) | _SOURCES, PROGRAM.argv()
+        env, argv = environment_of(self.node, home, 0), PROGRAM.argv()
+        env["PYTHONPATH"] = str(SOURCES)
         command = Command(self.node, argv, env, home, tuple(shown_to(argv, env, home)), system=True)
         self.number = world.spawn(command, (self._orders_from, self._answers_to, self._answers_to))
         while self._theirs:

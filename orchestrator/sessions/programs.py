@@ -28,6 +28,8 @@ from testbed.network.fabric import (
 )
 from testbed.runtimes import Command, World
 
+SOURCES = Path(orchestrator.__path__[0]).parent
+"""Where this process has the testbed's own modules from."""
 LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
 """Variables of this user's session that lead out of a node begin so; so do those of proxies end."""
 SHELL_SIGNS = set("|&;<>()$`\\\"'*?[]#~=%{}!\n")
@@ -180,7 +182,7 @@ def environment_of(
 def shown_to(argv: Sequence[str], env: Mapping[str, str], folder: Path) -> list[Path]:
     """Where a program and what it is told of may lie, should that be in /tmp."""
     found = [folder, Path(sys.prefix), Path(sys.base_prefix)]
-    found.append(Path(orchestrator.__path__[0]).parent)
+    found.append(SOURCES)
     found += [Path(place) for place in env.get("PATH", "").split(os.pathsep)]
     words = [word for text in argv for word in _words(text)]
     for path in (Path(word) for word in words if word.startswith("/")):

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from testbed.system import inside
 from testbed.system.folders import cache_folder
+from testbed.system.machine import boot_id
 
 VARIABLE = "UAV_SFL_TESTBED_RUN"
 """In the environment of a run's helping processes: the mark."""
@@ -82,7 +83,7 @@ def alive(mark: str) -> bool:
 
 
 def _boot() -> str:
-    return (_PROC / "sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+    return boot_id().replace("-", "")
 
 
 def _pid_namespace() -> str:

@@ -174,6 +174,8 @@ def test_what_was_resent_is_told_apart_by_what_the_link_lost_and_dropped(
         return replace(FRAME, tcp=tcp)
 
     books = [("up", 1, sent(8, 0, 3)), ("up", 1, sent(2, 2, 1)), ("down", 1, sent(1, 0, 0))]
+    before: Any
+    after: Any
     before, after = (
         SimpleNamespace(
             uplink=[link(0, lost_frames=lost[at], dropped_frames=dropped[at])],
@@ -181,7 +183,7 @@ def test_what_was_resent_is_told_apart_by_what_the_link_lost_and_dropped(
         )
         for at in (0, 1)
     )
-    table = closed(account(4, books, "tcp"), 4, before, after, Shape())  # type: ignore[arg-type]
+    table = closed(account(4, books, "tcp"), 4, before, after, Shape())
     assert not set(FRAMES) & set(table)
     up = table[(table["direction"] == "up") & (table["kind"] != "")]
     assert up[list(RESENT)].sum().tolist() == [1000 * frames for frames in due]
