@@ -18,7 +18,6 @@ of UDP's, too, what they carry can be left out.
 import contextlib
 import ctypes
 import json
-import math
 import mmap
 import os
 import select
@@ -27,6 +26,7 @@ import socket
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +45,8 @@ HEADERS_BYTES = 14 + 60 + 60
 """The longest headers that a frame may have."""
 MOST_BYTES = 1 << 18
 BUFFER_BYTES = 1 << 20
+MARK_NS, MARKS = 100_000_000, 600
+"""How often a writer notes where it is in its file, and how many of the last it keeps: a minute."""
 END_S = 60.0
 """How long what is in the ring may take to be written."""
 
@@ -148,20 +150,21 @@ def _run_and_exit(
     with contextlib.suppress(BaseException):
         linux.signal_at_parents_death(signal.SIGKILL)
         linux.ordinary_scheduling()
-        done = _record(sock, take(sock, until), writers)
+        done = _record(sock, take(sock, until), until, writers)
         os.write(result, json.dumps(vars(done)).encode())
         status = 0
     os._exit(status)
 
 
 def _record(
-    sock: socket.socket, packets: "Iterator[_Packet]", writers: "dict[int, _Writer]"
+    sock: socket.socket, packets: "Iterator[_Packet]", until: int, writers: "dict[int, _Writer]"
 ) -> Captured:
     for device, sec, nsec, size, gso, data in packets:
         if writer := writers.get(device):
             writer.write(sec, nsec, size, gso, data)
+    end_ns = int.from_bytes(os.read(until, 8), sys.byteorder)
     for writer in writers.values():
-        writer.file.close()
+        writer.end(end_ns)
     missed = struct.unpack_from("=II", sock.getsockopt(_SOL_PACKET, _STATISTICS, 12))[1]
     return Captured(sum(writer.frames for writer in writers.values()), missed)
 
@@ -169,7 +172,7 @@ def _record(
 _Packet = tuple[int, int, int, int, tuple[int, int], memoryview]
 """Device, seconds, nanoseconds, length, (kind of segmentation, segment size), bytes."""
 _Take = Callable[[socket.socket, int], Iterator[_Packet]]
-"""Packets of a socket as they come, until those of a moment that a descriptor tells."""
+"""Packets of a socket as they come, until a descriptor can be read and all that came is taken."""
 
 
 def _received(sock: socket.socket, until: int) -> Iterator[_Packet]:
@@ -182,27 +185,14 @@ def _received(sock: socket.socket, until: int) -> Iterator[_Packet]:
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     poll.register(until, select.POLLIN)
-    end_ns: float = math.inf
-    while True:
-        ready = dict(poll.poll(None if end_ns == math.inf else 0))
-        if sock.fileno() in ready:
-            count, said, _, sender = sock.recvmsg_into([buffer], ANCILLARY_BYTES)
-            told = {(level, kind): data for level, kind, data in said}
-            sec, nsec = struct.unpack("=qq", told[socket.SOL_SOCKET, _SO_TIMESTAMPNS])
-            if sec * 1_000_000_000 + nsec > end_ns:
-                return
-            (size,) = struct.unpack_from("=4xI", told[_SOL_PACKET, _AUXDATA])
-            _, kind, _, segment = _VNET.unpack_from(buffer)
-            data = memoryview(buffer)[_VNET.size : count]
-            yield socket.if_nametoindex(sender[0]), sec, nsec, size, (kind, segment), data
-        elif end_ns < math.inf:
-            return
-        else:
-            end_ns = _told_ns(until)
-
-
-def _told_ns(until: int) -> int:
-    return int.from_bytes(os.read(until, 8), sys.byteorder)
+    while sock.fileno() in dict(poll.poll()):
+        count, said, _, sender = sock.recvmsg_into([buffer], ANCILLARY_BYTES)
+        told = {(level, kind): data for level, kind, data in said}
+        sec, nsec = struct.unpack("=qq", told[socket.SOL_SOCKET, _SO_TIMESTAMPNS])
+        (size,) = struct.unpack_from("=4xI", told[_SOL_PACKET, _AUXDATA])
+        _, kind, _, segment = _VNET.unpack_from(buffer)
+        data = memoryview(buffer)[_VNET.size : count]
+        yield socket.if_nametoindex(sender[0]), sec, nsec, size, (kind, segment), data
 
 
 def _of_ring(sock: socket.socket) -> _Take:
@@ -218,24 +208,20 @@ def _out_of(view: memoryview, sock: socket.socket, until: int) -> Iterator[_Pack
     poll.register(sock, select.POLLIN)
     poll.register(until, select.POLLIN)
     block = 0
-    end_ns: float = math.inf
+    ends = False
     while True:
         start = block * BLOCK_BYTES
         status, packets, first = _BLOCK.unpack_from(view, start)
         if status & _OURS:
-            for packet in _packets(view, start + first, packets):
-                if packet[1] * 1_000_000_000 + packet[2] <= end_ns:
-                    yield packet
+            yield from _packets(view, start + first, packets)
             struct.pack_into("=I", view, start + _BLOCK_STATUS, 0)
             block = (block + 1) % BLOCKS
-        elif end_ns < math.inf:
+        elif ends:
             return
-        else:
-            ready = dict(poll.poll())
-            if until in ready:
-                end_ns = _told_ns(until)
-                # The block that is being filled comes when its time is over.
-                time.sleep(2 * BLOCK_MS * 1e-3)
+        elif until in dict(poll.poll()):
+            ends = True
+            # The block that is being filled comes when its time is over.
+            time.sleep(2 * BLOCK_MS * 1e-3)
 
 
 def _packets(view: memoryview, at: int, count: int) -> Iterator[_Packet]:
@@ -251,8 +237,10 @@ class _Writer:
     """One pcap file."""
 
     def __init__(self, path: Path, headers_only: bool) -> None:
-        self.file = path.open("wb", BUFFER_BYTES)
+        self.file = path.open("w+b", BUFFER_BYTES)
         self.frames = 0
+        self._marks: deque[tuple[int, int, int]] = deque(maxlen=MARKS)
+        """Of some frames: when they came, where they are in the file, how many are before them."""
         self._headers_only = headers_only
         snap_bytes = HEADERS_BYTES if headers_only else MOST_BYTES
         self.file.write(_FILE.pack(_NANOSECONDS, 2, 4, 0, 0, snap_bytes, _ETHERNET))
@@ -261,6 +249,9 @@ class _Writer:
     def write(self, sec: int, nsec: int, size: int, gso: tuple[int, int], data: memoryview) -> None:
         """One packet, as the frames that it stands for."""
         kind, segment = gso
+        now_ns = _ns(sec, nsec)
+        if not self._marks or now_ns >= self._marks[-1][0] + MARK_NS:
+            self._marks.append((now_ns, self.file.tell(), self.frames))
         headers = header_bytes(data)
         if not kind or not headers or data[23] != _TCP or size - headers <= segment:
             kept = data[:headers] if self._headers_only and headers else data
@@ -285,6 +276,38 @@ class _Writer:
             self.file.write(head)
             self.file.write(kept)
             self.frames += 1
+
+    def end(self, end_ns: int) -> None:
+        """Close the file, without what came later than that.
+
+        The kernel hands over frames before anybody knows that they are too late.
+        """
+        earlier = [mark for mark in self._marks if mark[0] <= end_ns]
+        if kept := earlier[-1] if earlier else next(iter(self._marks), None):
+            _, at, self.frames = kept
+            self.file.seek(at)
+            last = self.file.read()
+            self.file.seek(at)
+            self.file.truncate()
+            for record in _records(last):
+                if _ns(*RECORD.unpack_from(record)[:2]) <= end_ns:
+                    self.file.write(record)
+                    self.frames += 1
+        self.file.close()
+
+
+def _ns(sec: int, nsec: int) -> int:
+    return sec * 1_000_000_000 + nsec
+
+
+def _records(data: bytes, at: int = 0) -> Iterator[memoryview]:
+    """Each packet of a file's bytes, with its head, from a place on."""
+    view = memoryview(data)
+    while at < len(view):
+        kept = RECORD.unpack_from(view, at)[2]
+        end = at + RECORD.size + kept
+        yield view[at:end]
+        at = end
 
 
 def header_bytes(frame: "bytes | memoryview") -> int:
@@ -317,12 +340,9 @@ class Frame:
 
 def frames(path: Path) -> Iterator[Frame]:
     """The TCP and UDP frames of a file that `Capture` has written, in their order."""
-    data = memoryview(path.read_bytes())
-    at = _FILE.size
-    while at < len(data):
-        sec, nsec, kept, size = RECORD.unpack_from(data, at)
-        frame = data[at + RECORD.size : at + RECORD.size + kept]
-        at += RECORD.size + kept
+    for record in _records(path.read_bytes(), _FILE.size):
+        sec, nsec, _, size = RECORD.unpack_from(record)
+        frame = record[RECORD.size :]
         headers = header_bytes(frame)
         if not headers:
             continue
@@ -331,7 +351,7 @@ def frames(path: Path) -> Iterator[Frame]:
         is_tcp = frame[23] == _TCP
         sequence, acknowledged = struct.unpack_from("!II", frame, inner + 4) if is_tcp else (0, 0)
         yield Frame(
-            time_ns=sec * 1_000_000_000 + nsec,
+            time_ns=_ns(sec, nsec),
             source=socket.inet_ntoa(frame[26:30]),
             ports=(source, target),
             flags=frame[inner + 13] if is_tcp else 0,

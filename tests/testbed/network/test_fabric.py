@@ -12,7 +12,7 @@ import pytest
 from shaper_accounting import transfer_end_s
 from small_world import SETUP_BPS, SmallWorld, Transfer
 
-from testbed.capture.pcap import frames
+from testbed.capture.pcap import BLOCK_MS, frames
 from testbed.control.messages import Exhausted, Low
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
@@ -218,6 +218,7 @@ def test_a_capture_holds_what_the_counters_count_and_nothing_that_came_later(
     time.sleep(0.3)  # The last acknowledgement.
     counted = small.injector.report()
     small.transfer([1], 50_000, small.clock.now() + 0.05, down=False)
+    time.sleep(3 * BLOCK_MS * 1e-3)  # They are in the file by now.
     small.injector.end_capture(counted.asked_ns)
     up = [frame for frame in frames(files[0]) if frame.source == link_addresses(1)[1]]
     assert sum(frame.data_bytes for frame in up) == 100_000
