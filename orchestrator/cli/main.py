@@ -25,6 +25,7 @@ from orchestrator.cli.campaign import app as campaign_app
 from orchestrator.cli.console import log_to_stderr
 from orchestrator.cli.grouped import Grouped
 from orchestrator.cli.kernel import app as kernel_app
+from orchestrator.cli.stopping import Stopped, stoppable
 from orchestrator.cli.validate import validate
 from testbed.core.errors import InputError, RunError
 
@@ -106,26 +107,13 @@ def _root(
     log_to_stderr("debug" if verbose else os.environ.get("TESTBED_LOG", "info"))
 
 
-class _Stopped(BaseException):
-    """A signal asks us to end: every context is left, so that all that was made is removed."""
-
-    def __init__(self, number: int):
-        super().__init__(f"ended by {signal.Signals(number).name}")
-        self.status = 128 + number
-
-
-def _stop(number: int, _: object) -> None:
-    raise _Stopped(number)
-
-
 def main() -> None:
     """Entry point of the console script."""
     _open_streams()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
     try:
-        words = sys.argv[1:] or ["--help"]
-        sys.exit(app(words, prog_name="testbed", standalone_mode=False))
+        with stoppable():
+            words = sys.argv[1:] or ["--help"]
+            sys.exit(app(words, prog_name="testbed", standalone_mode=False))
     except typer.TyperException as error:
         _leave(2, error.format_message())
     except InputError as error:
@@ -163,7 +151,7 @@ def main() -> None:
         if NO_THREAD not in str(error):
             raise
         _leave(1, NO_MORE)
-    except _Stopped as error:
+    except Stopped as error:
         _leave(error.status, str(error))
 
 

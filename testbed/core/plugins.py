@@ -50,10 +50,14 @@ MOVED = {
 OURS = ("orchestrator", "testbed", "workloads", "ns3_scenarios")
 
 
+entries = cache(entry_points)
+"""Whatever is registered; finding it reads a file of every installed package."""
+
+
 @cache
 def registered(group: str) -> dict[str, EntryPoint]:
     """The plugins of a group by name; nothing is loaded."""
-    return {entry.name: entry for entry in entry_points(group=group)}
+    return {entry.name: entry for entry in entries().select(group=group)}
 
 
 def load(group: str, name: str) -> Any:

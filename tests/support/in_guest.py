@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from warm import load_kernel
+from warm import load
 
 from testbed.system import inside
 from testbed.virtual import guest, kernel
@@ -66,7 +66,7 @@ def main(given: str) -> None:
     """What runs inside."""
     for module in PRELOAD:
         import_module(module)
-    load_kernel()
+    load()
     gc.collect()
     gc.freeze()
     for name, words in json.loads(given).items():

@@ -201,7 +201,7 @@ def main(descriptor: int, *more: str) -> None:
     """Import, then fork a process for each command, until the other side closes its socket."""
     for module in (*PRELOAD, *more):
         import_module(module)
-    load_kernel()
+    load()
     gc.collect()
     gc.freeze()
     asked = socket.socket(fileno=descriptor)
@@ -239,13 +239,16 @@ class _Hiding:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def load_kernel() -> None:
-    """Have the engine's machine code, which processes that are forked then need not read."""
+def load() -> None:
+    """Have the engine's machine code, and what is known of the installation, which processes that
+    are forked then need not read."""
     import numpy as np
     from small_scenario import TREE
 
     import orchestrator
+    from orchestrator.runs.manifest import source_sha256
 
+    source_sha256()
     flat = {"gain": np.full((3, 200), 1e-9), "slot_s": 0.1}
     orchestrator.predict(orchestrator.Scenario.model_validate(TREE), flat)
 
@@ -303,7 +306,9 @@ def _belong_to(prefix: Path) -> None:
     sys.executable = str(prefix / "bin" / "python")
     multiprocessing.set_executable(sys.executable)
     site.addsitedir(sysconfig.get_path("purelib", vars={"base": str(prefix)}))
-    sys.modules["testbed.core.plugins"].registered.cache_clear()
+    plugins = sys.modules["testbed.core.plugins"]
+    plugins.entries.cache_clear()
+    plugins.registered.cache_clear()
 
 
 if __name__ == "__main__":
