@@ -7,9 +7,11 @@ python benchmarks/air.py [--control cubic|bbr]... [--transport tcp|tls|grpc|quic
     [--delay-ms D,...] [--seeds N] [--set KEY=VALUE]... [--without ns-3|kernel]... [--json FILE]
     [--picture FILE]
 
-The kernel plays in virtual time. One of its rounds of the paper at 1 % loss takes minutes. ns-3
-plays TCP alone, and QUIC knows no BBR: such cells stay empty. The picture has a line a transport
-and congestion control, over loss, and a panel a delay.
+The kernel plays in virtual time. One of its rounds of the paper at 1 % loss takes minutes. The JSON
+has one entry a round and is written after each; rounds that it already has are not played again.
+All cells have their first seed before any has its second. ns-3 plays TCP alone, and QUIC knows no
+BBR: such cells stay empty. The picture has a line a transport and congestion control, over loss,
+and a panel a delay.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -37,6 +40,8 @@ from orchestrator.scenario.schema import Scenario
 PAPER = Path(__file__).resolve().parents[1] / "scenarios" / "paper.yaml"
 TESTBED = Path(sys.executable).with_name("testbed")
 EXECUTIONS = ("engine", "ns-3", "kernel")
+CELL = ("transport", "control", "loss", "delay_s")
+Cell = tuple[str, str, float, float]
 
 
 def engine(scenario: Scenario, _: Sequence[str]) -> float:
@@ -65,44 +70,70 @@ def kernel(_: Scenario, overrides: Sequence[str]) -> float:
         return float(json.loads(result.read_text())["measured"][0]["latency_s"])
 
 
-def by_cell(
-    cells: Sequence[tuple[str, str, float, float]],
+def played(
+    cells: Sequence[Cell],
     seeds: int,
     executions: Sequence[str],
-    keys: Sequence[str] = (),
-) -> list[dict[str, float | str]]:
-    """One row a cell: transport, congestion control, loss, delay; mean and standard error of each.
+    keys: Sequence[str],
+    file: Path | None,
+) -> list[dict[str, Any]]:
+    """One entry a round: its cell, its execution, its seed and its latency in seconds.
 
     Args:
         cells: Transport, congestion control, loss, delay.
         seeds: How many, where frames are lost.
         executions: Of `EXECUTIONS`.
         keys: Overrides of the paper's scenario.
+        file: Where entries are kept, and looked up.
     """
     run: dict[str, Callable[[Scenario, Sequence[str]], float]] = {
         "engine": engine,
         "ns-3": packets,
         "kernel": kernel,
     }
+    entries: list[dict[str, Any]] = json.loads(file.read_text()) if file and file.exists() else []
+    due = [
+        {**dict(zip(CELL, cell, strict=True)), "keys": [*keys], "execution": name, "seed": seed}
+        for name in executions
+        for seed in range(1, seeds + 1)
+        for cell in cells
+        if (seed == 1 or cell[2]) and (name != "ns-3" or cell[0] == "tcp")
+    ]
+    known = [{k: v for k, v in entry.items() if k != "latency_s"} for entry in entries]
+    for one in track(
+        [one for one in due if one not in known], "rounds", console=Console(stderr=True)
+    ):
+        overrides = [
+            *("workload.compute=none", "rounds=1", f"seed={one['seed']}"),
+            f"emulation.congestion_control={one['control']}",
+            f"emulation.transport={one['transport']}",
+            *(f"links.loss={one['loss']}", f"links.one_way_delay_s={one['delay_s']}"),
+            *keys,
+        ]
+        latency_s = run[one["execution"]](load(PAPER, overrides), overrides)
+        entries.append({**one, "latency_s": latency_s})
+        if file:
+            file.write_text(json.dumps(entries, indent=1) + "\n")
+    return entries
+
+
+def by_cell(
+    cells: Sequence[Cell], entries: Sequence[dict[str, Any]]
+) -> list[dict[str, float | str]]:
+    """One row a cell; of each execution the mean, its standard error and the number of rounds."""
     rows = []
-    for transport, control, loss, delay_s in track(cells, "cells", console=Console(stderr=True)):
-        row: dict[str, float | str] = {"transport": transport, "control": control}
-        row |= {"loss": loss, "delay_s": delay_s}
-        for name in executions:
-            if name == "ns-3" and transport != "tcp":
-                continue
-            found = []
-            for seed in range(1, seeds + 1 if loss else 2):
-                overrides = [
-                    *("workload.compute=none", "rounds=1", f"seed={seed}"),
-                    f"emulation.congestion_control={control}",
-                    f"emulation.transport={transport}",
-                    *(f"links.loss={loss}", f"links.one_way_delay_s={delay_s}"),
-                    *keys,
-                ]
-                found.append(run[name](load(PAPER, overrides), overrides))
-            row[f"{name}_s"] = mean(found)
-            row[f"{name}_error_s"] = stdev(found) / len(found) ** 0.5 if len(found) > 1 else 0.0
+    for cell in cells:
+        row: dict[str, float | str] = dict(zip(CELL, cell, strict=True))
+        for name in EXECUTIONS:
+            found = [
+                entry["latency_s"]
+                for entry in entries
+                if entry["execution"] == name and tuple(entry[key] for key in CELL) == cell
+            ]
+            if found:
+                row[f"{name}_s"] = mean(found)
+                row[f"{name}_error_s"] = stdev(found) / len(found) ** 0.5 if found[1:] else 0.0
+                row[f"{name}_rounds"] = len(found)
         rows.append(row)
     return rows
 
@@ -120,10 +151,11 @@ def picture(rows: Sequence[dict[str, float | str]], file: Path) -> None:
         for kind in dict.fromkeys((row["transport"], row["control"]) for row in here):
             line = [row for row in here if (row["transport"], row["control"]) == kind]
             for name, style in zip(EXECUTIONS, ("--", ":", "o-"), strict=True):
-                if f"{name}_s" not in line[0]:
+                there = [row for row in line if f"{name}_s" in row]
+                if not there:
                     continue
-                x = [100 * float(row["loss"]) for row in line]
-                y, off = ([float(row[f"{name}_{e}"]) for row in line] for e in ("s", "error_s"))
+                x = [100 * float(row["loss"]) for row in there]
+                y, off = ([float(row[f"{name}_{e}"]) for row in there] for e in ("s", "error_s"))
                 label = f"{kind[0]}, {kind[1]}, {name}"
                 panel.errorbar(x, y, off, fmt=style, label=label, capsize=2)
         panel.set(xlabel="Frames lost (%)", title=f"{1e3 * delay_s:g} ms each way", yscale="log")
@@ -155,7 +187,7 @@ def main() -> None:
     known = [kind for kind in kinds if kind != ("quic", "bbr")]
     cells = [(*kind, *air) for kind in known for air in product(wanted.loss, delays_s)]
     executions = [name for name in EXECUTIONS if name not in wanted.without]
-    rows = by_cell(cells, wanted.seeds, executions, wanted.keys)
+    rows = by_cell(cells, played(cells, wanted.seeds, executions, wanted.keys, wanted.json))
     table = Table(box=None, pad_edge=False)
     for column in (
         "transport",
@@ -167,7 +199,9 @@ def main() -> None:
         table.add_column(column, justify="right")
     for row in rows:
         told = (
-            f"{row[f'{n}_s']:.3f} ± {row[f'{n}_error_s']:.3f}" if f"{n}_s" in row else "–"
+            f"{row[f'{n}_s']:.3f} ± {row[f'{n}_error_s']:.3f} ({row[f'{n}_rounds']})"
+            if f"{n}_s" in row
+            else "–"
             for n in executions
         )
         delay_ms = f"{1e3 * float(row['delay_s']):g}"
@@ -177,8 +211,6 @@ def main() -> None:
     Console().print(table)
     if wanted.picture:
         picture(rows, wanted.picture)
-    if wanted.json:
-        wanted.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
