@@ -59,6 +59,8 @@ class Recorder:
         self._feed = feed
         self._frame_bytes = frame_bytes
         self._writer = pq.ParquetWriter(path, SCHEMA)
+        self._read: tuple[Counts, Counts] | None = None
+        """The last reading: when, and what had been sent by then; each [1, K, 2]."""
         self._last: tuple[int, tuple[Counts, Counts, Counts]] | None = None
         self._waiting: list[pd.DataFrame] = []
         zeros = np.zeros((clients, 2), np.int64)
@@ -75,6 +77,7 @@ class Recorder:
 
     def take(self, samples: Samples, end: int | None) -> None:
         """Note what was counted since the last time, in slots before `end`."""
+        sent = self._sent_at_boundaries(samples)
         kept = samples.slot >= 0
         if end is None:
             self.exhausted = samples.exhausted
@@ -85,7 +88,7 @@ class Recorder:
         late_ns = (samples.done_ns - samples.boundary_ns)[kept].clip(min=0)
         self.lateness_s.extend((late_ns * 1e-9).tolist())
         slot = samples.slot[kept]
-        sent, queued = samples.sent_bytes[kept], samples.queued_bytes[kept]
+        sent, queued = sent[kept], samples.queued_bytes[kept]
         dropped = samples.dropped_frames[kept]
         if self._last is not None:
             before, last = self._last
@@ -99,6 +102,22 @@ class Recorder:
         if len(slot) > 1:
             self._add(int(slot[0]), np.diff(sent, axis=0), queued)
             self.totals.dropped_frames += dropped[-1] - dropped[0]
+
+    def _sent_at_boundaries(self, samples: Samples) -> Counts:
+        """What had been sent when slots began: counters are read some tenths of a millisecond
+        later, in which a busy link goes on."""
+        counted_ns, sent = samples.counted_ns, samples.sent_bytes
+        if len(sent) == 0:
+            return sent
+        before = (counted_ns[:1], sent[:1]) if self._read is None else self._read
+        self._read = counted_ns[-1:], sent[-1:]
+        counted_ns, sent = (
+            np.concatenate([old, new]) for old, new in zip(before, (counted_ns, sent), strict=True)
+        )
+        since_ns = samples.boundary_ns[:, None, None] - counted_ns[:-1]
+        part = (since_ns / np.diff(counted_ns, axis=0).clip(1)).clip(0, 1)
+        whole: Counts = sent[:-1] + np.rint(part * np.diff(sent, axis=0)).astype(np.int64)
+        return whole
 
     def _add(self, first: int, carried: Counts, queued: Counts) -> None:
         """The slots from `first` on: carried bytes [n, K, 2], queued ones at n + 1 moments."""

@@ -128,6 +128,7 @@ class Session:
         self._feed.open_up(injector)
         injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, dilation), slot_s)
         self._feed.lead_in(injector, math.ceil(lead_s / slot_s))
+        injector.pause()  # No slot of the one that was is to be counted.
         injector.watch()
         clock = EmulatedClock(next_tick(), -lead_s, dilation)
         injector.epoch(clock, slot_s)

@@ -580,7 +580,7 @@ class Samples:
 
     exhausted: int
     table: bytes
-    """Int64 [n, 5 + 6K]."""
+    """Int64 [n, 4 + 8K]."""
 
 
 NodeOrder = (

@@ -207,14 +207,14 @@ def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, par
     bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, part.links + 1)])
     pairs = [_pair(link, uav, shape) for link, uav in zip(part.clients, uavs, strict=True)]
     bs.netlink.transact([*pairs, _up(_LO)])
-    ours = []
+    ours, source = [], None
+    if shape.network:
+        ours, source = _own_addresses(BS_ADDRESS, BS_ADDRESS_V6, shape), BS_ADDRESS
     for link, end in enumerate(bs.ends, 1):
         here, there = link_addresses(link)
-        ours += _configure(end, here, there, _mac(link, at_uav=True), shape)
+        ours += _configure(end, here, there, _mac(link, at_uav=True), shape, source)
         if shape.network and _has_ipv6(shape):
             ours += _route_v6(end, link_address_v6(link), _mac(link, at_uav=True), shape)
-    if shape.network:
-        ours += _own_addresses(BS_ADDRESS, BS_ADDRESS_V6, shape)
     _transact(bs.netlink, ours, shape)
     if shape.relay:
         _forward(shape)
@@ -474,8 +474,16 @@ def _route_v6(
     ]
 
 
-def _configure(end: End, here: str, there: str, neighbour: bytes, shape: Shape) -> list[bytes]:
+def _configure(
+    end: End, here: str, there: str, neighbour: bytes, shape: Shape, source: str | None = None
+) -> list[bytes]:
+    """An end that is `here` on its link, for one that is `there`.
+
+    Where nothing else is said, what is sent comes from `source`, if that is given: UDP servers that
+    listen on all addresses answer from there.
+    """
     index = end.index
+    preferred = b"" if source is None else attribute(_SOURCE, socket.inet_aton(source))
     # One frame a packet: TCP would else hand over 64 KiB at a time, and the shaper delays them as
     # one.
     messages = [_packet_frames(index, 1)]
@@ -504,8 +512,9 @@ def _configure(end: End, here: str, there: str, neighbour: bytes, shape: Shape) 
             netlink.NEWROUTE,
             netlink.CREATE | netlink.EXCLUSIVE,
             _ROUTE.pack(socket.AF_INET, 32, 0, 0, _MAIN, _STATIC, _ON_LINK, _UNICAST, 0)
-            + attribute(1, socket.inet_aton(there))
-            + attribute(4, u32(index))
+            + attribute(_DESTINATION, socket.inet_aton(there))
+            + attribute(_DEVICE, u32(index))
+            + preferred
             + _metrics(shape),
         ),
     ]

@@ -95,9 +95,9 @@ SPIN_NS = 150_000
 Kind = TypeVar("Kind")
 _LIMIT_EVERY_SLOTS = 10
 """How often that is decided anew while links are watched."""
-_SAMPLE = 5
+_SAMPLE, _SAMPLE_OF_WAY = 4, 4
 """Values of a sample before those of the links: slot, when it was due, when its rates were set, how
-many changes that took, when its counters had been read."""
+many changes that took; and of each link and way: when it was read, and `Samples`' three."""
 
 
 class _Service:
@@ -290,12 +290,13 @@ class _Service:
     def _sample(self, deadline: int, done: int, changes: int) -> None:
         """Note what the links have carried up to this slot."""
         bs = self._fabric.base_station
-        downlinks = queue_counts(bs.netlink)
+        downlinks, downlinks_ns = queue_counts(bs.netlink), time.monotonic_ns()
         values: list[int] = []
         for end, uav in zip(bs.ends, self._fabric.uavs, strict=True):
-            for count in (queue_counts(uav.netlink)[uav.ends[0].index], downlinks[end.index]):
-                values += (count.sent_bytes, count.backlog_bytes, count.dropped_frames)
-        self._samples.extend((self._slot, deadline, done, changes, time.monotonic_ns(), *values))
+            uplink, uplink_ns = queue_counts(uav.netlink)[uav.ends[0].index], time.monotonic_ns()
+            for read_ns, count in ((uplink_ns, uplink), (downlinks_ns, downlinks[end.index])):
+                values += (read_ns, count.sent_bytes, count.backlog_bytes, count.dropped_frames)
+        self._samples.extend((self._slot, deadline, done, changes, *values))
         if self._slot % _LIMIT_EVERY_SLOTS == 0:
             self._limit_packets()
 
@@ -574,9 +575,9 @@ class Samples:
     done_ns: "npt.NDArray[np.int64]"
     """Shape [n]: when its rates had been set."""
     counted_ns: "npt.NDArray[np.int64]"
-    """Shape [n]: when its counters had been read."""
+    """Shape [n, K, 2]: when the counters of uplink and downlink had been read."""
     sent_bytes: "npt.NDArray[np.int64]"
-    """Shape [n, K, 2]: what uplink and downlink had carried until then, as it was charged."""
+    """Shape [n, K, 2]: what they had carried until then, as it was charged."""
     queued_bytes: "npt.NDArray[np.int64]"
     """Shape [n, K, 2]: what they had waiting."""
     dropped_frames: "npt.NDArray[np.int64]"
@@ -789,12 +790,12 @@ class Injector:
         with self._lock:
             self._send(AskSamples())
             given = self._await(SamplesReport)
-        width = _SAMPLE + 6 * self._clients
+        width = _SAMPLE + 2 * _SAMPLE_OF_WAY * self._clients
         values = np.frombuffer(given.table, np.int64)
         rows = values.reshape(len(values) // width, width)
-        links = rows[:, _SAMPLE:].reshape(-1, self._clients, 2, 3)
-        slot, boundary_ns, done_ns, _, counted_ns = rows[:, :_SAMPLE].T
-        sent_bytes, queued_bytes, dropped_frames = np.moveaxis(links, 3, 0)
+        links = rows[:, _SAMPLE:].reshape(-1, self._clients, 2, _SAMPLE_OF_WAY)
+        slot, boundary_ns, done_ns, _ = rows[:, :_SAMPLE].T
+        counted_ns, sent_bytes, queued_bytes, dropped_frames = np.moveaxis(links, 3, 0)
         return Samples(
             slot,
             boundary_ns,

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 from small_scenario import TREE
@@ -110,14 +111,27 @@ def test_a_trace_may_be_repeated() -> None:
     assert len(set(up[0, :7])) == 7
 
 
-def samples(first: int, sent: list[int], queued: list[int]) -> Samples:
-    """Uplink 1 alone has any traffic."""
+def samples(first: int, sent: list[int], queued: list[int], late_ns: npt.ArrayLike = 0) -> Samples:
+    """Uplink 1 alone has any traffic, and is read so late."""
     count = len(sent)
     table = np.zeros((2, count, 3, 2), np.int64)
     table[:, :, 0, 0] = sent, queued
     slots = np.arange(first, first + count)
     due = slots * 100_000_000
-    return Samples(slots, due, due + 1000, due, *table, np.zeros_like(table[0]), 0)
+    read = np.broadcast_to((due + np.asarray(late_ns))[:, None, None], (count, 3, 2))
+    return Samples(slots, due, due + 1000, read, *table, np.zeros_like(table[0]), 0)
+
+
+def test_what_is_read_late_is_put_where_it_was_carried(tmp_path) -> None:
+    recorder = Recorder(feed(np.full((3, 9), 1e-9)), 3, 1514, tmp_path / "t.parquet")
+    # 10,000 bytes in each slot of 100 ms, of which some are read in the slot after theirs.
+    late_ns = 1_000_000 * np.array([0, 0, 30, 0, 20])
+    recorder.take(samples(-1, [0, 0, 13_000], [0, 9, 9], late_ns[:3]), None)
+    recorder.take(samples(2, [20_000, 32_000], [9, 9], late_ns[3:]), None)
+    recorder.close()
+    table = pd.read_parquet(tmp_path / "t.parquet")
+    uplink = table[(table.client == 1) & (table.direction == "up")]
+    assert uplink.carried_bytes.tolist() == [10_000, 10_000, 10_000]
 
 
 def test_a_row_says_what_a_link_carried_from_one_boundary_to_the_next(tmp_path) -> None:

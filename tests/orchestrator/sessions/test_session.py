@@ -39,6 +39,18 @@ RECEIVE = (
     "c, who = s.accept();"
     "print(sum(iter(lambda: len(c.recv(1 << 16)), 0)), who[0])"
 )
+# Datagrams, to and from somebody who listens on all addresses.
+ANSWER = (
+    "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 5001))\n"
+    "while True: s.sendto(*s.recvfrom(9))"
+)
+ASK = """
+import socket, time
+s = socket.socket(type=socket.SOCK_DGRAM); s.connect(("bs", 5001)); s.settimeout(0.5)
+while True:
+    try: s.send(b"?"); s.recv(9); break
+    except OSError: time.sleep(0.05)
+"""
 
 
 def python(code: str) -> list[str]:
@@ -109,8 +121,8 @@ def test_what_a_node_is_like(tmp_path) -> None:
         "    except OSError as error: print(error.strerror)\n"
     )
     (theirs := tmp_path / "theirs").write_text("precious")
-    argv = [*python(look), str(theirs)]
-    done = play(out, {"uav1": argv, "uav3": argv})
+    argv = [*python(look + ASK), str(theirs)]
+    done = play(out, {"bs": python(ANSWER), "uav1": argv, "uav3": argv}, until=["uav1", "uav3"])
     assert done.succeeded, (out / "logs/uav1.log").read_text()
     for node in ("uav1", "uav3"):
         lines = (out / f"logs/{node}.log").read_text().splitlines()

@@ -426,17 +426,17 @@ def test_samples_have_bytes_queues_and_drops_of_each_way(
 ) -> None:
     links, control = handle
     links.rates(0, *np.ones((2, 2, 1)))
-    rows = np.arange(34, dtype=np.int64).reshape(2, 17)
+    rows = np.arange(40, dtype=np.int64).reshape(2, 20)
     control.send(*encode(SamplesReport(3, rows.tobytes())))
     found = links.samples()
     assert found.exhausted == 3
-    assert found.slot.tolist() == [0, 17]
-    assert found.boundary_ns.tolist() == [1, 18]
-    assert found.done_ns.tolist() == [2, 19]
-    assert found.counted_ns.tolist() == [4, 21]
-    assert found.sent_bytes[0].tolist() == [[5, 8], [11, 14]]
-    assert found.queued_bytes[0].tolist() == [[6, 9], [12, 15]]
-    assert found.dropped_frames[1].tolist() == [[24, 27], [30, 33]]
+    assert found.slot.tolist() == [0, 20]
+    assert found.boundary_ns.tolist() == [1, 21]
+    assert found.done_ns.tolist() == [2, 22]
+    assert found.counted_ns[1].tolist() == [[24, 28], [32, 36]]
+    assert found.sent_bytes[0].tolist() == [[5, 9], [13, 17]]
+    assert found.queued_bytes[0].tolist() == [[6, 10], [14, 18]]
+    assert found.dropped_frames[1].tolist() == [[27, 31], [35, 39]]
 
 
 def test_an_epoch_without_rates_or_a_failed_injector_ends_the_run(
