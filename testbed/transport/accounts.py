@@ -7,6 +7,7 @@ import fcntl
 import socket
 import struct
 import termios
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from testbed.transport.wire import Header
@@ -127,10 +128,10 @@ def _queued_bytes(sock: socket.socket) -> int:
 
 @dataclass
 class Counts:
-    """A frame that a node sent, and what the kernel sent from then until the node's next frame."""
+    """A frame that a node sent, and what was sent from then until the node's next frame."""
 
     kind: str
-    """Of `testbed.transport.wire.Kind`."""
+    """Of `testbed.transport.wire.Kind`; empty of what was sent after the books had been taken."""
     iteration: int
     payload_bytes: int
     framing_bytes: int
@@ -160,3 +161,38 @@ class Counts:
             handshake_bytes=0,
             tcp=TcpCount(),
         )
+
+
+class Books:
+    """What a side of a link has sent, frame by frame; nothing of it is in no frame's counts."""
+
+    def __init__(self, greeting: Counts, sent: Callable[[], TcpCount | QuicCount]) -> None:
+        """Begin with what connecting took.
+
+        Args:
+            greeting: The connection's own frames.
+            sent: What the connection has sent since it was made.
+        """
+        self._counts = [greeting]
+        self._sent = sent
+        self._tcp, self._quic = TcpCount(), QuicCount()
+
+    def begin(self, frame: Counts) -> None:
+        """A frame is about to be sent; what has been sent until now was for others."""
+        self._close()
+        self._counts.append(frame)
+
+    def take(self) -> list[Counts]:
+        """The books until now. They begin anew: libraries speak on their own, too."""
+        self._close()
+        taken, self._counts = self._counts, [Counts("", 0, 0, 0, 0, 0, 0, 0, TcpCount())]
+        return [c for c in taken if c.kind or c.tcp != TcpCount() or c.quic != QuicCount()]
+
+    def _close(self) -> None:
+        last, now = self._counts[-1], self._sent()
+        if isinstance(now, TcpCount):
+            last.tcp += now.since(self._tcp)
+            self._tcp = now
+        else:
+            last.quic += now.since(self._quic)
+            self._quic = now

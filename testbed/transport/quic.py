@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from testbed.core.node import BS, NodeId
 from testbed.transport import Link, TransportSettings, wire
-from testbed.transport.accounts import Counts, QuicCount
+from testbed.transport.accounts import Books, Counts
 from testbed.transport.callers import Callers, Meeting, check_token
 from testbed.transport.qlog import LOGGER
 from testbed.transport.quic_connection import Endpoint
@@ -95,13 +95,11 @@ class QuicLink:
         self._rest_bytes = 0
         self._arrived_ns = 0
         self._timeout_s = timeout_s
-        self._counts = [greeting]
-        self._before = QuicCount()
+        self._books = Books(greeting, endpoint.count)
 
     def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
         """See `Link`; returns before QUIC has sent it."""
-        self._close_account()
-        self._counts.append(Counts.of(header))
+        self._books.begin(Counts.of(header))
         self._endpoint.send(b"".join((header.pack(), extra, payload)))
 
     def receive_header(self, due: Kind) -> Header:
@@ -133,9 +131,7 @@ class QuicLink:
 
     def count(self) -> list[Counts]:
         """See `Link`."""
-        self._close_account()
-        counts, self._counts = self._counts, []
-        return counts
+        return self._books.take()
 
     def hang_up(self) -> None:
         """See `Link`."""
@@ -144,12 +140,6 @@ class QuicLink:
     def close(self) -> None:
         """See `Link`."""
         self.hang_up()
-
-    def _close_account(self) -> None:
-        now = self._endpoint.count()
-        if self._counts:
-            self._counts[-1].quic += now.since(self._before)
-            self._before = now
 
 
 def accept(

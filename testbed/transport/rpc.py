@@ -25,7 +25,7 @@ from typing import Any
 import grpc
 
 from testbed.transport import Link, TransportSettings, wire
-from testbed.transport.accounts import Counts, TcpCount
+from testbed.transport.accounts import Books, Counts, TcpCount
 from testbed.transport.callers import Callers, Meeting, check_token
 from testbed.transport.wire import Buffer, ConnectionLost, Header, Kind, WireError
 
@@ -48,8 +48,7 @@ class RpcLink:
         self._incoming: queue.SimpleQueue[tuple[int, bytes] | str] = queue.SimpleQueue()
         self._rest = memoryview(b"")
         self._arrived_ns = 0
-        self._counts = [greeting]
-        self._before = TcpCount()
+        self._books = Books(greeting, self._sent)
         self._sock: socket.socket | None = None
 
     def outgoing(self) -> Iterator[bytes]:
@@ -71,8 +70,7 @@ class RpcLink:
 
     def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
         """See `Link`; returns before gRPC has sent it."""
-        self._close_account()
-        self._counts.append(Counts.of(header))
+        self._books.begin(Counts.of(header))
         self._outgoing.put(b"".join((header.pack(), extra, payload)))
 
     def receive_header(self, due: Kind) -> Header:
@@ -102,9 +100,7 @@ class RpcLink:
 
     def count(self) -> list[Counts]:
         """See `Link`."""
-        self._close_account()
-        counts, self._counts = self._counts, []
-        return counts
+        return self._books.take()
 
     def hang_up(self) -> None:
         """See `Link`."""
@@ -115,11 +111,8 @@ class RpcLink:
         """See `Link`."""
         self._outgoing.put(None)
 
-    def _close_account(self) -> None:
-        if self._sock is not None and self._counts:
-            now = TcpCount.of(self._sock)
-            self._counts[-1].tcp += now.since(self._before)
-            self._before = now
+    def _sent(self) -> TcpCount:
+        return TcpCount() if self._sock is None else TcpCount.of(self._sock)
 
 
 class _Threads(futures.Executor):

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from testbed.core.node import BS, NodeId, uav
 from testbed.transport import Identity, Link, TransportSettings, wire
-from testbed.transport.accounts import Counts, TcpCount
+from testbed.transport.accounts import Books, Counts, TcpCount
 from testbed.transport.callers import Callers, Meeting, check_token
 from testbed.transport.tls import TlsStream, context
 from testbed.transport.wire import (
@@ -146,15 +146,13 @@ class KeptLink:
 
     def __init__(self, stream: Stream, greeting: Counts):
         self._stream = stream
-        self._counts = [greeting]
-        self._before = TcpCount()
+        self._books = Books(greeting, lambda: TcpCount.of(stream.sock))
         greeting.handshake_bytes = stream.handshake_bytes
 
     def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
         """See `Link`."""
-        self._close_account()
         counts = Counts.of(header)
-        self._counts.append(counts)
+        self._books.begin(counts)
         before = self._stream.record_bytes
         self._stream.send(header.pack() + bytes(extra), payload)
         counts.record_bytes = self._stream.record_bytes - before
@@ -169,9 +167,7 @@ class KeptLink:
 
     def count(self) -> list[Counts]:
         """See `Link`."""
-        self._close_account()
-        counts, self._counts = self._counts, []
-        return counts
+        return self._books.take()
 
     def hang_up(self) -> None:
         """See `Link`."""
@@ -180,12 +176,6 @@ class KeptLink:
     def close(self) -> None:
         """See `Link`."""
         self._stream.sock.close()
-
-    def _close_account(self) -> None:
-        now = TcpCount.of(self._stream.sock)
-        if self._counts:
-            self._counts[-1].tcp += now.since(self._before)
-            self._before = now
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from testbed.transport import accounts
-from testbed.transport.accounts import Counts, QuicCount, TcpCount
+from testbed.transport.accounts import Books, Counts, QuicCount, TcpCount
 from testbed.transport.wire import HEADER_BYTES, Header, Kind
 
 ESTABLISHED, FIN_WAIT_1, CLOSE_WAIT = 1, 4, 8
@@ -110,3 +110,23 @@ def test_the_books_of_a_frame_begin_with_what_it_is() -> None:
     rest = (counts.record_bytes, counts.opened, counts.accepted, counts.handshake_bytes)
     assert rest == (0, 0, 0, 0)
     assert (counts.tcp, counts.quic) == (TcpCount(), QuicCount())
+
+
+def test_books_hold_what_is_sent_after_they_were_taken() -> None:
+    """As gRPC does, which measures its links when it likes."""
+    sent = iter([10, 30, 37, 37, 50, 59])
+    books = Books(frame("HELLO"), lambda: TcpCount(data_bytes=next(sent)))
+    books.begin(frame("SMASHED"))
+    assert sizes(books.take()) == [("HELLO", 10), ("SMASHED", 20)]
+    assert sizes(books.take()) == [("", 7)]
+    assert sizes(books.take()) == []
+    books.begin(frame("ADAPTERS"))
+    assert sizes(books.take()) == [("", 13), ("ADAPTERS", 9)]
+
+
+def frame(kind: str) -> Counts:
+    return Counts(kind, 0, 0, 0, 0, 0, 0, 0, TcpCount())
+
+
+def sizes(taken: list[Counts]) -> list[tuple[str, int]]:
+    return [(counts.kind, counts.tcp.data_bytes) for counts in taken]
