@@ -71,9 +71,9 @@ def session(
     count = len(scenario["uavs"]["tx_power_w"])
     client_s = args.seconds + 5 if client_s is None else client_s
     servers = "; ".join(f"iperf3 -s -1 -p {5201 + k} >/dev/null &" for k in range(count))
-    client = f"sleep 0.2; exec iperf3 -c bs -p {PORT} -t {client_s:g} {flags} >said"
+    client = f"sleep 0.2; exec iperf3 -c bs -p {PORT} -t {client_s:g} {flags} >~/said"
     # In virtual time the machine has nothing but the session.
-    watch = f"while cat /proc/sys/fs/file-nr /proc/meminfo; do sleep {SAMPLE_S}; done >held &"
+    watch = f"while cat /proc/sys/fs/file-nr /proc/meminfo; do sleep {SAMPLE_S}; done >~/held &"
     base = f"{watch if args.clock == 'virtual' else ''} {servers.replace('&;', '&')} wait"
     nodes = {"bs": {"command": base}, "uav*": {"command": client}}
     emulation = scenario.get("emulation", {}) | {"clock": args.clock}

@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
@@ -15,6 +15,7 @@ from typing import IO, Any, Literal
 import pandas as pd
 
 from orchestrator import api
+from orchestrator.emulation.record import Check
 from orchestrator.scenario.schema import Scenario
 from orchestrator.sessions.asked import nodes_named
 from orchestrator.sessions.programs import Program, argv_of, commands_of, image_of
@@ -37,7 +38,7 @@ class Network:
         with tb.Network("quickstart") as net:
             server = net["bs"].popen(["python3", "-m", "http.server", "8000"])
             net.run(10)
-        print(net.carried.groupby(["client", "direction"]).sum())
+        print(net.valid, net.carried.groupby(["client", "direction"]).sum())
 
     The commands of the scenario's `nodes` run from the beginning, and stand in `programs`. What
     still runs at the end of the context is ended.
@@ -76,6 +77,8 @@ class Network:
         self._settings = Settings(downlink, capture=capture, keep_rows=True)
         self._overwrite = overwrite
         self._session: Session | None = None
+        self._about: dict[str, Any] = {}
+        """Its manifest, which is filled in at the end."""
         self._cleanup = ExitStack()
 
     def __enter__(self) -> "Network":
@@ -85,7 +88,7 @@ class Network:
             if folder is None:
                 folder = cleanup.enter_context(temporary_folder("session")) / "out"
             source = cleanup.enter_context(api._channel(self.scenario, self._trace))
-            self._session, _ = cleanup.enter_context(
+            self._session, self._about = cleanup.enter_context(
                 held(self.scenario, source, folder, self._settings, overwrite=self._overwrite)
             )
             for node, argv in commands.items():
@@ -146,6 +149,28 @@ class Network:
         Offered is what the slot's rate allows; queued is what waited at the slot's end.
         """
         return self._rows()[[*KEYS, "offered_bytes", "carried_bytes", "queued_bytes"]]
+
+    @property
+    def calibration(self) -> pd.DataFrame | None:
+        """What transfers before slot 0 took against the rates, one row a link and level; None where
+        the scenario does without."""
+        return self._begun().calibration
+
+    @property
+    def valid(self) -> bool | None:
+        """Whether every check is within its limit; None until the context has been left."""
+        self._begun()
+        return self._about.get("valid")
+
+    @property
+    def checks(self) -> pd.DataFrame:
+        """What the network was held against, one row a check: check, limit, value, ok, detail.
+
+        Without rows until the context has been left.
+        """
+        self._begun()
+        columns = [field.name for field in fields(Check)]
+        return pd.DataFrame(self._about.get("validity", []), columns=columns)
 
     def _rows(self) -> pd.DataFrame:
         session = self._begun()

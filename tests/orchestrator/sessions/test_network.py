@@ -8,11 +8,13 @@ import sys
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 from small_scenario import AT_ONCE, TREE
 
 import orchestrator as tb
 from orchestrator.scenario.loading import validate
+from orchestrator.sessions import session
 from testbed.core.node import BS, uav
 
 TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
@@ -23,8 +25,9 @@ FLOOD = (
 )
 
 
-def scenario(**nodes):
-    return validate(TREE | {"nodes": nodes, "emulation": AT_ONCE}, "small")
+def scenario(*, calibrate=False, **nodes):
+    emulation = AT_ONCE | {"calibrate": calibrate}
+    return validate(TREE | {"nodes": nodes, "emulation": emulation}, "small")
 
 
 def test_programs_come_and_go_and_the_tables_say_what_was_carried() -> None:
@@ -53,7 +56,12 @@ def test_programs_come_and_go_and_the_tables_say_what_was_carried() -> None:
         with pytest.raises(tb.InputError, match=r"^`node`: 'uav4' is not one of"):
             net["uav4"]
         home = net["bs"].home
+        assert (net.valid, len(net.checks), net.calibration) == (None, 0, None)
     assert not home.exists()
+    checks = net.checks.set_index("check")
+    assert {"exhausted_slots", "injector_lateness_s", "transfer_error"} <= set(checks.index)
+    assert (checks.ok == (checks.value <= checks.limit)).all()
+    assert net.valid == checks.ok.all()
     rates, carried = net.rates, net.carried
     assert list(rates) == ["slot", "client", "direction", "rate_bps"]
     assert list(carried)[3:] == ["offered_bytes", "carried_bytes", "queued_bytes"]
@@ -67,13 +75,17 @@ def test_programs_come_and_go_and_the_tables_say_what_was_carried() -> None:
 
 def test_what_the_scenario_gives_its_nodes(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
+    measured = {"client": 1, "direction": "uplink", "level": "lowest", "rate_bps": 1e6}
+    measured |= {"bytes": 1, "start_s": 0.0, "duration_s": 1.0, "due_s": 1.0, "error": 0.5}
+    monkeypatch.setattr(session, "calibrate", lambda *_: pd.DataFrame([measured]))
     (tmp_path / "data").mkdir()
     given = scenario(
+        calibrate=True,
         **{
             "uav*": {"command": ["sh", "-c", "echo $N >data/$TESTBED_NODE"], "env": {"N": 1}},
             "uav2": {"env": {"N": "two"}, "writable": ["data"]},
             "uav3": {"writable": ["data"]},
-        }
+        },
     )
     with tb.Network(given, TRACE, out="out") as net:
         statuses = {name: program.wait(20) for name, program in net.programs.items()}
@@ -83,6 +95,9 @@ def test_what_the_scenario_gives_its_nodes(tmp_path, monkeypatch) -> None:
         "uav3": "1\n",
     }
     assert (tmp_path / "out/session.parquet").exists()
+    assert net.calibration.to_dict("records") == [measured]
+    (check,) = net.checks[net.checks.check == "calibration_error"].to_dict("records")
+    assert (check["ok"], net.valid) == (False, False)
 
 
 def test_a_uavs_own_keys_go_before_those_of_all() -> None:
