@@ -51,7 +51,7 @@ class Played:
     about: dict[str, Any]
     """Its manifest."""
     samples: list[tuple[float, int, int]]
-    """Now and then: seconds since its start, bytes of memory and open files of all its processes,
+    """Now and then: seconds since it was started, bytes of memory and open files of all its processes,
     in virtual time of its kernel too."""
     said: list[str]
     """What each UAV's client wrote."""
@@ -293,7 +293,8 @@ def soak(args: argparse.Namespace) -> Figures:
     found = {f"first: {name}": value for name, value in early.items()}
     found |= {f"last: {name}": value for name, value in late.items()}
     found |= {"injector lateness, p99, s": lateness["injector_lateness_s"]}
-    steady = [s for s in played.samples if s[0] > 15 and s[1]]
+    # Before, it comes up; later, it ends.
+    steady = [s for s in played.samples if 15 < s[0] < args.seconds and s[1]]
     (_, memory, files), (_, memory_then, files_then) = steady[0], steady[-1]
     found |= {"memory, MB, first": memory / 1e6, "memory, MB, last": memory_then / 1e6}
     found |= {"open files, first": float(files), "open files, last": float(files_then)}
