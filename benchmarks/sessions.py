@@ -51,7 +51,7 @@ class Played:
     about: dict[str, Any]
     """Its manifest."""
     samples: list[tuple[float, int, int]]
-    """Now and then: seconds since it was started, bytes of memory and open files of all its processes,
+    """Now and then: seconds since its start, bytes of memory and open files of all its processes,
     in virtual time of its kernel too."""
     said: list[str]
     """What each UAV's client wrote."""
