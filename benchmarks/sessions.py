@@ -38,7 +38,7 @@ SETTLE_S = 2.0
 """After slot 0, in which connections are made and windows grow."""
 PORT = "$((5200 + ${TESTBED_NODE#uav}))"
 SLOT_S = 0.1
-SAMPLE_S = 10.0
+SAMPLE_S, LEAST_SOAK_S = 10.0, 60.0
 
 Figures = dict[str, float]
 
@@ -280,6 +280,8 @@ def soak(args: argparse.Namespace) -> Figures:
 
     In virtual time their band is a tenth as wide, since half an hour takes hours to compute else.
     """
+    if args.seconds < LEAST_SOAK_S:
+        sys.exit(f"sessions.py: soak: --seconds: must be {LEAST_SOAK_S:g} or more")
     scenario = _paper()
     if args.clock == "virtual":
         scenario["radio"]["uplink_bandwidth_hz"] /= 10
