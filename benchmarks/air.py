@@ -92,7 +92,7 @@ def played(
         "kernel": kernel,
     }
     entries: list[dict[str, Any]] = json.loads(file.read_text()) if file and file.exists() else []
-    due = [
+    due: list[dict[str, Any]] = [
         {**dict(zip(CELL, cell, strict=True)), "keys": [*keys], "execution": name, "seed": seed}
         for name in executions
         for seed in range(1, seeds + 1)

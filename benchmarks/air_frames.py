@@ -89,7 +89,8 @@ def session(
         (here / "scenario.yaml").write_text(json.dumps(scenario))
         rates = np.full((clients, 36_000), RATE_BPS)
         np.savez(here / "trace.npz", uplink_bps=rates, downlink_bps=rates, slot_s=0.1)
-        words = [TESTBED, "up", here / "scenario.yaml", "--trace", here / "trace.npz"]
+        words: list[str | Path] = [TESTBED, "up", here / "scenario.yaml"]
+        words += ["--trace", here / "trace.npz"]
         listeners = " & ".join(f"{me[5:]} receive {k}" for k in range(1, clients + 1))
         words += ["--node", f"bs={listeners} & wait", "--out", here / "out"]
         for k in range(1, clients + 1):

@@ -181,4 +181,5 @@ def _plain(way: Impairment) -> dict[str, float]:
         "jitter_s": way.jitter_s,
         **asdict(losses),
         "seed": way.seed,
+        "reorders": way.reorders,
     }

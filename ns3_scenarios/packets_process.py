@@ -48,6 +48,7 @@ class Impairment(ctypes.Structure):
         ("loss_good", ctypes.c_double),
         ("loss_bad", ctypes.c_double),
         ("seed", ctypes.c_uint64),
+        ("reorders", ctypes.c_int32),
     )
 
 

@@ -82,7 +82,7 @@ def frames_s(round_: Round, shape: Shape, up: tuple[bool, ...], down: tuple[bool
     for client, _, step, start_s, end_s, size in round_.spans[round_.spans["bytes"] > 0].tolist():
         data, back = (down, up) if step in (SM, SG) else (up, down)
         rate_bps = 8 * size / (end_s - start_s)
-        frames = 1 if shape.loses_frames else shape.packet_frames(rate_bps)
+        frames = 1 if shape.single_frames else shape.packet_frames(rate_bps)
         acknowledged = _DELAYED_ACKNOWLEDGEMENTS if frames == 1 else 1.0
         packets_s = rate_bps / (8 * shape.frame_bytes * frames)
         handled = packets_s * (data[client - 1] + acknowledged * back[client - 1])

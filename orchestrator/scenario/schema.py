@@ -444,8 +444,9 @@ class Links(Section):
     """How long a frame is under way once it has been sent, in emulated seconds, or a model:
     `distance`, `trace`."""
     jitter_s: Jitter = 0.0
-    """Standard deviation of that delay, normal and cut at 0, or the model `trace`; frames arrive in
-    their order."""
+    """Standard deviation of that delay, normal and cut at 0, or the model `trace`."""
+    reordering: bool = Field(default=False, exclude_if=lambda reordering: not reordering)
+    """Whether frames with a shorter delay overtake those before them, or arrive in their order."""
     loss: FrameLoss = 0.0
     """Probability of a frame to be lost, or a model: `independent`, `gilbert-elliott`, `snr`,
     `trace`."""
@@ -469,6 +470,8 @@ class Links(Section):
     def _jitter_around_a_delay(self) -> "Links":
         if self.jitter_s != 0 and self.one_way_delay_s == 0:
             raise ValueError("jitter_s: needs links.one_way_delay_s, around which it varies")
+        if self.reordering and self.jitter_s == 0:
+            raise ValueError("reordering: needs links.jitter_s, by which frames overtake others")
         return self
 
 

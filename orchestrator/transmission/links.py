@@ -41,7 +41,9 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         # QUIC's datagrams are packets, and frames, one by one.
         packet_s=0.0 if scenario.emulation.transport == "quic" else Shape.packet_s,
         impaired=are_impaired(scenario),
-        loses_frames=any(each.losses for way in impairments_of(scenario) for each in way),
+        single_frames=any(
+            each.losses or each.reorders for way in impairments_of(scenario) for each in way
+        ),
         network=network,
         relay=network and scenario.links.relay,
     )
@@ -92,7 +94,12 @@ def impairments_of(
         slots = varies(delay_s) or varies(links.jitter_s) or varies(scenario.links.loss_of(side))
         return tuple(
             Impairment(
-                delay * dilation, jitter * dilation, loss, _seed(scenario.seed, k, down), slots
+                delay * dilation,
+                jitter * dilation,
+                loss,
+                _seed(scenario.seed, k, down),
+                slots,
+                links.reordering,
             )
             for k, (delay, jitter, loss) in enumerate(zip(delays, jitters, losses, strict=True), 1)
         )

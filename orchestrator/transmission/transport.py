@@ -25,9 +25,11 @@ of this is used. Elsewhere a transfer is a sequence of *flights*, a window of fr
 - An idle sender halves its window once a retransmission timeout (RFC 2861); a receiver's buffer
   begins at 64 KiB and follows what has come.
 
-Acknowledgements are neither lost nor late; a round begins with new windows; frames that overtake
-are unknown. Losses are drawn by the scenario's seed, for each round and direction of a link: they
-are as many as the kernel's and ns-3's in the mean, but not the same.
+Acknowledgements are neither lost nor late; a round begins with new windows. A message is whole when
+the last of its frames is there, in order or not: that TCP may take frames which are overtaken for
+lost (RFC 8985 waits for them, once it has seen some) is left out. Losses are drawn by the
+scenario's seed, for each round and direction of a link: they are as many as the kernel's and ns-3's
+in the mean, but not the same.
 """
 
 import math

@@ -115,7 +115,7 @@ def _netem(index: int, impairment: Impairment) -> bytes:
     if impairment.jitter_s:
         options += attribute(_JITTER, struct.pack("=q", round(impairment.jitter_s * 1e9)))
         options += attribute(_DELAYS, _normal_table())
-    if impairment.jitter_s or impairment.by_slot:
+    if (impairment.jitter_s or impairment.by_slot) and not impairment.reorders:
         options += attribute(_RATE, struct.pack("=IiIi", _IN_ORDER_BYTES_S, 0, 0, 0))
     return message(
         netlink.NEWQDISC,

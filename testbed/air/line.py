@@ -5,7 +5,8 @@
 
 What arrives at a device is dropped there, after packet sockets have seen it. The process reads it
 from such a socket, and when its time has come, writes it to one end of a veth pair whose other end
-stands beside the device and looks like it. Frames of one direction stay in their order.
+stands beside the device and looks like it. Frames of one direction stay in their order, where the
+impairment does not say otherwise.
 
 It handles one packet after the other, at some 30 µs of a core each: a link that asks for more than
 it can do gets its frames late, and each that is later than `LATE_NS` is counted, as are those for
@@ -197,6 +198,7 @@ class _Way:
         self._random = random.Random(impairment.seed)
         self._bad = False
         self._last_ns = 0
+        self._reorders = impairment.reorders
 
     def loses(self) -> bool:
         """Whether the next frame is lost."""
@@ -212,7 +214,10 @@ class _Way:
         delay_ns, jitter_ns, _ = self._values()
         if jitter_ns:
             delay_ns = max(0.0, self._random.gauss(delay_ns, jitter_ns))
-        self._last_ns = max(self._last_ns, arrived_ns + round(delay_ns))
+        due_ns = arrived_ns + round(delay_ns)
+        if self._reorders:
+            return due_ns
+        self._last_ns = max(self._last_ns, due_ns)
         return self._last_ns
 
     def _values(self) -> tuple[float, float, float]:

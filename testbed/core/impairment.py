@@ -43,11 +43,13 @@ class Impairment:
 
     delay_s: float = 0.0
     jitter_s: float = 0.0
-    """Standard deviation of the delay, which is normal and cut at 0; frames stay in order."""
+    """Standard deviation of the delay, which is normal and cut at 0."""
     losses: Losses | None = None
     seed: int = 0
     by_slot: bool = False
     """Whether each slot has a delay, a jitter or a probability to lose frames of its own."""
+    reorders: bool = False
+    """Whether a frame with a shorter delay overtakes those before it; else it waits for them."""
 
     @property
     def acts(self) -> bool:

@@ -182,7 +182,7 @@ def wire(
         if shape.network:
             setup += _join(site.ends[0], link, shape)
         _transact(site.netlink, [_up(_LO), *setup], shape)
-        if shape.loses_frames:
+        if shape.single_frames:
             _cut_packets(str(BS))
         if lined:
             own = _mac(link, at_uav=True)
@@ -192,7 +192,7 @@ def wire(
         linux.enter(base_station)
     for link, end in enumerate(bs.ends, 1):
         name = str(NodeId(link))
-        if shape.loses_frames:
+        if shape.single_frames:
             _cut_packets(name)
         if lined:
             own = _mac(link, at_uav=False)

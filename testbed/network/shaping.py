@@ -81,9 +81,9 @@ class Shape:
     """Whether TCP asks for marks in place of drops, and queues other than fifo give them."""
     impaired: bool = False
     """Whether the air will delay or lose frames."""
-    loses_frames: bool = False
-    """Whether the air loses frames: the kernel then cuts packets into frames before they arrive, so
-    that it loses them one by one."""
+    single_frames: bool = False
+    """Whether the air loses frames, or they overtake each other: the kernel then cuts packets into
+    frames before they arrive, so that it treats them one by one."""
     packet_s: float = 0.25e-3
     """How much a packet may hold, as emulated time at the link's rate. The kernel handles packets
     of one or more frames, and TCP acknowledges packets: longer ones take less computing and fewer

@@ -57,7 +57,7 @@ class AirChange:
             before.losses.good_to_bad, before.losses.bad_to_good, loss, before.losses.loss_bad
         )
         seed = (before.seed + (self.slot + 1) * _SEED_STEP) & _SEED_BITS
-        now = Impairment(delay_s, jitter_s, rest, seed, by_slot=True)
+        now = Impairment(delay_s, jitter_s, rest, seed, by_slot=True, reorders=before.reorders)
         self.way.netlink.transact([change(self.way.device, now)])
 
 

@@ -18,12 +18,13 @@
 extern "C" struct Impairment
 {
     double delay;     // s
-    double jitter;    // standard deviation of the delay, s; normal, cut at 0, frames in order
+    double jitter;    // standard deviation of the delay, s; normal, cut at 0
     double goodToBad; // Gilbert-Elliott, a step a frame: p
     double badToGood; // r
     double lossGood;  // 1 - k
     double lossBad;   // 1 - h
     uint64_t seed;
+    int32_t reorders; // 0 or 1: frames wait for those before them, or overtake them
 };
 
 /// A point-to-point channel that delays and loses the frames of each direction by itself.
@@ -70,7 +71,8 @@ class AirChannel : public ns3::PointToPointChannel
             return true;
         }
         const auto sent = ns3::Simulator::Now() + sending;
-        way.last = std::max(way.last, sent + ns3::Seconds(way.Delay()));
+        const auto due = sent + ns3::Seconds(way.Delay());
+        way.last = way.air.reorders ? due : std::max(way.last, due);
         auto destination = GetDestination(index);
         ns3::Simulator::ScheduleWithContext(destination->GetNode()->GetId(),
                                             way.last - ns3::Simulator::Now(),

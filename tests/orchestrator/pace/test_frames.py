@@ -21,7 +21,7 @@ from testbed.core.timeline import CA, CF, SG, SPAN, Round
 from testbed.host import line_speed
 from testbed.network.shaping import Shape
 
-SINGLE = Shape(loses_frames=True)
+SINGLE = Shape(single_frames=True)
 FRAME = SINGLE.frame_bytes
 BOTH = (True, True), (True, True)
 NONE = (False, False)
@@ -56,7 +56,7 @@ def test_transfers_at_the_same_time_add_up() -> None:
 
 
 def test_packets_of_several_frames_count_once() -> None:
-    shape = replace(SINGLE, loses_frames=False)
+    shape = replace(SINGLE, single_frames=False)
     size = 8000 * FRAME
     packets = shape.packet_frames(8 * size)
     assert packets > 1

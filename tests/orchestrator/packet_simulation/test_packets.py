@@ -385,3 +385,14 @@ def test_each_direction_has_its_own_delay_and_jitter_keeps_the_order() -> None:
         took = transfer(network, False, 1_000_000, np.full(40, 20e6))
         assert network.counts().uplink[0].sent_frames == math.ceil(1_000_000 / 1448) + 2
     assert 0.42 < took < 0.8
+
+
+def test_frames_that_overtake_make_tcp_send_again() -> None:
+    """Of two transfers over the same jitter, only that with frames in order sends none again."""
+    least = math.ceil(300_000 / 1448)
+    for reorders in (False, True):
+        shaky = Impairment(0.02, 0.005, None, 3, reorders=reorders)
+        with PacketNetwork(PacketSettings(links=1, air=[(shaky, shaky)])) as network:
+            transfer(network, False, 300_000, np.full(40, 20e6))
+            again = network.counts().uplink[0].sent_frames - least - 2
+        assert (again > 0) == reorders

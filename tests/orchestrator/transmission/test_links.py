@@ -58,9 +58,20 @@ def test_seeds_follow_the_scenario() -> None:
     assert len(seeds) == 8
 
 
-def test_packets_are_cut_only_where_frames_are_lost() -> None:
-    assert shape_of(scenario({"loss": 0.1})).loses_frames
-    assert not shape_of(scenario({"one_way_delay_s": 0.1})).loses_frames
+def test_packets_are_cut_only_where_frames_are_treated_one_by_one() -> None:
+    assert shape_of(scenario({"loss": 0.1})).single_frames
+    overtaking = {"one_way_delay_s": 0.1, "jitter_s": 0.01, "reordering": True}
+    assert shape_of(scenario(overtaking)).single_frames
+    assert not shape_of(scenario(overtaking | {"reordering": False})).single_frames
+    assert not shape_of(scenario({"one_way_delay_s": 0.1})).single_frames
+
+
+def test_frames_overtake_only_where_it_is_asked_for() -> None:
+    jitter = {"one_way_delay_s": 0.1, "jitter_s": {"up": 0.01}}
+    for asked in (False, True):
+        ways = impairments_of(scenario(jitter | {"reordering": asked}))
+        assert {each.reorders for way in ways for each in way} == {asked}
+    assert "reordering" not in scenario(jitter).model_dump()["links"]
 
 
 def test_a_scenario_without_air_is_written_as_before() -> None:
@@ -109,6 +120,7 @@ def test_queue_and_marks_reach_the_links() -> None:
         ({"one_way_delay_s": {"model": "snr"}}, "links.one_way_delay_s: input tag 'snr'"),
         ({"jitter_s": {"model": "distance"}}, "links.jitter_s.model: input should be 'trace'"),
         ({"jitter_s": 0.1}, "links.jitter_s: needs links.one_way_delay_s"),
+        ({"one_way_delay_s": 0.1, "reordering": True}, "links.reordering: needs links.jitter_s"),
     ],
 )
 def test_what_is_wrong_is_named(links: dict[str, Any], message: str) -> None:

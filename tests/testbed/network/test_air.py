@@ -14,7 +14,7 @@ from testbed.network.shaping import Shape
 
 RATE = np.full((1, 1000), 20e6)
 SIZE = 500_000
-SHAPE = Shape(impaired=True, loses_frames=True)
+SHAPE = Shape(impaired=True, single_frames=True)
 
 
 @pytest.fixture(scope="module")
