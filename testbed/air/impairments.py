@@ -7,6 +7,9 @@ Both happen where frames arrive. They are redirected to a device of their own (i
 netem, and come back from there. Behind the shaper of the sender, and not in front of it: netem
 makes a sender forget what it has under way, so that TCP no longer feels its own queue, and
 overflows it. Set-up and calibration of the links come before, and see the shapers alone.
+
+Nothing else may pass that device, as IPv6's search for routers would: it would draw a loss, too, and
+later frames' losses would be others than the seed's.
 """
 
 import contextlib
@@ -66,14 +69,17 @@ def has_netem(socket: netlink.Netlink) -> bool:
 def install(device: int, impairment: Impairment) -> list[bytes]:
     """The messages that impair what arrives at a device from now on."""
     ours = device + DEVICE_OFFSET
+    up = message(netlink.NEWLINK, 0, _IFINFO.pack(0, 0, ours, _UP, _UP))
     return [
         message(
             netlink.NEWLINK,
             netlink.CREATE | netlink.EXCLUSIVE,
-            _IFINFO.pack(0, 0, ours, _UP, _UP)
+            _IFINFO.pack(0, 0, ours, 0, 0)
             + attribute(_IFNAME, text(f"air{device}"))
             + nested(_LINKINFO, attribute(1, text("ifb"))),
         ),
+        *([netlink.without_ipv6_addresses(ours)] if netlink.has_ipv6() else []),
+        up,
         _netem(ours, impairment),
         message(
             netlink.NEWQDISC,

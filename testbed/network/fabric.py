@@ -63,7 +63,7 @@ _DESTINATION, _DEVICE, _GATEWAY, _METRICS, _SOURCE = 1, 4, 5, 8, 7
 _INITIAL_WINDOW, _CONGESTION_CONTROL = 11, 16
 """Metrics of a route."""
 _ADDRESS, _IFNAME, _MTU, _LINKINFO, _STATS64 = 1, 3, 4, 18, 23
-_AF_SPEC, _NET_NS_FD, _TX_QUEUES, _RX_QUEUES, _GSO_MAX_SEGS = 26, 28, 31, 32, 40
+_NET_NS_FD, _TX_QUEUES, _RX_QUEUES, _GSO_MAX_SEGS = 28, 31, 32, 40
 
 
 def link_addresses(link: int) -> tuple[str, str]:
@@ -395,7 +395,7 @@ def _metrics(shape: Shape) -> bytes:
 
 
 def _has_ipv6(shape: Shape) -> bool:
-    return Path("/proc/sys/net/ipv6").exists() and shape.mtu >= _LEAST_IPV6_MTU
+    return netlink.has_ipv6() and shape.mtu >= _LEAST_IPV6_MTU
 
 
 def _forward(shape: Shape) -> None:
@@ -488,8 +488,7 @@ def _configure(
     # one.
     messages = [_packet_frames(index, 1)]
     if _has_ipv6(shape):
-        no_addresses = nested(_AF_SPEC, nested(socket.AF_INET6, attribute(8, b"\1")))
-        messages.append(_link(index, no_addresses))
+        messages.append(netlink.without_ipv6_addresses(index))
     address = socket.inet_aton(here)
     messages += [
         *end.install(),

@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from testbed.system import linux
 
@@ -28,7 +29,10 @@ REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 _ERROR, _DONE = 2, 3
 _NESTED = 0x8000
 
+_AF_SPEC, _ADDRESS_MODE = 26, 8
+
 _HEADER = struct.Struct("=IHHII")
+_IFINFO = struct.Struct("=BxHiII")
 _NUMBER = struct.Struct("=I")
 _BATCH_BYTES = 64 * 1024
 """Well below the default socket buffer."""
@@ -73,6 +77,17 @@ def text(value: str) -> bytes:
 def u32(value: int) -> bytes:
     """A 32-bit number as the kernel reads it."""
     return struct.pack("=I", value)
+
+
+def has_ipv6() -> bool:
+    """Whether the kernel has IPv6."""
+    return Path("/proc/sys/net/ipv6").exists()
+
+
+def without_ipv6_addresses(device: int) -> bytes:
+    """The message by which IPv6 gives a device no address, and so sends nothing on its own."""
+    no_address = nested(_AF_SPEC, nested(socket.AF_INET6, attribute(_ADDRESS_MODE, b"\1")))
+    return message(NEWLINK, 0, _IFINFO.pack(0, 0, device, 0, 0) + no_address)
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
