@@ -8,8 +8,8 @@ netem, and come back from there. Behind the shaper of the sender, and not in fro
 makes a sender forget what it has under way, so that TCP no longer feels its own queue, and
 overflows it. Set-up and calibration of the links come before, and see the shapers alone.
 
-Nothing else may pass that device, as IPv6's search for routers would: it would draw a loss, too, and
-later frames' losses would be others than the seed's.
+Nothing else may pass that device, as IPv6's search for routers would: it would draw a loss, too,
+and later frames' losses would be others than the seed's.
 """
 
 import contextlib
