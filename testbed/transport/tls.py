@@ -138,15 +138,23 @@ class TlsStream:
         Raises:
             ConnectionLost: The peer is gone, or took nothing in time.
         """
-        for part in parts:
-            view = memoryview(part).cast("B")
-            for start in range(0, len(view), _WRITE_BYTES):
-                piece = view[start : start + _WRITE_BYTES]
-                with self._lock:
-                    self._tls.write(piece)
-                    data = self._outgoing.read()
-                self.record_bytes += len(data) - len(piece)
-                self._send(data)
+        views = [memoryview(part).cast("B") for part in parts]
+        pieces = [
+            view[start : start + _WRITE_BYTES]
+            for view in views
+            for start in range(0, len(view), _WRITE_BYTES)
+        ]
+        ready = b""
+        for place, piece in enumerate(pieces):
+            with self._lock:
+                self._tls.write(piece)
+                data = self._outgoing.read()
+            self.record_bytes += len(data) - len(piece)
+            ready += data
+            # A header goes with what follows: by itself it would be a small frame.
+            if len(ready) > RECORD_BYTES or place + 1 == len(pieces):
+                self._send(ready)
+                ready = b""
 
     def receive_into(self, place: memoryview) -> int:
         """As `testbed.transport.wire.receive_into`.

@@ -1,0 +1,40 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""How frames are written to a connection within TLS."""
+
+import socket
+import threading
+
+import pytest
+
+from testbed.core.node import BS, uav
+from testbed.transport.certificates import identities
+from testbed.transport.tls import RECORD_OVERHEAD_BYTES, TlsStream, context, record_overhead_bytes
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000, 1_000_000])
+def test_a_header_is_written_with_what_follows(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, client = identities(1)
+    payload, got, written = bytes(size), bytearray(44 + size), []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+
+    def receive() -> None:
+        stream = TlsStream(far, context(client, server_side=False), server_name=BS.host_name)
+        stream.receive_into(memoryview(got))
+
+    thread = threading.Thread(target=receive, daemon=True)
+    thread.start()
+    with near, far:
+        stream = TlsStream(near, context(server, server_side=True))
+        assert stream.peer_name == uav(1).host_name
+        send = stream._send
+        monkeypatch.setattr(stream, "_send", lambda data: (written.append(len(data)), send(data)))
+        stream.send(b"h" * 44, payload)
+        thread.join(30)
+    assert got == b"h" * 44 + payload
+    assert sum(written) == len(got) + record_overhead_bytes(44, size)
+    assert stream.record_bytes == sum(written) - len(got)
+    assert written[0] > 44 + RECORD_OVERHEAD_BYTES or not size
