@@ -312,12 +312,12 @@ def packaged_order() -> Iterator[str]:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
         sys.path.insert(0, folder)
-        plugins.registered.cache_clear()
+        plugins.installed.cache_clear()
         try:
             yield "nearly-done"
         finally:
             sys.path.remove(folder)
-            plugins.registered.cache_clear()
+            plugins.installed.cache_clear()
 
 
 def start_up(repeats: int) -> float:

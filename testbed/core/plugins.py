@@ -50,14 +50,16 @@ MOVED = {
 OURS = ("orchestrator", "testbed", "workloads", "ns3_scenarios")
 
 
-entries = cache(entry_points)
-"""Whatever is registered; finding it reads a file of every installed package."""
-
-
 @cache
+def installed() -> dict[str, dict[str, EntryPoint]]:
+    """All plugins by group and name. Finding them reads a file of every installed package."""
+    found = entry_points()
+    return {group: {entry.name: entry for entry in found.select(group=group)} for group in FIELDS}
+
+
 def registered(group: str) -> dict[str, EntryPoint]:
     """The plugins of a group by name; nothing is loaded."""
-    return {entry.name: entry for entry in entries().select(group=group)}
+    return installed()[group]
 
 
 def load(group: str, name: str) -> Any:

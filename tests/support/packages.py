@@ -26,7 +26,7 @@ def write_package(folder: Path, name: str, module: str, entries: str) -> None:
 def importable(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The folder's package installed in this process, for as long as the context lasts."""
     monkeypatch.syspath_prepend(str(folder))
-    plugins.registered.cache_clear()
+    plugins.installed.cache_clear()
     yield
-    plugins.registered.cache_clear()
+    plugins.installed.cache_clear()
     sys.modules.pop(name, None)

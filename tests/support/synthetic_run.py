@@ -149,7 +149,7 @@ def manifest(**changes: Any) -> dict[str, Any]:
         "started": "2026-11-21T08:00:00+00:00",
         "finished": "2026-11-21T08:01:23+00:00",
         "seed": 1,
-        "python": "3.11.2",
+        "python": "3.11.99",
         "packages": {"numpy": "2.4.6", "torch": "2.12.1", "ns3": "3.44"},
         "kernel": "6.1.0",
         "cpu": "Some CPU @ 2.0 GHz",
