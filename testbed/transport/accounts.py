@@ -167,12 +167,7 @@ class Books:
     """What a side of a link has sent, frame by frame; nothing of it is in no frame's counts."""
 
     def __init__(self, greeting: Counts, sent: Callable[[], TcpCount | QuicCount]) -> None:
-        """Begin with what connecting took.
-
-        Args:
-            greeting: The connection's own frames.
-            sent: What the connection has sent since it was made.
-        """
+        """Begin with those of a greeting; `sent`: all that the connection has sent so far."""
         self._counts = [greeting]
         self._sent = sent
         self._tcp, self._quic = TcpCount(), QuicCount()

@@ -281,7 +281,7 @@ def test_a_warm_program_has_its_callers_words_files_and_status(
 
 
 def test_a_warm_program_ends_by_its_callers_signal(program: Path, tmp_path: Path) -> None:
-    words = [program, "predict", PAPER, "--rounds", "100000000"]
+    words = [program, "predict", PAPER, "--rounds", "1000000"]  # They take minutes.
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         # It passes signals on from when it has handlers for them.
         status = Path(f"/proc/{process.pid}/status")
