@@ -36,6 +36,7 @@ from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
+from testbed.system.files import write_json
 
 PAPER = Path(__file__).resolve().parents[1] / "scenarios" / "paper.yaml"
 TESTBED = Path(sys.executable).with_name("testbed")
@@ -77,7 +78,7 @@ def played(
     keys: Sequence[str],
     file: Path | None,
 ) -> list[dict[str, Any]]:
-    """One entry a round: its cell, its execution, its seed and its latency in seconds.
+    """One entry a round with these overrides: cell, execution, seed and latency in seconds.
 
     Args:
         cells: Transport, congestion control, loss, delay.
@@ -113,8 +114,8 @@ def played(
         latency_s = run[one["execution"]](load(PAPER, overrides), overrides)
         entries.append({**one, "latency_s": latency_s})
         if file:
-            file.write_text(json.dumps(entries, indent=1) + "\n")
-    return entries
+            write_json(file, entries)
+    return [entry for entry in entries if entry["keys"] == [*keys]]
 
 
 def by_cell(

@@ -28,9 +28,8 @@ HELD_FRAMES = 1_000_000
 """Most that are under way on a link: more than TCP ever has there."""
 
 _TCMSG = struct.Struct("=BxxxiIII")
-_IFINFO = struct.Struct("=BxHiII")
 _NEWTFILTER = 44
-_IFNAME, _LINKINFO, _UP = 3, 18, 1
+_IFNAME, _LINKINFO = 3, 18
 _KIND, _OPTIONS = 1, 2
 _ROOT, _INGRESS, _INGRESS_HANDLE = 0xFFFF_FFFF, 0xFFFF_FFF1, 0xFFFF_0000
 _ALL_PROTOCOLS = 0x0300  # ETH_P_ALL in network order
@@ -51,11 +50,11 @@ def has_netem(socket: netlink.Netlink) -> bool:
     create = message(
         netlink.NEWLINK,
         netlink.CREATE | netlink.EXCLUSIVE,
-        _IFINFO.pack(0, 0, probe, 0, 0)
+        netlink.IFINFO.pack(0, 0, probe, 0, 0)
         + attribute(_IFNAME, text("probe"))
         + nested(_LINKINFO, attribute(1, text("ifb"))),
     )
-    remove = message(netlink.DELLINK, 0, _IFINFO.pack(0, 0, probe, 0, 0))
+    remove = message(netlink.DELLINK, 0, netlink.IFINFO.pack(0, 0, probe, 0, 0))
     try:
         socket.transact([create, _netem(probe, Impairment())])
     except netlink.NetlinkError:
@@ -69,17 +68,16 @@ def has_netem(socket: netlink.Netlink) -> bool:
 def install(device: int, impairment: Impairment) -> list[bytes]:
     """The messages that impair what arrives at a device from now on."""
     ours = device + DEVICE_OFFSET
-    up = message(netlink.NEWLINK, 0, _IFINFO.pack(0, 0, ours, _UP, _UP))
     return [
         message(
             netlink.NEWLINK,
             netlink.CREATE | netlink.EXCLUSIVE,
-            _IFINFO.pack(0, 0, ours, 0, 0)
+            netlink.IFINFO.pack(0, 0, ours, 0, 0)
             + attribute(_IFNAME, text(f"air{device}"))
             + nested(_LINKINFO, attribute(1, text("ifb"))),
         ),
         *([netlink.without_ipv6_addresses(ours)] if netlink.has_ipv6() else []),
-        up,
+        netlink.up(ours),
         _netem(ours, impairment),
         message(
             netlink.NEWQDISC,

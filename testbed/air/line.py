@@ -40,9 +40,8 @@ MOST_OPEN_FILES = 1024
 OUT_OFFSET, IN_OFFSET = 30_000, 50_000
 """Indices of the pair's devices, from the index of the one whose frames they carry."""
 
-_IFINFO = struct.Struct("=BxHiII")
 _TCMSG = struct.Struct("=BxxxiIII")
-_IFNAME, _ADDRESS, _MTU, _LINKINFO, _UP = 3, 1, 4, 18, 1
+_IFNAME, _ADDRESS, _MTU, _LINKINFO = 3, 1, 4, 18
 _CLSACT_HANDLE, _CLSACT, _INGRESS = 0xFFFF_0000, 0xFFFF_FFF1, 0xFFFF_FFF2
 _NEWTFILTER, _ALL_PROTOCOLS = 44, 0x0300
 _OPERATIONS, _OPERATION_COUNT, _BPF_FLAGS, _ACTION = 5, 4, 8, 1
@@ -83,18 +82,15 @@ class LineCount:
 def tap(socket_: netlink.Netlink, device: int, name: str, address: bytes, mtu: int) -> Tap:
     """Make ready to take the frames that arrive at a device of this thread's namespace."""
     out, into = f"out{device}", f"in{device}"
-    peer = _IFINFO.pack(0, 0, device + IN_OFFSET, 0, 0) + attribute(_IFNAME, text(into))
+    peer = netlink.IFINFO.pack(0, 0, device + IN_OFFSET, 0, 0) + attribute(_IFNAME, text(into))
     peer += attribute(_ADDRESS, address) + attribute(_MTU, u32(mtu))
     info = nested(_LINKINFO, attribute(1, text("veth")), nested(2, attribute(1, peer)))
-    body = _IFINFO.pack(0, 0, device + OUT_OFFSET, 0, 0) + attribute(_IFNAME, text(out))
+    body = netlink.IFINFO.pack(0, 0, device + OUT_OFFSET, 0, 0) + attribute(_IFNAME, text(out))
     body += attribute(_MTU, u32(mtu)) + info
     socket_.transact(
         [
             message(netlink.NEWLINK, netlink.CREATE | netlink.EXCLUSIVE, body),
-            *(
-                message(netlink.NEWLINK, 0, _IFINFO.pack(0, 0, device + offset, _UP, _UP))
-                for offset in (OUT_OFFSET, IN_OFFSET)
-            ),
+            *(netlink.up(device + offset) for offset in (OUT_OFFSET, IN_OFFSET)),
         ]
     )
     for filtered in ("all", into):  # A source is reached over another device than it comes from.

@@ -38,8 +38,6 @@ _ALL_LINKS, _ALL_LINKS_V6 = ("10.0.0.0", 10), ("fd55::", 64)
 
 _SIOCETHTOOL, _ETHTOOL_STSO = 0x8946, 0x1F
 _LO = 1
-_UP = 1
-_IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBI")
 _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _PERMANENT = 0x80
@@ -181,7 +179,7 @@ def wire(
         setup = _configure(site.ends[0], here, there, _mac(link, at_uav=False), shape)
         if shape.network:
             setup += _join(site.ends[0], link, shape)
-        _transact(site.netlink, [_up(_LO), *setup], shape)
+        _transact(site.netlink, [netlink.up(_LO), *setup], shape)
         if shape.single_frames:
             _cut_packets(str(BS))
         if lined:
@@ -206,7 +204,7 @@ def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, par
     _negotiate_marks(shape)
     bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, part.links + 1)])
     pairs = [_pair(link, uav, shape) for link, uav in zip(part.clients, uavs, strict=True)]
-    bs.netlink.transact([*pairs, _up(_LO)])
+    bs.netlink.transact([*pairs, netlink.up(_LO)])
     ours, source = [], None
     if shape.network:
         ours, source = _own_addresses(BS_ADDRESS, BS_ADDRESS_V6, shape), BS_ADDRESS
@@ -244,9 +242,9 @@ def _dig(
 def device_counts(socket: Netlink) -> dict[int, DeviceCount]:
     """What each device of a socket's namespace has sent, by index."""
     counts = {}
-    for body in socket.dump(netlink.GETLINK, _IFINFO.pack(0, 0, 0, 0, 0)):
-        _, _, index, _, _ = _IFINFO.unpack_from(body)
-        stats = netlink.attributes(body[_IFINFO.size :])[_STATS64]
+    for body in socket.dump(netlink.GETLINK, netlink.IFINFO.pack(0, 0, 0, 0, 0)):
+        _, _, index, _, _ = netlink.IFINFO.unpack_from(body)
+        stats = netlink.attributes(body[netlink.IFINFO.size :])[_STATS64]
         _, sent_frames, _, sent_bytes = struct.unpack_from("=QQQQ", stats)
         counts[index] = DeviceCount(sent_bytes, sent_frames)
     return counts
@@ -311,7 +309,8 @@ def _cut_packets(device: str) -> None:
 
 
 def _packet_frames(index: int, frames: int) -> bytes:
-    return _link(index, attribute(_GSO_MAX_SEGS, u32(frames)))
+    about = netlink.IFINFO.pack(0, 0, index, 0, 0)
+    return message(netlink.NEWLINK, 0, about + attribute(_GSO_MAX_SEGS, u32(frames)))
 
 
 def _transact(socket: Netlink, messages: Sequence[bytes], shape: Shape) -> None:
@@ -328,20 +327,11 @@ def _mac(link: int, at_uav: bool) -> bytes:
     return struct.pack("!BBHH", 2, 0, at_uav, link)
 
 
-def _link(index: int, *attributes: bytes, flags: int = 0) -> bytes:
-    body = _IFINFO.pack(0, 0, index, flags, flags)
-    return message(netlink.NEWLINK, 0, body + b"".join(attributes))
-
-
-def _up(index: int) -> bytes:
-    return _link(index, flags=_UP)
-
-
 def _pair(link: int, uav: int, shape: Shape) -> bytes:
     queues = attribute(_TX_QUEUES, u32(1)) + attribute(_RX_QUEUES, u32(1))
     mtu = attribute(_MTU, u32(shape.mtu))
     peer = (
-        _IFINFO.pack(0, 0, UAV_DEVICE, 0, 0)
+        netlink.IFINFO.pack(0, 0, UAV_DEVICE, 0, 0)
         + attribute(_IFNAME, text(str(BS)))
         + attribute(_ADDRESS, _mac(link, at_uav=True))
         + attribute(_NET_NS_FD, u32(uav))
@@ -350,7 +340,7 @@ def _pair(link: int, uav: int, shape: Shape) -> bytes:
     )
     info = nested(_LINKINFO, attribute(1, text("veth")), nested(2, attribute(1, peer)))
     body = (
-        _IFINFO.pack(0, 0, BS_DEVICE_BASE + link, 0, 0)
+        netlink.IFINFO.pack(0, 0, BS_DEVICE_BASE + link, 0, 0)
         + attribute(_IFNAME, text(str(NodeId(link))))
         + attribute(_ADDRESS, _mac(link, at_uav=False))
         + mtu
@@ -373,7 +363,7 @@ def _tunnel(
         attribute(_VXLAN_CHECKSUM, b"\0"),  # What is within has its own.
     ]
     body = (
-        _IFINFO.pack(0, 0, index, 0, 0)
+        netlink.IFINFO.pack(0, 0, index, 0, 0)
         + attribute(_IFNAME, text(name))
         + attribute(_ADDRESS, mac)
         + attribute(_MTU, u32(shape.mtu))
@@ -492,7 +482,7 @@ def _configure(
     address = socket.inet_aton(here)
     messages += [
         *end.install(),
-        _up(index),
+        netlink.up(index),
         message(
             netlink.NEWADDR,
             netlink.CREATE | netlink.EXCLUSIVE,

@@ -29,10 +29,11 @@ REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 _ERROR, _DONE = 2, 3
 _NESTED = 0x8000
 
-_AF_SPEC, _ADDRESS_MODE = 26, 8
+_AF_SPEC, _ADDRESS_MODE, _UP = 26, 8, 1
 
 _HEADER = struct.Struct("=IHHII")
-_IFINFO = struct.Struct("=BxHiII")
+IFINFO = struct.Struct("=BxHiII")
+"""What a message about a device begins with: family, kind, index, flags, which flags are meant."""
 _NUMBER = struct.Struct("=I")
 _BATCH_BYTES = 64 * 1024
 """Well below the default socket buffer."""
@@ -87,7 +88,12 @@ def has_ipv6() -> bool:
 def without_ipv6_addresses(device: int) -> bytes:
     """The message by which IPv6 gives a device no address, and so sends nothing on its own."""
     no_address = nested(_AF_SPEC, nested(socket.AF_INET6, attribute(_ADDRESS_MODE, b"\1")))
-    return message(NEWLINK, 0, _IFINFO.pack(0, 0, device, 0, 0) + no_address)
+    return message(NEWLINK, 0, IFINFO.pack(0, 0, device, 0, 0) + no_address)
+
+
+def up(device: int) -> bytes:
+    """The message that lets a device carry frames."""
+    return message(NEWLINK, 0, IFINFO.pack(0, 0, device, _UP, _UP))
 
 
 def attributes(data: bytes) -> dict[int, bytes]:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from warm import load
 
@@ -45,11 +46,10 @@ def play(
     found = kernel.find()
     assert found is not None
     words = {name: [str(word) for word in given] for name, given in commands.items()}
-    told = {"kernel": found.to_json(), "columns": 100, "colour": False}
     said = io.BytesIO()
     with contextlib.chdir(folder):
         argv = [sys.executable, __file__, json.dumps(words)]
-        done = guest.run(found, argv, told=told, out=io.BytesIO(), err=said)
+        done = guest.run(found, argv, told=told(found), out=io.BytesIO(), err=said)
     assert done.status == 0, said.getvalue().decode()
     return {
         name: subprocess.CompletedProcess(
@@ -60,6 +60,11 @@ def play(
         )
         for name, given in words.items()
     }
+
+
+def told(found: kernel.Kernel) -> dict[str, Any]:
+    """What a guest is told of its kernel, and of the terminal."""
+    return {"kernel": found.to_json(), "columns": 100, "colour": False}
 
 
 def main(given: str) -> None:

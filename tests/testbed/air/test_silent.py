@@ -7,6 +7,7 @@ import io
 import sys
 
 import pytest
+from in_guest import told
 
 from testbed.virtual import guest, kernel
 
@@ -33,7 +34,6 @@ def test_nothing_passes_the_air_on_its_own() -> None:
     found = kernel.find()
     assert found is not None
     out, err = io.BytesIO(), io.BytesIO()
-    told = {"kernel": found.to_json(), "columns": 100, "colour": False}
-    done = guest.run(found, [sys.executable, "-c", PROGRAM], told=told, out=out, err=err)
+    done = guest.run(found, [sys.executable, "-c", PROGRAM], told=told(found), out=out, err=err)
     assert done.status == 0, err.getvalue().decode()
     assert out.getvalue() == b"0 0\n"
