@@ -211,30 +211,6 @@ def _by_cause(rows: pd.DataFrame, lost: int, dropped: int) -> npt.NDArray[np.int
     return np.column_stack([of_air, of_both - of_air, size - of_both])
 
 
-def air_table(reports: Sequence[Report]) -> pd.DataFrame:
-    """Frames that the air lost and let arrive, one row a round, direction and client.
-
-    Args:
-        reports: At the end of each round; counters may begin anew between two.
-    """
-    rows = []
-    for index, report in enumerate(reports):
-        for direction, ends in (("up", report.uplink), ("down", report.downlink)):
-            for client, end in enumerate(ends, 1):
-                counts = end.lost_frames, end.arrived_frames
-                if index:
-                    links = reports[index - 1]
-                    before = (links.uplink if direction == "up" else links.downlink)[client - 1]
-                    if before.arrived_frames <= end.arrived_frames:
-                        counts = (
-                            end.lost_frames - before.lost_frames,
-                            end.arrived_frames - before.arrived_frames,
-                        )
-                rows.append((index, client, direction, *counts))
-    columns = ["round", "client", "direction", "lost_frames", "arrived_frames"]
-    return pd.DataFrame(rows, columns=columns)
-
-
 def carried_bytes(link: Direction, shape: Shape) -> int:
     """Bytes of all frames that a link has carried one way, Ethernet headers and all."""
     if shape.charges_headers:

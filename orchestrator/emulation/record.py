@@ -80,6 +80,8 @@ class RoundRecord:
     """See `orchestrator.emulation.learning.learning_table`; None where nothing is learned."""
     evaluation: pd.DataFrame | None = None
     """Of the state after the round; None: none was due."""
+    air: pd.DataFrame | None = None
+    """See `orchestrator.analysis.air_frames.by_slot`; None where frames are not impaired."""
     elsewhere: dict[str, Machine] = field(default_factory=dict)
     """The same as `machine` of others that have nodes, by the name of a host there."""
     passes: dict[str, Any] | None = None

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from orchestrator.analysis import air_frames
 from orchestrator.analysis.byte_accounts import SET_UP, account, closed
 from orchestrator.analysis.error_budget import error_budget, transfer_errors
 from orchestrator.analysis.waterfall import waterfall
@@ -341,7 +342,8 @@ class Stage:
         table.give(injector, dilation)
         # Nothing is broadcast in an asynchronous round.
         injector.phase(1 if plan.updates else 0)
-        injector.report()  # What it has done until now, as to connect nodes, is not the round's.
+        # What it has done until now, as to connect nodes, is not the round's.
+        links_before = injector.report()
         before = Machines.now(self.nodes.world)
         clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), round_.start_s, dilation)
         held = last_frames(plan.sm_bytes.tolist(), self.shape) if self.holds else []
@@ -397,6 +399,9 @@ class Stage:
             rates=table.frame(measured),
             injector=self._changes(table),
             links=self.counters,
+            air=air_frames.by_slot(round_.index, first, slot_s, links_before, self.counters)
+            if self.shape.impaired
+            else None,
             machine=machine,
             elsewhere=elsewhere,
             accounts=accounts,

@@ -47,6 +47,7 @@ def chart_data(run: Run) -> dict[str, Any]:
         "spans": {kind: spans_of(run.tables[kind]) for kind in KINDS if kind in run.tables},
         "lost": records(run.tables["lost"]) if "lost" in run.tables else [],
         "rates": _rates(run),
+        "lost_frames": _lost_frames(run),
         "paths": _paths(run),
         "budget": budget_rows(run),
         "injector": _histogram(run),
@@ -129,6 +130,27 @@ def _rates(run: Run) -> dict[str, Any] | None:
         "slots_a_point": merged,
         "uplink_kbps": [column_of(column, 0) for column in kbps["uplink"].T],
         "downlink_kbps": [column_of(column, 0) for column in kbps["downlink"].T],
+    }
+
+
+def _lost_frames(run: Run) -> dict[str, Any] | None:
+    """Frames that the air lost, a bar where there are any; slots are merged to their sum where
+    they are too many."""
+    if "air_slots" not in run.tables:
+        return None
+    table = run.tables["air_slots"]
+    first = int(table["slot"].min())
+    slots = int(table["slot"].max()) + 1 - first
+    merged = -(-slots * 2 * run.scenario.uavs.count // MAX_RATE_POINTS)
+    bar = ((table["slot"] - first) // merged).rename("bar")
+    sums = table["lost_frames"].groupby([bar, table["client"], table["direction"]]).sum()
+    bars = sums[sums > 0].reset_index()
+    return {
+        "slots_a_bar": merged,
+        "client": bars["client"].tolist(),
+        "direction": bars["direction"].tolist(),
+        "time_s": column_of((first + bars["bar"] * merged) * run.scenario.slot_s, 6),
+        "frames": bars["lost_frames"].tolist(),
     }
 
 

@@ -102,6 +102,7 @@ def render(run: Run) -> str:
         budget=_budget_rows(run),
         budget_by_step=None if by_step is None else by_step.to_dict("index"),
         lost=records(losses(run)),
+        frame_losses=frame_losses(run),
         lateness=lateness(run),
         failed_checks=[check for check in manifest.get("validity") or [] if not check.get("ok")],
         remedies={
@@ -150,6 +151,26 @@ def holdings(partition: Any) -> list[dict[str, Any]]:
         ]
         bars.append({"client": client, "samples": sum(n for _, n in row), "parts": parts})
     return bars
+
+
+def frame_losses(run: Run) -> dict[int, dict[str, dict[str, float]]]:
+    """Frames that the air lost, by client (0: all of them) and direction: lost, frames, share, and
+    asked, the share that was to be lost; empty where none were to be."""
+    if "air_slots" not in run.tables:
+        return {}
+    table = run.tables["air_slots"]
+    frames = table["lost_frames"] + table["arrived_frames"]
+    counts = pd.DataFrame(
+        {"lost": table["lost_frames"], "frames": frames, "asked": frames * table["asked_loss"]}
+    )
+    found: dict[int, dict[str, dict[str, float]]] = {}
+    for clients in (table["client"], 0 * table["client"]):
+        sums = counts.groupby([clients, table["direction"]]).sum()
+        sums["share"] = sums["lost"] / sums["frames"]
+        sums["asked"] /= sums["frames"]
+        for (client, direction), row in zip(sums.index, sums.to_dict("records"), strict=True):
+            found.setdefault(int(client), {})[direction] = {str(k): v for k, v in row.items()}
+    return dict(sorted(found.items()))
 
 
 def reading(run: Run, short: Headline) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.analysis.byte_accounts import air_table
+from orchestrator.analysis import air_frames
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
 from orchestrator.emulation.checkpoint import Checkpoint
 from orchestrator.emulation.learning import whole_table
@@ -209,7 +209,10 @@ def write_run(done: Emulation, folder: Path) -> None:
     if done.calibration is not None:
         tables["calibration"] = done.calibration
     if are_impaired(done.scenario):
-        tables["air"] = air_table([record.links for record in rounds])
+        air = pd.concat([record.air for record in rounds])
+        tables["air"] = air_frames.by_round(air)
+        if air["asked_loss"].any():
+            tables["air_slots"] = air
     tables["learning"] = whole_table(done.learning)
     tables["accounts"] = pd.concat(done.accounts)
     tables["waterfall"] = pd.DataFrame(

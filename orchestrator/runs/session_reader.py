@@ -11,16 +11,16 @@ import pandas as pd
 
 from orchestrator.runs.directory import MANIFEST, SCENARIO
 from orchestrator.runs.reader import Manifest, Strict, Whole, read_manifest, read_object
-from orchestrator.runs.tables import AMOUNT, CLIENT, Absent, Column, read_table
+from orchestrator.runs.tables import AMOUNT, CLIENT, SLOT, WAY, Absent, Column, read_table
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 
 SESSION = "session.parquet"
 COLUMNS = {
-    "slot": Column("integer", 0, 2**53),
+    "slot": SLOT,
     "client": CLIENT,
-    "direction": Column("text", words=("up", "down")),
+    "direction": WAY,
     "rate_bps": AMOUNT,
     "offered_bytes": AMOUNT,
     "carried_bytes": Column("integer", 0, 2**53),

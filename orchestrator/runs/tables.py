@@ -59,10 +59,12 @@ ROUND = Column("integer", 0, "rounds")
 CLIENT = Column("integer", 1, "clients")
 ITERATION = Column("integer", 1, "iterations")
 STEP = Column("text", words=STEPS)
+WAY = Column("text", words=("up", "down"))
 SECONDS = Column("number", -MOST_S, MOST_S)
 AMOUNT = Column("number", 0, 1e18)
 SHARE = Column("number", 0, 1)
 ANY = Column("number", may_lack=True)
+SLOT = Column("integer", 0, 2**53)
 
 _STEPS = {"round": ROUND, "client": CLIENT, "iteration": ITERATION, "step": STEP}
 _SPANS = _STEPS | {
@@ -93,18 +95,11 @@ TABLES: dict[str, dict[str, Column]] = {
         "beta": SHARE,
         "rho": SHARE,
     },
-    "rates": {
-        "slot": Column("integer", 0, 2**53),
-        "time_s": SECONDS,
-        "client": CLIENT,
-        "uplink_bps": AMOUNT,
-        "downlink_bps": AMOUNT,
-    },
-    "injector": {
-        "slot": Column("integer", 0, 2**53),
-        "boundary_s": SECONDS,
-        "lateness_s": SECONDS,
-    },
+    "rates": {"slot": SLOT, "time_s": SECONDS, "client": CLIENT}
+    | {"uplink_bps": AMOUNT, "downlink_bps": AMOUNT},
+    "injector": {"slot": SLOT, "boundary_s": SECONDS, "lateness_s": SECONDS},
+    "air_slots": {"round": ROUND, "slot": SLOT, "client": CLIENT, "direction": WAY}
+    | {"lost_frames": AMOUNT, "arrived_frames": AMOUNT, "asked_loss": SHARE},
     "budget": {"round": ROUND, "part": TEXT, "seconds": SECONDS},
     # A step that not every stage of the budget has, after a loss, has no parts.
     "budget_steps": _STEPS | {"part": TEXT, "seconds": ANY},
@@ -153,6 +148,7 @@ ONCE = {
     "rounds": ("kind", "round"),
     "energy": ("kind", "round", "client"),
     "decisions": ("round", "client"),
+    "air_slots": ("round", "slot", "client", "direction"),
     "session": ("slot", "client", "direction"),
 }
 """What no two rows of a table share."""

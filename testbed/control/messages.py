@@ -571,7 +571,11 @@ class Counters:
     below_floor: int
     exhausted: int
     slots: bytes
-    """Int64 [n, 4]: slot, when it was due, when it was set (monotonic ns), changes."""
+    """Int64 [n, 4]: slot, when it was due, when it was set (monotonic ns), changes. Behind them,
+    where frames are to be lost, [`of_air`, 1 + 6K]: slot, and as it began, of each link and way:
+    frames that the air had lost, those that had arrived, and the share to be lost from then on, of
+    2³²."""
+    of_air: int = 0
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,8 @@ SPIN_NS = 150_000
 Kind = TypeVar("Kind")
 _LIMIT_EVERY_SLOTS = 10
 """How often that is decided anew while links are watched."""
+_AIR_OF_WAY, _CERTAIN = 3, 1 << 32
+"""Values of a link and way in a row of what the air has done, and what a share of 1 is there."""
 _SAMPLE, _SAMPLE_OF_WAY = 4, 4
 """Values of a sample before those of the links: slot, when it was due, when its rates were set, how
 many changes that took; and of each link and way: when it was read, and `Samples`' three."""
@@ -127,6 +129,9 @@ class _Service:
         self._looked_ns = time.monotonic_ns()
         self._watched = False
         self._samples = array.array("q")
+        self._air_record = array.array("q")
+        self._counting_ns = 0
+        """How long that took the last time."""
         linux.precise_timers()
 
     def run(self) -> None:
@@ -275,6 +280,7 @@ class _Service:
             self._sample(deadline, done, prepared.changes)
         else:
             self._record.extend((self._slot, deadline, done, prepared.changes))
+            self._count_air()
         self._below_floor += prepared.below_floor
         self._table.forget_before(self._slot)
         if self._air is not None:
@@ -300,6 +306,39 @@ class _Service:
         if self._slot % _LIMIT_EVERY_SLOTS == 0:
             self._limit_packets()
 
+    def _count_air(self) -> None:
+        """Note what the air has lost up to this slot, if there is time for it: else the next one
+        has it, too."""
+        if self._air is None or not self._air.loses:
+            return
+        begun_ns = time.monotonic_ns()
+        due_ns = self._clock.monotonic_ns((self._slot + 1) * self._slot_s)
+        if self._gates:
+            due_ns = min(due_ns, self._gates[0].at_ns)
+        if due_ns - begun_ns < 2 * self._counting_ns:
+            self._counting_ns //= 2  # It may have been disturbed.
+            return
+        links = zip(*self._of_air(), *self._air.asked(), strict=True)
+        values = [self._slot]
+        for up, down, up_asked, down_asked in links:
+            for count, asked in ((up, up_asked), (down, down_asked)):
+                lost, arrived = (count.dropped_frames, count.sent_frames) if count else (0, 0)
+                values += (lost, arrived, round(asked * _CERTAIN))
+        self._air_record.extend(values)
+        self._counting_ns = time.monotonic_ns() - begun_ns
+
+    def _of_air(self) -> tuple[Sequence["_OfAir"], Sequence["_OfAir"]]:
+        """What the air has done to frames of each uplink, and of each downlink."""
+        fabric, line = self._fabric, self._line
+        if line is not None:
+            up, down = fabric.up_taps, fabric.down_taps
+            return [line.count(tap) for tap in up], [line.count(tap) for tap in down]
+        uplinks = air_counts(fabric.base_station.netlink)
+        return (
+            [uplinks.get(end.index) for end in fabric.base_station.ends],
+            [air_counts(uav.netlink).get(uav.ends[0].index) for uav in fabric.uavs],
+        )
+
     def _take_rates(self, rates: SetRates) -> None:
         self._table.add(rates.first, rates.variants, rates.table)
         if self._phase >= rates.variants:
@@ -321,6 +360,8 @@ class _Service:
             self._exhausted += 1
         if not self._gates:
             self._record.extend((self._slot, epoch.clock.start_ns, done, prepared.changes))
+        if not self._watched:
+            self._count_air()
         self._tell(EpochBegun(done, prepared.missing))
 
     def _openings(self, last_bytes: Sequence[int]) -> list[Opening]:
@@ -392,6 +433,7 @@ class _Service:
                 limit_packets(site, frames)
 
     def _tell_counters(self) -> None:
+        width = _width_of_air(self._fabric.links)
         asked_ns = time.time_ns()
         fabric, (bs_sent, bs_air) = self._fabric, _counted(self._fabric.base_station)
         up, down = ([dict(_NOTHING) for _ in range(fabric.links)] for _ in range(2))
@@ -414,16 +456,23 @@ class _Service:
                 linux.scheduling(),
                 self._below_floor,
                 self._exhausted,
-                self._record.tobytes(),
+                (self._record + self._air_record).tobytes(),
+                len(self._air_record) // width,
             )
         )
-        self._record = array.array("q")
+        self._record, self._air_record = array.array("q"), array.array("q")
         self._below_floor = self._exhausted = 0
 
 
 _NOTHING = dict.fromkeys((field.name for field in fields(Direction)), 0)
 """Of a direction: what is counted on another machine is added by whoever asks both."""
 _OfEnds = dict[int, dict[str, int]]
+_OfAir = QueueCount | LineCount | None
+
+
+def _width_of_air(links: int) -> int:
+    """Of a row of what the air has done: see `Counters.slots`."""
+    return 1 + 2 * _AIR_OF_WAY * links
 
 
 def _counted(site: Site) -> tuple[_OfEnds, _OfEnds]:
@@ -532,6 +581,20 @@ def serve(
 
 
 @dataclass(frozen=True)
+class AirCounts:
+    """What the air had done to frames when slots began; uplinks and downlinks."""
+
+    slot: "npt.NDArray[np.int64]"
+    """Shape [m]; a slot that left no time for it is not among them."""
+    lost_frames: "npt.NDArray[np.int64]"
+    """Shape [m, K, 2]: until then."""
+    arrived_frames: "npt.NDArray[np.int64]"
+    """Shape [m, K, 2]: until then."""
+    asked_loss: "npt.NDArray[np.float64]"
+    """Shape [m, K, 2]: probability of a frame to be lost from then on."""
+
+
+@dataclass(frozen=True)
 class Report:
     """What the injector did since its last report."""
 
@@ -554,6 +617,8 @@ class Report:
     """Link rates that were positive but below a frame a slot, and so counted as an outage."""
     exhausted: int
     """Slots for which no rates were given, so that the last ones stayed."""
+    air: AirCounts | None = None
+    """Where frames are to be lost."""
     clock_error_s: float = 0.0
     """Where links lead to other machines: by how much their clocks may have differed from what was
     assumed since the last epoch, in real seconds."""
@@ -754,8 +819,14 @@ class Injector:
         with self._lock:
             self._send(AskCounters())
             counters = self._await(Counters)
-        slots = np.frombuffer(counters.slots, np.int64).reshape(-1, 4).T.copy()
         up, down = zip(*counters.links, strict=True)
+        values, width = np.frombuffer(counters.slots, np.int64), _width_of_air(len(up))
+        set_, counted = np.split(values, [len(values) - counters.of_air * width])
+        slots, air = set_.reshape(-1, 4).T.copy(), None
+        if counters.of_air:
+            rows = counted.reshape(-1, width)
+            ways = rows[:, 1:].reshape(-1, len(up), 2, _AIR_OF_WAY)
+            air = AirCounts(rows[:, 0], ways[..., 0], ways[..., 1], ways[..., 2] / _CERTAIN)
         return Report(
             slot=slots[0],
             boundary_ns=slots[1],
@@ -767,6 +838,7 @@ class Injector:
             scheduling=counters.scheduling,
             below_floor=counters.below_floor,
             exhausted=counters.exhausted,
+            air=air,
         )
 
     def machine(self) -> MachineNow:

@@ -322,25 +322,23 @@ class QueueCount:
     backlog_bytes: int
 
 
-def qdisc_counts(socket: netlink.Netlink) -> Iterator[tuple[int, int, QueueCount]]:
-    """Device index, handle and counters of every qdisc in a socket's namespace."""
+def qdisc_counts(socket: netlink.Netlink, handle: int) -> Iterator[tuple[int, QueueCount]]:
+    """Device index and counters of every qdisc with a handle in a socket's namespace."""
     for body in socket.dump(netlink.GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
-        _, index, handle, _, _ = _TCMSG.unpack_from(body)
+        _, index, found, _, _ = _TCMSG.unpack_from(body)
+        if found != handle:
+            continue
         stats = netlink.attributes(netlink.attributes(body[_TCMSG.size :])[_STATS2])
         sent_bytes, sent_frames = struct.unpack_from("=QI", stats[1])
         _, backlog, dropped = struct.unpack_from("=III", stats[3])
-        yield index, handle, QueueCount(sent_bytes, sent_frames, dropped, backlog)
+        yield index, QueueCount(sent_bytes, sent_frames, dropped, backlog)
 
 
 def queue_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
     """The counters of all ends in a socket's namespace, by device index."""
-    return {index: count for index, handle, count in qdisc_counts(socket) if handle == QUEUE}
+    return dict(qdisc_counts(socket, QUEUE))
 
 
 def air_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
     """What was sent on and dropped on the way to each device of a socket's namespace, by index."""
-    return {
-        index - DEVICE_OFFSET: count
-        for index, handle, count in qdisc_counts(socket)
-        if handle == HANDLE
-    }
+    return {index - DEVICE_OFFSET: count for index, count in qdisc_counts(socket, HANDLE)}

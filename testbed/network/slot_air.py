@@ -8,12 +8,12 @@ the same frames of each slot, whatever went before.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 from testbed.air.impairments import change
 from testbed.air.line import Line, Tap
-from testbed.core.impairment import Impairment, Losses
+from testbed.core.impairment import Impairment
 from testbed.network.fabric import Fabric
 from testbed.network.slot_table import SlotTable
 from testbed.system.netlink import Netlink
@@ -35,6 +35,14 @@ class _Way:
     told: tuple[float, float, float] = (-1.0, -1.0, -1.0)
     """Delay, jitter, loss."""
 
+    @property
+    def asked(self) -> float:
+        """Probability of a frame to be lost now, in the long run."""
+        losses, (_, _, loss) = self.impairment.losses, self.told
+        if losses is None:
+            return 0.0
+        return losses.mean if loss < 0 else replace(losses, loss_good=loss).mean
+
 
 @dataclass(frozen=True)
 class AirChange:
@@ -53,9 +61,7 @@ class AirChange:
             self.line.change(self.way.tap, delay_s, jitter_s, loss)
             return
         before = self.way.impairment
-        rest = before.losses and Losses(
-            before.losses.good_to_bad, before.losses.bad_to_good, loss, before.losses.loss_bad
-        )
+        rest = before.losses and replace(before.losses, loss_good=loss)
         seed = (before.seed + (self.slot + 1) * _SEED_STEP) & _SEED_BITS
         now = Impairment(delay_s, jitter_s, rest, seed, by_slot=True, reorders=before.reorders)
         self.way.netlink.transact([change(self.way.device, now)])
@@ -87,6 +93,15 @@ class ChangingAir:
             ]
             for impairments, arrivals, of_way in zip((uplinks, downlinks), at, taps, strict=True)
         ]
+
+    @property
+    def loses(self) -> bool:
+        """Whether frames of any link may be lost."""
+        return any(way.impairment.losses for ways in self._ways for way in ways)
+
+    def asked(self) -> list[list[float]]:
+        """Probability of a frame to be lost now, of each uplink and each downlink."""
+        return [[way.asked for way in ways] for ways in self._ways]
 
     def take(self, first: int, variants: int, table: bytes) -> None:
         """Take over what slots do from one on."""

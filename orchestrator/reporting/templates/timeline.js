@@ -421,3 +421,74 @@ function paintNames(context, place, up, direction, width) {
     context.fillText(`${client}`, width - GUTTER.right + 4, y);
   }
 }
+
+/* --- lost frames ------------------------------------------------------------------------------ */
+
+/* {client: [bar]}, and the most frames of a bar. */
+function readLosses() {
+  const { client, direction, time_s: times, frames } = data.lost_frames;
+  const table = {};
+  let most = 1;
+  frames.forEach((count, i) => {
+    (table[client[i]] ??= []).push({ direction: direction[i], time: times[i], count });
+    most = Math.max(most, count);
+  });
+  return [table, most];
+}
+
+/* A row a UAV, in the timeline's order: bars upwards for its uplink, downwards for its downlink. */
+function lossChart(holder) {
+  const [bars, most] = readLosses();
+  const slots = data.lost_frames.slots_a_bar;
+  const long = slots * data.slot_s;
+  const each = 34;
+  const head = slots > 1 ? `frames lost in ${slots} slots` : "frames lost in a slot";
+  if (slots > 1) byId("lost-frames-note").textContent = `A bar is the sum of ${slots} slots.`;
+  const paint = (context, place, height, width) => {
+    context.clearRect(0, 0, width, height);
+    paintTimes(context, place, HEAD, height, width, true);
+    context.fillStyle = colour("ink");
+    context.textAlign = "left";
+    context.fillText(`${head}; the longest bar: ${fixed(most, 0)}`, 0, height - 9);
+    chosen.rows.forEach((client, index) => {
+      const middle = HEAD + (index + 0.5) * each;
+      context.fillStyle = colour("ink");
+      context.textAlign = "left";
+      context.fillText(`UAV ${client}`, 10, middle);
+      context.strokeStyle = colour("faint");
+      context.beginPath();
+      context.moveTo(GUTTER.left, Math.round(middle) + 0.5);
+      context.lineTo(width - GUTTER.right, Math.round(middle) + 0.5);
+      context.stroke();
+      context.globalAlpha = chosen.uav === client || chosen.uav === null ? 1 : 0.25;
+      for (const bar of bars[client] ?? []) {
+        if (bar.time + long < axis.from || bar.time > axis.to) continue;
+        const left = Math.max(GUTTER.left, place(bar.time));
+        const right = Math.min(width - GUTTER.right, place(bar.time + long));
+        const tall = (bar.count / most) * (each / 2 - 2);
+        const up = bar.direction === "up";
+        context.fillStyle = colour(up ? "more" : "less");
+        context.fillRect(left, up ? middle - tall : middle, Math.max(1, right - left - 0.5), tall);
+      }
+      context.globalAlpha = 1;
+    });
+  };
+  const clientAt = (y) => (y < HEAD ? undefined : chosen.rows[Math.floor((y - HEAD) / each)]);
+  return new TimeChart(holder, axis, "Frames that each UAV's links lost, over time", {
+    height: () => HEAD + chosen.rows.length * each + 20,
+    paint,
+    hover: (event, time, y) => {
+      const found = (bars[clientAt(y)] ?? []).filter(
+        (bar) => bar.time <= time && time < bar.time + long,
+      );
+      if (!found.length) return tip.hide();
+      return tip.show(event, `UAV ${clientAt(y)}`, [
+        ...found.map((bar) => [`lost ${bar.direction}`, `${fixed(bar.count, 0)} frames`]),
+        [slots > 1 ? `${slots} slots from` : "slot from", `${fixed(found[0].time, 2)} s`],
+      ]);
+    },
+    pick: (time, y) => {
+      if (clientAt(y)) pickUav(clientAt(y));
+    },
+  });
+}

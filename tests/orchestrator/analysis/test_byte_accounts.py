@@ -13,7 +13,6 @@ from orchestrator.analysis.byte_accounts import (
     BYTES,
     RESENT,
     account,
-    air_table,
     carried_bytes,
     closed,
     to_json,
@@ -216,22 +215,3 @@ def test_a_link_that_charges_payload_alone_still_carried_headers() -> None:
     assert carried_bytes(packets, Shape()) == 1000
     # Of two packets the device counted the headers of only one of their frames.
     assert carried_bytes(packets, Shape(charges_headers=False)) == 1264 + 2 * 66
-
-
-def test_frames_of_the_air_are_those_of_each_round() -> None:
-    def report(*counts: tuple[int, int]) -> Any:
-        ends = [link(0, lost_frames=lost, arrived_frames=arrived) for lost, arrived in counts]
-        return SimpleNamespace(uplink=ends[:1], downlink=ends[1:])
-
-    # After the second round the run was resumed: counters began anew.
-    reports = [report((1, 10), (2, 20)), report((4, 10), (7, 50)), report((0, 6), (1, 9))]
-    table = air_table(reports)
-    assert list(table) == ["round", "client", "direction", "lost_frames", "arrived_frames"]
-    assert table.to_numpy().tolist() == [
-        [0, 1, "up", 1, 10],
-        [0, 1, "down", 2, 20],
-        [1, 1, "up", 3, 0],
-        [1, 1, "down", 5, 30],
-        [2, 1, "up", 0, 6],
-        [2, 1, "down", 1, 9],
-    ]

@@ -25,7 +25,7 @@ from orchestrator.scenario.loading import load
 from testbed.control.messages import Direction
 from testbed.core.errors import InputError
 from testbed.core.timeline import SPAN, Loss, Round
-from testbed.network.injector import Report
+from testbed.network.injector import AirCounts, Report
 from testbed.system.machine import Machine
 
 QUICKSTART = Path(__file__).resolve().parents[3] / "scenarios" / "quickstart.yaml"
@@ -49,6 +49,7 @@ def record(index: int, start_s: float, latency_s: float) -> RoundRecord:
     frame = pd.DataFrame({"step": pd.Categorical(["b", "a"], ["b", "a", "c"]), "n": [1, index]})
     ends = [Direction(*range(n, n + len(fields(Direction)))) for n in (1, 2, 3)]
     numbers = np.arange(4)
+    air = AirCounts(numbers, *[numbers.reshape(4, 1, 1)] * 2, numbers.reshape(4, 1, 1) / 3)
     return RoundRecord(
         decision=Decision(index, start_s, Allocation(2, *[np.full(3, 1 / 3)] * 3, (1, 3)), 0.01),
         predicted=round_,
@@ -59,12 +60,13 @@ def record(index: int, start_s: float, latency_s: float) -> RoundRecord:
         transfers=frame,
         rates=frame,
         injector=frame,
-        links=Report(numbers, numbers, numbers, numbers, 5, ends, ends, "fifo", 2, 1),
+        links=Report(numbers, numbers, numbers, numbers, 5, ends, ends, "fifo", 2, 1, air),
         machine=Machine(1, 2, 3, 4, 5, 6.5),
         accounts=frame,
         rejoined=None,
         overruns_s=[0.1, -0.2],
         learning=None,
+        air=frame,
         passes={"passes": [1, 2], "partition": [{0: 3}]},
     )
 

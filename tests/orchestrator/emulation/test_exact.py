@@ -144,6 +144,18 @@ def test_the_air_delays_and_loses_as_it_is_told(all_played: Played) -> None:
     assert budget["parts"]["delay"] > 6 * 0.03
     assert budget["parts"]["loss"] > 0
     air = pd.read_parquet(out / "air.parquet")
+    slots = pd.read_parquet(out / "air_slots.parquet")
+    keys = ["round", "client", "direction"]
+    sums = slots.groupby(keys)[["lost_frames", "arrived_frames"]].sum()
+    assert sums.equals(air.set_index(keys).sort_index())
+    assert slots["slot"].nunique() >= measured["latency_s"] / 0.1 - 1
+    chance = slots["asked_loss"]
+    assert ((slots["direction"] == "up") == chance.between(1e-3, 0.05)).all()
+    frames = slots["lost_frames"] + slots["arrived_frames"]
+    due, spread = (frames * chance).sum(), (frames * chance * (1 - chance)).sum() ** 0.5
+    assert slots["lost_frames"].sum() == pytest.approx(due, abs=4 * spread)
+    page = (out / "report.html").read_text()
+    assert 'id="lost-frames"' in page
     lost = air.groupby("direction")["lost_frames"].sum()
     assert lost["up"] > 0 == lost["down"]
     assert (air["arrived_frames"] > 100).all()
@@ -176,6 +188,12 @@ def test_quic_carries_a_round_as_predicted_and_books_every_byte(all_played: Play
             assert books["quic_bytes"] > 0.02 * books["payload_bytes"]
             log = out / "qlog" / (f"bs-uav{client}.sqlog" if end == 1 else f"uav{client}.sqlog")
             assert log.read_bytes().count(b"transport:datagrams_sent") == len(sent)
+
+
+def test_what_loses_nothing_has_no_table_of_losses(all_played: Played) -> None:
+    out = all_played[0] / "outage"
+    assert not list(out.glob("air*"))
+    assert 'id="lost-frames"' not in (out / "report.html").read_text()
 
 
 def test_another_queue_carries_the_same(all_played: Played) -> None:

@@ -324,6 +324,59 @@ def test_calibration_gives_the_links_errors(run_dir: Path) -> None:
     assert row in Page(render(read_run(run_dir))).cells("validity")
 
 
+def lose_frames(run_dir: Path, slots: int = 4) -> pd.DataFrame:
+    """Give a run frames that its links lost: two rounds share slot 2."""
+    rows = [
+        (round_, slot, client, direction, slot * client * (direction == "up"), 100, asked)
+        for round_, own in enumerate([range(3), range(2, slots)])
+        for slot in own
+        for client in (1, 2, 3)
+        for direction, asked in (("up", 0.01 * client), ("down", 0.0))
+    ]
+    names = ["round", "slot", "client", "direction", "lost_frames", "arrived_frames", "asked_loss"]
+    table = pd.DataFrame(rows, columns=names)
+    table.to_parquet(run_dir / "air_slots.parquet")
+    return table
+
+
+def test_lost_frames_are_shown_by_slot_with_what_was_asked(run_dir: Path) -> None:
+    table = lose_frames(run_dir)
+    html = render(read_run(run_dir))
+    page, data = Page(html), embedded(html)["lost_frames"]
+    assert data["slots_a_bar"] == 1
+    bars = zip(*(data[name] for name in ("client", "direction", "time_s", "frames")), strict=True)
+    # Slot 2 is of both rounds, slot 0 lost nothing.
+    due = {(k, "up", 0.1): k for k in (1, 2, 3)} | {(k, "up", 0.2): 4 * k for k in (1, 2, 3)}
+    due |= {(k, "up", 0.3): 3 * k for k in (1, 2, 3)}
+    assert {tuple(bar[:3]): bar[3] for bar in bars} == due
+    up = table[table["direction"] == "up"]
+    lost, frames = up["lost_frames"].sum(), (up["lost_frames"] + up["arrived_frames"]).sum()
+    asked = ((up["lost_frames"] + up["arrived_frames"]) * up["asked_loss"]).sum() / frames
+    words = page.words("timeline")
+    share, due_share = (formatting.percent(value, sign=False) for value in (lost / frames, asked))
+    assert f"Uplinks lost {lost} of {frames:,} frames, {share}; {due_share} was asked." in words
+    assert "Downlinks lost 0 of 1,500 frames, 0.000 %; 0.000 % was asked." in words
+    assert "324524" + "4.58%3.00%" + "05000.000%0.000%" in page.cells("timeline")
+
+
+def test_many_slots_are_merged_to_the_sum_of_their_losses(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lose_frames(run_dir, slots=31)
+    monkeypatch.setattr(charts, "MAX_RATE_POINTS", 2 * 3 * 4)
+    data = embedded(render(read_run(run_dir)))["lost_frames"]
+    assert data["slots_a_bar"] == 8
+    assert sorted(set(data["time_s"])) == pytest.approx([0, 0.8, 1.6, 2.4])
+    assert sum(data["frames"]) == table["lost_frames"].sum()
+
+
+def test_nothing_is_said_of_losses_where_none_were_asked_for(made: Path) -> None:
+    html = render(read_run(made))
+    assert embedded(html)["lost_frames"] is None
+    assert "lost-frames" not in [attributes.get("id") for _, attributes in Page(html).elements]
+    assert "air_slots" not in html
+
+
 def test_overheads_are_the_bytes_of_the_rounds(run_dir: Path) -> None:
     table = pd.read_parquet(run_dir / "accounts.parquet").query("round >= 0")
     sums = table.groupby("direction")[["payload_bytes", "header_bytes"]].sum()

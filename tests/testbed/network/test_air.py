@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from small_world import SmallWorld
 
+from orchestrator.analysis.air_frames import by_slot
 from testbed.core.impairment import Impairment, Losses
 from testbed.network.shaping import Shape
 
@@ -54,6 +55,26 @@ def test_frames_are_delayed_and_lost_from_when_it_is_said(small):
     (later,) = small.transfer([1], 100_000, 4.6, down=False)
     assert later.end_s - later.start_s > 8 * 100_000 / 20e6 + 0.06
     assert small.injector.report().uplink[0].lost_frames == up.lost_frames
+
+
+def test_each_lost_frame_is_counted_in_its_slot(small):
+    """Frames are lost in two slots alone, and all that were lost stand there."""
+    small.injector.report()
+    of_slots = np.zeros((1, 1000, 3))
+    of_slots[:, 20:22, 2] = 0.2
+    small.injector.air(0, of_slots, np.zeros((1, 1000, 3)))
+    small.run(RATE, RATE, slot_s=0.1)
+    before = small.injector.report()
+    small.transfer([1], 4 * SIZE, 1.5, down=False)  # 0.8 s and more
+    after = small.injector.report()
+    table = by_slot(0, 0, 0.1, before, after)
+    table = table.set_index(["direction", "slot"])["lost_frames"]
+    assert table["up"].index[-1] >= 23
+    assert table["up"].sum() == after.uplink[0].lost_frames - before.uplink[0].lost_frames
+    assert (table["up"][[20, 21]] > 0).all()
+    assert table["up"].drop([20, 21]).sum() == table["down"].sum() == 0
+    asked = after.air.asked_loss[:, 0, 0]
+    assert asked == pytest.approx(0.2 * np.isin(after.air.slot, [20, 21]))
 
 
 def test_bursts_deviate_more_than_single_losses():

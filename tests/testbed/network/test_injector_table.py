@@ -33,9 +33,11 @@ from testbed.control.messages import Samples as SamplesReport
 from testbed.control.stream import ControlSocket
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
+from testbed.core.impairment import Impairment, Losses
 from testbed.network import injector
 from testbed.network.fabric import DeviceCount
 from testbed.network.shaping import End, QueueCount, Shape
+from testbed.network.slot_air import ChangingAir
 from testbed.network.slot_table import SlotTable
 
 
@@ -214,7 +216,7 @@ def running() -> Any:
     made._below_floor = made._exhausted = made._warn_slots = 0
     made._told_low = made._watched = False
     made._gates = []
-    made._record = array.array("q")
+    made._record, made._air_record = array.array("q"), array.array("q")
     made.told = []
     made._tell = made.told.append
     return made
@@ -316,11 +318,13 @@ def test_counters_begin_anew_with_each_report(
     running._record.extend((4, 400, 401, 2))
     running._below_floor, running._exhausted = 5, 6
     before_ns = time.time_ns()
+    running._air_record.extend(range(13))
     running._tell_counters()
     (told,) = running.told
     assert before_ns <= told.asked_ns <= time.time_ns()
     assert (told.below_floor, told.exhausted) == (5, 6)
-    assert np.frombuffer(told.slots, np.int64).tolist() == [4, 400, 401, 2]
+    assert np.frombuffer(told.slots, np.int64).tolist() == [4, 400, 401, 2, *range(13)]
+    assert told.of_air == 1
     (up, down), (other_up, other_down) = told.links
     ways = [up, down, other_up, other_down]
     assert [way.sent_bytes for way in ways] == [600, 400, 700, 500]
@@ -333,7 +337,7 @@ def test_counters_begin_anew_with_each_report(
     assert [way.lost_frames for way in ways] == [42, 0, 0, 72]
     assert [way.arrived_frames for way in ways] == [41, 0, 0, 71]
     running._tell_counters()
-    assert running.told[1].slots == b""
+    assert (running.told[1].slots, running.told[1].of_air) == (b"", 0)
     assert (running.told[1].below_floor, running.told[1].exhausted) == (0, 0)
 
 
@@ -363,6 +367,87 @@ def test_of_links_to_other_machines_each_sets_and_counts_its_own_ends(
     assert elsewhere == also == Direction(**dict.fromkeys(vars(up), 0))
     assert (up.sent_bytes, up.lost_frames) == (700, 0)
     assert (down.sent_bytes, down.lost_frames) == (0, 72)
+
+
+def impaired(service: Any, *probabilities: float | None, by_slot: bool = False) -> None:
+    """Let uplinks and then downlinks lose frames with these probabilities."""
+    ways = [
+        Impairment(losses=None if p is None else Losses(0.0, 1.0, p, 0.0), by_slot=by_slot)
+        for p in probabilities
+    ]
+    service._line, service._counting_ns = None, 0
+    service._fabric.up_taps = service._fabric.down_taps = ()
+    service._air = ChangingAir(service._fabric, None, ways[:2], ways[2:])
+
+
+def counted(service: Any) -> list[list[int]]:
+    return np.frombuffer(service._air_record.tobytes(), np.int64).reshape(-1, 13).tolist()
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> dict[int, QueueCount]:
+    """By device, what the air has done to what arrived there; no device has none at first."""
+    counts: dict[int, QueueCount] = {}
+    monkeypatch.setattr(injector, "air_counts", lambda _: dict(counts))
+    return counts
+
+
+def test_frames_lost_are_counted_as_each_slot_begins(
+    running: Any, lost: dict[int, QueueCount]
+) -> None:
+    give(running, 10)
+    running._limit_packets = lambda: None
+    impaired(running, 0.5, 0.25, None, 1 / 8)
+    # Downlinks arrive at the UAVs' ends, 6 and 7, and uplinks at the base station's, 4 and 5.
+    lost |= {4: QueueCount(0, 10, 1, 0), 5: QueueCount(0, 20, 2, 0), 7: QueueCount(0, 40, 4, 0)}
+    begin_ns = time.monotonic_ns() + 10**9
+    running._begin_epoch(Epoch(EmulatedClock(begin_ns, 0.3, 100.0), 0.1))
+    lost[4] = QueueCount(0, 10, 9, 0)
+    running._at_boundary(0, running._prepare(4))
+    half, quarter, eighth = 1 << 31, 1 << 30, 1 << 29
+    assert counted(running) == [
+        [3, 1, 10, half, 0, 0, 0, 2, 20, quarter, 4, 40, eighth],
+        [4, 9, 10, half, 0, 0, 0, 2, 20, quarter, 4, 40, eighth],
+    ]
+
+
+def test_what_is_asked_is_what_the_slot_that_begins_asks_for(
+    running: Any, lost: dict[int, QueueCount]
+) -> None:
+    give(running, 10)
+    impaired(running, 0.5, None, None, None, by_slot=True)
+    running._clock = EmulatedClock(time.monotonic_ns(), 0.0, 100.0)
+    values = np.zeros((3, 3, 2, 3))  # Slots 4 to 6: uplinks, then two variants of downlinks.
+    values[1, 0, 0, 2] = 0.25
+    running._air.take(4, 2, values.tobytes())
+    for slot in (3, 4, 5, 6):
+        running._slot = slot - 1
+        running._at_boundary(0, running._prepare(slot))
+    assert [row[3] for row in counted(running)] == [1 << 31, 0, 1 << 30, 0]
+
+
+def test_no_gate_waits_for_counters(running: Any, lost: dict[int, QueueCount]) -> None:
+    give(running, 10)
+    impaired(running, 0.5, 0.5, None, None)
+    running._clock = EmulatedClock(time.monotonic_ns(), 0.0, 100.0)
+    running._counting_ns = 10**6
+    running._gates = [SimpleNamespace(at_ns=time.monotonic_ns() + 10**6)]
+    running._at_boundary(0, running._prepare(4))
+    assert (counted(running), running._counting_ns) == ([], 500_000)
+    running._gates.clear()
+    running._at_boundary(0, running._prepare(5))
+    assert [row[0] for row in counted(running)] == [5]
+
+
+@pytest.mark.parametrize("probability", [None, 0.5])
+def test_nothing_is_counted_where_nothing_is_to_be_lost(
+    running: Any, lost: dict[int, QueueCount], probability: float | None
+) -> None:
+    give(running, 10)
+    running._clock = EmulatedClock(time.monotonic_ns(), 0.0, 100.0)
+    impaired(running, None, None, None, probability)
+    running._at_boundary(0, running._prepare(4))
+    assert len(counted(running)) == (probability is not None)
 
 
 @pytest.fixture
@@ -419,6 +504,20 @@ def test_a_report_says_how_late_each_slot_was(
     assert (list(report.uplink), list(report.downlink)) == ([up, down], [down, up])
     told = (report.asked_ns, report.scheduling, report.below_floor, report.exhausted)
     assert told == (9, "nice -5", 1, 2)
+    assert report.air is None
+    rows = np.arange(26, dtype=np.int64).reshape(2, 13)
+    rows[:, 3::3] = 1 << 31
+    links_ = ((up, down), (down, up))
+    both = slots.tobytes() + rows.tobytes()
+    control.send(*encode(Counters(9, links_, "fifo", 1, 2, both, 2)))
+    report = links.report()
+    assert report.slot.tolist() == [4, 5]
+    air = report.air
+    assert air is not None
+    assert air.slot.tolist() == [0, 13]
+    assert air.lost_frames[1].tolist() == [[14, 17], [20, 23]]
+    assert air.arrived_frames[0].tolist() == [[2, 5], [8, 11]]
+    assert (air.asked_loss == 0.5).all()
 
 
 def test_samples_have_bytes_queues_and_drops_of_each_way(
