@@ -143,7 +143,8 @@ def _lost_frames(run: Run) -> dict[str, Any] | None:
     slots = int(table["slot"].max()) + 1 - first
     merged = -(-slots * 2 * run.scenario.uavs.count // MAX_RATE_POINTS)
     bar = ((table["slot"] - first) // merged).rename("bar")
-    sums = table["lost_frames"].groupby([bar, table["client"], table["direction"]]).sum()
+    keys = [bar, table["client"], table["direction"]]
+    sums = table["lost_frames"].groupby(keys, sort=False).sum()
     bars = sums[sums > 0].reset_index()
     return {
         "slots_a_bar": merged,

@@ -483,7 +483,7 @@ function lossChart(holder) {
       );
       if (!found.length) return tip.hide();
       return tip.show(event, `UAV ${clientAt(y)}`, [
-        ...found.map((bar) => [`lost ${bar.direction}`, `${fixed(bar.count, 0)} frames`]),
+        ...found.map((bar) => [`frames lost ${bar.direction}`, fixed(bar.count, 0)]),
         [slots > 1 ? `${slots} slots from` : "slot from", `${fixed(found[0].time, 2)} s`],
       ]);
     },

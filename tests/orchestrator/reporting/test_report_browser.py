@@ -115,6 +115,24 @@ def measured(run_dir: Path, **where: object) -> Any:
 # --- loading -------------------------------------------------------------------------------------
 
 
+def test_lost_frames_stand_in_their_slot_and_direction(
+    page: Page, three: Path, tmp_path: Path
+) -> None:
+    run_dir = Path(shutil.copytree(three, tmp_path / "run"))
+    rows = [(0, 2, 1, "up", 3, 90, 0.1), (0, 2, 1, "down", 1, 90, 0.1), (0, 4, 2, "up", 0, 9, 0.1)]
+    names = ["round", "slot", "client", "direction", "lost_frames", "arrived_frames", "asked_loss"]
+    pd.DataFrame(rows, columns=names).to_parquet(run_dir / "air_slots.parquet")
+    opened(page, run_dir)
+    told = []
+    for time_s, row in ((0.25, 0), (0.25, 1), (0.35, 0)):
+        page.mouse("mouseMoved", *place(page, "lost-frames", time_s, 26 + 34 * row + 17))
+        page.settle()
+        told.append(tooltip(page).split("\n"))
+    assert told[0][0] == "UAV 1"
+    assert told[0][1:] == ["frames lost up", "3", "frames lost down", "1", "slot from", "0.20 s"]
+    assert told[1:] == [[""], [""]]
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_opens_without_a_complaint_and_draws(page: Page, three: Path, dark: bool) -> None:
     opened(page, three, dark=dark)
