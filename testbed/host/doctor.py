@@ -19,6 +19,7 @@ from typing import Any
 
 from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
+from testbed.host.trial import output_of
 from testbed.network.fabric import (
     DeviceCount,
     Fabric,
@@ -380,19 +381,8 @@ def _first_line(command: list[str]) -> str:
 
 def _probe() -> dict[str, Any]:
     """What the probing process found out in namespaces that end with it."""
-    try:
-        found = subprocess.run(
-            [sys.executable, "-m", __name__],
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_TIMEOUT_S,
-            check=True,
-        )
-    except subprocess.TimeoutExpired:
-        raise RunError(
-            f"doctor: waited {_PROBE_TIMEOUT_S} s for the process that tries what namespaces allow"
-        ) from None
-    result: dict[str, Any] = json.loads(found.stdout)
+    found = output_of(__name__, _PROBE_TIMEOUT_S, "doctor", "what namespaces allow")
+    result: dict[str, Any] = json.loads(found)
     return result
 
 

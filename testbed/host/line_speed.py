@@ -7,13 +7,11 @@ Tried on a link in namespaces that end with the trial. Run as a program, it prin
 """
 
 import socket
-import subprocess
-import sys
 import time
 
 from testbed.air.line import Line, Tap
-from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment
+from testbed.host.trial import output_of
 from testbed.network.fabric import Fabric, link_addresses, wire
 from testbed.network.shaping import Shape
 from testbed.system import linux
@@ -34,20 +32,7 @@ def measure() -> float | None:
     Raises:
         RunError: It could not be tried.
     """
-    try:
-        found = subprocess.run(
-            [sys.executable, "-m", __name__],
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=True,
-        )
-    except subprocess.TimeoutExpired:
-        raise RunError(f"links: carried no {_FRAMES} frames in {_LIMIT_S:g} s") from None
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip() or "it says nothing").splitlines()[-1]
-        raise RunError(f"links: how fast frames are carried could not be tried: {last}") from None
-    return float(found.stdout) or None
+    return float(output_of(__name__, _LIMIT_S, "links", "how fast frames are carried")) or None
 
 
 def _main() -> None:

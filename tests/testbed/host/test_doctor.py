@@ -6,10 +6,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from testbed.host import doctor
+from testbed.core.errors import RunError
+from testbed.host import doctor, line_speed
 
 
 def test_on_a_machine_that_runs_the_other_tests_the_needed_things_are_found():
@@ -134,3 +136,20 @@ def test_what_loads_bbr_is_said_where_it_is_not_loaded(monkeypatch, tmp_path, th
     found = doctor._congestion_controls()
     assert found.ok
     assert ("modprobe tcp_bbr" in found.detail) == says
+
+
+@pytest.mark.parametrize(
+    ("tries", "field", "what"),
+    [
+        (doctor.has_netem, "doctor", "what namespaces allow"),
+        (line_speed.measure, "links", "how fast frames are carried"),
+    ],
+)
+def test_a_trial_that_fails_is_one_line(tries, field, what, monkeypatch, tmp_path: Path):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho first >&2\necho why >&2\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(RunError) as failed:
+        tries()
+    assert str(failed.value) == f"{field}: the process that tries {what} failed: why"
