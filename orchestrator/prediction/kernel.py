@@ -169,7 +169,7 @@ def transfer(
     """When a transfer of `size` bytes ends, and in which slot."""
     if paths is not None:
         return delivered(paths, air, way, k, size, time_s, slot, bandwidth_hz, snr_at_1)
-    return carried(air, min(way, DOWN), k, 8.0 * size, time_s, slot, bandwidth_hz, snr_at_1)
+    return carried(air, None, way, k, 8.0 * size, time_s, slot, bandwidth_hz, snr_at_1)
 
 
 _transfer = inlined(transfer)

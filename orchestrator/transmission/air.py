@@ -104,6 +104,7 @@ def slot_at(air: Air, time_s: float, slot: int) -> int:
 @inlined
 def carried(
     air: Air,
+    airtime: Array | None,
     way: int,
     k: int,
     bits: float,
@@ -115,15 +116,18 @@ def carried(
     """When a link has carried so many bits, and in which slot.
 
     It ends when the integral of its slots' rates reaches its bits, eq. (3). In an outage
-    the rate is 0 and it waits.
+    the rate is 0 and it waits. A frame takes so much `airtime`, shape [3, K, S] or [3, K, 1]; None
+    stands for 1 everywhere.
     """
     slot = slot_at(air, time_s, slot)
-    row = way if air.gain.shape[0] == 2 else 0
+    row = min(way, air.gain.shape[0] - 1)
     if bits == 0.0:
         return time_s, slot
     while slot < air.gain.shape[2]:
         edge_s = edge_of(air, slot + 1)
         rate = rate_of(bandwidth_hz, snr_at_1 * air.gain[row, k, slot])
+        if airtime is not None:
+            rate /= airtime[way, k, min(slot, airtime.shape[2] - 1)]
         if rate > 0.0:
             if bits <= rate * (edge_s - time_s + HALF_NS):
                 return time_s + bits / rate, slot

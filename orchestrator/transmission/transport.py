@@ -42,14 +42,11 @@ import numpy.typing as npt
 from orchestrator.scenario.schema import Scenario
 from orchestrator.transmission.air import (
     EXHAUSTED,
-    HALF_NS,
     Air,
     Array,
+    carried,
     compiled,
-    edge_of,
     inlined,
-    rate_of,
-    slot_at,
 )
 from orchestrator.transmission.links import are_impaired, impairments_of, shape_of, vary_by_slot
 from orchestrator.transmission.slots import DOWN, UP, SlotAir, lossless
@@ -357,36 +354,6 @@ def _grow(
     sender[WINDOW] = window + frames / max(2.0, each)
 
 
-@inlined
-def _carried(
-    paths: Paths,
-    air: Air,
-    way: int,
-    k: int,
-    bits: float,
-    time_s: float,
-    slot: int,
-    bandwidth_hz: float,
-    snr_at_1: float,
-) -> tuple[float, int]:
-    """As `air.carried`, over links whose frames are sent more than once."""
-    slot = slot_at(air, time_s, slot)
-    row, slots = min(way, air.gain.shape[0] - 1), paths.airtime.shape[2]
-    if bits == 0.0:
-        return time_s, slot
-    while slot < air.gain.shape[2]:
-        edge_s = edge_of(air, slot + 1)
-        rate = rate_of(bandwidth_hz, snr_at_1 * air.gain[row, k, slot])
-        rate /= paths.airtime[way, k, min(slot, slots - 1)]
-        if rate > 0.0:
-            if bits <= rate * (edge_s - time_s + HALF_NS):
-                return time_s + bits / rate, slot
-            bits -= rate * (edge_s - time_s)
-        time_s = edge_s
-        slot += 1
-    return EXHAUSTED, slot
-
-
 @compiled
 def delivered(
     paths: Paths,
@@ -421,7 +388,9 @@ def delivered(
         start_s = max(left_s, ready_s)
         now = _slot_of(paths, start_s)
         back_s = paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
-        first_s, _ = _carried(paths, air, way, k, each, start_s, slot, bandwidth_hz, snr_at_1)
+        first_s, _ = carried(
+            air, paths.airtime, way, k, each, start_s, slot, bandwidth_hz, snr_at_1
+        )
         if first_s == EXHAUSTED:
             return EXHAUSTED, slot
         frame_s = max(first_s - start_s, 1e-9)
@@ -429,8 +398,8 @@ def delivered(
         pipe = trip_s / frame_s + max(QUEUE_FRAMES, QUEUE_S / frame_s)
         allowed = min(min(sender[WINDOW], sender[OFFERED]), pipe)
         frames = min(left, max(1, int(allowed)))
-        left_s, slot = _carried(
-            paths, air, way, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1
+        left_s, slot = carried(
+            air, paths.airtime, way, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1
         )
         if left_s == EXHAUSTED:
             return EXHAUSTED, slot
