@@ -31,9 +31,13 @@ def shannon_bps(bandwidth_hz: Array | float, snr: Array) -> Array:
     return np.asarray(bandwidth_hz * bits)
 
 
-def _rate(hz: Array | float, power_w: Array | float, gain: Array, noise: float) -> Array:
+def _snr(hz: Array | float, power_w: Array | float, gain: Array, noise: float) -> Array:
     band, power = np.atleast_1d(hz)[:, None], np.atleast_1d(power_w)[:, None]
-    return shannon_bps(band, power * gain / (band * noise))
+    return np.asarray(power * gain / (band * noise))
+
+
+def _rate(hz: Array | float, power_w: Array | float, gain: Array, noise: float) -> Array:
+    return shannon_bps(np.atleast_1d(hz)[:, None], _snr(hz, power_w, gain, noise))
 
 
 def uplink_bps(radio: Radio, beta: Array, gain: Array) -> Array:
@@ -106,16 +110,11 @@ def snr_of(radio: Radio, beta: Array, rho: Array | None, gain: Gains) -> Array:
         rho: Shares of the downlink's power, shape [K]; None: each has all of band and power.
         gain: Shape [K, S], or for each direction.
     """
-    up, down = both_ways(gain)
-
-    def ratio(hz: Array | float, power_w: Array | float, way: Array) -> Array:
-        noise_w = np.atleast_1d(hz)[:, None] * radio.noise_w_per_hz
-        return np.asarray(np.atleast_1d(power_w)[:, None] * way / noise_w)
-
-    uplink = ratio(beta * radio.uplink_hz, radio.uplink_power_w, up)
-    broadcast = downlink = ratio(radio.downlink_hz, radio.downlink_power_w, down)
+    (up, down), noise = both_ways(gain), radio.noise_w_per_hz
+    uplink = _snr(beta * radio.uplink_hz, radio.uplink_power_w, up, noise)
+    broadcast = downlink = _snr(radio.downlink_hz, radio.downlink_power_w, down, noise)
     if rho is not None:
-        downlink = ratio(beta * radio.downlink_hz, rho * radio.downlink_power_w, down)
+        downlink = _snr(beta * radio.downlink_hz, rho * radio.downlink_power_w, down, noise)
     return np.stack([uplink, downlink, broadcast])
 
 
