@@ -28,7 +28,9 @@ from orchestrator.cli.kernel import app as kernel_app
 from orchestrator.cli.stopping import Stopped, stoppable
 from orchestrator.cli.validate import validate
 from testbed.core.errors import InputError, RunError
+from testbed.core.plugins import OURS
 
+PACKAGE = "uav-sfl-testbed"
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (predict.init, predict.show, predict.trace, predict.predict),
     "Channels": (exchange.export_trace,),
@@ -87,7 +89,7 @@ def _tell_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        print(f"testbed {version('uav-sfl-testbed')}")
+        print(f"testbed {version(PACKAGE)}")
         raise typer.Exit
 
 
@@ -121,12 +123,12 @@ def main() -> None:
     except (RunError, ChannelError) as error:
         _leave(1, str(error))
     except ModuleNotFoundError as error:
-        if not (extras := _extras_with(error.name or "")):
+        if not (remedy := _what_brings(error.name or "")):
             raise
         _leave(
             1,
-            f"{error.name} is not installed; {' and '.join(extras)} of the package bring it: "
-            "pip install 'uav-sfl-testbed[full]', or `make setup` in its folder",
+            f"{error.name} is not installed; {remedy}: "
+            f"pip install '{PACKAGE}[full]', or `make setup` in its folder",
         )
     except BrokenPipeError:
         # Whoever read our results has seen enough.
@@ -184,13 +186,19 @@ def _memory_is_limited() -> bool:
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
-def _extras_with(module: str) -> list[str]:
-    """Extras of the package, as `[name]`, that bring a module."""
-    from importlib.metadata import requires
+def _what_brings(module: str) -> str:
+    """What there is to install for a module, in words; empty where nothing brings it."""
+    from importlib.metadata import PackageNotFoundError, requires
 
-    own = re.compile(rf"{re.escape(module.partition('.')[0])}\b[^;]*; extra == ['\"](\w+)")
-    found = [own.match(requirement) for requirement in requires("uav-sfl-testbed") or ()]
-    return [f"[{match[1]}]" for match in found if match and match[1] != "dev"]
+    name = module.partition(".")[0]
+    try:
+        requirements = requires(PACKAGE) or ()
+    except PackageNotFoundError:  # Only the package's files are here.
+        return "" if name in OURS else "install the package"
+    own = re.compile(rf"{re.escape(name)}\b[^;]*; extra == ['\"](\w+)")
+    found = [own.match(requirement) for requirement in requirements]
+    extras = [f"[{match[1]}]" for match in found if match and match[1] != "dev"]
+    return f"{' and '.join(extras)} of the package bring it" if extras else ""
 
 
 def _leave(status: int, message: str) -> None:

@@ -72,3 +72,42 @@ def test_what_needs_an_extra_says_so_in_one_line(
     assert "Traceback" not in done.stderr
     for name in names:
         assert name in line
+
+
+FILES_ALONE = """
+import sys
+from importlib.metadata import Distribution, PackageNotFoundError
+from_name = Distribution.from_name
+
+def of_others(name):
+    if name == "uav-sfl-testbed":
+        raise PackageNotFoundError(name)
+    return from_name(name)
+
+Distribution.from_name = of_others
+sys.modules[sys.argv.pop(1)] = None
+from orchestrator.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("hidden", "words", "named"),
+    [
+        ("matplotlib", ("reproduce", "fig3", "--out", "OUT"), "matplotlib"),
+        ("matplotlib", ("--version",), "uav-sfl-testbed"),
+        ("orchestrator.theory.claims", ("theory", QUICKSTART), ""),
+    ],
+)
+def test_a_package_whose_files_alone_are_there_is_to_be_installed(
+    hidden: str, words: tuple[str, ...], named: str, tmp_path: Path
+) -> None:
+    said = [str(tmp_path / "out") if word == "OUT" else word for word in words]
+    command = [sys.executable, "-c", FILES_ALONE, hidden, *said]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    # What is missing of the files themselves no installation promises to bring.
+    assert ("Traceback" in done.stderr) == (not named)
+    if named:
+        line = f"testbed: {named} is not installed; install the package: pip install 'uav-sfl-"
+        assert done.stderr.splitlines()[-1].startswith(line)
