@@ -87,12 +87,12 @@ def tap(socket_: netlink.Netlink, device: int, name: str, address: bytes, mtu: i
     info = nested(_LINKINFO, attribute(1, text("veth")), nested(2, attribute(1, peer)))
     body = netlink.IFINFO.pack(0, 0, device + OUT_OFFSET, 0, 0) + attribute(_IFNAME, text(out))
     body += attribute(_MTU, u32(mtu)) + info
-    socket_.transact(
-        [
-            message(netlink.NEWLINK, netlink.CREATE | netlink.EXCLUSIVE, body),
-            *(netlink.up(device + offset) for offset in (OUT_OFFSET, IN_OFFSET)),
-        ]
-    )
+    orders = [message(netlink.NEWLINK, netlink.CREATE | netlink.EXCLUSIVE, body)]
+    for end in (device + OUT_OFFSET, device + IN_OFFSET):
+        if netlink.has_ipv6(mtu):
+            orders.append(netlink.without_ipv6_addresses(end))
+        orders.append(netlink.up(end))
+    socket_.transact(orders)
     for filtered in ("all", into):  # A source is reached over another device than it comes from.
         with contextlib.suppress(OSError):
             Path(f"/proc/sys/net/ipv4/conf/{filtered}/rp_filter").write_text("0")

@@ -43,8 +43,6 @@ _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _PERMANENT = 0x80
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _MAIN, _STATIC, _UNIVERSE, _ON_LINK, _UNICAST, _BLACKHOLE = 254, 4, 0, 253, 1, 6
-_LEAST_IPV6_MTU = 1280
-"""A device with less has no IPv6 to begin with."""
 _NOWHERE = "192.0.2.1"
 """An address that nobody has (RFC 5737)."""
 _NO_DUPLICATE_DETECTION = 0x02
@@ -211,7 +209,7 @@ def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, par
     for link, end in enumerate(bs.ends, 1):
         here, there = link_addresses(link)
         ours += _configure(end, here, there, _mac(link, at_uav=True), shape, source)
-        if shape.network and _has_ipv6(shape):
+        if shape.network and netlink.has_ipv6(shape.mtu):
             ours += _route_v6(end, link_address_v6(link), _mac(link, at_uav=True), shape)
     _transact(bs.netlink, ours, shape)
     if shape.relay:
@@ -384,14 +382,10 @@ def _metrics(shape: Shape) -> bytes:
     return nested(_METRICS, *metrics)
 
 
-def _has_ipv6(shape: Shape) -> bool:
-    return netlink.has_ipv6() and shape.mtu >= _LEAST_IPV6_MTU
-
-
 def _forward(shape: Shape) -> None:
     """Let the base station, whose namespace this is, pass on what is not for itself."""
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    if _has_ipv6(shape):
+    if netlink.has_ipv6(shape.mtu):
         Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1")
 
 
@@ -404,7 +398,7 @@ def _own_addresses(v4: str | None, v6: str, shape: Shape) -> list[bytes]:
         messages.append(
             message(netlink.NEWADDR, new, _IFADDR.pack(socket.AF_INET, 32, 0, 0, _LO) + address)
         )
-    if _has_ipv6(shape):
+    if netlink.has_ipv6(shape.mtu):
         address = attribute(1, socket.inet_pton(socket.AF_INET6, v6))
         about = _IFADDR.pack(socket.AF_INET6, 128, _NO_DUPLICATE_DETECTION, 0, _LO)
         messages.append(message(netlink.NEWADDR, new, about + address))
@@ -423,7 +417,7 @@ def _join(end: End, link: int, shape: Shape) -> list[bytes]:
         messages.append(
             message(netlink.NEWROUTE, new, about + to + over + gateway + _metrics(shape))
         )
-    if _has_ipv6(shape):
+    if netlink.has_ipv6(shape.mtu):
         bs, own = (
             socket.inet_pton(socket.AF_INET6, address)
             for address in (BS_ADDRESS_V6, link_address_v6(link))
@@ -477,7 +471,7 @@ def _configure(
     # One frame a packet: TCP would else hand over 64 KiB at a time, and the shaper delays them as
     # one.
     messages = [_packet_frames(index, 1)]
-    if _has_ipv6(shape):
+    if netlink.has_ipv6(shape.mtu):
         messages.append(netlink.without_ipv6_addresses(index))
     address = socket.inet_aton(here)
     messages += [

@@ -37,6 +37,8 @@ IFINFO = struct.Struct("=BxHiII")
 _NUMBER = struct.Struct("=I")
 _BATCH_BYTES = 64 * 1024
 """Well below the default socket buffer."""
+LEAST_IPV6_MTU = 1280
+"""A device with less has no IPv6 to begin with."""
 ANSWER_S = 10.0
 """How long the kernel may take for an answer; it has given it when sending returns."""
 
@@ -80,9 +82,9 @@ def u32(value: int) -> bytes:
     return struct.pack("=I", value)
 
 
-def has_ipv6() -> bool:
-    """Whether the kernel has IPv6."""
-    return Path("/proc/sys/net/ipv6").exists()
+def has_ipv6(mtu: int = LEAST_IPV6_MTU) -> bool:
+    """Whether the kernel has IPv6, for devices of that MTU."""
+    return mtu >= LEAST_IPV6_MTU and Path("/proc/sys/net/ipv6").exists()
 
 
 def without_ipv6_addresses(device: int) -> bytes:

@@ -62,6 +62,17 @@ def play(
     }
 
 
+def printed(program: str, *words: object) -> str:
+    """What a Python program prints in a guest of its own."""
+    found = kernel.find()
+    assert found is not None
+    out, err = io.BytesIO(), io.BytesIO()
+    argv = [sys.executable, "-c", program, *map(str, words)]
+    done = guest.run(found, argv, told=told(found), out=out, err=err)
+    assert done.status == 0, err.getvalue().decode()
+    return out.getvalue().decode()
+
+
 def told(found: kernel.Kernel) -> dict[str, Any]:
     """What a guest is told of its kernel, and of the terminal."""
     return {"kernel": found.to_json(), "columns": 100, "colour": False}
