@@ -6,7 +6,9 @@
 import json
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,28 +28,55 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
+@dataclass(frozen=True)
+class Played:
+    """A run of two rounds by the real clock, what it said, and what its JSON file holds."""
+
+    small: Path
+    out: Path
+    stdout: str
+    found: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def two_rounds(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    folder = tmp_path_factory.mktemp("two")
+    small, out, result = folder / "small.yaml", folder / "runs" / "one", folder / "run.json"
+    small.write_text(TEXT)
+    words = ("--set", "paradigm=pipesfl", "--rounds", "2", "--out", out, "--json", result)
+    done = run_testbed("run", small, *words)
+    wait_until_gone()
+    return Played(small, out, done.stdout, json.loads(result.read_text()))
+
+
+def assert_as_predicted(run: dict[str, Any], paradigm: str) -> None:
+    for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
+        assert measured["paradigm"] == paradigm
+        # Generous: these machines are shared.
+        assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=0.1)
+        wanted = sorted((s["client"], s["iteration"], s["step"]) for s in predicted["steps"])
+        seen = sorted((s["client"], s["iteration"], s["step"]) for s in measured["steps"])
+        assert seen == wanted
+
+
 @pytest.mark.alone
-@pytest.mark.parametrize("paradigm", ["pipesfl", "sfl-ps"])
-def test_a_round_emulates_as_predicted(small: Path, tmp_path: Path, paradigm: str) -> None:
-    """By the real clock, with and without gates and queues; `test_exact` has all paradigms."""
+def test_rounds_emulate_as_predicted(two_rounds: Played) -> None:
+    """By the real clock, without gates and queues; `test_exact` has all paradigms."""
+    assert_as_predicted(two_rounds.found, "pipesfl")
+
+
+@pytest.mark.alone
+def test_with_gates_and_queues_they_do_so_too(small: Path, tmp_path: Path) -> None:
     result = tmp_path / "run.json"
-    run_testbed("run", small, "--set", f"paradigm={paradigm}", "--json", result)
-    run = json.loads(result.read_text())
-    (predicted,), (measured,) = run["predicted_wire"], run["measured"]
-    assert measured["paradigm"] == paradigm
-    # Generous: these machines are shared.
-    assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=0.1)
-    wanted = sorted((s["client"], s["iteration"], s["step"]) for s in predicted["steps"])
-    assert sorted((s["client"], s["iteration"], s["step"]) for s in measured["steps"]) == wanted
+    run_testbed("run", small, "--set", "paradigm=sfl-ps", "--json", result)
+    assert_as_predicted(json.loads(result.read_text()), "sfl-ps")
     wait_until_gone()
 
 
 @pytest.mark.alone
-def test_run_directory_json_and_budget(small: Path, tmp_path: Path) -> None:
-    out, result = tmp_path / "runs" / "one", tmp_path / "run.json"
-    done = run_testbed("run", small, "--rounds", "2", "--out", out, "--json", result)
-    assert "\r" not in done.stdout
-    run = json.loads(result.read_text())
+def test_run_directory_json_and_budget(two_rounds: Played) -> None:
+    out, run = two_rounds.out, two_rounds.found
+    assert "\r" not in two_rounds.stdout
     assert {"scenario", "predicted", "predicted_wire", "measured", "error_budget"} <= run.keys()
     first, second = run["measured"]
     assert second["start_s"] == pytest.approx(first["start_s"] + first["latency_s"], abs=1e-9)
@@ -86,7 +115,7 @@ def test_run_directory_json_and_budget(small: Path, tmp_path: Path) -> None:
     assert (np.diff(injector["slot"]) <= 1).all()
     assert len(injector) >= 0.9 * sum(m["latency_s"] for m in run["measured"]) / 0.1
     assert "<html" in (out / "report.html").read_text()[:500].lower()
-    again = run_testbed("run", small, "--out", out, check=False)
+    again = run_testbed("run", two_rounds.small, "--out", out, check=False)
     assert again.returncode == 2
     assert "--out" in again.stderr
 
