@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Machine code on disk is that of the very sources that are there."""
+"""What a link carries in its slots; machine code on disk is of the very sources that are there."""
 
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from orchestrator.prediction.kernel import play_round
@@ -38,3 +39,16 @@ def test_other_sources_have_other_machine_code(
     air._machine_code_folder.cache_clear()
     assert places[0] != places[1]
     assert all(Path(place).parent == tmp_path / "orchestrator" / "__pycache__" for place in places)
+
+
+@pytest.mark.parametrize(
+    ("airtime", "end_s", "slot"),
+    [(None, 1.5, 1), ([1.0, 4.0, 1.0], 2.3125, 2), ([2.0], 2.625, 2)],
+)
+def test_frames_that_take_more_airtime_leave_a_link_less(
+    airtime: list[float] | None, end_s: float, slot: int
+) -> None:
+    """200 bits over a link of 100, 200 and 160 bit/s, each for a second."""
+    given = air.Air(np.array([[[100.0, 200.0, 160.0]]]), 1.0, np.empty(0))
+    each = None if airtime is None else np.array([[[0.0] * len(airtime)], [airtime]])
+    assert air.carried(given, each, 1, 0, 200.0, 0.0, 0, 0.0, 1.0) == (end_s, slot)
