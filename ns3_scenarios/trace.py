@@ -137,18 +137,22 @@ class ChannelTrace:
 
     def first(self, slots: int) -> "ChannelTrace":
         """Its first slots alone."""
+        return self.at(slice(slots))
+
+    def at(self, slots: "slice | npt.NDArray[np.int64]") -> "ChannelTrace":
+        """These slots alone, in that order."""
         position, down = self.position_m, self.gain_down
         of_frames = {
-            name: values[..., :slots]
+            name: values[..., slots]
             for name in ("loss", "delay_s", "jitter_s")
             if (values := getattr(self, name)) is not None
         }
         return replace(
             self,
             **of_frames,
-            gain=self.gain[:, :slots],
-            position_m=None if position is None else position[:, :slots],
-            gain_down=None if down is None else down[:, :slots],
+            gain=self.gain[:, slots],
+            position_m=None if position is None else position[:, slots],
+            gain_down=None if down is None else down[:, slots],
         )
 
     @property

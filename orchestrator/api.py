@@ -333,11 +333,16 @@ def play_session(
             progress=progress,
             began=began,
         )
-    if find_spec("jinja2") is not None:  # Of the extra [report].
+    report_session(out)
+    return done
+
+
+def report_session(out: Path) -> None:
+    """Write a session's `report.html`, where the extra [report] is installed."""
+    if find_spec("jinja2") is not None:
         from orchestrator.reporting.session_report import write_session_report
 
         write_session_report(out)
-    return done
 
 
 def read_run(path: str | Path) -> "Run":

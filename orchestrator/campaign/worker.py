@@ -14,7 +14,7 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from math import ceil
 from pathlib import Path
@@ -289,11 +289,7 @@ def _session(scenario: Scenario, source: ChannelSource, trace: Path | None, aske
         found = play_asked(scenario, source, trace, folder, asked, share=_share())
         # Homes may be large: what was read is kept.
         nodes = {str(node) for read in asked.reads.values() for node in read.paths(scenario)}
-        files = {
-            name: data
-            for name, data in _left_in(folder).items()
-            if not name.startswith("nodes/") or name in nodes
-        }
+        files = _left_in(folder, lambda name: not name.startswith("nodes/") or name in nodes)
         table = pd.DataFrame({"metric": list(found), "value": list(found.values())})
         return files | _files({"metrics": table})
 
@@ -303,9 +299,10 @@ def _share() -> float:
     return 1 / len(os.sched_getaffinity(0))
 
 
-def _left_in(folder: Path) -> Files:
+def _left_in(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> Files:
     return {
-        str(path.relative_to(folder)): path.read_bytes()
+        name: path.read_bytes()
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name not in LEFT_ON_WORKER
+        if wanted(name := str(path.relative_to(folder)))
     }

@@ -16,6 +16,7 @@ import typer
 
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import Overrides, ScenarioFile, TraceFile
+from orchestrator.cli.stopping import ending
 from testbed.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _commands(given: list[str]) -> dict[str, str]:
 
 
 class _Stop:
-    """Lets Ctrl-C and SIGTERM end a session in order; a second one ends this process."""
+    """Lets signals end a session in order; a second one ends this process."""
 
     signal = 0
 
@@ -154,7 +155,7 @@ class _Stop:
                 signal.signal(known, handler)
             session.interrupt()
 
-        before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, stop) for number in ending()}
         print("testbed: the network is up; Ctrl-C ends the session", file=sys.stderr, flush=True)
         try:
             yield
@@ -180,9 +181,14 @@ def exec_(
     home = not argv
     argv = argv or [os.environ.get("SHELL") or "/bin/sh"]
     env = {name: os.environ[name] for name in ("TERM", "LANG") if name in os.environ}
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    if sys.stdin.isatty() and os.tcgetpgrp(0) != os.getpgrp():
+        # In the background, where reading from the terminal would stop us.
+        with Path(os.devnull).open() as nothing:
+            files = (nothing.fileno(), 1, 2)
+            status = visit(folder, node, argv, files, env=env, terminal=False, home=home)
+    elif sys.stdin.isatty() and sys.stdout.isatty():
         with lent() as terminal:
-            files = (terminal, terminal, terminal)
+            files = (terminal, terminal, terminal if sys.stderr.isatty() else 2)
             status = visit(folder, node, argv, files, env=env, terminal=True, home=home)
     else:
         status = visit(folder, node, argv, (0, 1, 2), env=env, terminal=False, home=home)

@@ -30,9 +30,18 @@ class Stopped(BaseException):
         self.status = 128 + number
 
 
+def ending() -> list[signal.Signals]:
+    """The signals that ask us to end: Ctrl-C, a machine that goes down, a terminal that is closed.
+
+    The last is left out where whoever has started us wants us to outlive it, as `nohup` does.
+    """
+    outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if outlives else [signal.SIGHUP])]
+
+
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise `Stopped` in this context when SIGINT or SIGTERM asks us to end."""
+    """Raise `Stopped` in this context when a signal asks us to end."""
     asked: list[tuple[int, float]] = []
     """By which signal, and until when libraries may go on."""
 
@@ -51,7 +60,7 @@ def stoppable() -> Iterator[None]:
             raise Stopped(number)
 
     signal.signal(signal.SIGALRM, again)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending():
         signal.signal(number, ask)
     try:
         yield

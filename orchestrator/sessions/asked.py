@@ -6,6 +6,7 @@
 import json
 import math
 import re
+import stat
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,7 @@ from orchestrator.scenario.schema import ALL_UAVS, Scenario, Section
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS, NodeId, uavs
 from testbed.core.words import not_one_of
+from testbed.system.files import mode_of
 
 Downlink = Literal["dedicated", "shared"]
 FIGURES = ("session_s", "uplink_bps", "uplink_use", "downlink_bps", "downlink_use")
@@ -211,7 +213,8 @@ def named_programs(scenario: Scenario) -> list[str]:
     """Files that commands name by a word of theirs, as they stand there: scripts, inputs."""
     found = set()
     for programs in scenario.nodes.values():
-        command = programs.command or []
-        words = re.findall(r"[^\s'\"`;|&<>()=$]+", command) if isinstance(command, str) else command
-        found |= {word for word in words if Path(word).is_file()}
+        texts = programs.command or []
+        for text in [texts] if isinstance(texts, str) else texts:
+            words = [text, *re.findall(r"[^\s'\"`;|&<>()=$]+", text)]
+            found |= {word for word in words if stat.S_ISREG(mode_of(word))}
     return sorted(found)

@@ -71,11 +71,11 @@ class Feed:
         tables = (np.pad(bps / self._dilation, padding) for bps in (up, down))
         if self._varying is not None:
             # Before slot 0 as in it; beyond the end of a trace nothing is sent.
-            slots = np.arange(first - closed, end + 1).clip(0) % self._channel.now.slots
-            air = self._slot_air(self._varying, self._channel.now)
-            up, broadcast, down = air.given(0, self._channel.now.slots, self._dilation)
-            downlinks = broadcast if self.shared else down
-            injector.air(first - closed, up[:, slots], downlinks[:, slots])
+            trace = self._channel.now
+            around = trace.at(np.arange(first - closed, end + 1).clip(0) % trace.slots)
+            air = self._slot_air(self._varying, around)
+            up, broadcast, down = air.given(0, around.slots, self._dilation)
+            injector.air(first - closed, up, broadcast if self.shared else down)
         injector.rates(first - closed, *tables, warn_slots=0)
         self._given = end
 
@@ -86,7 +86,9 @@ class Feed:
         `Shape.lowest_rate`.
         """
         trace = self._channel.trace(end)
-        up, down = both_ways(trace.air[:, np.arange(first, end) % trace.slots])
+        # These alone: what is asked for every second must not take longer every hour.
+        trace = trace.at(np.arange(first, end) % trace.slots)
+        up, down = both_ways(trace.air)
         if not trace.are_rates:
             up = uplink_bps(self._radio, self._shares.beta, up)
             if self.shared:
@@ -95,7 +97,6 @@ class Feed:
                 down = dedicated_bps(self._radio, self._shares.beta, self._shares.rho, down)
         if self._varying is not None:
             sent = self._slot_air(self._varying, trace).airtime
-            sent = sent[..., np.arange(first, end) % trace.slots]
             up, down = up / sent[UP], down / sent[BROADCAST if self.shared else DOWN]
         return np.where(up < self._floor_bps, 0, up), np.where(down < self._floor_bps, 0, down)
 

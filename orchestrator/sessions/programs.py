@@ -7,11 +7,13 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +29,7 @@ from testbed.network.fabric import (
     link_addresses,
 )
 from testbed.runtimes import Command, World
+from testbed.system.files import mode_of
 
 SOURCES = Path(orchestrator.__path__[0]).parent
 """Where this process has the testbed's own modules from."""
@@ -187,7 +190,7 @@ def shown_to(argv: Sequence[str], env: Mapping[str, str], folder: Path) -> list[
     words = [word for text in argv for word in _words(text)]
     for path in (Path(word) for word in words if word.startswith("/")):
         # What lies beside a file is likely to be its own.
-        whole = path if path.is_dir() or path.parent == Path("/tmp") else path.parent
+        whole = path if stat.S_ISDIR(mode_of(path)) or path.parent == Path("/tmp") else path.parent
         found.append(whole)
     return [path for path in dict.fromkeys(found) if path.is_absolute() and path != Path("/tmp")]
 
@@ -269,7 +272,8 @@ class Program:
         for reader in readers:
             reader.start()
         if self.stdin is not None:
-            with self.stdin:
+            # As `Popen` has it: who ends without reading has not failed.
+            with suppress(BrokenPipeError), self.stdin:
                 if input:
                     self.stdin.write(input)
         self.wait(timeout)

@@ -24,6 +24,7 @@ from typing import Literal
 
 import pandas as pd
 
+from ns3_scenarios.errors import ChannelError
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from orchestrator.sessions.asked import Downlink
@@ -281,13 +282,13 @@ class Session:
             self._finish_thread()
             self._world.close()
             self.recorder.close()
-            for program in self._running.values():
-                program.over(None)
+            self._give_up_programs()
 
     def count(self) -> None:
-        """Take what was counted until now into the table."""
+        """Take what was counted until now into the table; behind a trace's end there is nothing."""
+        end = self._feed.slots if self._end_slot is None else self._end_slot
         with self._counting:
-            self.recorder.take(self._world.injector.samples(), self._end_slot)
+            self.recorder.take(self._world.injector.samples(), end)
 
     def _stop_programs(self) -> None:
         """Ask all to end, and then make them."""
@@ -297,6 +298,12 @@ class Session:
                     program.stopped = True
                     getattr(program, how)()
                 self._news.wait_for(lambda: not self._running or self._failure, GRACE_S)
+
+    def _give_up_programs(self) -> None:
+        """Nobody will say how those ended that still run."""
+        for program in self._running.values():
+            program.over(None)
+        self._running.clear()
 
     def _finish_thread(self) -> None:
         self._visits.close()
@@ -309,7 +316,7 @@ class Session:
             counted_s = time.monotonic()
             while not self._visits.closed:
                 heard: list[HasFileno] = [self._world, *self._visits.files]
-                ready, _, _ = select.select(heard, [], [], ROUND_S)
+                ready = _readable(heard, ROUND_S)
                 if self._world in ready:
                     self._hear()
                 self._visits.serve(ready)
@@ -317,9 +324,13 @@ class Session:
                 if time.monotonic() - counted_s >= COUNT_EVERY_S:
                     counted_s = time.monotonic()
                     self.count()
-        except (RunError, OSError) as error:
+        except Exception as error:  # Nobody else would hear of it.
+            known = isinstance(error, (RunError, ChannelError, OSError))
             with self._news:
-                self._failure = RunError(str(error))
+                self._failure = RunError(
+                    str(error) if known else f"{type(error).__name__}: {error}"
+                )
+                self._give_up_programs()
                 self._news.notify_all()
             self._visits.close()
         finally:
@@ -334,6 +345,15 @@ class Session:
                 program.over(news.status)
                 self._news.notify_all()
             self._visits.ended(program)
+
+
+def _readable(files: Sequence[HasFileno], timeout_s: float) -> list[HasFileno]:
+    """Which of these can be read, within so many seconds; their numbers may be of any size."""
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    ready = {number for number, _ in poll.poll(1e3 * timeout_s)}
+    return [file for file in files if file.fileno() in ready]
 
 
 @contextmanager

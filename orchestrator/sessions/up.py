@@ -3,6 +3,7 @@
 
 """A session from its folder's beginning to its manifest: what `testbed up` does."""
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,11 +84,13 @@ def held(
     """
     check_playable(scenario)
     dilation = scenario.emulation.dilation
+    channel = Channel.of(source)
     resolved = scenario.resolved(1.0 if dilation == "auto" else dilation)
+    # What is replayed has its own: whoever reads the session counts in these.
+    resolved = resolved.model_copy(update={"slot_s": channel.slot_s})
     about = manifest(resolved, "whatever the nodes' programs bring")
     about |= {"kind": "session", "downlink": settings.downlink}
-    channel = Channel.of(source)
-    _claim(out, overwrite)
+    earlier = _claim(out, overwrite)
     session = None
     try:
         with opened(resolved, channel, out, settings) as session:
@@ -106,12 +109,16 @@ def held(
         about["failure"] = str(error) or type(error).__name__
         raise
     finally:
-        if session is None:
-            _clear(out)
-            with suppress(OSError):  # A host's socket is there.
-                out.rmdir()
-        else:
+        if session is not None:
+            if earlier is not None:
+                shutil.rmtree(earlier, ignore_errors=True)
             _finish(out, session, channel, about)
+        else:
+            _clear(out)
+            if earlier is not None:
+                _move(earlier, out)
+            with suppress(OSError):  # It holds that, or a host's socket.
+                out.rmdir()
 
 
 def play(
@@ -190,25 +197,64 @@ def _observed(session: Session) -> Iterator[tuple[str, float, str]]:
         yield "clock_drift_ppm", drift_ppm, ""
 
 
-def _claim(out: Path, overwrite: bool) -> None:
+def _claim(out: Path, overwrite: bool) -> Path | None:
     """Make the folder, in place of an earlier session's where that may go.
+
+    Returns:
+        Where what was there is until the new session has begun; None if nothing was.
 
     Raises:
         InputError: It is taken, or cannot be made.
     """
     if runs_in(out):
         raise InputError(f"`out`: a session is running in {out}")
+    if out.is_symlink():
+        raise InputError(f"`out`: {out} is a symbolic link; name the folder itself")
     # In virtual time, its host has put a socket there.
     if out.exists() and not (out.is_dir() and {p.name for p in out.iterdir()} <= {SOCKET}):
-        earlier = (out / MANIFEST).is_file()
-        if not (earlier and overwrite):
-            remedy = "or pass `overwrite`" if earlier else "it holds no session"
+        one = _is_session(out)
+        if not (one and overwrite):
+            remedy = "or pass `overwrite`" if one else "it holds no session"
             raise InputError(f"`out`: {out} exists already; choose another name, {remedy}")
-        _clear(out)
+        return _put_aside(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"`out`: {out} cannot be made ({error.strerror})") from None
+    return None
+
+
+def _put_aside(out: Path) -> Path:
+    aside = out.with_name(f".{out.name}.earlier")
+    try:
+        aside.mkdir()
+    except FileExistsError:
+        raise InputError(
+            f"`out`: {aside} is in the way, of an earlier session whose replacement was killed; "
+            "move or remove it"
+        ) from None
+    except OSError as error:
+        raise InputError(f"`out`: {aside} cannot be made ({error.strerror})") from None
+    _move(out, aside)
+    out.mkdir(exist_ok=True)
+    return aside
+
+
+def _is_session(out: Path) -> bool:
+    try:
+        about = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(about, dict) and about.get("kind") == "session"
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move what is in a folder, but for its host's socket."""
+    target.mkdir(exist_ok=True)
+    for path in [path for path in source.iterdir() if path.name != SOCKET]:
+        path.rename(target / path.name)
+    with suppress(OSError):  # A host's socket is there.
+        source.rmdir()
 
 
 def _clear(out: Path) -> None:

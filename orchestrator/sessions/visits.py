@@ -8,6 +8,7 @@ whether it was, and how it ended. Whoever leaves before ends what was started. T
 owner's alone. A session in virtual time lets nobody in: its host has the socket, and says so.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -61,6 +62,7 @@ class Visits:
         self._session = session
         # In virtual time that of the folder is the host's, and nobody comes to this one.
         self._place = folder if inside.told() is None else Path(tempfile.mkdtemp())
+        (self._place / SOCKET).unlink(missing_ok=True)  # Of one that was killed.
         self._listener = _listener(self._place)
         self._visitors: dict[socket.socket, Program | None] = {}
         self._close = threading.Event()
@@ -94,13 +96,14 @@ class Visits:
             self._hear(visitor)
 
     def _hear(self, visitor: socket.socket) -> None:
-        program = self._visitors[visitor]
-        data, files, _, _ = socket.recv_fds(visitor, MOST_BYTES, 3)
+        program, files = self._visitors[visitor], list[int]()
         try:
+            data, files, _, _ = socket.recv_fds(visitor, MOST_BYTES, 3)
             if data and program is None and len(files) == 3:
                 self._visitors[visitor] = self._start(visitor, json.loads(data), files)
                 return
-        except (InputError, RunError) as error:
+        except (InputError, RunError, OSError, ValueError) as error:
+            # Whatever a visitor asks for, the session goes on.
             _tell(visitor, {"error": str(error)})
         finally:
             for descriptor in files:
@@ -115,7 +118,7 @@ class Visits:
     ) -> Program:
         raw = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(raw)[1] != os.geteuid():
-            raise InputError("`out`: the session is another user's")
+            raise InputError("the session is another user's")
         scenario = self._session.scenario
         (node, *others) = nodes_named(wish["node"], scenario, "NODE")
         if others:
@@ -241,8 +244,10 @@ def visit(
         }
         try:
             socket.send_fds(session, [json.dumps(wish).encode()], list(files))
-        except OSError:
-            raise InputError("`command`: is too long") from None
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise InputError("`command`: is too long") from None
+            raise RunError("the session ended") from None
         answer = session.recv(MOST_BYTES)
     if not answer:
         raise RunError("the session ended")

@@ -61,6 +61,14 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
     return data
 
 
+def mode_of(name: "str | os.PathLike[str]") -> int:
+    """What `stat` calls a file's mode; 0 where there is none, or nobody may say, or can be."""
+    try:
+        return os.stat(name).st_mode  # noqa: PTH116 - `name` need not be one
+    except (OSError, ValueError):
+        return 0
+
+
 def sha256_of(path: Path) -> str:
     """Digest of a file's content."""
     with path.open("rb") as file:

@@ -47,6 +47,9 @@ def test_what_frames_meet_comes_back_of_one_way_or_of_each(tmp_path: Path) -> No
         np.testing.assert_array_equal(one.loss, [GAIN[:, :slots] / 2] * 2)
         np.testing.assert_array_equal(one.delay_s, [GAIN[:, :slots] / 3, GAIN[:, :slots] / 4])
         assert one.jitter_s is None
+    some = trace.at(np.array([2, 0, 2]))
+    np.testing.assert_array_equal(some.gain, GAIN[:, [2, 0, 2]])
+    np.testing.assert_array_equal(some.loss, [GAIN[:, [2, 0, 2]] / 2] * 2)
 
 
 def test_gain_and_slot_suffice(tmp_path: Path) -> None:

@@ -73,3 +73,6 @@ def test_files_that_commands_name_are_found(tmp_path: Path, monkeypatch) -> None
         (tmp_path / name).touch()
     nodes = {"bs": {"command": "exec python3 a.py 2>log;./x"}, "uav1": {"command": ["sh", "b.py"]}}
     assert named_programs(validate(TREE | {"nodes": nodes}, "s")) == ["a.py", "b.py"]
+    script = "python3 c.py " + "x" * 5000
+    nodes = {"uav*": {"command": ["sh", "-c", script]}}
+    assert named_programs(validate(TREE | {"nodes": nodes}, "s")) == ["c.py"]

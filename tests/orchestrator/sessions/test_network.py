@@ -3,9 +3,11 @@
 
 """`tb.Network`, and `nodes` of a scenario."""
 
+import json
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pandas as pd
@@ -71,6 +73,27 @@ def test_programs_come_and_go_and_the_tables_say_what_was_carried() -> None:
     assert threading.active_count() == threads
     with pytest.raises(tb.RunError, match="no more"):
         net.run(1)
+
+
+def test_behind_a_traces_end_there_are_no_slots_and_slots_are_as_long_as_its(tmp_path) -> None:
+    trace = {"gain": np.full((3, 5), 1e-10), "slot_s": 0.2}
+    with tb.Network(scenario(), trace, out=tmp_path / "out") as net:
+        assert net.run(5) == "trace"
+        time.sleep(1.5)
+        assert net.run(1) == "trace"
+        assert set(net.rates.slot) == {0, 1, 2, 3, 4}
+    assert set(net.rates.slot) == {0, 1, 2, 3, 4}
+    assert net.checks.set_index("check").value["exhausted_slots"] == 0
+    assert json.loads((tmp_path / "out/scenario.json").read_text())["slot_s"] == 0.2
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["ended"] == "context"
+    assert "1.0 s of the channel" in (tmp_path / "out/report.html").read_text()
+
+
+def test_input_for_a_program_that_has_ended_is_not_missed() -> None:
+    with tb.Network(scenario(), TRACE) as net:
+        done = net["uav1"].popen(["true"], stdin=subprocess.PIPE)
+        done.wait(20)
+        assert done.communicate(bytes(1 << 20), 20) == (None, None)
 
 
 def test_what_the_scenario_gives_its_nodes(tmp_path, monkeypatch) -> None:

@@ -5,6 +5,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from small_scenario import TREE
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import validate
+from orchestrator.sessions import feed as module
 from orchestrator.sessions import programs
 from orchestrator.sessions.feed import Feed
 from orchestrator.sessions.record import Recorder
@@ -59,7 +61,7 @@ def test_nothing_of_the_users_session_leads_out_of_a_node(monkeypatch) -> None:
     )
 
 
-def feed(gain: np.ndarray, **links: str) -> Feed:
+def feed(gain: np.ndarray, **links: Any) -> Feed:
     channel = Channel.of(Replay(ChannelTrace(gain, 0.1)))
     scenario = validate(TREE | {"links": links}, "small").resolved(1.0)
     return Feed(scenario, channel, Shape(network=True))
@@ -100,6 +102,22 @@ def test_a_link_that_begins_in_an_outage_is_opened_at_its_lowest_rate_before() -
     assert (first, table.shape) == (0, (3, 1))
     assert table[0] == Shape(network=True).lowest_rate(0.1)
     assert (table[1:] > table[0]).all()
+
+
+def test_what_an_hour_has_brought_is_not_computed_anew(monkeypatch) -> None:
+    computed: list[int] = []
+
+    def slot_air(scenario, trace, snr):
+        computed.append(trace.slots)
+        return real(scenario, trace, snr)
+
+    real = module.slot_air
+    monkeypatch.setattr(module, "slot_air", slot_air)
+    loss = {"model": "snr", "threshold_db": 3, "width_db": 1}
+    source = feed(np.geomspace(1e-13, 1e-9, 108_000).reshape(3, 36_000), loss=loss)
+    up, _ = source.rates(35_990, 36_000)
+    assert up.shape == (3, 10)
+    assert computed == [10]
 
 
 def test_a_trace_may_be_repeated() -> None:

@@ -6,6 +6,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,9 +20,16 @@ import yaml
 from processes import arguments, family, gone, until
 from small_scenario import AT_ONCE, TREE
 
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator import api
+from orchestrator.sessions import feed
+from orchestrator.sessions import up as up_module
+from orchestrator.sessions.session import Settings
+from orchestrator.sessions.up import held
 from testbed.capture.pcap import frames
-from testbed.core.errors import InputError
+from testbed.core.errors import InputError, RunError
+from testbed.core.node import BS
 
 TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
 # What is sent before slot 0 begins stands in no table.
@@ -242,10 +250,13 @@ def sleepers(up: Up) -> list[psutil.Process]:
     return [p for p in family(up.process) if arguments(p) == ["sleep", "99"]]
 
 
-def test_others_come_in_and_ctrl_c_ends_it_all(tmp_path) -> None:
+def test_others_come_in_and_a_signal_ends_it_all(tmp_path) -> None:
     up = Up(tmp_path)
     inside = up.exec("uav2", "--", "sh", "-c", "hostname; cat; exit 7", cwd="/")
     shell, wrong = up.exec("bs"), up.exec("uav9", "true", stderr=subprocess.PIPE)
+    # A name that no file can have is the visitor's trouble alone.
+    odd = up.exec("uav1", "--", "echo", "/" + 300 * "x")
+    assert odd.communicate(timeout=20) == ("/" + 300 * "x" + "\n", None)
     assert inside.communicate("typed\n", 20) == ("uav2\ntyped\n", None)
     assert inside.returncode == 7
     assert shell.communicate("pwd; hostname\n", 20)[0] == f"{up.out}/nodes/bs\nbs\n"
@@ -262,7 +273,8 @@ def test_others_come_in_and_ctrl_c_ends_it_all(tmp_path) -> None:
     both = sleepers(up)
     left.kill()
     until(lambda: not all(sleeper.is_running() for sleeper in both))
-    up.process.send_signal(signal.SIGINT)
+    # As when the terminal is closed.
+    up.process.send_signal(signal.SIGHUP)
     said, _ = up.process.communicate(timeout=20)
     assert (up.process.returncode, said.splitlines()[-1]) == (0, f"session: {up.out}")
     assert stays.wait(20) == 128 + signal.SIGTERM
@@ -299,3 +311,69 @@ def test_nothing_is_left_whoever_is_killed(tmp_path, victim) -> None:
         assert re.search("gone|fabric was ended by SIGKILL", about["failure"])
     late = up.exec("bs", "true", stderr=subprocess.PIPE)
     assert "no session runs there" in late.communicate(timeout=20)[1]
+    again = Up(tmp_path, "--overwrite", "--node", "bs=true")
+    said, _ = again.process.communicate(timeout=60)
+    assert (again.process.returncode, said.splitlines()[-1]) == (0, f"session: {up.out}")
+
+
+def test_a_command_in_the_background_of_a_terminal_is_not_stopped(tmp_path) -> None:
+    up = Up(tmp_path)
+    terminal, theirs = os.openpty()
+    said = tmp_path / "said"
+    # A shell with jobs: its terminal, and a process group for what goes on behind.
+    words = shlex.join([*up.testbed, "exec", str(up.out), "uav1", "--", "echo", "through"])
+    shell = f"set -m; {words} 2>{said}.2 & wait $!; echo $? >{said}"
+    with subprocess.Popen(
+        ["setsid", "--ctty", "sh", "-c", shell], stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        assert process.wait(30) == 0
+    assert said.read_text() == "0\n"
+    assert b"through" in os.read(terminal, 1000)
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(20) == 0
+    for end in (terminal, theirs):
+        os.close(end)
+
+
+def test_an_earlier_session_is_there_until_the_new_one_has_begun(tmp_path) -> None:
+    out = tmp_path / "out"
+    assert play(out, {"bs": "echo one >~/mine"}).succeeded
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(up_module, "opened", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            play(out, {"bs": "true"}, overwrite=True)
+    assert (out / "nodes/bs/mine").read_text() == "one\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert play(out, {"bs": "echo two >~/other"}, overwrite=True).succeeded
+    assert [path.name for path in (out / "nodes/bs").iterdir()] == ["other"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    (tmp_path / "link").symlink_to(out)
+    with pytest.raises(InputError, match=r"link is a symbolic link; name the folder itself$"):
+        play(tmp_path / "link", {"bs": "true"}, overwrite=True)
+    about = json.loads((out / "manifest.json").read_text()) | {"kind": "run"}
+    (out / "manifest.json").write_text(json.dumps(about))
+    with pytest.raises(InputError, match=r"exists already; choose another name, it holds no"):
+        play(out, {"bs": "true"}, overwrite=True)
+
+
+def test_a_channel_that_fails_ends_the_session_by_name(tmp_path, monkeypatch) -> None:
+    class Failing(Replay):
+        def trace(self, slots: int) -> ChannelTrace:
+            if slots > 30:
+                raise ChannelError("ns-3 ended by SIGKILL")
+            return super().trace(slots)
+
+    def play_on() -> None:
+        with held(scenario, source, tmp_path / "out", Settings()) as (session, _):
+            sleeper = session.start(BS, ["sleep", "99"])
+            with pytest.raises(RunError, match="the session failed while bs ran sleep"):
+                sleeper.wait(30)
+            session.play(60)
+
+    monkeypatch.setattr(feed, "AHEAD_S", 1.0)
+    scenario = api.validate(TREE | {"emulation": {"calibrate": False}}, "small")
+    source = Failing(ChannelTrace(np.full((3, 100), 1e-10), 0.1))
+    with pytest.raises(RunError, match=r"^ns-3 ended by SIGKILL$"):
+        play_on()
+    about = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert (about["status"], about["failure"]) == ("failed", "ns-3 ended by SIGKILL")
