@@ -10,7 +10,6 @@ know no more of the links than those which come after them.
 
 import json
 import os
-import select
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from orchestrator.scenario.schema import ResolvedScenario
 from orchestrator.sessions.feed import Feed
 from orchestrator.sessions.programs import SOURCES, environment_of, shown_to
 from testbed.control.messages import Probe
+from testbed.control.stream import readable
 from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.errors import RunError
 from testbed.core.node import BS, NodeId, uavs
@@ -150,7 +150,7 @@ class _End:
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._said:
             left_s = max(0.0, deadline - time.monotonic())
-            if not select.select([self._answers], [], [], left_s)[0]:
+            if not readable(self._answers, left_s):
                 raise RunError(f"calibration: waited {timeout_s:g} s for {self.node}")
             if not (more := os.read(self._answers, CHUNK)):
                 raise self._failed()
@@ -179,7 +179,8 @@ class _End:
 def _await_ends(world: World, numbers: set[int]) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while numbers:
-        select.select([world], [], [], max(0.0, deadline - time.monotonic()))
+        if not readable(world, max(0.0, deadline - time.monotonic())):
+            raise RunError(f"calibration: waited {TIMEOUT_S:g} s for its programs to end")
         for news in world.news():
             if not isinstance(news, Ended):
                 raise RunError(str(news))
