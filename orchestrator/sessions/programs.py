@@ -28,7 +28,7 @@ from testbed.network.fabric import (
     link_address_v6,
     link_addresses,
 )
-from testbed.runtimes import Command, World
+from testbed.runtimes import OWN_FOLDERS, Command, World
 from testbed.system.files import mode_of
 
 SOURCES = Path(orchestrator.__path__[0]).parent
@@ -190,9 +190,11 @@ def shown_to(argv: Sequence[str], env: Mapping[str, str], folder: Path) -> list[
     words = [word for text in argv for word in _words(text)]
     for path in (Path(word) for word in words if word.startswith("/")):
         # What lies beside a file is likely to be its own.
-        whole = path if stat.S_ISDIR(mode_of(path)) or path.parent == Path("/tmp") else path.parent
+        beside = str(path.parent) not in OWN_FOLDERS and not stat.S_ISDIR(mode_of(path))
+        whole = path.parent if beside else path
         found.append(whole)
-    return [path for path in dict.fromkeys(found) if path.is_absolute() and path != Path("/tmp")]
+    own = set(map(Path, OWN_FOLDERS))
+    return [path for path in dict.fromkeys(found) if path.is_absolute() and path not in own]
 
 
 def _words(text: str) -> list[str]:

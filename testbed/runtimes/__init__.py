@@ -34,6 +34,8 @@ from testbed.system import leftovers
 CONTROL_ADDRESS = "\0testbed/control"
 """An abstract unix address belongs to a network namespace: each node finds its own orchestrator
 socket under this one name, no other process can reach it, and no file is left behind."""
+OWN_FOLDERS = ("/tmp", "/dev/shm")
+"""Of each room, which hide this machine's."""
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ from testbed.network.fabric import Part
 from testbed.network.injector import Injector, serve
 from testbed.network.shaping import Shape
 from testbed.runtimes import (
+    OWN_FOLDERS,
     Command,
     Ended,
     Exit,
@@ -70,8 +71,6 @@ START_TIMEOUT_S = 60
 END_TIMEOUT_S = 10
 """The kernel takes some milliseconds to clear a network namespace away."""
 NO_NAME_SERVER = "# This network has no name server; nodes are known by /etc/hosts.\n"
-OWN_FOLDERS = ("/tmp", "/dev/shm")
-"""Of each room."""
 MOST_SPAWN_BYTES = 1 << 20
 """Of an order to start a program: more than a socket takes."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126

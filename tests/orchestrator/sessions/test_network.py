@@ -18,6 +18,7 @@ import orchestrator as tb
 from orchestrator.scenario.loading import validate
 from orchestrator.sessions import session
 from testbed.core.node import BS, uav
+from testbed.runtimes import OWN_FOLDERS
 
 TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
 FLOOD = (
@@ -152,3 +153,12 @@ def test_wrong_nodes_are_named(tmp_path, monkeypatch, nodes, message) -> None:
         pass
     assert str(error.value).startswith(message)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("folder", OWN_FOLDERS)
+def test_a_nodes_own_folders_stay_its_own_whatever_commands_name(folder) -> None:
+    with tb.Network(scenario(), TRACE) as net:
+        for argv in (["ls", folder], ["ls", f"{folder}/nothing"], ["touch", f"{folder}/own"]):
+            done = net["uav1"].run(argv)
+            assert done.returncode == (2 if "nothing" in argv[1] else 0), done.stderr
+        assert "own" in net["uav1"].run(["ls", folder]).stdout.splitlines()
