@@ -8,6 +8,7 @@ import ctypes
 import os
 import resource
 import socket
+import stat
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -154,6 +155,8 @@ def own_places(folders: Iterable[Path], files: dict[str, str]) -> None:
 def lay_open(path: Path, folder: Path, behind: int, *, writable: bool) -> None:
     """Show a file or folder again, where it was, that is hidden behind an empty folder.
 
+    What has been written in its place since stays as it is.
+
     Args:
         path: What to show; may be missing, and then stays so.
         folder: What hides it.
@@ -168,6 +171,8 @@ def lay_open(path: Path, folder: Path, behind: int, *, writable: bool) -> None:
         there = path.exists() and os.path.samestat(path.stat(), os.fstat(place))
         if there and (os.access(path, os.W_OK) or not writable):
             return
+        if _is_taken(path, folder):
+            return
         source = f"/proc/self/fd/{place}"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,6 +182,27 @@ def lay_open(path: Path, folder: Path, behind: int, *, writable: bool) -> None:
             _forbid_writing_below(path)
     finally:
         os.close(place)
+
+
+def _is_taken(path: Path, folder: Path) -> bool:
+    """Whether something has been written there, or in the way; what is mounted has not."""
+    device = folder.stat().st_dev
+    for place in (*reversed(path.parents), path):
+        if folder not in place.parents:
+            continue
+        if not os.path.lexists(place) or place.lstat().st_dev != device:
+            return False
+        if not stat.S_ISDIR(place.lstat().st_mode):
+            return True
+    return not _only_leads_to_mounts(path, device)
+
+
+def _only_leads_to_mounts(place: Path, device: int) -> bool:
+    found = place.lstat()
+    if found.st_dev != device or not stat.S_ISDIR(found.st_mode):
+        return found.st_dev != device
+    below = list(place.iterdir())
+    return bool(below) and all(_only_leads_to_mounts(path, device) for path in below)
 
 
 def _forbid_writing_below(path: Path) -> None:
