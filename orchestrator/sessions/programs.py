@@ -35,6 +35,7 @@ SOURCES = Path(orchestrator.__path__[0]).parent
 """Where this process has the testbed's own modules from."""
 LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
 """Variables of this user's session that lead out of a node begin so; so do those of proxies end."""
+OWN = frozenset(map(Path, OWN_FOLDERS))
 SHELL_SIGNS = set("|&;<>()$`\\\"'*?[]#~=%{}!\n")
 
 
@@ -183,18 +184,16 @@ def environment_of(
 
 
 def shown_to(argv: Sequence[str], env: Mapping[str, str], folder: Path) -> list[Path]:
-    """Where a program and what it is told of may lie, should that be in /tmp."""
-    found = [folder, Path(sys.prefix), Path(sys.base_prefix)]
-    found.append(SOURCES)
+    """What a program needs of this machine, and what it is told of in folders that nodes own."""
+    found = [folder, Path(sys.prefix), Path(sys.base_prefix), SOURCES]
     found += [Path(place) for place in env.get("PATH", "").split(os.pathsep)]
-    words = [word for text in argv for word in _words(text)]
-    for path in (Path(word) for word in words if word.startswith("/")):
-        # What lies beside a file is likely to be its own.
-        beside = str(path.parent) not in OWN_FOLDERS and not stat.S_ISDIR(mode_of(path))
-        whole = path.parent if beside else path
-        found.append(whole)
-    own = set(map(Path, OWN_FOLDERS))
-    return [path for path in dict.fromkeys(found) if path.is_absolute() and path not in own]
+    words = (word for text in argv for word in _words(text) if word.startswith("/"))
+    for path in (Path(os.path.normpath(word)) for word in words):
+        if not OWN.isdisjoint(path.parents):
+            # What lies beside a file is likely to be its own.
+            alone = path.parent in OWN or stat.S_ISDIR(mode_of(path))
+            found.append(path if alone else path.parent)
+    return [path for path in dict.fromkeys(found) if path.is_absolute() and path not in OWN]
 
 
 def _words(text: str) -> list[str]:

@@ -99,7 +99,8 @@ class Command:
     folder: Path
     """Where it starts; its home, where that is not there."""
     shown: Sequence[Path] = ()
-    """What it is to see of the /tmp that the node's own hides."""
+    """What it needs of this machine, should it not be there, and what it is to see of the folders
+    that the node's own hide."""
     terminal: bool = False
     """Whether its standard input is a terminal that is to be its own."""
     system: bool = False

@@ -23,9 +23,12 @@ import requests
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.runtimes import Command, Room
+from testbed.system.files import mode_of
 
 PROGRAM_LABEL = "uav-sfl-testbed.program"
 """Of a program's container: its number."""
+OWN_SYSTEM = ("/proc", "/sys", "/dev")
+"""What every container has of its own."""
 CHUNK = 1 << 16
 CARRIED_S = 10
 """How long what a program wrote may take to be carried on once it has ended."""
@@ -70,9 +73,9 @@ class DockerRooms:
         options["labels"] = options["labels"] | {PROGRAM_LABEL: str(number)}
         if command.system or room.image is None:
             options["working_dir"] = str(command.folder)
-            shown = {str(path): {"bind": str(path), "mode": "ro"} for path in command.shown}
-            present = {path: how for path, how in shown.items() if Path(path).exists()}
-            options["volumes"] = present | options["volumes"]
+            shown = [path for path in command.shown if mode_of(path) and not _is_own(path)]
+            mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in shown}
+            options["volumes"] = mounts | options["volumes"]
         try:
             container = self._client.containers.create(
                 entrypoint=list(command.argv[:1]),
@@ -132,6 +135,11 @@ class DockerRooms:
         )
         out.start()
         self._carriers[number] = stream, out
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a container has its own of it, whatever this machine has there."""
+    return path == Path("/") or any(map(path.is_relative_to, OWN_SYSTEM))
 
 
 def _feed(sock: Any, read_from: int) -> None:

@@ -165,7 +165,7 @@ def lay_open(path: Path, folder: Path, behind: int, *, writable: bool) -> None:
     """
     try:
         place = os.open(path.relative_to(folder), os.O_PATH | os.O_CLOEXEC, dir_fd=behind)
-    except FileNotFoundError:
+    except OSError:  # Nor is there what has too long a name.
         return
     try:
         there = path.exists() and os.path.samestat(path.stat(), os.fstat(place))

@@ -166,6 +166,23 @@ def test_limits_bite_and_the_links_carry(image) -> None:
     assert ours(image) == []
 
 
+def test_whatever_a_command_names_its_container_has_a_system_of_its_own(tmp_path) -> None:
+    (tmp_path / "f").write_text("theirs")
+    with tb.Network(scenario(), TRACE) as net:
+        run = net["uav1"].run
+        for argv in (["ls", "/"], ["ls", "/dev/shm"], ["head", "/proc/net/dev"]):
+            done = run(argv)
+            assert (done.returncode, done.stderr) == (0, "")
+        mounts = [
+            line.split()[1:3]
+            for line in run(["cat", "/proc/mounts", "/dev/null"]).stdout.splitlines()
+        ]
+        assert [kind for place, kind in mounts if place in ("/dev", "/proc")] == ["proc", "tmpfs"]
+        assert run(["cat", str(tmp_path / "f")]).stdout == "theirs"
+        pwd = net["uav1"].popen(["pwd"], cwd="/", stdout=subprocess.PIPE, text=True)
+        assert pwd.communicate(timeout=60)[0] == "/\n"
+
+
 @pytest.mark.parametrize(
     ("node", "message"),
     [

@@ -161,7 +161,11 @@ def test_wrong_nodes_are_named(tmp_path, monkeypatch, nodes, message) -> None:
 @pytest.mark.parametrize("folder", OWN_FOLDERS)
 def test_a_nodes_own_folders_stay_its_own_whatever_commands_name(folder) -> None:
     with tb.Network(scenario(), TRACE) as net:
-        for argv in (["ls", folder], ["ls", f"{folder}/nothing"], ["touch", f"{folder}/own"]):
+        for argv in (
+            ["ls", folder],
+            ["ls", f"{folder}/{'nothing' * 40}"],
+            ["touch", f"{folder}/own"],
+        ):
             done = net["uav1"].run(argv)
             assert done.returncode == (2 if "nothing" in argv[1] else 0), done.stderr
         assert "own" in net["uav1"].run(["ls", folder]).stdout.splitlines()

@@ -61,6 +61,20 @@ def test_nothing_of_the_users_session_leads_out_of_a_node(monkeypatch) -> None:
     )
 
 
+def test_a_program_is_shown_what_it_needs_and_what_its_words_name_in_tmp(tmp_path) -> None:
+    assert tmp_path.is_relative_to("/tmp")
+    (tmp_path / "d").mkdir()
+    (file := tmp_path / "f").touch()
+    words = (
+        f"/ /tmp/../etc/passwd /proc/net/dev /dev/null /usr/bin a={tmp_path}/d /tmp/x; /dev/shm/y"
+    )
+    needs = programs.shown_to(["true"], {"PATH": f"/tmp:/a/bin:{file}"}, Path("/work"))
+    found = programs.shown_to(["sh", "-c", f"ls {words}"], {}, Path("/work"))
+    assert {Path("/work"), programs.SOURCES, Path("/a/bin"), file} <= set(needs)
+    assert set(found) - set(needs) == {tmp_path / "d", Path("/tmp/x;"), Path("/dev/shm/y")}
+    assert programs.shown_to([str(file)], {}, Path("/work"))[-1] == tmp_path
+
+
 def feed(gain: np.ndarray, **links: Any) -> Feed:
     channel = Channel.of(Replay(ChannelTrace(gain, 0.1)))
     scenario = validate(TREE | {"links": links}, "small").resolved(1.0)
