@@ -104,6 +104,23 @@ def test_programs_of_an_own_image_run_on_the_links(tmp_path, image) -> None:
     assert calibration["error"].abs().median() < 0.1
 
 
+def test_commands_start_before_slot_0(tmp_path) -> None:
+    say = "import os, time; print(time.monotonic_ns() - int(os.environ['TESTBED_EPOCH_NS']))"
+    command = {"command": [sys.executable, "-c", say]}
+    done = api.play_session(
+        scenario(bs=command, **{"uav*": command}),
+        TRACE,
+        tmp_path / "out",
+        commands={},
+        seconds=20.0,
+        began=lambda _: nullcontext(),
+    )
+    assert done.succeeded
+    said = [int((tmp_path / f"out/logs/{p.node}.log").read_text()) / 1e9 for p in done.programs]
+    assert len(said) == 4
+    assert max(said) < 0, said
+
+
 def test_limits_bite_and_the_links_carry(image) -> None:
     given = scenario(uav1={"image": image, "cpus": 0.1, "memory_bytes": 32 << 20})
     send = "import socket; s = socket.create_server(('', 5000)); c, _ = s.accept();"
