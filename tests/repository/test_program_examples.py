@@ -5,14 +5,18 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+import pytest
+import yaml
 from required import lacks
 
 from orchestrator import api
+from orchestrator.sessions.up import Outcome
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
@@ -25,19 +29,29 @@ def needs(*programs: str) -> None:
         lacks(f"{', '.join(missing)}: not installed")
 
 
-def play(name: str, out: Path, monkeypatch, **changes) -> None:
-    monkeypatch.setenv("PATH", os.environ["PATH"] + ":/usr/sbin")
+def command(name: str, node: str) -> str:
+    """What an example's scenario has a node do."""
+    scenario = yaml.safe_load((EXAMPLES / name / "scenario.yaml").read_text())
+    return str(scenario["nodes"][node]["command"])
+
+
+def play(name: str, out: Path, commands=None, **changes) -> Outcome:
     scenario = api.load(EXAMPLES / name / "scenario.yaml", changes)
-    done = api.play_session(
-        scenario, TRACE, out, commands={}, seconds=38.0, began=lambda _: nullcontext()
+    return api.play_session(
+        scenario, TRACE, out, commands=commands or {}, seconds=38.0, began=lambda _: nullcontext()
     )
-    said = {log.name: log.read_text() for log in (out / "logs").iterdir()}
-    assert done.succeeded, said
+
+
+def logs(out: Path) -> dict[str, str]:
+    return {log.stem: log.read_text() for log in (out / "logs").iterdir()}
 
 
 def test_iperf3_carries_what_the_rates_allow(tmp_path, monkeypatch) -> None:
     needs("iperf3")
-    play("iperf3", tmp_path / "out", monkeypatch, **{"nodes.uav*.env": {"SECONDS_EACH": 2}})
+    # Servers may be late.
+    late = {"bs": f"sleep 1.5\n{command('iperf3', 'bs')}"}
+    done = play("iperf3", tmp_path / "out", late, **{"nodes.uav*.env.SECONDS_EACH": 2})
+    assert done.succeeded, logs(tmp_path / "out")
     monkeypatch.syspath_prepend(EXAMPLES / "iperf3")
     from compare import compare
 
@@ -49,8 +63,50 @@ def test_iperf3_carries_what_the_rates_allow(tmp_path, monkeypatch) -> None:
     sys.modules.pop("compare")
 
 
+@pytest.mark.parametrize("missing", ["bs", "uav*"])
+def test_iperf3_ends_without_a_server_or_a_client(tmp_path, missing) -> None:
+    needs("iperf3")
+    changes = {"nodes.bs.env.PATIENCE_S": 2, "nodes.uav*.env.TRIES": 5}
+    done = play("iperf3", tmp_path / "out", {missing: "true"}, **changes)
+    assert (done.ended, done.succeeded) == ("commands", missing != "bs")
+
+
 def test_every_uavs_message_reaches_the_broker(tmp_path, monkeypatch) -> None:
     needs("mosquitto", "mosquitto_pub", "mosquitto_sub")
-    play("mqtt", tmp_path / "out", monkeypatch)
+    # As ordinary users of Debian have it.
+    places = os.environ["PATH"].split(":")
+    monkeypatch.setenv("PATH", ":".join(p for p in places if not p.endswith("/sbin")))
+    done = play("mqtt", tmp_path / "out")
+    assert done.succeeded, logs(tmp_path / "out")
     lines = sorted((tmp_path / "out/nodes/bs/received").read_text().splitlines())
     assert lines == [f"models/uav{k} 200000" for k in (1, 2, 3)]
+
+
+def test_mqtt_ends_without_a_broker(tmp_path) -> None:
+    needs("mosquitto_pub")
+    changes = {"nodes.uav*.env.TRIES": 5}
+    done = play("mqtt", tmp_path / "out", {"bs": "true"}, **changes)
+    assert (done.ended, done.succeeded) == ("commands", False)
+    assert logs(tmp_path / "out")["uav2"].endswith("no broker takes the message\n")
+
+
+@pytest.mark.parametrize(
+    ("mosquitto", "said"),
+    [(None, "there is no program mosquitto here"), ("exit 1", "the broker has ended")],
+)
+def test_mqtts_base_station_says_that_it_has_no_broker(tmp_path, mosquitto, said) -> None:
+    (programs := tmp_path / "bin").mkdir()
+    for name in ("mosquitto_sub", "mosquitto_pub", "mosquitto"):
+        text = mosquitto if name == "mosquitto" else "exit 1"
+        if text is not None:
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
+    (programs / "sleep").symlink_to("/bin/sleep")
+    done = subprocess.run(
+        ["/bin/sh", "-c", command("mqtt", "bs").replace("/usr/sbin", str(programs))],
+        env={"PATH": str(programs), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert (done.returncode, done.stderr) == (1, f"{said}\n")
