@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.sessions.asked import nodes_named
-from orchestrator.sessions.programs import Program
+from orchestrator.sessions.programs import Program, image_of
 from testbed.core.errors import InputError, RunError
 from testbed.system import inside
 
@@ -123,9 +123,12 @@ class Visits:
         (node, *others) = nodes_named(wish["node"], scenario, "NODE")
         if others:
             raise InputError("NODE: must be one node")
+        argv = wish["argv"]
+        if not wish["folder"] and image_of(scenario, node) is not None:
+            argv = ["sh"]  # An image need not have the shell that this user has.
         return self._session.start(
             node,
-            wish["argv"],
+            argv,
             (files[0], files[1], files[2]),
             env=wish["env"],
             folder=Path(wish["folder"]) if wish["folder"] else self._session.home(node),

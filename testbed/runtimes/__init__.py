@@ -63,7 +63,7 @@ class Room:
     hosts: str
     """The text of /etc/hosts."""
     writable: Sequence[Path] = ()
-    """Files and folders that its programs may write, beside /tmp and /dev."""
+    """Files and folders that its programs may write, beside /tmp and /dev; first comes its home."""
     image: str | None = None
     """Container image in which its programs run, with nothing of this machine but `writable`; left
     out: the world's."""

@@ -55,13 +55,17 @@ from testbed.runtimes import (
     WorldLost,
     listen_control,
 )
-from testbed.runtimes.docker_rooms import PROGRAM_LABEL, DockerRooms, check_program
+from testbed.runtimes.docker_rooms import (
+    MARK_LABEL,
+    PROGRAM_LABEL,
+    DockerRooms,
+    check_program,
+    user_of,
+)
 from testbed.system import leftovers, linux
 from testbed.system.leftovers import Leftover, running
 
 LABEL = "uav-sfl-testbed.run"
-MARK_LABEL = "uav-sfl-testbed.mark"
-"""Of every container: see `testbed.system.leftovers`."""
 HOST_IMAGE = "uav-sfl-testbed-host"
 """Made once and kept: it is empty."""
 NODE_LABEL = "uav-sfl-testbed.node"
@@ -119,8 +123,11 @@ def start(
         cleanup.enter_context(_reaper(run))
         made = _Containers(run, image, tag, readable, writable, _limits(cpus, memory_bytes))
         rooms = {spec.node: spec.program for spec in nodes if isinstance(spec.program, Room)}
-        for own in {room.image for room in rooms.values()} - {None}:
-            image_of(client, str(own))
+        images = {room.image for room in rooms.values() if room.image is not None}
+        users = {image: user_of(client, image_of(client, image)) for image in images}
+        for room in rooms.values():
+            if room.image is not None:
+                os.chown(room.writable[0], users[room.image], -1)
         # Known to those who hear of ends before any program can have one.
         programs = DockerRooms(client, rooms, made.program)
         news = _news(client, run, programs, cleanup)

@@ -8,12 +8,14 @@ container, one each way. When the container ends, what it wrote is carried to it
 end is told.
 """
 
+import io
 import os
 import struct
+import tarfile
 import threading
 import tty
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,11 @@ import requests
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.runtimes import Command, Room
+from testbed.system import leftovers
 from testbed.system.files import mode_of
 
+MARK_LABEL = "uav-sfl-testbed.mark"
+"""Of every container: see `testbed.system.leftovers`."""
 PROGRAM_LABEL = "uav-sfl-testbed.program"
 """Of a program's container: its number."""
 OWN_SYSTEM = ("/proc", "/sys", "/dev")
@@ -185,8 +190,7 @@ def check_program(client: docker.DockerClient, image: str, program: str) -> None
     Raises:
         InputError: It has not; in one line.
     """
-    container = client.containers.create(image, entrypoint=[program])
-    try:
+    with _of_image(client, image) as container:
         places = [program]
         if "/" not in program:
             env = dict(pair.partition("=")[::2] for pair in container.attrs["Config"]["Env"] or [])
@@ -194,6 +198,35 @@ def check_program(client: docker.DockerClient, image: str, program: str) -> None
             places = [f"{folder}/{program}" for folder in path.split(":")]
         if not any(_is_there(container, place) for place in places):
             raise InputError(f"image {image!r} has no program {program!r}")
+
+
+def user_of(client: docker.DockerClient, image: str) -> int:
+    """The number of the user as whom an image's programs run.
+
+    Raises:
+        RunError: The image has no user of that name.
+    """
+    user = (client.images.get(image).attrs["Config"]["User"] or "0").partition(":")[0]
+    if user.isdecimal():
+        return int(user)
+    with _of_image(client, image) as container, suppress(docker.errors.NotFound):
+        data, _ = container.get_archive("/etc/passwd")
+        with tarfile.open(fileobj=io.BytesIO(b"".join(data))) as tar:
+            (passwd,) = (tar.extractfile(member) for member in tar)
+            assert passwd is not None
+            for line in passwd.read().decode().splitlines():
+                if line.startswith(f"{user}:"):
+                    return int(line.split(":")[2])
+    raise RunError(f"docker runtime: image {image!r} has no user {user!r}")
+
+
+@contextmanager
+def _of_image(client: docker.DockerClient, image: str) -> Iterator[Any]:
+    """A container of an image that never runs, to look into."""
+    mark = {MARK_LABEL: leftovers.mark()}
+    container = client.containers.create(image, entrypoint=["true"], labels=mark)
+    try:
+        yield container
     finally:
         container.remove(force=True)
 

@@ -12,6 +12,7 @@ import sys
 import tarfile
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import docker
 import numpy as np
@@ -52,12 +53,21 @@ def image():
             needed |= libraries(path)
         for library in sorted(needed):
             tar.add(Path(library).resolve(), library.lstrip("/"))
+        users = b"root:x:0:0::/:/bin/sh\napp:x:1234:1::/:/bin/sh\n"
+        (entry := tarfile.TarInfo("etc/passwd")).size = len(users)
+        tar.addfile(entry, io.BytesIO(users))
     client = docker.from_env()
-    client.api.import_image_from_data(
-        archive.getvalue(), repository=IMAGE, tag="1", changes=['ENTRYPOINT ["/bin/false"]']
-    )
+    for tag, change in (
+        ("1", 'ENTRYPOINT ["/bin/false"]'),
+        ("name", "USER app"),
+        ("number", "USER 1234:1"),
+    ):
+        client.api.import_image_from_data(
+            archive.getvalue(), repository=IMAGE, tag=tag, changes=[change]
+        )
     yield f"{IMAGE}:1"
-    client.images.remove(f"{IMAGE}:1", force=True)
+    for tag in ("1", "name", "number"):
+        client.images.remove(f"{IMAGE}:{tag}", force=True)
     client.close()
 
 
@@ -66,7 +76,7 @@ def scenario(calibrate=False, **nodes):
     return api.validate(tree, "small")
 
 
-def ours(image: str) -> list[object]:
+def ours(image: str) -> list[Any]:
     client = docker.from_env()
     try:
         return client.containers.list(all=True, filters={"ancestor": image}, ignore_removed=True)
@@ -198,6 +208,41 @@ def test_whatever_a_command_names_its_container_has_a_system_of_its_own(tmp_path
         assert run(["cat", str(tmp_path / "f")]).stdout == "theirs"
         pwd = net["uav1"].popen(["pwd"], cwd="/", stdout=subprocess.PIPE, text=True)
         assert pwd.communicate(timeout=60)[0] == "/\n"
+
+
+@pytest.mark.parametrize("tag", ["name", "number"])
+def test_an_images_own_user_may_write_its_home(image, tag) -> None:
+    given = scenario(calibrate=True, uav1={"image": image.replace(":1", f":{tag}")})
+    with tb.Network(given, TRACE) as net:
+        done = net["uav1"].run("echo kept >$HOME/kept")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (net["uav1"].home / "kept").stat().st_uid == 1234
+
+
+def test_a_shell_in_an_image_is_one_that_it_has(image) -> None:
+    with tb.Network(scenario(uav1={"image": image}), TRACE) as net:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", "exec", net["uav1"].home.parents[1], "uav1"],
+            env=os.environ | {"SHELL": "/bin/bash"},
+            input="echo typed $TESTBED_NODE\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.stdout, done.stderr) == ("typed uav1\n", "")
+
+
+def test_what_a_killed_look_into_an_image_leaves_is_found(image) -> None:
+    killed = (
+        "import os, signal, sys; from testbed.runtimes import docker, docker_rooms;"
+        "docker_rooms._is_there = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
+        "docker.check_image(sys.argv[1], 'sh')"
+    )
+    assert subprocess.run([sys.executable, "-c", killed, image]).returncode == -9
+    (left,) = ours(image)
+    (found,) = [one for one in runtime.find_leftovers() if one.what == f"container {left.name}"]
+    found.remove()
+    assert ours(image) == []
 
 
 @pytest.mark.parametrize(
