@@ -5,12 +5,12 @@
 
     python benchmarks/virtual_time.py [CASE...] [--runs 10] [--hogs 5] [--user UID] [--json FILE]
 
-Plays each case so often; beside the last runs, four processes that do nothing but compute, and the
-very last two from another folder, with another home, environment and empty cache, and, if asked, as
-another user (who must be able to read this folder and Python). Of each run: a digest of `measured`
-as `--json` writes it, one of the accounts, captures and adapters that it keeps, and what its checks
-of validity have seen. A case has passed when all its digests are one. FILE is written after each
-run; what it holds already is not played again.
+Plays each case so often, `--at-once` beside each other; beside the last runs, four processes that do
+nothing but compute, and the very last two from another folder, with another home, environment and
+empty cache, and, if asked, as another user (who must be able to read this folder and Python). Of
+each run: a digest of `measured` as `--json` writes it, one of the accounts, captures and adapters
+that it keeps, and what its checks of validity have seen. A case has passed when all its digests are
+one. FILE is written after each run; what it holds already is not played again.
 """
 
 import argparse
@@ -23,7 +23,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +208,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", choices=[[], *CASES, *LARGE], metavar="CASE")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--hogs", type=int, default=5, help="Of the runs, the last so many.")
+    parser.add_argument("--at-once", type=int, default=1, help="So many runs beside each other.")
     parser.add_argument(
         "--user", type=int, help="Number of another user for the last two; as root."
     )
@@ -212,18 +216,23 @@ def main() -> None:
     asked = parser.parse_args()
     known = asked.json is not None and asked.json.exists()
     played: dict[str, list[dict[str, Any]]] = json.loads(asked.json.read_text()) if known else {}
+
+    def one(case: str, run: int) -> dict[str, Any]:
+        elsewhere = run >= max(1, asked.runs - OTHERS)
+        with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
+            Path(temporary).chmod(0o755)
+            return play(case, Path(temporary) / "run", elsewhere, asked.user)
+
     for case in asked.cases or CASES:
         runs = played.setdefault(case, [])
-        for run in range(len(runs), asked.runs):
-            elsewhere = run >= max(1, asked.runs - OTHERS)
-            disturbed = run >= asked.runs - asked.hogs
-            with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
-                Path(temporary).chmod(0o755)
-                with hogs(HOGS * disturbed):
-                    runs.append(play(case, Path(temporary) / "run", elsewhere, asked.user))
-            err.print(case, run, {k: v for k, v in runs[-1].items() if k not in UNTOLD})
-            if asked.json is not None:
-                write_json(asked.json, played)
+        left = range(len(runs), asked.runs)
+        for disturbed, numbers in groupby(left, lambda run: run >= asked.runs - asked.hogs):
+            with hogs(HOGS * disturbed), ThreadPoolExecutor(asked.at_once) as pool:
+                for found in pool.map(partial(one, case), numbers):
+                    err.print(case, {k: v for k, v in found.items() if k not in UNTOLD})
+                    runs.append(found)
+                    if asked.json is not None:
+                        write_json(asked.json, played)
     table = Table("case", "digests", "valid", *SHOWN, "wall (s)", "memory (MiB)")
     for case, runs in played.items():
         table.add_row(*row(case, runs))

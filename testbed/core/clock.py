@@ -11,10 +11,6 @@ one machine share that clock, so a begin message with two numbers sets them all.
 import time
 from dataclasses import dataclass
 
-SPIN_NS = 100_000
-"""How long before a deadline waiting turns from sleep into a busy loop: a sleeper wakes some 60 µs
-late, and that would go into every transfer's start."""
-
 FILL_S = 15e-3
 """Real seconds before their moment at which senders fill their sockets behind closed gates."""
 OPEN_S = 2e-3
@@ -22,6 +18,14 @@ OPEN_S = 2e-3
 
 TICK_NS = 10_000_000
 """A whole number of ticks of the kernel's coarse timers, of 1, 4 or 10 ms."""
+
+
+def sleep_ns(duration_ns: int) -> None:
+    """Sleep for so many nanoseconds, 1 or more, to the nanosecond where the kernel does.
+
+    `time.sleep` rounds up, which makes one more of a whole number whose float lies above it.
+    """
+    time.sleep((duration_ns - 0.5) / 1e9)
 
 
 def next_tick() -> int:
@@ -32,7 +36,7 @@ def next_tick() -> int:
     """
     now = time.monotonic_ns()
     due = (now // TICK_NS + 1) * TICK_NS
-    time.sleep((due - now) / 1e9)
+    sleep_ns(due - now)
     return due
 
 
@@ -66,7 +70,7 @@ class EmulatedClock:
         start_s = max(due_s, self.now() - credit_s / self.dilation)
         rest = self.monotonic_ns(start_s) + round(credit_s * 1e9) - time.monotonic_ns()
         if rest > 0:
-            time.sleep(rest / 1e9)
+            sleep_ns(rest)
         return start_s
 
     def fill(self, due_s: float) -> float:
@@ -77,17 +81,5 @@ class EmulatedClock:
         """
         rest = self.monotonic_ns(due_s) - round(FILL_S * 1e9) - time.monotonic_ns()
         if rest > 0:
-            time.sleep(rest / 1e9)
+            sleep_ns(rest)
         return max(due_s, self.now() - OPEN_S / self.dilation)
-
-    def wait_until(self, emulated_s: float) -> None:
-        """Sleep until that emulated time; returns at once if it has passed.
-
-        The deadline is absolute: waking late does not add up over steps.
-        """
-        deadline = self.monotonic_ns(emulated_s)
-        rest = deadline - time.monotonic_ns()
-        if rest > SPIN_NS:
-            time.sleep((rest - SPIN_NS) / 1e9)
-        while time.monotonic_ns() < deadline:
-            pass

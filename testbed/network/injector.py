@@ -83,6 +83,7 @@ from testbed.network.slot_table import SlotTable
 from testbed.system import linux
 from testbed.system.machine import Machine, boot_id
 from testbed.system.netlink import Batch
+from testbed.system.waiting import wait_until
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +92,7 @@ if TYPE_CHECKING:
 ANSWER_S = 30.0
 """How long the injector's process may take for an answer; it needs milliseconds."""
 SPIN_NS = 150_000
-"""The last stretch before a boundary is spent awake: a sleeper may wake that much too late."""
+"""The last stretch before a boundary hears nobody: who sleeps for a message may wake that late."""
 Kind = TypeVar("Kind")
 _LIMIT_EVERY_SLOTS = 10
 """How often that is decided anew while links are watched."""
@@ -217,8 +218,7 @@ class _Service:
                     raise RunError("the orchestrator is gone")
                 return True
             if deadline is not None:
-                while time.monotonic_ns() < deadline:
-                    pass
+                wait_until(deadline, SPIN_NS)
                 return False
 
     def _prepare(self, slot: int) -> "_Prepared":

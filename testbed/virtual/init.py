@@ -57,9 +57,8 @@ def main(line: str, job_file: str) -> None:
         Path(place).chmod(0o1777)
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         Path("/dev", name).symlink_to(f"/proc/self/fd{target}")
-    # Nothing takes time here, so nobody ever has had their turn: what a command prints would wait
-    # until it sleeps.
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    # Before the command and all that it starts: what it prints would wait until they sleep.
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
     socket.sethostname("testbed")
     _loopback_up()
     Path(job["told_at"]).write_text(json.dumps(job["told"]), encoding="utf-8")
@@ -148,7 +147,10 @@ def _end_all() -> None:
 def _become(job: dict[str, Any], pipes: list[int]) -> NoReturn:
     """The command: under the caller's own numbers, with its environment, in its folder."""
     try:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        # Nothing takes time, so who computes goes on until they sleep. By the ordinary policy, who
+        # is woken comes between where the clock is read or a call fails, since these let time pass,
+        # and how many of them each has made decides on who goes first: that differs by place.
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
         # In ns, of all that the command starts: who sleeps wakes when it asked for, and does not
         # wait for others.
         _libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)

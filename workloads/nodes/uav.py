@@ -31,6 +31,7 @@ from testbed.control.messages import (
 from testbed.control.node import ControlLost, NodeControl
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import slowed_end
+from testbed.system.waiting import wait_until
 from testbed.transport import Link, wire
 from testbed.transport.wire import Header, Kind
 from workloads.learning.work import ClientWork
@@ -77,7 +78,7 @@ class Stopwatch:
             return start_s + work_s / self.clock.dilation
         done_s = self.clock.now()
         due_s = slowed_end(start_s, duration_s, self.slow)
-        self.clock.wait_until(min(due_s, self.until_s))
+        wait_until(self.clock.monotonic_ns(min(due_s, self.until_s)))
         if due_s > self.until_s:
             raise wire.ConnectionLost("the round is over")
         self.overruns.append(max(0.0, done_s - due_s))

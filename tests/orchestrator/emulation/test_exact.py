@@ -37,6 +37,7 @@ SERVED = [(1, 1), (3, 1), (2, 1), (1, 2), (3, 2), (2, 2)]
 PARADIGMS = [paradigm.name for paradigm in BUILT_IN]
 OTHERS: dict[str, dict[str, Any]] = {
     "tls": {"transport": "tls"},
+    "grpc": {"transport": "grpc"},
     "payload": {"rate_counts": "payload", "mtu": 1000},
 }
 """Ways to carry a round."""

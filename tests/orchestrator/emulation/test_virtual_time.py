@@ -28,6 +28,7 @@ from orchestrator.scenario.loading import load
 from testbed.capture.pcap import frames
 from testbed.core.errors import InputError
 from testbed.system import leftovers
+from testbed.system.folders import cache_folder
 from testbed.virtual import kernel
 
 VIRTUAL = ["--set", "emulation.clock=virtual"]
@@ -81,10 +82,31 @@ def test_equal_runs_measure_the_same_bytes_whoever_asks_and_from_wherever(
     finally:
         notes.unlink(missing_ok=True)
     assert again.valid
-    for name in ("measured", "accounts", "calibration", "transfers"):
-        one, two = (folder / f"{name}.parquet" for folder in (out, other / "two"))
+    tables = [f"{name}.parquet" for name in ("measured", "accounts", "calibration", "transfers")]
+    for name in (*tables, *(f"pcap/uav{client}.pcap" for client in (1, 2, 3))):
+        one, two = (folder / name for folder in (out, other / "two"))
         assert one.read_bytes() == two.read_bytes(), name
     assert len(list(frames(out / "pcap" / "uav1.pcap"))) > 200
+
+
+@pytest.mark.guest
+def test_rounds_over_grpc_repeat_from_elsewhere(small: Path, tmp_path: Path) -> None:
+    found = []
+    for place in (tmp_path / "one", tmp_path / "a" / "longer" / "way"):
+        place.mkdir(parents=True)
+        result = place / "run.json"
+        words = ["run", small, *VIRTUAL, "--set", "emulation.transport=grpc", "--json", result]
+        done = subprocess.run(
+            [*TESTBED, *map(str, words)],
+            cwd=place,
+            env={**os.environ, "XDG_CACHE_HOME": str(cache_folder().parent), "HOME": str(place)},
+            capture_output=True,
+            text=True,
+            timeout=1000,
+        )
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(result.read_text())["measured"])
+    assert found[0] == found[1]
 
 
 @pytest.mark.guest

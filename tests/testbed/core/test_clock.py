@@ -3,6 +3,9 @@
 
 """Moments of emulated time, on a clock that stands where a test puts it."""
 
+import math
+from fractions import Fraction
+
 import pytest
 
 from testbed.core import clock as module
@@ -36,3 +39,12 @@ def test_who_hands_over_late_starts_late_but_for_what_gates_wait(at, dilation: f
     assert clock.fill(7.0) == 7.0
     at[0] = 10**9 + round((OPEN_S + 0.010) * 1e9)
     assert clock.fill(7.0) == pytest.approx(7.0 + 0.010 / dilation)
+
+
+@pytest.mark.parametrize("duration_ns", [1, 3, 1_000_001, 9_938_479, 10**7 - 1, 5 * 10**12 + 1])
+def test_a_sleep_is_of_so_many_nanoseconds(monkeypatch, duration_ns: int) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", slept.append)
+    module.sleep_ns(duration_ns)
+    # As `time.sleep` rounds.
+    assert math.ceil(Fraction(slept[0]) * 10**9) == duration_ns

@@ -147,6 +147,38 @@ print(time.monotonic_ns())
     assert one == other
 
 
+def test_who_is_woken_does_not_come_between() -> None:
+    program = """
+import os, time
+from testbed.core.clock import next_tick, sleep_ns
+from testbed.system import linux
+
+def order():
+    written = os.memfd_create("order")
+    tick = next_tick() + 10_000_000
+    if (child := os.fork()) == 0:
+        sleep_ns(tick + 50_000 - time.monotonic_ns())
+        os.write(written, b"woken")
+        os._exit(0)
+    sleep_ns(tick - 50_000 - time.monotonic_ns())
+    while time.monotonic_ns() < tick + 100_000:
+        pass
+    os.write(written, b"looking ")
+    os.waitpid(child, 0)
+    return os.pread(written, 100, 0).decode()
+
+ours = os.sched_getscheduler(0)
+print(order())
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+print(order())
+linux.prefer_scheduling()
+linux.ordinary_scheduling()
+print(order(), os.sched_getscheduler(0) == ours)
+"""
+    said = python(program, cwd=ROOT).stdout.splitlines()
+    assert said == ["looking woken", "wokenlooking ", "looking woken True"]
+
+
 def test_what_is_drawn_and_seen_does_not_depend_on_who_asks(tmp_path: Path) -> None:
     program = (
         "import os, time; print(os.urandom(8).hex(), hash('x'), id(object()), os.getpid(),"
