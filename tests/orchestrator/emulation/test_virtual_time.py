@@ -28,6 +28,7 @@ from orchestrator.scenario.loading import load
 from testbed.capture.pcap import frames
 from testbed.core.errors import InputError
 from testbed.system import leftovers
+from testbed.system.files import sha256_of
 from testbed.system.folders import cache_folder
 from testbed.virtual import kernel
 
@@ -82,20 +83,21 @@ def test_equal_runs_measure_the_same_bytes_whoever_asks_and_from_wherever(
     finally:
         notes.unlink(missing_ok=True)
     assert again.valid
-    tables = [f"{name}.parquet" for name in ("measured", "accounts", "calibration", "transfers")]
-    for name in (*tables, *(f"pcap/uav{client}.pcap" for client in (1, 2, 3))):
-        one, two = (folder / name for folder in (out, other / "two"))
+    for name in ("measured", "accounts", "calibration", "transfers"):
+        one, two = (folder / f"{name}.parquet" for folder in (out, other / "two"))
         assert one.read_bytes() == two.read_bytes(), name
     assert len(list(frames(out / "pcap" / "uav1.pcap"))) > 200
 
 
 @pytest.mark.guest
-def test_rounds_over_grpc_repeat_from_elsewhere(small: Path, tmp_path: Path) -> None:
+def test_rounds_over_grpc_and_their_captures_repeat_from_elsewhere(
+    small: Path, tmp_path: Path
+) -> None:
     found = []
     for place in (tmp_path / "one", tmp_path / "a" / "longer" / "way"):
         place.mkdir(parents=True)
-        result = place / "run.json"
-        words = ["run", small, *VIRTUAL, "--set", "emulation.transport=grpc", "--json", result]
+        words = ["run", small, *VIRTUAL, "--set", "emulation.transport=grpc", "--pcap"]
+        words += ["--out", place / "out", "--json", place / "run.json"]
         done = subprocess.run(
             [*TESTBED, *map(str, words)],
             cwd=place,
@@ -105,7 +107,8 @@ def test_rounds_over_grpc_repeat_from_elsewhere(small: Path, tmp_path: Path) -> 
             timeout=1000,
         )
         assert done.returncode == 0, done.stderr
-        found.append(json.loads(result.read_text())["measured"])
+        captures = [sha256_of(place / f"out/pcap/uav{client}.pcap") for client in (1, 2, 3)]
+        found.append((json.loads((place / "run.json").read_text())["measured"], captures))
     assert found[0] == found[1]
 
 
