@@ -5,12 +5,12 @@
 
     python benchmarks/virtual_time.py [CASE...] [--runs 10] [--hogs 5] [--user UID] [--json FILE]
 
-Plays each case so often, `--at-once` beside each other; beside the last runs, four processes that do
-nothing but compute, and the very last two from another folder, with another home, environment and
-empty cache, and, if asked, as another user (who must be able to read this folder and Python). Of
-each run: a digest of `measured` as `--json` writes it, one of the accounts, captures and adapters
-that it keeps, and what its checks of validity have seen. A case has passed when all its digests are
-one. FILE is written after each run; what it holds already is not played again.
+Plays each case so often, `--at-once` beside each other; beside the last runs, four processes that
+do nothing but compute, and the very last two from another folder, with another home, environment
+and empty cache, and, if asked, as another user (who must be able to read this folder and Python).
+Of each run: a digest of `measured` as `--json` writes it, one of the accounts, captures and
+adapters that it keeps, and what its checks of validity have seen. A case has passed when all its
+digests are one. FILE is written after each run; what it holds already is not played again.
 """
 
 import argparse
