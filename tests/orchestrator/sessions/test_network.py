@@ -174,21 +174,26 @@ def test_a_nodes_own_folders_stay_its_own_whatever_commands_name(folder) -> None
 def test_what_a_node_has_written_is_not_hidden_by_this_machines_file_of_that_name() -> None:
     with tb.Network(scenario(), TRACE) as net, TemporaryDirectory(dir="/tmp") as place:
         run = net["uav1"].run
-        (own, linked, both) = (f"{place}-{what}" for what in ("own", "linked", "both"))
+        (own, linked, led, both) = (f"{place}-{w}" for w in ("own", "linked", "led", "both"))
         for write in (f"mkdir {own}; echo mine >{own}/f", f"echo mine >{both}"):
             assert run(write).returncode == 0
-        assert run(["ln", "-s", "/etc", linked]).returncode == 0
+        home = net["uav1"].home
+        for link, target in ((linked, "/etc"), (led, home)):
+            assert run(["ln", "-s", str(target), link]).returncode == 0
         try:
-            for name in (f"{own}/f", f"{linked}/hosts", both, f"{place}/a/f", f"{place}/b/f"):
-                Path(name).parent.mkdir(exist_ok=True)
+            theirs = (f"{own}/f", f"{linked}/hosts", f"{led}/d/f", both)
+            for name in (*theirs, f"{place}/a/f", f"{place}/b/f"):
+                Path(name).parent.mkdir(parents=True, exist_ok=True)
                 Path(name).write_text("theirs")
             assert [run(["cat", name]).stdout for name in (both, f"{own}/f")] == ["mine\n"] * 2
             assert "uav3" in run(["cat", f"{linked}/hosts"]).stdout
+            assert run(["cat", f"{led}/d/f"]).returncode == 1
+            assert not (home / "d").exists()
             assert run(["touch", f"{own}/f", both]).returncode == 0
             # A folder that is there only because something in it was named.
             assert run(["cat", f"{place}/a/f"]).stdout == "theirs"
             assert run(["ls", place]).stdout == "a\nb\n"
         finally:
-            for name in (own, linked):
+            for name in (own, linked, led):
                 shutil.rmtree(name, ignore_errors=True)
             Path(both).unlink(missing_ok=True)
