@@ -32,7 +32,6 @@ FRAME = struct.Struct("=cI")
 CHUNK = 1 << 15
 OPEN_FILES = 65_536
 POWER_OFF = 0x4321FEDC
-PR_SET_TIMERSLACK = 29
 MOUNTS = (
     ("proc", "/proc"),
     ("sysfs", "/sys"),
@@ -149,11 +148,9 @@ def _become(job: dict[str, Any], pipes: list[int]) -> NoReturn:
     try:
         # Nothing takes time, so who computes goes on until they sleep. By the ordinary policy, who
         # is woken comes between where the clock is read or a call fails, since these let time pass,
-        # and how many of them each has made decides on who goes first: that differs by place.
+        # and how many of them each has made decides on who goes first: that differs by place. Nor
+        # are sleepers who take turns kept waiting for others, to be woken with them.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-        # In ns, of all that the command starts: who sleeps wakes when it asked for, and does not
-        # wait for others.
-        _libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
         kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, 64) for fd in (nothing, *pipes)]
