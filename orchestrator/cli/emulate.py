@@ -176,6 +176,8 @@ def report(
     from orchestrator.runs.session_reader import SESSION
 
     if (run_dir / SESSION).is_file():
+        if figures:
+            raise InputError(f"--figures: are drawn of runs; {run_dir} holds a session")
         out.print(f"{write_session_report(run_dir)}")
         return
     out.print(f"{write_report(run_dir)}")

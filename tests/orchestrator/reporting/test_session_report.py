@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from small_scenario import TREE
 
+from orchestrator.cli.emulate import report
 from orchestrator.reporting.session_report import HEIGHT, WIDTH, render, write_session_report
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
@@ -81,3 +82,9 @@ def test_a_session_that_was_over_before_its_first_slot_has_a_page(tmp_path) -> N
 def test_what_is_no_session_is_named(tmp_path) -> None:
     with pytest.raises(InputError, match="is no session that is over"):
         write_session_report(tmp_path)
+
+
+def test_figures_are_of_runs_alone(tmp_path) -> None:
+    table(4).to_parquet(tmp_path / "session.parquet")
+    with pytest.raises(InputError, match=r"^--figures: are drawn of runs; .* holds a session$"):
+        report(tmp_path, figures=True)
