@@ -3,6 +3,7 @@
 
 """A signal ends a command wherever it finds it, once, and leaves its contexts in order."""
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from orchestrator.cli import stopping
 PROGRAM = """
 import ctypes, importlib.util, os, signal, sys, time
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # Also where these tests run under `nohup`.
 spec = importlib.util.spec_from_file_location("stopping", {file!r})
 stopping = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(stopping)
@@ -44,7 +46,7 @@ except stopping.Stopped as stopped:
 time.sleep(0.1)
 print("and is over")
 """
-STATUS = {"SIGINT": 130, "SIGTERM": 143}
+STATUS = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 IN_ORDER = "left in order\nended by SIGTERM 143\nand is over\n"
 
 
@@ -79,7 +81,14 @@ def test_a_library_that_does_not_return_ends_in_time() -> None:
     assert done.stdout == IN_ORDER
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_who_is_to_outlive_a_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert signal.SIGTERM in stopping.ending()
+    for handler in (signal.SIG_DFL, signal.SIG_IGN):
+        monkeypatch.setattr(stopping.signal, "getsignal", {signal.SIGHUP: handler}.get)
+        assert (signal.SIGHUP in stopping.ending()) == (handler == signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("name", STATUS)
 def test_who_asks_twice_does_not_wait_for_what_is_left(name: str) -> None:
     done = said(
         f"""

@@ -238,6 +238,8 @@ class Up:
             [*self.testbed, "up", *words, "--out", str(self.out)],
             stdout=subprocess.PIPE,
             text=True,
+            # These tests may run under `nohup`, whose children outlive a terminal.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
         until(lambda: (self.out / "session.sock").exists() or self.process.poll() is not None, 60)
 
