@@ -76,7 +76,7 @@ def install(device: int, impairment: Impairment) -> list[bytes]:
             + attribute(_IFNAME, text(f"air{device}"))
             + nested(_LINKINFO, attribute(1, text("ifb"))),
         ),
-        *([netlink.without_ipv6_addresses(ours)] if netlink.has_ipv6() else []),
+        *netlink.without_ipv6_addresses(ours),
         netlink.up(ours),
         _netem(ours, impairment),
         message(

@@ -89,9 +89,7 @@ def tap(socket_: netlink.Netlink, device: int, name: str, address: bytes, mtu: i
     body += attribute(_MTU, u32(mtu)) + info
     orders = [message(netlink.NEWLINK, netlink.CREATE | netlink.EXCLUSIVE, body)]
     for end in (device + OUT_OFFSET, device + IN_OFFSET):
-        if netlink.has_ipv6(mtu):
-            orders.append(netlink.without_ipv6_addresses(end))
-        orders.append(netlink.up(end))
+        orders += [*netlink.without_ipv6_addresses(end, mtu), netlink.up(end)]
     socket_.transact(orders)
     for filtered in ("all", into):  # A source is reached over another device than it comes from.
         with contextlib.suppress(OSError):

@@ -470,9 +470,7 @@ def _configure(
     preferred = b"" if source is None else attribute(_SOURCE, socket.inet_aton(source))
     # One frame a packet: TCP would else hand over 64 KiB at a time, and the shaper delays them as
     # one.
-    messages = [_packet_frames(index, 1)]
-    if netlink.has_ipv6(shape.mtu):
-        messages.append(netlink.without_ipv6_addresses(index))
+    messages = [_packet_frames(index, 1), *netlink.without_ipv6_addresses(index, shape.mtu)]
     address = socket.inet_aton(here)
     messages += [
         *end.install(),

@@ -328,16 +328,21 @@ class _Service:
         self._counting_ns = time.monotonic_ns() - begun_ns
 
     def _of_air(self) -> tuple[Sequence["_OfAir"], Sequence["_OfAir"]]:
-        """What the air has done to frames of each uplink, and of each downlink."""
+        """What the air has done to frames of each uplink, and of each downlink; None where it does
+        nothing, or another machine knows."""
         fabric, line = self._fabric, self._line
         if line is not None:
-            up, down = fabric.up_taps, fabric.down_taps
-            return [line.count(tap) for tap in up], [line.count(tap) for tap in down]
-        uplinks = air_counts(fabric.base_station.netlink)
-        return (
-            [uplinks.get(end.index) for end in fabric.base_station.ends],
-            [air_counts(uav.netlink).get(uav.ends[0].index) for uav in fabric.uavs],
-        )
+            taps = fabric.up_taps, fabric.down_taps
+            up, down = ([line.count(tap) for tap in of_way] for of_way in taps)
+            return up, down
+        uplinks: list[_OfAir] = [None] * fabric.links
+        downlinks = uplinks.copy()
+        arrived = air_counts(fabric.base_station.netlink)
+        for place, end in enumerate(fabric.base_station.ends):
+            uplinks[place] = arrived.get(end.index)
+        for client, uav in zip(fabric.clients, fabric.uavs, strict=True):
+            downlinks[client - 1] = air_counts(uav.netlink).get(uav.ends[0].index)
+        return uplinks, downlinks
 
     def _take_rates(self, rates: SetRates) -> None:
         self._table.add(rates.first, rates.variants, rates.table)
@@ -435,20 +440,16 @@ class _Service:
     def _tell_counters(self) -> None:
         width = _width_of_air(self._fabric.links)
         asked_ns = time.time_ns()
-        fabric, (bs_sent, bs_air) = self._fabric, _counted(self._fabric.base_station)
+        fabric, bs_sent = self._fabric, _sent(self._fabric.base_station)
         up, down = ([dict(_NOTHING) for _ in range(fabric.links)] for _ in range(2))
         for place, end in enumerate(fabric.base_station.ends):
             down[place] |= bs_sent[end.index]
-            up[place] |= bs_air.get(end.index, {})
         for client, uav in zip(fabric.clients, fabric.uavs, strict=True):
             (end,) = uav.ends
-            sent, air = _counted(uav)
-            up[client - 1] |= sent[end.index]
-            down[client - 1] |= air.get(end.index, {})
-        if self._line is not None:
-            for ways, taps in ((up, fabric.up_taps), (down, fabric.down_taps)):
-                for way, tap in zip(ways, taps, strict=True):
-                    way |= _air(self._line.count(tap))
+            up[client - 1] |= _sent(uav)[end.index]
+        for ways, counts in zip((up, down), self._of_air(), strict=True):
+            for way, count in zip(ways, counts, strict=True):
+                way |= _air(count)
         self._tell(
             Counters(
                 asked_ns,
@@ -466,7 +467,6 @@ class _Service:
 
 _NOTHING = dict.fromkeys((field.name for field in fields(Direction)), 0)
 """Of a direction: what is counted on another machine is added by whoever asks both."""
-_OfEnds = dict[int, dict[str, int]]
 _OfAir = QueueCount | LineCount | None
 
 
@@ -475,19 +475,20 @@ def _width_of_air(links: int) -> int:
     return 1 + 2 * _AIR_OF_WAY * links
 
 
-def _counted(site: Site) -> tuple[_OfEnds, _OfEnds]:
-    """What each end of a site has sent, and what the air has done to what arrived there."""
+def _sent(site: Site) -> dict[int, dict[str, int]]:
+    """What each end of a site has sent."""
     queues, devices = queue_counts(site.netlink), device_counts(site.netlink)
-    sent = {
+    return {
         end.index: vars(queues[end.index])
         | {f"device_{name}": n for name, n in vars(devices[end.index]).items()}
         for end in site.ends
     }
-    return sent, {index: _air(count) for index, count in air_counts(site.netlink).items()}
 
 
-def _air(count: QueueCount | LineCount) -> dict[str, int]:
+def _air(count: "_OfAir") -> dict[str, int]:
     """As fields of a `Direction`."""
+    if count is None:
+        return {}
     late = count.late_frames if isinstance(count, LineCount) else 0
     return {
         "lost_frames": count.dropped_frames,

@@ -87,10 +87,13 @@ def has_ipv6(mtu: int = LEAST_IPV6_MTU) -> bool:
     return mtu >= LEAST_IPV6_MTU and Path("/proc/sys/net/ipv6").exists()
 
 
-def without_ipv6_addresses(device: int) -> bytes:
-    """The message by which IPv6 gives a device no address, and so sends nothing on its own."""
+def without_ipv6_addresses(device: int, mtu: int = LEAST_IPV6_MTU) -> list[bytes]:
+    """The messages by which IPv6, where there is any, gives a device no address, and so sends
+    nothing on its own."""
+    if not has_ipv6(mtu):
+        return []
     no_address = nested(_AF_SPEC, nested(socket.AF_INET6, attribute(_ADDRESS_MODE, b"\1")))
-    return message(NEWLINK, 0, IFINFO.pack(0, 0, device, 0, 0) + no_address)
+    return [message(NEWLINK, 0, IFINFO.pack(0, 0, device, 0, 0) + no_address)]
 
 
 def up(device: int) -> bytes:
