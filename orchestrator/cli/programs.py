@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -178,18 +178,15 @@ def exec_(
     argv = command or []
     if argv[:1] == ["--"]:
         argv = argv[1:]
-    home = not argv
-    argv = argv or [os.environ.get("SHELL") or "/bin/sh"]
     env = {name: os.environ[name] for name in ("TERM", "LANG") if name in os.environ}
-    if sys.stdin.isatty() and os.tcgetpgrp(0) != os.getpgrp():
-        # In the background, where reading from the terminal would stop us.
-        with Path(os.devnull).open() as nothing:
-            files = (nothing.fileno(), 1, 2)
-            status = visit(folder, node, argv, files, env=env, terminal=False, home=home)
-    elif sys.stdin.isatty() and sys.stdout.isatty():
-        with lent() as terminal:
-            files = (terminal, terminal, terminal if sys.stderr.isatty() else 2)
-            status = visit(folder, node, argv, files, env=env, terminal=True, home=home)
-    else:
-        status = visit(folder, node, argv, (0, 1, 2), env=env, terminal=False, home=home)
+    in_background = sys.stdin.isatty() and os.tcgetpgrp(0) != os.getpgrp()
+    has_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not in_background
+    files = 0, 1, 2
+    with ExitStack() as opened:
+        if in_background:  # Reading from the terminal would stop us there.
+            files = opened.enter_context(Path(os.devnull).open()).fileno(), 1, 2
+        elif has_terminal:
+            terminal = opened.enter_context(lent())
+            files = terminal, terminal, terminal if sys.stderr.isatty() else 2
+        status = visit(folder, node, argv, files, env=env, terminal=has_terminal)
     raise typer.Exit(status if status >= 0 else 128 - status)

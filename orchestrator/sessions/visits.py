@@ -123,15 +123,14 @@ class Visits:
         (node, *others) = nodes_named(wish["node"], scenario, "NODE")
         if others:
             raise InputError("NODE: must be one node")
-        argv = wish["argv"]
-        if not wish["folder"] and image_of(scenario, node) is not None:
-            argv = ["sh"]  # An image need not have the shell that this user has.
+        # An image need not have the shell that this user has.
+        shell = wish["shell"] if image_of(scenario, node) is None else "sh"
         return self._session.start(
             node,
-            argv,
+            wish["argv"] or [shell],
             (files[0], files[1], files[2]),
             env=wish["env"],
-            folder=Path(wish["folder"]) if wish["folder"] else self._session.home(node),
+            folder=Path(wish["folder"]) if wish["argv"] else self._session.home(node),
             terminal=wish["terminal"],
         )
 
@@ -212,18 +211,17 @@ def visit(
     *,
     env: Mapping[str, str],
     terminal: bool,
-    home: bool,
 ) -> int:
     """Run a program in a node of a running session.
 
     Args:
         folder: The session's.
         node: Which.
-        argv: The program and its arguments.
+        argv: The program and its arguments, started in this process's working directory; none: a
+            shell in the node's home.
         files: Its standard files.
         env: On top of what the node's programs find in their environment.
         terminal: Whether the first of these is a terminal that is to be its own.
-        home: Whether it starts in the node's home instead of this process's working directory.
 
     Returns:
         Its exit status.
@@ -242,7 +240,8 @@ def visit(
             "node": node,
             "argv": list(argv),
             "env": dict(env),
-            "folder": "" if home else str(Path.cwd()),
+            "shell": os.environ.get("SHELL") or "/bin/sh",
+            "folder": str(Path.cwd()),
             "terminal": terminal,
         }
         try:

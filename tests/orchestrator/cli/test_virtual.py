@@ -117,7 +117,7 @@ def test_nobody_enters_a_session_in_virtual_time(tmp_path: Path) -> None:
     with closed_to_visitors(out, "out: runs in virtual time"):
         assert runs_in(out)
         with pytest.raises(InputError, match=r"^out: runs in virtual time$"):
-            visit(out, "bs", ["true"], (0, 1, 2), env={}, terminal=False, home=True)
+            visit(out, "bs", ["true"], (0, 1, 2), env={}, terminal=False)
         with (
             pytest.raises(InputError, match="a session is running"),
             closed_to_visitors(out, ""),
