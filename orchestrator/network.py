@@ -102,10 +102,10 @@ class Network:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._session is not None and kind is None:
+        if kind is None:
             self._about["ended"] = "context"
         self._cleanup.__exit__(kind, error, trace)
-        if self._out is not None and kind is None:
+        if kind is None and self._out is not None:
             api.report_session(self._out)
 
     def __getitem__(self, name: str) -> "Node":

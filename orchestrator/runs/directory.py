@@ -121,7 +121,7 @@ def claimed(
             yield part
         finally:
             # Nobody may have got so far as to fill or to resume it.
-            if part.exists() and (resume or "status" not in _json(part / MANIFEST)):
+            if part.exists() and (resume or "status" not in object_in(part / MANIFEST)):
                 _settle(out, part)
             with contextlib.suppress(OSError):  # They hold a run.
                 for path in made:
@@ -153,7 +153,7 @@ def _check_own(out: Path, part: Path) -> None:
 def _find(out: Path, part: Path, scenario: Scenario) -> None:
     """See that there is something to resume, or nothing yet; put a failed run aside again."""
     if out.exists():
-        if _json(out / MANIFEST).get("status") != "failed":
+        if object_in(out / MANIFEST).get("status") != "failed":
             raise InputError(f"`resume`: {out} holds no run that failed or was killed")
         if part.exists():
             raise InputError(f"`resume`: both {out} and {part} are there; remove one of them")
@@ -175,7 +175,7 @@ def _check_same(folder: Path, scenario: Scenario) -> None:
     if not path.is_file():
         return  # killed before it had begun
     # Through the model: a run stays the same when scenarios gain keys.
-    began = validate(_json(path), str(path)).model_dump(mode="json")
+    began = validate(object_in(path), str(path)).model_dump(mode="json")
     now = scenario.model_dump(mode="json")
     if now["emulation"]["dilation"] == "auto":
         began["emulation"]["dilation"] = "auto"  # where it has been chosen, it stands there
@@ -216,7 +216,7 @@ def _locked(out: Path, part: Path) -> Iterator[None]:
 
 def _clear(out: Path, part: Path, overwrite: bool) -> None:
     """Empty a part that was left, unless it holds a run, or rounds that nobody said may go."""
-    if (status := _json(part / MANIFEST).get("status")) is not None:
+    if (status := object_in(part / MANIFEST).get("status")) is not None:
         raise InputError(
             f"`out`: {part} holds a run of {out} whose manifest says {status!r}, and which has not "
             "been renamed; `resume` resumes it and puts it into place; or remove it"
@@ -237,7 +237,7 @@ def _settle(out: Path, part: Path) -> bool:
     Returns:
         Whether it holds a run.
     """
-    status = _json(part / MANIFEST).get("status")
+    status = object_in(part / MANIFEST).get("status")
     if status is None:
         if not Checkpoint(part).rounds:
             shutil.rmtree(part)
@@ -259,7 +259,8 @@ def _settle(out: Path, part: Path) -> bool:
     return True
 
 
-def _json(path: Path) -> dict[str, Any]:
+def object_in(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one where there is none."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -3,7 +3,6 @@
 
 """A session from its folder's beginning to its manifest: what `testbed up` does."""
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from orchestrator.analysis.error_budget import calibration_in_short
 from orchestrator.emulation.record import Check
 from orchestrator.emulation.session import check_placement
 from orchestrator.emulation.validity import calibration_error, to_json
-from orchestrator.runs.directory import MANIFEST, SCENARIO
+from orchestrator.runs.directory import MANIFEST, SCENARIO, object_in
 from orchestrator.runs.manifest import manifest, now
 from orchestrator.runs.run import check_kernel
 from orchestrator.scenario.channel import Channel
@@ -100,6 +99,8 @@ def held(
                 short = calibration_in_short(session.calibration)
                 about["calibration"] = short.to_dict("records")
             write_json(out / MANIFEST, about | {"status": "running"})
+            if earlier is not None:
+                shutil.rmtree(earlier, ignore_errors=True)
             yield session, about
         about["status"] = "complete"
         checks = validity(session)
@@ -109,16 +110,15 @@ def held(
         about["failure"] = str(error) or type(error).__name__
         raise
     finally:
-        if session is not None:
-            if earlier is not None:
-                shutil.rmtree(earlier, ignore_errors=True)
-            _finish(out, session, channel, about)
-        else:
+        if session is None:
             _clear(out)
             if earlier is not None:
                 _move(earlier, out)
+                earlier.rmdir()
             with suppress(OSError):  # It holds that, or a host's socket.
                 out.rmdir()
+        else:
+            _finish(out, session, channel, about)
 
 
 def play(
@@ -212,9 +212,9 @@ def _claim(out: Path, overwrite: bool) -> Path | None:
         raise InputError(f"`out`: {out} is a symbolic link; name the folder itself")
     # In virtual time, its host has put a socket there.
     if out.exists() and not (out.is_dir() and {p.name for p in out.iterdir()} <= {SOCKET}):
-        one = _is_session(out)
-        if not (one and overwrite):
-            remedy = "or pass `overwrite`" if one else "it holds no session"
+        is_session = object_in(out / MANIFEST).get("kind") == "session"
+        if not (is_session and overwrite):
+            remedy = "or pass `overwrite`" if is_session else "it holds no session"
             raise InputError(f"`out`: {out} exists already; choose another name, {remedy}")
         return _put_aside(out)
     try:
@@ -236,25 +236,13 @@ def _put_aside(out: Path) -> Path:
     except OSError as error:
         raise InputError(f"`out`: {aside} cannot be made ({error.strerror})") from None
     _move(out, aside)
-    out.mkdir(exist_ok=True)
     return aside
-
-
-def _is_session(out: Path) -> bool:
-    try:
-        about = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(about, dict) and about.get("kind") == "session"
 
 
 def _move(source: Path, target: Path) -> None:
     """Move what is in a folder, but for its host's socket."""
-    target.mkdir(exist_ok=True)
     for path in [path for path in source.iterdir() if path.name != SOCKET]:
         path.rename(target / path.name)
-    with suppress(OSError):  # A host's socket is there.
-        source.rmdir()
 
 
 def _clear(out: Path) -> None:

@@ -10,7 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import pandas as pd
@@ -346,7 +346,15 @@ def test_an_earlier_session_is_there_until_the_new_one_has_begun(tmp_path) -> No
             play(out, {"bs": "true"}, overwrite=True)
     assert (out / "nodes/bs/mine").read_text() == "one\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert play(out, {"bs": "echo two >~/other"}, overwrite=True).succeeded
+    # Whoever kills the new one finds nothing in the way of the next.
+    beside: list[str] = []
+
+    def began(_) -> AbstractContextManager[None]:
+        beside.extend(path.name for path in tmp_path.iterdir())
+        return nullcontext()
+
+    assert play(out, {"bs": "echo two >~/other"}, overwrite=True, began=began).succeeded
+    assert beside == ["out"]
     assert [path.name for path in (out / "nodes/bs").iterdir()] == ["other"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     (tmp_path / "link").symlink_to(out)
