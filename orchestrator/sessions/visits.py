@@ -102,9 +102,11 @@ class Visits:
             if data and program is None and len(files) == 3:
                 self._visitors[visitor] = self._start(visitor, json.loads(data), files)
                 return
-        except (InputError, RunError, OSError, ValueError) as error:
-            # Whatever a visitor asks for, the session goes on.
+        # Whatever a visitor asks for, the session goes on.
+        except (InputError, RunError, OSError) as error:
             _tell(visitor, {"error": str(error)})
+        except (ValueError, LookupError, TypeError):
+            _tell(visitor, {"error": "the session is of another release of the testbed"})
         finally:
             for descriptor in files:
                 os.close(descriptor)

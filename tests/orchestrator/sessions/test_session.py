@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +28,7 @@ from orchestrator.sessions import feed
 from orchestrator.sessions import up as up_module
 from orchestrator.sessions.session import Settings
 from orchestrator.sessions.up import held
+from orchestrator.sessions.visits import _address
 from testbed.capture.pcap import frames
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS
@@ -264,6 +266,11 @@ def test_others_come_in_and_a_signal_ends_it_all(tmp_path) -> None:
     assert shell.communicate("pwd; hostname\n", 20)[0] == f"{up.out}/nodes/bs\nbs\n"
     assert wrong.communicate(timeout=20)[1].startswith("testbed: NODE: 'uav9' is not one of bs")
     assert wrong.returncode == 2
+    # As another release may ask.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other, _address(up.out) as at:
+        other.connect(at)
+        socket.send_fds(other, [b'{"node": "bs"}'], [0, 1, 2])
+        assert json.loads(other.recv(1000))["error"].startswith("the session is of another rel")
     left, stays = (up.exec("uav1", "--", "sh", "-c", "echo in; exec sleep 99") for _ in "ab")
     killed = up.exec("uav3", "--", "sh", "-c", "echo in; kill -9 $$")
     assert killed.wait(20) == 128 + signal.SIGKILL
