@@ -24,7 +24,8 @@ from rich.table import Table
 
 from testbed.core.errors import InputError
 from testbed.system.folders import cache_folder
-from workloads.learning.backbone import backbone_file, load_model, torch_device
+from workloads.learning.backbone import load_model, torch_device
+from workloads.learning.cached import backbone_file
 from workloads.learning.learner import ClientLearner, ServerLearner
 from workloads.learning.model import SplitModel
 from workloads.learning.settings import ModelConfig, TrainingConfig

@@ -43,7 +43,7 @@ NONE = ("--set", "workload.compute=none")
 FAULTS = (
     "faults.on_loss=drop",
     "faults.loss_timeout_s=0.3",
-    "faults.random.count=4",
+    "faults.random.count=3",
     "faults.random.kinds=[uav-crash, link-outage, slow-node]",
     "faults.random.within_s=8",
     "faults.random.duration_s=[0.1, 1]",

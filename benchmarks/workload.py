@@ -43,7 +43,8 @@ from testbed.transport.accounts import Counts
 from testbed.transport.streams import KeptLink, TcpStream
 from workloads.codecs import registry
 from workloads.costs.lookup import profile_for
-from workloads.learning.backbone import backbone_file, load_model
+from workloads.learning.backbone import load_model
+from workloads.learning.cached import backbone_file
 from workloads.learning.learner import ClientLearner, ServerLearner, Trainees
 from workloads.learning.model import SplitModel, initial_trainables
 from workloads.learning.settings import ModelConfig, TrainingConfig

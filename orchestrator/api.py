@@ -158,7 +158,7 @@ def run(
         InputError: Something does not fit, or this machine cannot run the scenario.
         RunError: The run failed; what was measured until then is in `out`.
     """
-    from orchestrator.runs.virtual import from_outside
+    from orchestrator.emulation.guests import from_outside
     from testbed.system.leftovers import temporary_folder
 
     resolved = _resolved(scenario, policy, rounds)

@@ -113,7 +113,7 @@ def export(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--out: {folder} exists already and is not an empty folder")
     from testbed.system.folders import cache_folder
-    from workloads.learning.backbone import backbone_file  # torch takes seconds to import
+    from workloads.learning.cached import backbone_file
     from workloads.learning.export import export_peft
     from workloads.learning.tensors import read_tensors
 

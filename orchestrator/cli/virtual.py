@@ -49,14 +49,13 @@ def enter(
     """
     if scenario.emulation.clock == "real" or inside.told() is not None:
         return
-    from orchestrator.runs.virtual import kernel, prepare
-    from testbed.virtual import guest
+    from orchestrator.emulation.guests import kernel, play
+    from orchestrator.runs.virtual import prepare
 
-    found = kernel()
+    kernel()
     if plays_rounds:
         prepare(scenario, trace)
     told = {
-        "kernel": found.to_json(),
         "columns": shutil.get_terminal_size().columns,
         "colour": sys.stdout.isatty(),
     }
@@ -69,7 +68,8 @@ def enter(
 
             show = held.enter_context(mirror(scenario)).show
         progress = held.enter_context(shown(unit))
-        done = guest.run(found, argv, told=told, progress=progress, show=show)
+        learns = plays_rounds and scenario.workload.compute == "real"
+        done = play(argv, told=told, learns=learns, progress=progress, show=show)
     raise typer.Exit(done.status)
 
 

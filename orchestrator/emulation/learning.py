@@ -40,7 +40,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
     if workload.compute == "none":
         return None
     from testbed.system.folders import cache_folder
-    from workloads.learning.backbone import backbone_file
+    from workloads.learning.cached import backbone_file
 
     model = model_of(scenario)
     training = TrainingConfig(

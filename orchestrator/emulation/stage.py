@@ -84,8 +84,10 @@ from testbed.network.gates import last_frames
 from testbed.network.injector import Report
 from testbed.network.shaping import Shape
 from testbed.runtimes import Module, NodeSpec, World
+from testbed.system import inside
 from testbed.transport.accounts import Counts
 from testbed.transport.wire import RoundSizes
+from workloads.learning.settings import ONE_THREAD
 
 PORT = 5201
 """Where UAVs find the base station first; those that it has lost find it again one further up."""
@@ -166,14 +168,16 @@ def start_world(
     """Start the node programs, wired but not yet told who they are; `rates` are expected."""
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
+    computing = inside.computing()
     nodes = [
         NodeSpec(
             node,
             Module(
-                "workloads.nodes.program", NODE_IMPORTS if learning is None else LEARNING_IMPORTS
+                "workloads.nodes.program",
+                LEARNING_IMPORTS if learning is not None and computing is None else NODE_IMPORTS,
             ),
             logs / f"{node}.log",
-            {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            ONE_THREAD,
             gpu=(scenario.base_station if node == BS else scenario.uavs).device != "cpu",
         )
         for node in (BS, *uavs(scenario.uavs.count))
@@ -182,6 +186,8 @@ def start_world(
     if hosts is not None:
         return hosts.start(scenario, nodes, shape, rates)
     options: dict[str, Any] = {}
+    if computing is not None:
+        options["writable"] = [computing]
     if scenario.emulation.runtime == "docker":
         options["image"] = scenario.emulation.docker_image
         if learning is not None:

@@ -8,12 +8,13 @@
 is the program inside; what it is to run stands in what the host has told its guest.
 """
 
-import io
 import signal
 import sys
 from pathlib import Path
 from typing import Any, Literal
 
+from orchestrator.emulation.guests import in_guest, kernel
+from orchestrator.emulation.learning import learning_settings
 from orchestrator.policies.registry import decider
 from orchestrator.prediction.plan import link_bytes
 from orchestrator.prediction.rounds import predict
@@ -26,26 +27,6 @@ from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.system import inside
 from testbed.virtual import guest
-from testbed.virtual.kernel import Kernel, find
-
-
-def kernel() -> Kernel:
-    """The kernel that virtual time needs.
-
-    Raises:
-        InputError: It has not been built.
-    """
-    found = find()
-    if found is None:
-        raise InputError(
-            "emulation.clock: 'virtual' needs a kernel that is built once: `testbed kernel build`"
-        )
-    return found
-
-
-def from_outside(scenario: Scenario) -> bool:
-    """Whether the scenario asks for virtual time, and this process is not in it."""
-    return scenario.emulation.clock == "virtual" and inside.told() is None
 
 
 def prepare(scenario: Scenario, trace: Path | None) -> None:
@@ -54,8 +35,9 @@ def prepare(scenario: Scenario, trace: Path | None) -> None:
     There it takes several times as long, and the more memory.
 
     Raises:
-        InputError: The trace is too short, or does not fit.
+        InputError: The trace is too short, or does not fit; or a model's weights are unavailable.
     """
+    learning_settings(scenario)
     with open_source(scenario, trace) as source:
         predict(scenario, source, profile_of(scenario), sizing=link_bytes, rounds=1)
 
@@ -96,41 +78,8 @@ def run_in_guest(
         raise InputError("`out`: cannot lie in /dev, of which virtual time has its own")
     kernel()
     prepare(scenario, trace)
-    in_guest(__name__, "run", job, share=share, progress=progress)
-
-
-def in_guest(
-    module: str,
-    name: str,
-    job: dict[str, Any],
-    *,
-    share: float = 1.0,
-    progress: Progress = silent,
-) -> None:
-    """Run a module in a guest, which finds the job by its name in what it is told.
-
-    Raises:
-        InputError: There is no kernel, or the module ended with status 2.
-        RunError: It ended with another one but 0, or the guest failed.
-    """
-    found = kernel()
-    said, printed = io.BytesIO(), io.BytesIO()
-    done = guest.run(
-        found,
-        [sys.executable, "-P", "-m", module],
-        told={"kernel": found.to_json(), name: job},
-        share=share,
-        progress=progress,
-        out=printed,
-        err=said,
-    )
-    if done.status == 128 + signal.SIGINT:
-        raise KeyboardInterrupt
-    if done.status > 128:
-        raise RunError(f"ended by {signal.Signals(done.status - 128).name}")
-    if done.status:
-        *_, line = ["it says nothing", *said.getvalue().decode(errors="replace").splitlines()]
-        raise (InputError if done.status == 2 else RunError)(line)
+    learns = scenario.workload.compute == "real"
+    in_guest(__name__, "run", job, learns=learns, share=share, progress=progress)
 
 
 def _main() -> int:

@@ -1336,6 +1336,11 @@ class Scenario(Section):
                 "workload.compute_time: must be 'modelled' where emulation.clock is 'virtual': "
                 "computing takes no time there"
             )
+        if self.workload.clients_per_pass > 1:
+            raise ValueError(
+                "workload.clients_per_pass: must be 1 where emulation.clock is 'virtual': what a "
+                "pass takes, and so who waits with whom, cannot be measured there"
+            )
         for name, node in (("base_station", self.base_station), ("uavs", self.uavs)):
             if node.device != "cpu":
                 raise ValueError(

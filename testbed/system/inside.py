@@ -27,6 +27,12 @@ def told() -> dict[str, Any] | None:
         return None
 
 
+def computing() -> Path | None:
+    """Folder in which the host is asked to compute what nodes learn; None where it does not."""
+    place = (told() or {}).get("computing")
+    return None if place is None else Path(place)
+
+
 def take_turns() -> None:
     """Be scheduled as everybody is in virtual time: in turns, each until it sleeps.
 

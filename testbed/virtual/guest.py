@@ -73,6 +73,8 @@ END_S = 30.0
 """Real seconds that a guest may take for its end after the command has ended."""
 STOP_S = 60.0
 """Real seconds that a command may take for its end after it was told to."""
+SOCKET_TABLES = ("thash_entries=131072", "uhash_entries=8192")
+"""Ports that are drawn and backlogs go by them; the kernel would size them by its memory."""
 MAPS = Path("/proc/sys/vm/max_map_count")
 MAPS_WANTED = 1_048_576
 _HOST_MEMORY = "UML ran out of memory on the host side"
@@ -92,10 +94,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Told:
-    """Who takes what the command tells."""
+    """Who takes what the command tells; and who knows whether it waits."""
 
     progress: Progress
     show: Callable[[dict[str, Any]], object] | None
+    waits: Callable[[], bool]
 
 
 @dataclass
@@ -153,6 +156,8 @@ def run(
     *,
     told: Mapping[str, Any] | None = None,
     share: float = 1.0,
+    started: Callable[[int], object] = lambda pid: None,
+    waits: Callable[[], bool] = lambda: False,
     progress: Progress = silent,
     show: Callable[[dict[str, Any]], object] | None = None,
     out: IO[bytes] | None = None,
@@ -168,6 +173,8 @@ def run(
         argv: The command and its arguments; its first word is a path.
         told: What the command finds in `testbed.system.inside.told`.
         share: Of the memory that a guest alone would be given.
+        started: Told the guest's process.
+        waits: Whether the guest waits for somebody outside, who is watched by others.
         progress: Told what the command tells by `testbed.system.inside.tell`.
         show: The same by `show`.
         out: Takes its standard output; left out: ours.
@@ -196,12 +203,15 @@ def run(
             line = (its_orders, its_words)
             guest = _start(kernel, folder, line, log, memory_bytes(share))
         stack.callback(_end, guest)
+        started(guest.pid)
         stops = stack.enter_context(_signals())
         writers = {
             kind: stack.enter_context(_writer(stream))
             for kind, stream in ((b"o", out or sys.stdout.buffer), (b"e", err or sys.stderr.buffer))
         }
-        status = _converse(guest, (orders, words), stops, writers, folder, _Told(progress, show))
+        status = _converse(
+            guest, (orders, words), stops, writers, folder, _Told(progress, show, waits)
+        )
         if status is None:
             raise RunError(f"virtual time: the guest ended: {_why(log)}")
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -265,6 +275,7 @@ def _start(
             "stderr=1",
             "quiet",
         ),
+        *SOCKET_TABLES,
         *("norandmaps", "time-travel=inf-cpu", f"time-travel-start={STARTED_NS}"),
         *(f"uml_dir={folder}/", "umid=guest"),
         *("--", "-I", "-S", f"{folder}/init.py", "/dev/ttyS0", f"{folder}/job.json"),
@@ -388,7 +399,9 @@ def _converse(
                 raise RunError(
                     f"virtual time: waited {STOP_S:g} s for the command to end when it was told to"
                 )
-            if now_s - busy_s > WATCH_S and (spent_s := _cpu_s(guest.pid)) != cpu_s:
+            if now_s - busy_s > WATCH_S and (
+                (spent_s := _cpu_s(guest.pid)) != cpu_s or hear.waits()
+            ):
                 busy_s, cpu_s = now_s, spent_s
             if now_s - busy_s > HANG_S:
                 raise RunError(f"virtual time: the guest has not computed for {HANG_S:g} s")

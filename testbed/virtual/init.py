@@ -42,6 +42,12 @@ MOUNTS = (
 )
 """The guest's own; everything else is the host's. Temporary files of the guest are in /dev/tmp: it
 hides nothing of the host that a user may mean."""
+PINNED = {
+    "/proc/sys/net/ipv4/tcp_mem": "196608 262144 393216",
+    "/proc/sys/net/ipv4/udp_mem": "393216 524288 786432",
+}
+"""What the kernel would size by its memory, which follows the host's: pages that all sockets may
+hold, as in a guest of 16 GiB. Its tables of sockets are pinned where it is started."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -59,6 +65,8 @@ def main(line: str, job_file: str) -> None:
     # Before the command and all that it starts: what it prints would wait until they sleep.
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
     socket.sethostname("testbed")
+    for setting, value in PINNED.items():
+        Path(setting).write_text(value, encoding="ascii")
     _loopback_up()
     Path(job["told_at"]).write_text(json.dumps(job["told"]), encoding="utf-8")
     link = os.open(line, os.O_RDWR | os.O_NOCTTY)

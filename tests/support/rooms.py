@@ -23,7 +23,16 @@ PACKAGES = {
         *("host", "virtual", "cluster", "runtimes", "network", "air", "capture"),
         *("control", "transport", "system", "core"),
     ],
-    "workloads": ["nodes", "costs", "learning", "data", "aggregation", "codecs", "models"],
+    "workloads": [
+        "nodes",
+        "costs",
+        "outside",
+        "learning",
+        "data",
+        "aggregation",
+        "codecs",
+        "models",
+    ],
     "orchestrator": [
         *("cli", "exchange", "archive", "validation", "studies", "hosts", "campaign", "reporting"),
         *("sessions", "runs", "theory", "pace"),

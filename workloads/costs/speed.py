@@ -33,7 +33,8 @@ def main() -> None:
     clients = order["server"]["clients"]
     server.begin_round(0, [split] * clients, [sizes] * clients)
     client.load_adapters()
-    smashed, labels = client.forward(FIRST)
+    client.forward(FIRST)
+    smashed, labels = client.smashed()
     server.smashed_buffer(FIRST)[:] = smashed
     server.labels_buffer(FIRST)[:] = labels
     _say({})

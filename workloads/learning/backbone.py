@@ -3,11 +3,10 @@
 
 """One backbone: the frozen weights as a memory-mapped file that all processes share.
 
-The file is safetensors with timm's names. It is built once, by seed or from given weights, and kept
-under a name made from everything that determines its bytes.
+The file is safetensors with timm's names, built by seed or from given weights; see
+`workloads.learning.cached` for where it is kept.
 """
 
-import hashlib
 import json
 import os
 import struct
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import timm
 import torch
 from torch import Tensor
 
@@ -25,7 +23,7 @@ from testbed.core.errors import InputError
 from testbed.system.files import write_whole
 from workloads.learning.model import LoraLinear, SplitModel
 from workloads.learning.tensors import read_tensors
-from workloads.models.config import ModelConfig, plugin_model
+from workloads.models.config import ModelConfig
 from workloads.models.families import OWN_MODELS, timm_model
 from workloads.models.seeds import generator
 
@@ -36,26 +34,21 @@ LOGIT_SCALE = 2.302585
 """ln 10: where Swin V2 begins to learn the temperature of its attention."""
 
 
-def backbone_file(config: ModelConfig, cache: Path) -> Path:
-    """The backbone's file in a cache folder, built if it is not there yet.
+def write_backbone(config: ModelConfig, path: Path) -> None:
+    """Make a backbone's file; its folder is there.
 
     Raises:
         InputError: The weights are unavailable or do not fit the model.
     """
-    path = cache / f"backbone-{config.model}-{_key(config)}.safetensors"
-    if not path.exists():
-        model = SplitModel(config)
-        shapes = dict(model.net.named_parameters())
-        dtypes = dict.fromkeys(shapes, torch.float32)
-        if config.dtype == "bfloat16":
-            # Held as the products need it; autocast would cast frozen weights in every pass.
-            for name, module in model.net.named_modules():
-                if isinstance(module, LoraLinear):
-                    dtypes |= {f"{name}.{part}": torch.bfloat16 for part in ("weight", "bias")}
-        source = _source(config)
-        cache.mkdir(parents=True, exist_ok=True)
-        _write(path, {name: tuple(p.shape) for name, p in shapes.items()}, dtypes, source)
-    return path
+    model = SplitModel(config)
+    shapes = dict(model.net.named_parameters())
+    dtypes = dict.fromkeys(shapes, torch.float32)
+    if config.dtype == "bfloat16":
+        # Held as the products need it; autocast would cast frozen weights in every pass.
+        for name, module in model.net.named_modules():
+            if isinstance(module, LoraLinear):
+                dtypes |= {f"{name}.{part}": torch.bfloat16 for part in ("weight", "bias")}
+    _write(path, {name: tuple(p.shape) for name, p in shapes.items()}, dtypes, _source(config))
 
 
 def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitModel:
@@ -92,35 +85,6 @@ def torch_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"device: {name} is not there; use cpu, or see `testbed doctor`")
     return device
-
-
-def _key(config: ModelConfig) -> str:
-    if config.weights is None:
-        source = f"seed {config.seed}"
-    elif config.weights == "pretrained":
-        source = f"pretrained, timm {timm.__version__}"
-    else:
-        source = f"sha256 {_digest(Path(config.weights))}"
-    parts = {
-        "format": 1,
-        "source": source,
-        "model": config.model,
-        "image_size": config.image_size,
-        "dtype": config.dtype,
-        **plugin_model(config.model, config.parameters),
-        "torch": torch.__version__,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _digest(path: Path) -> str:
-    if path.is_fifo() or path.is_char_device():
-        raise InputError(f"workload.weights: {path} is not a regular file")
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"workload.weights: {path} cannot be read ({error.strerror})") from None
 
 
 Source = Callable[[str, tuple[int, ...]], Tensor]

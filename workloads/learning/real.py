@@ -146,8 +146,8 @@ class RealClient:
         """Start the round from what was broadcast."""
         self._learner.begin_round(self._split, self._received)
 
-    def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
-        """Smashed data and labels of the iteration's batch."""
+    def forward(self, iteration: int) -> None:
+        """Forward pass of the iteration's batch."""
         images, labels = self._batch.result()
         with self._watch:
             smashed = self._learner.forward(images, self._name(iteration)).cpu()
@@ -156,7 +156,11 @@ class RealClient:
         self._up.note_error(smashed, sent)
         if iteration < self._batches:
             self._fetch(iteration + 1)
-        return sent, _view(labels.numpy().astype("<u4"))
+        self._sent = sent, _view(labels.numpy().astype("<u4"))
+
+    def smashed(self) -> tuple[memoryview, memoryview]:
+        """Smashed data and labels of the batch."""
+        return self._sent
 
     @property
     def seconds(self) -> float:
@@ -200,6 +204,7 @@ class RealServer:
         self._input = model.input
         self._pass_times: dict[int, PassTimes] = {}
         self._times: PassTimes | None = None
+        self._results: dict[int, Served] = {}
         self.in_turn = settings.training.server_adapters == "shared"
         self._warm_up()
 
@@ -265,8 +270,8 @@ class RealServer:
         in_time = (size for size in range(most, 0, -1) if times.seconds(size) <= rest_s)
         return next(in_time, most)
 
-    def forward_backward(self, clients: Sequence[int]) -> list[Served]:
-        """Gradient of each client's smashed data, and what was learned; in one pass."""
+    def forward_backward(self, clients: Sequence[int]) -> None:
+        """One pass for these clients' batches."""
         self._passes.append(len(clients))
         waiting = {
             client: (
@@ -282,13 +287,15 @@ class RealServer:
             steps = {client: self._learner.forward_backward(client, *batch, names[client])}
         else:
             steps = self._learner.forward_backward_together(waiting, names)
-        served: list[Served] = []
         for client, step in steps.items():
             gradient, down = step.gradient.cpu(), self._down[client]
             sent = down.encode(gradient)
             down.note_error(gradient, sent)
-            served.append((sent, BatchResult(step.loss, step.accuracy)))
-        return served
+            self._results[client] = sent, BatchResult(step.loss, step.accuracy)
+
+    def served(self, client: int) -> Served:
+        """Gradient of a client's smashed data, and what was learned."""
+        return self._results[client]
 
     def _shape(self, client: int) -> tuple[int, ...]:
         """Of a batch of that client's smashed data."""

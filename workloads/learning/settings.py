@@ -11,6 +11,9 @@ from workloads.aggregation.rules import PROXIMAL
 from workloads.data.config import DataConfig as DataConfig
 from workloads.models.config import ModelConfig as ModelConfig
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Environment of who learns: how many threads a node takes, it says itself."""
+
 
 @dataclass(frozen=True)
 class TrainingConfig:

@@ -3,8 +3,9 @@
 
 """What a node program asks of whoever computes: real learning, or the same bytes without it.
 
-`workloads.learning.real` learns with torch; `ZeroClient` and `ZeroServer` here carry the sizes
-alone and import no torch, for pure network studies.
+`workloads.learning.real` learns with torch, `workloads.outside` has the host of virtual time
+do so; `ZeroClient` and `ZeroServer` here carry the sizes alone and import no torch, for pure
+network studies. A pass is begun by one call and taken by another, which may have to wait for it.
 """
 
 from collections.abc import Collection, Sequence
@@ -43,7 +44,8 @@ class ClientWork(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Real seconds that the last forward or backward pass took, by its device's own clock."""
+        """Real seconds that the last forward or backward pass took, by its device's own clock; 0
+        where it may go on after the call."""
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Get ready for a round, outside emulated time."""
@@ -57,14 +59,17 @@ class ClientWork(Protocol):
     def load_adapters(self) -> None:
         """Take over what the buffer holds."""
 
-    def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
-        """Smashed data and labels of the iteration's batch."""
+    def forward(self, iteration: int) -> None:
+        """Begin the forward pass of the iteration's batch."""
+
+    def smashed(self) -> tuple[memoryview, memoryview]:
+        """What it gives: smashed data and labels."""
 
     def gradient_buffer(self) -> memoryview:
         """Where the gradient is received."""
 
     def backward(self) -> None:
-        """Backward pass and optimiser step with what the buffer holds."""
+        """Begin the backward pass and optimiser step with what the buffer holds."""
 
     def adapters(self) -> memoryview:
         """The trained adapters."""
@@ -102,8 +107,11 @@ class ServerWork(Protocol):
             rest_s: Real seconds until the first of them is due.
         """
 
-    def forward_backward(self, clients: Sequence[int]) -> list[Served]:
-        """Gradient of each client's smashed data, and what was learned; in one pass."""
+    def forward_backward(self, clients: Sequence[int]) -> None:
+        """Begin one pass for these clients' batches."""
+
+    def served(self, client: int) -> Served:
+        """What the last pass for a client gives."""
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Where that client's trained adapters are received."""
@@ -163,7 +171,10 @@ class ZeroClient:
     def load_adapters(self) -> None:
         """Nothing to load."""
 
-    def forward(self, iteration: int) -> tuple[memoryview, memoryview]:
+    def forward(self, iteration: int) -> None:
+        """Nothing to compute."""
+
+    def smashed(self) -> tuple[memoryview, memoryview]:
         """As many bytes as the smashed data and labels take."""
         return self.gradient_buffer(), self._labels
 
@@ -210,9 +221,12 @@ class ZeroServer:
         """There is nothing to gain."""
         return 1
 
-    def forward_backward(self, clients: Sequence[int]) -> list[Served]:
-        """As many bytes as the gradients take."""
-        return [(self.smashed_buffer(client), None) for client in clients]
+    def forward_backward(self, clients: Sequence[int]) -> None:
+        """Nothing to compute."""
+
+    def served(self, client: int) -> Served:
+        """As many bytes as the gradient takes."""
+        return self.smashed_buffer(client), None
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Where adapters are received."""

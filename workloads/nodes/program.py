@@ -9,7 +9,7 @@ from testbed.control.codec import Json
 from testbed.control.messages import Failed, NodeOrder, SetUpBaseStation, SetUpUav
 from testbed.control.node import ControlLost, NodeControl, at_node
 from testbed.runtimes import connect_control
-from testbed.system import linux
+from testbed.system import inside, linux
 from testbed.transport.wire import ConnectionLost, WireError
 from workloads.learning.work import ClientWork, ServerWork, ZeroClient, ZeroServer
 from workloads.nodes.base_station import BaseStation
@@ -50,6 +50,10 @@ def client_work(learning: Json | None, client: int) -> ClientWork:
     """What a UAV computes: nothing, or the client side of the model."""
     if learning is None:
         return ZeroClient()
+    if (place := inside.computing()) is not None:
+        from workloads.outside.asking import OutsideClient
+
+        return OutsideClient(place, learning, client)
     from workloads.learning.real import RealClient, Settings
 
     return RealClient(Settings.from_json(learning), client)
@@ -59,6 +63,10 @@ def server_work(learning: Json | None) -> ServerWork:
     """What the base station computes: nothing, or the server side of the model."""
     if learning is None:
         return ZeroServer()
+    if (place := inside.computing()) is not None:
+        from workloads.outside.asking import OutsideServer
+
+        return OutsideServer(place, learning)
     from workloads.learning.real import RealServer, Settings
 
     return RealServer(Settings.from_json(learning))

@@ -48,7 +48,6 @@ from testbed.core.server_round import (
 from testbed.core.server_round import Computed as ComputingOver
 from testbed.transport import wire
 from testbed.transport.wire import Header, Kind
-from workloads.learning.work import BatchResult
 from workloads.nodes.faults import Failed, RoundAbandoned
 from workloads.nodes.progress import ProgressReporter
 
@@ -68,12 +67,10 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Worked:
-    """The real work on a client's batch is done."""
+    """The real work on a client's batch is done, or done by when its step ends."""
 
     client: int
     done_s: float
-    gradient: memoryview
-    result: BatchResult | None
 
 
 Event = Arrived | Worked | Failed
@@ -253,12 +250,7 @@ class EmulatedServerRound:
         if event.client not in self.protocol.here:
             return
         turn = self.turns[event.client]
-        turn.gradient, turn.work_done_s = event.gradient, event.done_s
-        if event.result is not None:
-            learned = event.result
-            self.batches.append(
-                LearnedBatch(event.client, turn.iteration, learned.loss, learned.accuracy)
-            )
+        turn.work_done_s = event.done_s
         if turn.computing:
             self._end_computing(event.client, event.done_s)
 
@@ -274,6 +266,11 @@ class EmulatedServerRound:
     def _computed(self, client: int, end_s: float) -> None:
         turn = self.turns[client]
         self.spans.append((client, turn.iteration, "S", turn.start_s, end_s, 0))
+        turn.gradient, learned = self.work.served(client)
+        if learned is not None:
+            self.batches.append(
+                LearnedBatch(client, turn.iteration, learned.loss, learned.accuracy)
+            )
         self.protocol.tell(ComputingOver(client, end_s))
 
     def _note(self, header: Header, step: str, end_s: float) -> None:
@@ -430,11 +427,10 @@ class EmulatedServerRound:
                 if (other.client, other.iteration) not in worked:
                     group[other.client] = other.iteration
             worked |= set(group.items())
-            clients = list(group)
-            served = self.work.forward_backward(clients)
+            self.work.forward_backward(list(group))
             done_s = self.clock.now()
-            for client, (gradient, result) in zip(clients, served, strict=True):
-                self.events.put(Worked(client, done_s, gradient, result))
+            for client in group:
+                self.events.put(Worked(client, done_s))
 
     def _broadcast(self, client: int) -> None:
         header, turn = self.work.adapters_header(client), self.turns[client]

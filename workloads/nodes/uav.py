@@ -239,8 +239,9 @@ class Uav:
         last = first + order.terms.iterations - 1
         for iteration in range(first, last + 1):
             steps.begin(iteration, "CF", now_s)
-            smashed, labels = self.work.forward(iteration)
+            self.work.forward(iteration)
             forward_end_s = watch.end(now_s, order.cf_s, self.work.seconds)
+            smashed, labels = self.work.smashed()
             steps.end(forward_end_s)
             if iteration == first:
                 # Nothing went before: the paper lets ς τ_CF(1) stand for τ_CB(0) in the lag.

@@ -4,6 +4,7 @@
 """What a command does on the host while its guest runs; no guest is started here."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +16,15 @@ import warm
 from small_scenario import TREE
 
 from orchestrator.cli.virtual import enter
+from orchestrator.emulation import guests
 from orchestrator.reporting import live
-from orchestrator.runs import virtual
 from orchestrator.runs.directory import claimed, is_locked, part_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.sessions.visits import SOCKET, closed_to_visitors, runs_in, visit
 from testbed.core.errors import InputError
 from testbed.virtual import guest, kernel
+from workloads.outside.asking import Caller
+from workloads.outside.messages import answer, take
 
 Inside = Callable[..., int]
 
@@ -36,7 +39,7 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> Callable[[Inside], None]:
     """Has this function in the place of a guest; it is given the guest's options."""
     found = SimpleNamespace(to_json=dict)
     monkeypatch.setattr(kernel, "find", lambda: found)
-    monkeypatch.setattr(virtual, "find", lambda: found)
+    monkeypatch.setattr(guests, "find", lambda: found)
 
     def takes_its_place(what: Inside) -> None:
         def run(*_: object, **options: Any) -> SimpleNamespace:
@@ -64,6 +67,39 @@ def test_a_run_directory_is_held_for_the_guest(
         enter(scenario, "s", holding=claimed(out, scenario))
     assert (seen, ended.value.exit_code) == ([True], 3)
     assert not out.parent.exists()  # The guest has left nothing, and so do we.
+
+
+def test_what_nodes_learn_is_computed_beside_the_guest(
+    scenario: Scenario, inside: Callable[[Inside], None]
+) -> None:
+    """Whoever asks there is answered while the guest lasts; a guest whose nodes learn nothing has
+    nobody beside it."""
+    seen: list[str | None] = []
+
+    def run(told: dict[str, Any], **options: Any) -> int:
+        place = told.get("computing")
+        assert ("started" in options) == (place is not None)
+        if place is not None:
+            Caller(Path(place), "uav1", {}, 1)
+            (node,) = Path(place).iterdir()
+            while not (node / answer(0)).exists():
+                time.sleep(0.01)
+            failed, (kind, *_) = take(node / answer(0)).plain
+            assert (failed, kind) == (True, "KeyError")
+        seen.append(place)
+        return 0
+
+    inside(run)
+    tiny = {"compute": "real", "model": "swin_nano_patch4_window4_64", "profile": None}
+    workload = scenario.workload.model_copy(update=tiny)
+    learns = scenario.model_copy(update={"workload": workload})
+    for each, plays in ((scenario, True), (learns, False), (learns, True)):
+        with pytest.raises(typer.Exit):
+            enter(each, "s", plays_rounds=plays)
+    *nothing, place = seen
+    assert nothing == [None, None]
+    assert place is not None
+    assert not Path(place).exists()
 
 
 def test_what_the_guest_has_made_of_it_stays(scenario: Scenario, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+import pytest
 import yaml
 from console import run_testbed
 
@@ -18,8 +19,13 @@ from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from workloads.learning.real import RealClient, RealServer, Settings
 
+CLOCKS = pytest.mark.parametrize(
+    "clock", ["real", pytest.param("virtual", marks=pytest.mark.guest)]
+)
 
-def test_the_average_is_that_of_those_who_finished(tmp_path: Path) -> None:
+
+@CLOCKS
+def test_the_average_is_that_of_those_who_finished(tmp_path: Path, clock: str) -> None:
     path = tmp_path / "learns.yaml"
     crash = {"kind": "uav-crash", "nodes": ["uav1"], "round": 1, "at_s": 0.2}
     path.write_text(
@@ -31,7 +37,7 @@ def test_the_average_is_that_of_those_who_finished(tmp_path: Path) -> None:
             }
         )
     )
-    run_testbed("run", path, "--out", tmp_path / "run")
+    run_testbed("run", path, "--out", tmp_path / "run", "--set", f"emulation.clock={clock}")
     lost = pd.read_parquet(tmp_path / "run" / "lost.parquet").query("kind == 'measured'")
     assert lost[["round", "client"]].to_numpy().tolist() == [[1, 1]]
     batches = pd.read_parquet(tmp_path / "run" / "learning.parquet")
@@ -42,10 +48,14 @@ def test_the_average_is_that_of_those_who_finished(tmp_path: Path) -> None:
     )
 
 
-def test_clients_cut_at_different_points_learn_what_one_process_does(tmp_path: Path) -> None:
+@CLOCKS
+def test_clients_cut_at_different_points_learn_what_one_process_does(
+    tmp_path: Path, clock: str
+) -> None:
     path, out, result = tmp_path / "mixed.yaml", tmp_path / "run", tmp_path / "run.json"
     path.write_text(yaml.safe_dump(learning([3, 1, 2], rounds=2)))
-    run_testbed("run", path, "--out", out, "--json", result)
+    words = ["--out", out, "--json", result, "--set", f"emulation.clock={clock}"]
+    run_testbed("run", path, *words)
     run = json.loads(result.read_text())
     for kind in ("predicted", "predicted_wire", "measured"):
         assert [round_["split"] for round_ in run[kind]] == [[3, 1, 2]] * 2
@@ -90,9 +100,11 @@ def in_one_process(path: Path, who: Sequence[Sequence[int]]) -> bytes:
             clients[k].load_adapters()
         for iteration in (1, 2):
             for k in here:
-                smashed, labels = clients[k].forward(iteration)
+                clients[k].forward(iteration)
+                smashed, labels = clients[k].smashed()
                 server.smashed_buffer(k)[:], server.labels_buffer(k)[:] = smashed, labels
-                ((gradient, _),) = server.forward_backward([k])
+                server.forward_backward([k])
+                gradient, _ = server.served(k)
                 clients[k].gradient_buffer()[:] = gradient
                 clients[k].backward()
         for k in here:

@@ -29,7 +29,8 @@ from orchestrator.runs.run import passes_in_short
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.system.folders import cache_folder
-from workloads.learning.backbone import backbone_file, load_model
+from workloads.learning.backbone import load_model
+from workloads.learning.cached import backbone_file
 from workloads.learning.model import initial_trainables
 from workloads.learning.settings import ModelConfig
 from workloads.models.families import OWN_MODELS

@@ -21,7 +21,7 @@ from synthetic_run import make_run
 from orchestrator.emulation.checkpoint import _state
 from testbed.core.errors import InputError
 from testbed.transport.wire import Header, Kind, WireError
-from workloads.learning.backbone import backbone_file
+from workloads.learning.cached import backbone_file
 from workloads.learning.settings import ModelConfig
 from workloads.learning.tensors import read_tensors
 

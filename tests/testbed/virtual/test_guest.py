@@ -24,9 +24,10 @@ ROOT = Path(__file__).resolve().parents[3]
 KERNEL = kernel.find()
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 RUNNER = """
-import sys
+import os, sys
 from testbed.virtual import guest, kernel
-sys.exit(guest.run(kernel.find(), sys.argv[1:]).status)
+share = float(os.environ.get("SHARE", 1))
+sys.exit(guest.run(kernel.find(), sys.argv[1:], share=share).status)
 """
 
 
@@ -188,6 +189,30 @@ def test_what_is_drawn_and_seen_does_not_depend_on_who_asks(tmp_path: Path) -> N
     odd = {**os.environ, "NOISE": "x" * 5000, "TMPDIR": str(tmp_path), "PYTHONHASHSEED": "5"}
     assert first.stdout
     assert python(program, env=odd).stdout == first.stdout
+
+
+def test_what_sockets_get_does_not_depend_on_how_much_memory_there_is() -> None:
+    program = """
+import socket
+from pathlib import Path
+
+ipv4 = Path("/proc/sys/net/ipv4")
+for name in ("tcp_mem", "udp_mem", "tcp_rmem", "tcp_wmem", "tcp_max_syn_backlog"):
+    print(name, (ipv4 / name).read_text().split())
+held = [socket.socket(type=socket.SOCK_DGRAM) for _ in range(20)]
+for sock in held:
+    sock.bind(("", 0))
+print([sock.getsockname()[1] for sock in held])
+print(Path("/proc/meminfo").read_text().splitlines()[0])
+"""
+    plenty, little = (
+        python(program, env={**os.environ, "SHARE": share}).stdout.splitlines()
+        for share in ("1", "0")
+    )
+    *settings, memory = plenty
+    assert little[-1] != memory
+    assert little[:-1] == settings
+    assert len(settings) == 6
 
 
 def test_temporary_files_and_shared_memory_are_the_guests_own(printed: dict[str, str]) -> None:

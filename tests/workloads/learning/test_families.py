@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from testbed.core.errors import InputError
-from workloads.learning.backbone import backbone_file, load_model
+from workloads.learning.backbone import load_model
+from workloads.learning.cached import backbone_file
 from workloads.learning.export import export_peft
 from workloads.learning.learner import ClientLearner, ServerLearner
 from workloads.learning.model import Dropout, LoraLinear, SplitModel, initial_trainables

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workloads.data.samples import ClientData, client_data, open_data
-from workloads.learning.backbone import backbone_file, load_model
+from workloads.learning.backbone import load_model
+from workloads.learning.cached import backbone_file
 from workloads.learning.export import export_peft
 from workloads.learning.learner import ClientLearner, ServerLearner, ServerStep, Trainees
 from workloads.learning.model import LoraLinear, SplitModel, initial_trainables

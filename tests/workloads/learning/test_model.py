@@ -18,7 +18,8 @@ from torch import nn
 from torch.nn import functional
 
 from testbed.core.errors import InputError
-from workloads.learning.backbone import ALIGNMENT, backbone_file, load_model
+from workloads.learning.backbone import ALIGNMENT, load_model
+from workloads.learning.cached import backbone_file
 from workloads.learning.model import (
     LoraLinear,
     SplitModel,

@@ -16,7 +16,8 @@ from torch.nn import functional
 import orchestrator as tb
 from testbed.core.errors import InputError
 from workloads.data.samples import client_data, open_data
-from workloads.learning.backbone import backbone_file, load_model
+from workloads.learning.backbone import load_model
+from workloads.learning.cached import backbone_file
 from workloads.learning.learner import ClientLearner, ServerLearner, Trainees
 from workloads.learning.model import initial_trainables
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig

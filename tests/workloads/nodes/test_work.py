@@ -16,11 +16,11 @@ from play_programs import play as play_programs
 from testbed.core.paradigm import BUILT_IN, Paradigm
 from testbed.transport.wire import RoundSizes
 from workloads.data.samples import client_data, open_data
-from workloads.learning.backbone import backbone_file
+from workloads.learning.cached import backbone_file
 from workloads.learning.learner import PassTimes
 from workloads.learning.real import RealClient, RealServer, Settings
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
-from workloads.learning.work import Served, ZeroServer
+from workloads.learning.work import ZeroServer
 from workloads.models.chain import Images
 
 MODEL = ModelConfig("swin_nano_patch4_window4_64", classes=5, rank=4)
@@ -76,13 +76,16 @@ class Network:
 
     def upload(self, iteration: int) -> None:
         for k, client in self.clients.items():
-            smashed, labels = client.forward(iteration)
+            client.forward(iteration)
+            smashed, labels = client.smashed()
             copy(smashed, self.server.smashed_buffer(k))
             copy(labels, self.server.labels_buffer(k))
 
-    def download(self, clients: Sequence[int], served: list[Served]) -> None:
-        for k, (gradient, _) in zip(clients, served, strict=True):
-            copy(gradient, self.clients[k].gradient_buffer())
+    def serve(self, clients: Sequence[int]) -> None:
+        """One pass for these clients, and its gradients."""
+        self.server.forward_backward(clients)
+        for k in clients:
+            copy(self.server.served(k)[0], self.clients[k].gradient_buffer())
             self.clients[k].backward()
 
     def end(self) -> None:
@@ -99,10 +102,10 @@ def play(settings: Settings, together: bool, rounds: int = 1, split: int = 2) ->
         for iteration in range(1, ITERATIONS + 1):
             network.upload(iteration)
             if together:
-                network.download(everyone, network.server.forward_backward(everyone))
+                network.serve(everyone)
             else:
                 for k in everyone:
-                    network.download([k], network.server.forward_backward([k]))
+                    network.serve([k])
         network.end()
     return network
 
@@ -138,7 +141,7 @@ def test_a_restored_server_goes_on_with_the_same_bytes(settings: Settings) -> No
     for iteration in range(1, ITERATIONS + 1):
         second.upload(iteration)
         for k in second.clients:
-            second.download([k], second.server.forward_backward([k]))
+            second.serve([k])
     second.end()
     assert second.server.state() == whole.server.state()
 
@@ -204,11 +207,10 @@ class SlowServer(ZeroServer):
     def pass_size(self, waiting: int, rest_s: float) -> int:
         return min(waiting, self.most)
 
-    def forward_backward(self, clients: Sequence[int]) -> list[Served]:
+    def forward_backward(self, clients: Sequence[int]) -> None:
         self.began_s.append(time.monotonic())
         self.passes.append(list(clients))
         time.sleep(self.work_s)
-        return super().forward_backward(clients)
 
 
 def named(name: str) -> Paradigm:
@@ -252,7 +254,7 @@ def trained(settings: Settings, round_: int = 0) -> tuple[Network, dict[int, tor
     for iteration in range(1, ITERATIONS + 1):
         network.upload(iteration)
         everyone = list(network.clients)
-        network.download(everyone, network.server.forward_backward(everyone))
+        network.serve(everyone)
     found = {}
     for k, client in network.clients.items():
         copy(client.adapters(), network.server.adapters_buffer(k))
@@ -309,7 +311,8 @@ def test_each_client_trains_on_batches_of_its_own_and_of_its_round(settings: Set
         network.begin(round_, 2)
         for iteration in range(1, ITERATIONS + 1):
             for k, client in network.clients.items():
-                smashed, labels = client.forward(iteration)
+                client.forward(iteration)
+                smashed, labels = client.smashed()
                 _, due = shares[k - 1].batch(round_, iteration)
                 assert bytes(labels) == due.numpy().astype("<u4").tobytes()
                 sent[k, round_, iteration] = bytes(smashed)
@@ -349,10 +352,11 @@ def test_updates_are_mixed_in_as_they_come(settings: Settings) -> None:
 
     def train(k: int) -> torch.Tensor:
         """One iteration of a client; its whole model."""
-        smashed, labels = network.clients[k].forward(1)
+        network.clients[k].forward(1)
+        smashed, labels = network.clients[k].smashed()
         copy(smashed, server.smashed_buffer(k))
         copy(labels, server.labels_buffer(k))
-        network.download([k], server.forward_backward([k]))
+        network.serve([k])
         copy(network.clients[k].adapters(), server.adapters_buffer(k))
         own = torch.frombuffer(bytearray(network.clients[k].adapters()), dtype=torch.float32)
         behind = server._learner._trainees[k].values.detach()

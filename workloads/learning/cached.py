@@ -1,0 +1,59 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Where a backbone's file is kept: it is built once, and named by all that determines its bytes.
+
+To name a file that is there takes no torch.
+"""
+
+import hashlib
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+from testbed.core.errors import InputError
+from workloads.models.config import ModelConfig, plugin_model
+
+
+def backbone_file(config: ModelConfig, cache: Path) -> Path:
+    """The backbone's file in a cache folder, built if it is not there yet.
+
+    Raises:
+        InputError: The weights are unavailable or do not fit the model.
+    """
+    path = cache / f"backbone-{config.model}-{_key(config)}.safetensors"
+    if not path.exists():
+        from workloads.learning.backbone import write_backbone
+
+        cache.mkdir(parents=True, exist_ok=True)
+        write_backbone(config, path)
+    return path
+
+
+def _key(config: ModelConfig) -> str:
+    if config.weights is None:
+        source = f"seed {config.seed}"
+    elif config.weights == "pretrained":
+        source = f"pretrained, timm {version('timm')}"
+    else:
+        source = f"sha256 {_digest(Path(config.weights))}"
+    parts = {
+        "format": 1,
+        "source": source,
+        "model": config.model,
+        "image_size": config.image_size,
+        "dtype": config.dtype,
+        **plugin_model(config.model, config.parameters),
+        "torch": version("torch"),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _digest(path: Path) -> str:
+    if path.is_fifo() or path.is_char_device():
+        raise InputError(f"workload.weights: {path} is not a regular file")
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"workload.weights: {path} cannot be read ({error.strerror})") from None
