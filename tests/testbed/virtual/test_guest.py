@@ -47,6 +47,20 @@ TOGETHER = {
     "clock": "import time, json; a = time.monotonic_ns(); sum(range(10**7));"
     "b = time.monotonic_ns(); time.sleep(5000); c = time.monotonic_ns();"
     "print(json.dumps([b - a, c - b]))",
+    "cycles": """
+import ctypes, json, mmap, time
+# rdtsc or rdtscp; shl rdx, 32; or rax, rdx; ret
+found = []
+for code in "0f31", "0f01f9":
+    page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(bytes.fromhex(code + "48c1e2204809d0c3"))
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    cycles = ctypes.CFUNCTYPE(ctypes.c_uint64)(address)
+    before = cycles()
+    time.sleep(5)
+    found.append(cycles() - before)
+print(json.dumps(found))
+""",
     "files": "import tempfile; from multiprocessing import shared_memory as s;"
     f"print(tempfile.mkdtemp(), s.SharedMemory({NAME!r}, create=True, size=10).name)",
     "namespaces": "import os; from testbed.system import linux as l;"
@@ -128,6 +142,12 @@ def test_the_clock_stands_still_while_computing_and_jumps_while_sleeping(
     computed_ns, slept_ns = json.loads(printed["clock"])
     assert computed_ns == 256  # what a read of the clock takes
     assert slept_ns == 5000 * 10**9 + 2 * 256 + 1  # two reads, and the timer
+
+
+def test_the_processors_own_counter_counts_virtual_time(printed: dict[str, str]) -> None:
+    """Nanoseconds: both ways of reading it, around a sleep."""
+    for cycles in json.loads(printed["cycles"]):
+        assert cycles == pytest.approx(5e9, abs=100_000)
 
 
 def test_sleepers_wake_at_the_moment_whatever_came_before() -> None:
