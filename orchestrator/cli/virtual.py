@@ -52,7 +52,7 @@ def enter(
     from orchestrator.emulation.guests import kernel, play
     from orchestrator.runs.virtual import prepare
 
-    kernel()
+    found = kernel()
     if plays_rounds:
         prepare(scenario, trace)
     told = {
@@ -69,7 +69,7 @@ def enter(
             show = held.enter_context(mirror(scenario)).show
         progress = held.enter_context(shown(unit))
         learns = plays_rounds and scenario.workload.compute == "real"
-        done = play(argv, told=told, learns=learns, progress=progress, show=show)
+        done = play(found, argv, told=told, learns=learns, progress=progress, show=show)
     raise typer.Exit(done.status)
 
 

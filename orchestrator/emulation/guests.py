@@ -40,21 +40,20 @@ def from_outside(scenario: Scenario) -> bool:
 
 
 def play(
-    argv: Sequence[str], *, told: dict[str, Any], learns: bool, **options: Any
+    found: Kernel, argv: Sequence[str], *, told: dict[str, Any], learns: bool, **options: Any
 ) -> guest.Outcome:
     """Run a command in a guest, and beside it what its nodes have computed.
 
     Args:
+        found: See `kernel`.
         argv: As `guest.run` has it.
         told: Likewise, beside the kernel.
         learns: Whether its nodes learn.
         options: All others of `guest.run`.
 
     Raises:
-        InputError: There is no kernel.
         RunError: The guest failed.
     """
-    found = kernel()
     told = {**told, "kernel": found.to_json()}
     with ExitStack() as beside:
         if learns:
@@ -82,6 +81,7 @@ def in_guest(
     """
     said, printed = io.BytesIO(), io.BytesIO()
     done = play(
+        kernel(),
         [sys.executable, "-P", "-m", module],
         told={name: job},
         learns=learns,

@@ -3,12 +3,13 @@
 
 """Where a backbone's file is kept: it is built once, and named by all that determines its bytes.
 
-To name a file that is there takes no torch.
+To name a file that is there does not import torch, which takes seconds.
 """
 
 import hashlib
 import json
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from testbed.core.errors import InputError
@@ -20,7 +21,10 @@ def backbone_file(config: ModelConfig, cache: Path) -> Path:
 
     Raises:
         InputError: The weights are unavailable or do not fit the model.
+        ModuleNotFoundError: There is no torch, without which nobody can learn.
     """
+    if find_spec("torch") is None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
     path = cache / f"backbone-{config.model}-{_key(config)}.safetensors"
     if not path.exists():
         from workloads.learning.backbone import write_backbone

@@ -184,6 +184,10 @@ class RealClient:
         """By iteration, the error that the codec put into the smashed data."""
         return {"wire_errors": self._up.errors}
 
+    def close(self) -> None:
+        """Read no further batches."""
+        self._reader.shutdown(cancel_futures=True)
+
 
 class RealServer:
     """The base station that learns."""
@@ -359,3 +363,6 @@ class RealServer:
             InputError: It is another model's.
         """
         self._learner.load_state(safetensors.torch.load(state))
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -77,6 +77,9 @@ class ClientWork(Protocol):
     def notes(self) -> Notes:
         """What was observed in the round."""
 
+    def close(self) -> None:
+        """Let go of whatever computes; nothing is asked after it."""
+
 
 class ServerWork(Protocol):
     """Server side of the split model for all clients (counted from 1)."""
@@ -139,6 +142,9 @@ class ServerWork(Protocol):
     def restore(self, state: bytes) -> None:
         """Go on from a global state, as `state` gave it."""
 
+    def close(self) -> None:
+        """Let go of whatever computes; nothing is asked after it."""
+
 
 def _zeros(size: int) -> memoryview:
     """Written once, so that the pages are there when frames come in."""
@@ -188,6 +194,9 @@ class ZeroClient:
     def adapters(self) -> memoryview:
         """As many bytes as the adapters take."""
         return self._bytes[: self.sizes.adapters]
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 class ZeroServer:
@@ -259,3 +268,6 @@ class ZeroServer:
 
     def restore(self, state: bytes) -> None:
         """Nothing to go on from."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""

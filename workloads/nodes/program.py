@@ -4,6 +4,7 @@
 """A node's program: learns from the control plane who it is, then is base station or UAV."""
 
 import sys
+from contextlib import closing
 
 from testbed.control.codec import Json
 from testbed.control.messages import Failed, NodeOrder, SetUpBaseStation, SetUpUav
@@ -29,9 +30,11 @@ def main(control: NodeControl[NodeOrder]) -> int:
     try:
         match control.receive():
             case SetUpBaseStation() as setup:
-                BaseStation(control, setup, server_work(setup.learning)).serve()
+                with closing(server_work(setup.learning)) as serves:
+                    BaseStation(control, setup, serves).serve()
             case SetUpUav() as setup:
-                Uav(control, setup, client_work(setup.learning, setup.client)).serve()
+                with closing(client_work(setup.learning, setup.client)) as learns:
+                    Uav(control, setup, learns).serve()
             case order:
                 raise ControlLost(f"{type(order).__name__} came before anything was set up")
     except ControlLost as error:

@@ -4,15 +4,13 @@
 """The work of a node in virtual time, whose learning is computed by the host, on all of its cores.
 
 `OutsideClient` and `OutsideServer` put what they are asked into files, one after the other, and
-`workloads.outside.answering` answers them
-there. A pass is asked for when its step begins and
+`workloads.outside.answering` answers them there. A pass is asked for when its step begins and
 waited for when the step is over: passes of nodes that compute at the same moment run beside each
 other. Who waits looks at a folder, by a call that never fails, so that the clock stands still; the
 host stops the guest meanwhile. Nothing here depends on how long that takes, nor on who is answered
 first.
 """
 
-import atexit
 import contextlib
 import os
 import sys
@@ -72,7 +70,6 @@ class Caller:
         self._asked = self._answered = 0
         self._open: deque[Answer] = deque()
         self("set_up", [learning, client])
-        atexit.register(self._end)
 
     def __call__(self, what: str, plain: Sequence[Any] = (), data: Sequence[Data] = ()) -> Answer:
         """Ask, after all that was asked before; goes on at once.
@@ -113,7 +110,6 @@ class Caller:
         waiting.write_bytes(b"")
         while name not in (found := os.listdir(self._folder)):  # noqa: PTH208
             if ENDED in found:
-                self._repeat()
                 raise RunError((self._folder / ENDED).read_text(encoding="utf-8"))
         said = take(self._folder / name)
         # Removed from in here alone: the guest may hold in its memory what a file of that number
@@ -124,21 +120,17 @@ class Caller:
         if not failed:
             return Message(plain, said.data)
         kind, text, trace = plain
-        self._repeat()
         error: Exception = type(kind, (RuntimeError,), {})(text)
         error.add_note(trace)
         raise error
 
-    def _repeat(self) -> None:
-        """Print what the computing has printed: into the node's log."""
+    def close(self) -> None:
+        """End who computes, and print what they have printed: into the node's log."""
+        with contextlib.suppress(Exception):  # It has been said by whoever waited for it.
+            self("end")()
         with contextlib.suppress(FileNotFoundError):  # Nobody has begun to answer.
             printed = (self._folder / PRINTED).read_text(encoding="utf-8", errors="replace")
             sys.stderr.write(printed)
-
-    def _end(self) -> None:
-        with contextlib.suppress(Exception):  # It has been said by whoever waited for it.
-            self("end")()
-            self._repeat()
 
 
 class OutsideClient(ZeroClient):
@@ -191,6 +183,10 @@ class OutsideClient(ZeroClient):
         """What was observed where it was computed."""
         notes: Notes = self._ask("notes")().plain
         return notes
+
+    def close(self) -> None:
+        """End who computes for it."""
+        self._ask.close()
 
 
 class OutsideServer(ZeroServer):
@@ -275,3 +271,7 @@ class OutsideServer(ZeroServer):
     def restore(self, state: bytes) -> None:
         """Go on from a global state."""
         self._ask("restore", data=[state])()
+
+    def close(self) -> None:
+        """End who computes for it."""
+        self._ask.close()

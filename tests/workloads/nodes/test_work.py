@@ -12,38 +12,20 @@ import pytest
 import safetensors.torch
 import torch
 from play_programs import play as play_programs
+from small_learning import BATCH, ITERATIONS, MODEL, sizes_of, small_settings
 
 from testbed.core.paradigm import BUILT_IN, Paradigm
-from testbed.transport.wire import RoundSizes
 from workloads.data.samples import client_data, open_data
-from workloads.learning.cached import backbone_file
 from workloads.learning.learner import PassTimes
 from workloads.learning.real import RealClient, RealServer, Settings
-from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
+from workloads.learning.settings import DataConfig
 from workloads.learning.work import ZeroServer
 from workloads.models.chain import Images
-
-MODEL = ModelConfig("swin_nano_patch4_window4_64", classes=5, rank=4)
-BATCH, ITERATIONS = 4, 2
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return Settings(
-        model=MODEL,
-        training=TrainingConfig(learning_rate=3e-3),
-        data=DataConfig(samples=60),
-        batch_size=BATCH,
-        clients=3,
-        backbone=str(backbone_file(MODEL, tmp_path_factory.mktemp("backbone"))),
-        wire_dtype="float32",
-        wire_parameters={},
-        wire_error=False,
-        clients_per_pass=1,
-        evaluate_samples=50,
-        device="cpu",
-        threads=1,
-    )
+    return small_settings(tmp_path_factory.mktemp("backbone"))
 
 
 def copy(source: memoryview, target: memoryview) -> None:
@@ -56,18 +38,9 @@ class Network:
     def __init__(self, settings: Settings):
         self.server = RealServer(settings)
         self.clients = {k: RealClient(settings, k) for k in range(1, settings.clients + 1)}
-        self.codec = settings.codec
 
     def begin(self, round_: int, split: int) -> None:
-        layout = self.server._layout
-        values = BATCH * torch.Size(self.server._feature_shapes[split - 1]).numel()
-        sizes = RoundSizes(
-            adapters=4 * layout.cuts[split],
-            adapters_header=len(layout.header(split)),
-            smashed=self.codec.size(values),
-            labels=BATCH,
-            batches=ITERATIONS,
-        )
+        sizes = sizes_of(self.server, split)
         self.server.begin_round(round_, [split] * len(self.clients), [sizes] * len(self.clients))
         for k, client in self.clients.items():
             client.begin_round(round_, split, sizes)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,40 +20,29 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
+from small_learning import ITERATIONS, sizes_of, small_settings
 
+from testbed.control.messages import SetUpBaseStation, SetUpUav
+from testbed.control.node import at_node, at_orchestrator
 from testbed.core.errors import RunError
+from testbed.core.paradigm import BUILT_IN
+from testbed.system import inside
+from testbed.transport import TransportSettings
 from testbed.transport.wire import RoundSizes
-from workloads.learning.cached import backbone_file
 from workloads.learning.real import RealClient, RealServer, Settings
-from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.learning.work import ClientWork, ServerWork
+from workloads.nodes import program
 from workloads.outside.asking import Caller, OutsideClient, OutsideServer
 from workloads.outside.beside import answered, rests_while_waiting
-from workloads.outside.messages import answer, asked
+from workloads.outside.messages import PRINTED, answer, asked, nodes
 
-MODEL = ModelConfig("swin_nano_patch4_window4_64", classes=5, rank=4)
-BATCH, ITERATIONS = 4, 2
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return Settings(
-        model=MODEL,
-        training=TrainingConfig(learning_rate=3e-3),
-        data=DataConfig(samples=60),
-        batch_size=BATCH,
-        clients=2,
-        backbone=str(backbone_file(MODEL, tmp_path_factory.mktemp("backbone"))),
-        wire_dtype="int8",
-        wire_parameters={},
-        wire_error=True,
-        clients_per_pass=1,
-        evaluate_samples=20,
-        device="cpu",
-        threads=1,
-    )
+    folder = tmp_path_factory.mktemp("backbone")
+    return small_settings(folder, clients=2, wire_dtype="int8", wire_error=True)
 
 
 @pytest.fixture(scope="module")
@@ -111,29 +101,14 @@ def play(
     return {name: bytes(v) if isinstance(v, memoryview) else v for name, v in seen.items()}
 
 
-def sizes_of(settings: Settings, splits: list[int]) -> list[RoundSizes]:
-    server = RealServer(settings)
-    return [
-        RoundSizes(
-            adapters=4 * server._layout.cuts[split],
-            adapters_header=len(server._layout.header(split)),
-            smashed=settings.codec.size(
-                BATCH * torch.Size(server._feature_shapes[split - 1]).numel()
-            ),
-            labels=BATCH,
-            batches=ITERATIONS,
-        )
-        for split in splits
-    ]
-
-
 def test_what_the_host_computes_is_what_a_node_would(
     settings: Settings, computing: tuple[Path, int]
 ) -> None:
     place, _ = computing
     splits = [1, 3]
-    sizes, learning = sizes_of(settings, splits), asdict(settings)
-    here = play(RealServer(settings), {k: RealClient(settings, k) for k in (1, 2)}, sizes, splits)
+    server, learning = RealServer(settings), asdict(settings)
+    sizes = [sizes_of(server, split) for split in splits]
+    here = play(server, {k: RealClient(settings, k) for k in (1, 2)}, sizes, splits)
     there = play(
         OutsideServer(place, learning),
         {k: OutsideClient(place, learning, k) for k in (1, 2)},
@@ -152,7 +127,7 @@ def test_what_goes_wrong_there_is_said_by_whoever_waits_next(
 ) -> None:
     place, _ = computing
     client = OutsideClient(place, asdict(replace(settings, backbone="/nowhere")), 1)
-    client.begin_round(0, 1, sizes_of(settings, [1])[0])
+    client.begin_round(0, 1, sizes_of(RealServer(settings), 1))
     with pytest.raises(RuntimeError, match="nowhere") as raised:
         client.adapters_header()
     assert type(raised.value).__name__ == "FileNotFoundError"
@@ -174,7 +149,7 @@ def test_a_node_learns_that_nobody_computes_for_it_any_more(
 
 
 def test_its_process_ends_with_the_node_and_all_with_who_asks_for_them(
-    settings: Settings, tmp_path: Path
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     starter = (
         "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-m',"
@@ -188,13 +163,39 @@ def test_its_process_ends_with_the_node_and_all_with_who_asks_for_them(
         stays("notes")
         while len(children := there.children()) < 2:
             time.sleep(0.01)
-        ended("end")()
+        while not (printed := [*tmp_path.glob(f"a-*/{PRINTED}")]):
+            time.sleep(0.01)
+        printed[0].write_text("a library warns\n")
+        ended.close()
+        assert capsys.readouterr().err == "a library warns\n"
         while len(there.children()) == 2:
             time.sleep(0.01)
         process.kill()
     psutil.wait_procs([there, *children], timeout=30)
     shutil.rmtree(tmp_path)  # So that nobody waits for an answer when this process ends.
     assert not any(p.is_running() and p.status() != "zombie" for p in (there, *children))
+
+
+def test_a_nodes_program_ends_who_computes_for_it(
+    settings: Settings, computing: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, pid = computing
+    before = {child.pid for child in psutil.Process(pid).children()}
+    monkeypatch.setattr(inside, "computing", lambda: place)
+    learning, folders = asdict(settings), {*nodes(place)}
+    plain = TransportSettings("00" * 16, 60.0)
+    for order in (
+        SetUpBaseStation(plain, 0.0, learning, BUILT_IN[0]),
+        SetUpUav(1, plain, 0.0, learning),
+    ):
+        ours, its = socket.socketpair()
+        with its:
+            with ours:
+                at_orchestrator(ours).send(order)
+            assert program.main(at_node(its)) == 1
+    assert len({*nodes(place)} - folders) == 2, "nobody was asked"
+    while {child.pid for child in psutil.Process(pid).children()} - before:
+        time.sleep(0.01)
 
 
 def test_a_guest_rests_while_it_can_only_wait_and_goes_on_with_the_answer(
@@ -206,7 +207,7 @@ def test_a_guest_rests_while_it_can_only_wait_and_goes_on_with_the_answer(
         rested = threading.Thread(target=until_status, args=(guest, "stopped"))
         rested.start()
         client = OutsideClient(place, asdict(settings), 1)
-        client.begin_round(0, 1, sizes_of(settings, [1])[0])
+        client.begin_round(0, 1, sizes_of(RealServer(settings), 1))
         assert client.adapters_header()
         rested.join(60)
         assert not rested.is_alive(), "it was never stopped"

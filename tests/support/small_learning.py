@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Learning that takes milliseconds, and how large what its nodes exchange is."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from testbed.transport.wire import RoundSizes
+from workloads.learning.cached import backbone_file
+from workloads.learning.real import RealServer, Settings
+from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
+
+MODEL = ModelConfig("swin_nano_patch4_window4_64", classes=5, rank=4)
+BATCH, ITERATIONS = 4, 2
+
+
+def small_settings(folder: Path, **different: Any) -> Settings:
+    """Its settings, with the backbone's file in a folder."""
+    of_all: dict[str, Any] = {
+        "model": MODEL,
+        "training": TrainingConfig(learning_rate=3e-3),
+        "data": DataConfig(samples=60),
+        "batch_size": BATCH,
+        "clients": 3,
+        "backbone": str(backbone_file(MODEL, folder)),
+        "wire_dtype": "float32",
+        "wire_parameters": {},
+        "wire_error": False,
+        "clients_per_pass": 1,
+        "evaluate_samples": 50,
+        "device": "cpu",
+        "threads": 1,
+    }
+    return Settings(**of_all | different)
+
+
+def sizes_of(server: RealServer, split: int) -> RoundSizes:
+    """What a client of that split exchanges with such a base station in a round."""
+    layout = server._layout
+    return RoundSizes(
+        adapters=4 * layout.cuts[split],
+        adapters_header=len(layout.header(split)),
+        smashed=server._settings.codec.size(
+            BATCH * torch.Size(server._feature_shapes[split - 1]).numel()
+        ),
+        labels=BATCH,
+        batches=ITERATIONS,
+    )
