@@ -16,6 +16,8 @@ from console import TESTBED
 from small_scenario import TREE
 
 import orchestrator as tb
+from testbed.capture.pcap import frames
+from testbed.system.files import sha256_of
 
 FLOOD = """
 import socket, sys, time
@@ -66,6 +68,30 @@ def test_links_that_are_kept_busy_carry_their_rates(tmp_path: Path) -> None:
     assert both.sum() == pytest.approx(1, abs=0.02)
     late = airtime[first + 16 : first + 22].mean(axis=0)
     assert late == pytest.approx([0, 1, 0], abs=0.02)
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_captured_sessions_repeat_to_the_byte_from_elsewhere(tmp_path: Path) -> None:
+    ask = "import socket; socket.create_connection(('bs', 5000)).recv(10)"
+    answer = (
+        "import os, socket; s, _ = socket.create_server(('', 5000)).accept(); s.send(os.urandom(9))"
+    )
+    found = []
+    for place in (tmp_path / "one", tmp_path / "a" / "longer" / "way"):
+        place.mkdir(parents=True)
+        (place / "s.yaml").write_text(
+            yaml.safe_dump(TREE | {"emulation": {"clock": "virtual"}, "nodes": {}})
+        )
+        words = ["up", "s.yaml", "--seconds", "3", "--capture", "--out", "out"]
+        words += ["--node", f'bs={sys.executable} -c "{answer}"']
+        words += ["--node", f'uav1=sleep 0.3; {sys.executable} -c "{ask}"']
+        done = subprocess.run([*TESTBED, *words], cwd=place, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        kept = ("session.parquet", "pcap/uav1.pcap", "pcap/uav2.pcap")
+        found.append([sha256_of(place / "out" / name) for name in kept])
+    assert found[0] == found[1]
+    assert len(list(frames(place / "out/pcap/uav1.pcap"))) > 5
 
 
 def test_python_does_not_pretend_to_enter_it(tmp_path: Path) -> None:

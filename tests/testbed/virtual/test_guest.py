@@ -211,6 +211,28 @@ def test_what_is_drawn_and_seen_does_not_depend_on_who_asks(tmp_path: Path) -> N
     assert python(program, env=odd).stdout == first.stdout
 
 
+def test_what_is_drawn_does_not_depend_on_what_others_draw() -> None:
+    """Of a process, and of the kernel: others draw before, make files, and look for some."""
+    program = """
+import os, socket, subprocess, sys, tempfile, time
+for _ in range(int(sys.argv[1])):
+    with tempfile.TemporaryFile(), tempfile.TemporaryDirectory():
+        os.path.exists("/nowhere"), open("/dev/urandom", "rb").read(7), os.urandom(100)
+    time.sleep(0.1)
+listening = socket.create_server(("127.0.0.1", 5000))
+connected = socket.create_connection(("127.0.0.1", 5000))
+print(connected.getsockname(), flush=True)
+words = [sys.executable, "-c", "import os; print(os.urandom(20).hex(), hash('x'))"]
+for _ in range(2):
+    subprocess.run(words, check=True)
+"""
+    quiet, loud = (python(program, times) for times in ("0", "20"))
+    assert quiet.returncode == 0, quiet.stderr
+    assert loud.stdout == quiet.stdout
+    _, *children = quiet.stdout.splitlines()
+    assert len({*children}) == 2, "no two processes draw the same"
+
+
 def test_what_sockets_get_does_not_depend_on_how_much_memory_there_is() -> None:
     program = """
 import socket
