@@ -113,7 +113,10 @@ def main() -> None:
         most = max(apart, key=lambda part: abs(apart[part]))
         table.add_row(
             point["study"],
-            ", ".join(f"{name} {value}" for name, value in point["place"].items()),
+            ", ".join(
+                f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in point["place"].items()
+            ),
             *(f"{point[clock]['latency_s']:.4f} s" for clock in CLOCKS),
             f"{100 * point['difference']:+.3f} %",
             f"{most} {1e3 * apart[most]:+.2f} ms of {1e3 * point['difference_s']:+.2f}",
