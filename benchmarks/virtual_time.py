@@ -54,9 +54,10 @@ CASES: dict[str, tuple[str, ...]] = {
     "captured": ("quickstart", *NONE, "--pcap"),
     "learning": ("quickstart", "--rounds", "1"),
     "faults": ("quickstart", *NONE, *(word for fault in FAULTS for word in ("--set", fault))),
-    "tls": ("quickstart", *NONE, "--set", "emulation.transport=tls"),
-    "grpc": ("quickstart", *NONE, "--set", "emulation.transport=grpc"),
-    "quic": ("quickstart", *NONE, "--set", "emulation.transport=quic"),
+    **{
+        transport: ("quickstart", *NONE, "--set", f"emulation.transport={transport}", "--pcap")
+        for transport in ("tls", "grpc", "quic")
+    },
     **{
         paradigm: ("paper", *NONE, "--set", f"paradigm={paradigm}")
         for paradigm in (

@@ -8,6 +8,7 @@ input exits with status 2 and one line, a failed run with status 1.
 """
 
 import errno
+import getpass
 import io
 import os
 import re
@@ -112,6 +113,7 @@ def _root(
 def main() -> None:
     """Entry point of the console script."""
     _open_streams()
+    _name_user()
     try:
         with stoppable():
             words = sys.argv[1:] or ["--help"]
@@ -174,6 +176,14 @@ def _open_streams() -> None:
         # A terminal that is not UTF-8, a path that is not: shown as escapes, not as a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _name_user() -> None:
+    """Give a user without an entry in the system's list a name: torch asks for it on its import."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["USER"] = f"user{os.getuid()}"
 
 
 def _reopen(number: int, opened: int) -> None:

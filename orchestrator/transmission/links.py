@@ -19,6 +19,7 @@ from orchestrator.scenario.schema import (
 from testbed.core.impairment import Impairment, Losses
 from testbed.network.framing import datagram_bytes
 from testbed.network.shaping import Shape
+from testbed.system import inside
 from testbed.transport import TransportSettings
 from testbed.transport.wire import TOKEN_BYTES
 
@@ -54,6 +55,7 @@ def transport_settings_of(
 ) -> list[TransportSettings]:
     """How each node talks, the base station first; secrets are made anew."""
     choices = scenario.emulation
+    inside.draw_as("secrets")
     settings = TransportSettings(
         token=secrets.token_hex(TOKEN_BYTES),
         timeout_s=timeout_s,

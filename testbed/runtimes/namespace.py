@@ -64,7 +64,7 @@ from testbed.runtimes import (
     WorldLost,
     listen_control,
 )
-from testbed.system import leftovers, linux
+from testbed.system import inside, leftovers, linux
 
 Order = TypeVar("Order")
 START_TIMEOUT_S = 60
@@ -233,6 +233,7 @@ def _end(supervisor: subprocess.Popen[bytes]) -> None:
 def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int) -> int:
     """The supervisor: make the world, and live as long as it and the orchestrator both do."""
     orchestrator = os.pidfd_open(os.getppid())
+    inside.draw_as("world")
     for descriptor in (control_fd, injector_fd, spawn_fd):
         os.set_inheritable(descriptor, False)
     control = ControlSocket(socket.socket(fileno=control_fd))

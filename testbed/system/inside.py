@@ -42,6 +42,16 @@ def take_turns() -> None:
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
+def draw_as(name: str) -> None:
+    """In virtual time, begin this process's random numbers anew, and those of all it starts next.
+
+    They come from `name` alone: not from what it drew before, nor from how many processes it or
+    its parents have started, which differs between users and places.
+    """
+    if told() is not None:
+        Path("/dev/urandom").write_bytes(name.encode())
+
+
 def tell(what: str, done: float, total: float) -> None:
     """Progress, for the host to show."""
     _say([what, done, total])

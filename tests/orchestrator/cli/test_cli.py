@@ -156,6 +156,26 @@ def test_the_version_is_told_and_completion_offered() -> None:
     assert call(env=shell | {"COMP_CWORD": "1"}).stdout.split() == ["predict"]
 
 
+def test_a_user_without_an_entry_has_a_name() -> None:
+    """As the number that a container or a batch system gives: torch asks for the name."""
+    program = """
+import getpass, os, pwd, sys
+for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+    os.environ.pop(name, None)
+def missing(number):
+    raise KeyError(number)
+pwd.getpwuid = missing
+from orchestrator.cli import main
+sys.argv[1:] = ["--version"]
+try:
+    main.main()
+finally:
+    print(getpass.getuser())
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert said.stdout.splitlines()[1:] == [f"user{os.getuid()}"], said.stderr
+
+
 def test_help_imports_neither_numpy_nor_rich() -> None:
     program = (
         "import sys; sys.argv = ['testbed', '--help']; from orchestrator.cli.main import main\n"

@@ -233,6 +233,25 @@ for _ in range(2):
     assert len({*children}) == 2, "no two processes draw the same"
 
 
+def test_who_asks_for_it_draws_whatever_was_drawn_and_started_before() -> None:
+    program = """
+import os, subprocess, sys
+from testbed.system import inside
+os.urandom(int(sys.argv[1]))
+for _ in range(int(sys.argv[1])):
+    subprocess.run(["/bin/true"], check=True)
+inside.draw_as(sys.argv[2])
+print(os.urandom(20).hex(), flush=True)
+subprocess.run([sys.executable, "-c", "import os; print(os.urandom(20).hex())"], check=True)
+"""
+    seen = [
+        python(program, times, name, cwd=ROOT).stdout.splitlines()
+        for times, name in (("0", "first"), ("3", "first"), ("0", "second"))
+    ]
+    assert seen[0] == seen[1]
+    assert len({*seen[0], *seen[2]}) == 4, "another name, and each process, draws something else"
+
+
 def test_what_sockets_get_does_not_depend_on_how_much_memory_there_is() -> None:
     program = """
 import socket
