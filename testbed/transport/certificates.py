@@ -3,11 +3,12 @@
 
 """The certificate authority of one run, and what it certifies. Keys never leave memory."""
 
+import os
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from testbed.core.node import NodeId
@@ -22,7 +23,7 @@ def identities(clients: int) -> list[Identity]:
     Ed25519 keys and names of one length make all certificates, and so all handshakes, equally
     long.
     """
-    authority = Ed25519PrivateKey.generate()
+    authority = _key()
     name = _name("testbed run")
     root = (
         _begin(name, name, authority)
@@ -31,14 +32,12 @@ def identities(clients: int) -> list[Identity]:
     )
     found = []
     for client in range(clients + 1):
-        key = Ed25519PrivateKey.generate()
+        key = _key()
+        host = x509.DNSName(NodeId(client).host_name)
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
             _begin(_name(NodeId(client).host_name), name, key, serial=1000 + client)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.DNSName(NodeId(client).host_name)]),
-                critical=False,
-            )
+            .add_extension(x509.SubjectAlternativeName([host]), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
             .sign(authority, None)
         )
@@ -46,14 +45,15 @@ def identities(clients: int) -> list[Identity]:
             Identity(
                 authority=_pem(root),
                 certificate=_pem(certificate),
-                key=key.private_bytes(
-                    serialization.Encoding.PEM,
-                    serialization.PrivateFormat.PKCS8,
-                    serialization.NoEncryption(),
-                ).decode(),
+                key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
             )
         )
     return found
+
+
+def _key() -> Ed25519PrivateKey:
+    """From the kernel's random numbers, which repeat in virtual time; OpenSSL mixes moments in."""
+    return Ed25519PrivateKey.from_private_bytes(os.urandom(32))
 
 
 def _name(text: str) -> x509.Name:
@@ -63,17 +63,17 @@ def _name(text: str) -> x509.Name:
 def _begin(
     subject: x509.Name, issuer: x509.Name, key: Ed25519PrivateKey, serial: int = 1
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(serial)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + LIFETIME)
+        .not_valid_before(today - timedelta(days=1))
+        .not_valid_after(today + LIFETIME)
     )
 
 
 def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+    return certificate.public_bytes(Encoding.PEM).decode()

@@ -90,15 +90,16 @@ def test_equal_runs_measure_the_same_bytes_whoever_asks_and_from_wherever(
 
 
 @pytest.mark.guest
-def test_rounds_over_grpc_and_their_captures_repeat_from_elsewhere(
-    small: Path, tmp_path: Path
+@pytest.mark.parametrize("transport", ["grpc", pytest.param("tls", marks=pytest.mark.full)])
+def test_rounds_and_their_captures_repeat_from_elsewhere(
+    small: Path, tmp_path: Path, transport: str
 ) -> None:
     found = []
     for place, settings in ((tmp_path / "one", ""), (tmp_path / "a" / "longer" / "way", "[")):
         place.mkdir(parents=True)
         # Whom git answers nothing, as in a folder of another user's, starts fewer programs.
         (place / ".gitconfig").write_text(settings)
-        words = ["run", small, *VIRTUAL, "--set", "emulation.transport=grpc", "--pcap"]
+        words = ["run", small, *VIRTUAL, "--set", f"emulation.transport={transport}", "--pcap"]
         words += ["--out", place / "out", "--json", place / "run.json"]
         done = subprocess.run(
             [*TESTBED, *map(str, words)],

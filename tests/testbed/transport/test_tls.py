@@ -3,12 +3,15 @@
 
 """How frames are written to a connection within TLS."""
 
+import os
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from testbed.core.node import BS, uav
+from testbed.transport import Identity
 from testbed.transport.certificates import identities
 from testbed.transport.tls import RECORD_OVERHEAD_BYTES, TlsStream, context, record_overhead_bytes
 
@@ -38,3 +41,17 @@ def test_a_header_is_written_with_what_follows(size: int, monkeypatch: pytest.Mo
     assert sum(written) == len(got) + record_overhead_bytes(44, size)
     assert stream.record_bytes == sum(written) - len(got)
     assert written[0] > 44 + RECORD_OVERHEAD_BYTES or not size
+
+
+def test_whoever_draws_the_same_certifies_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in virtual time; OpenSSL would mix the moment in."""
+    another = identities(1)
+    drawn = [iter(range(256)) for _ in range(2)]
+
+    def same(numbers: Iterator[int]) -> list[Identity]:
+        monkeypatch.setattr(os, "urandom", lambda count: bytes(count - 1) + bytes([next(numbers)]))
+        return identities(1)
+
+    one, two = map(same, drawn)
+    assert one == two
+    assert len({identity.key for identity in (*one, *another)}) == 4
