@@ -110,8 +110,11 @@ def test_rounds_and_their_captures_repeat_from_elsewhere(
             timeout=1000,
         )
         assert done.returncode == 0, done.stderr
-        captures = [sha256_of(place / f"out/pcap/uav{client}.pcap") for client in (1, 2, 3)]
-        found.append((json.loads((place / "run.json").read_text())["measured"], captures))
+        captures = [place / f"out/pcap/uav{client}.pcap" for client in (1, 2, 3)]
+        # OpenSSL draws by where its memory lies, too, and that moves with the length of paths.
+        same = sha256_of if transport == "grpc" else lambda path: [*frames(path)]
+        measured = json.loads((place / "run.json").read_text())["measured"]
+        found.append((measured, [*map(same, captures)]))
     assert found[0] == found[1]
 
 
