@@ -25,6 +25,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from orchestrator.campaign.report import short
 from orchestrator.campaign.spec import load_campaign, to_yaml
 
 FILE = Path(__file__).parents[1] / "campaigns" / "paper.yaml"
@@ -113,10 +114,7 @@ def main() -> None:
         most = max(apart, key=lambda part: abs(apart[part]))
         table.add_row(
             point["study"],
-            ", ".join(
-                f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-                for name, value in point["place"].items()
-            ),
+            ", ".join(f"{name} {short(value)}" for name, value in point["place"].items()),
             *(f"{point[clock]['latency_s']:.4f} s" for clock in CLOCKS),
             f"{100 * point['difference']:+.3f} %",
             f"{most} {1e3 * apart[most]:+.2f} ms of {1e3 * point['difference_s']:+.2f}",

@@ -170,11 +170,12 @@ def _point_rows(points: pd.DataFrame, campaign: Campaign) -> Iterator[dict[str, 
         place = {c: row[c] for c in columns[row["study"]]}
         yield {
             **{str(k): v for k, v in row.items()},
-            "place": ", ".join(f"{k} = {_short(v)}" for k, v in place.items()),
+            "place": ", ".join(f"{k} = {short(v)}" for k, v in place.items()),
         }
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """What a point has on an axis, for people."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -33,11 +33,11 @@ def identities(clients: int) -> list[Identity]:
     found = []
     for client in range(clients + 1):
         key = _key()
-        host = x509.DNSName(NodeId(client).host_name)
+        host = NodeId(client).host_name
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
-            _begin(_name(NodeId(client).host_name), name, key, serial=1000 + client)
-            .add_extension(x509.SubjectAlternativeName([host]), critical=False)
+            _begin(_name(host), name, key, serial=1000 + client)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
             .sign(authority, None)
         )

@@ -9,7 +9,8 @@ import pytest
 
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
-from orchestrator.transmission.links import impairments_of, shape_of
+from orchestrator.transmission import links as module
+from orchestrator.transmission.links import impairments_of, shape_of, transport_settings_of
 from testbed.core.errors import InputError
 from testbed.core.impairment import Losses
 
@@ -154,3 +155,12 @@ def test_what_quic_cannot_do_is_named(emulation: dict[str, Any], message: str) -
 def test_quic_knows_no_marks() -> None:
     with pytest.raises(InputError, match=r"links\.ecn: must be false where emulation\.transport"):
         scenario({"ecn": True, "queue": "red"}, emulation={"transport": "quic"})
+
+
+def test_secrets_are_drawn_as_such_before_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In virtual time, what was drawn before shows in none of them."""
+    state: list[str] = []
+    monkeypatch.setattr(module.inside, "draw_as", state.append)
+    monkeypatch.setattr(module.secrets, "token_hex", lambda size: "".join(state) * size)
+    settings = transport_settings_of(scenario({}), 1.0, 1.0)
+    assert {each.token for each in settings} == {"secrets" * module.TOKEN_BYTES}

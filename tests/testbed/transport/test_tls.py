@@ -3,15 +3,17 @@
 
 """How frames are written to a connection within TLS."""
 
+import itertools
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 
 from testbed.core.node import BS, uav
-from testbed.transport import Identity
+from testbed.transport import Identity, certificates
 from testbed.transport.certificates import identities
 from testbed.transport.tls import RECORD_OVERHEAD_BYTES, TlsStream, context, record_overhead_bytes
 
@@ -43,15 +45,19 @@ def test_a_header_is_written_with_what_follows(size: int, monkeypatch: pytest.Mo
     assert written[0] > 44 + RECORD_OVERHEAD_BYTES or not size
 
 
-def test_whoever_draws_the_same_certifies_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_draws_the_same_on_a_day_certifies_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As in virtual time; OpenSSL would mix the moment in."""
     another = identities(1)
-    drawn = [iter(range(256)) for _ in range(2)]
 
-    def same(numbers: Iterator[int]) -> list[Identity]:
-        monkeypatch.setattr(os, "urandom", lambda count: bytes(count - 1) + bytes([next(numbers)]))
+    def at(hour: int) -> list[Identity]:
+        now = SimpleNamespace(now=lambda zone: datetime(2026, 1, 1, hour, 7, 9, 11, zone))
+        numbers = itertools.count()
+        monkeypatch.setattr(certificates, "datetime", now)
+        monkeypatch.setattr(os, "urandom", lambda size: next(numbers).to_bytes(size, "big"))
         return identities(1)
 
-    one, two = map(same, drawn)
+    one, two = at(3), at(22)
     assert one == two
     assert len({identity.key for identity in (*one, *another)}) == 4
