@@ -4,12 +4,13 @@
 """Rounds over loss and delay: the engine's model, ns-3's packets and the kernel, side by side.
 
 python benchmarks/air.py [--control cubic|bbr]... [--transport tcp|tls|grpc|quic]... [--loss P,...]
-    [--delay-ms D,...] [--seeds N] [--set KEY=VALUE]... [--without ns-3|kernel]... [--json FILE]
-    [--picture FILE]
+    [--delay-ms D,...] [--seeds N] [--set KEY=VALUE]... [--without engine|ns-3|kernel]...
+    [--at-once N] [--json FILE] [--picture FILE]
 
 The kernel plays in virtual time. One of its rounds of the paper at 1 % loss takes minutes. The JSON
 has one entry a round and is written after each; rounds that it already has are not played again.
-All cells have their first seed before any has its second. ns-3 plays TCP alone, and QUIC knows no
+All cells have their first seed before any has its second, and N rounds are played at once, two if
+left out: nothing here is timed on the real clock. ns-3 plays TCP alone, and QUIC knows no
 BBR: such cells stay empty. The picture has a line a transport and congestion control, over loss,
 and a panel a delay.
 """
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
@@ -76,6 +78,7 @@ def played(
     seeds: int,
     executions: Sequence[str],
     keys: Sequence[str],
+    at_once: int,
     file: Path | None,
 ) -> list[dict[str, Any]]:
     """One entry a round with these overrides: cell, execution, seed and latency in seconds.
@@ -85,6 +88,7 @@ def played(
         seeds: How many, where frames are lost.
         executions: Of `EXECUTIONS`.
         keys: Overrides of the paper's scenario.
+        at_once: So many rounds are played beside each other.
         file: Where entries are kept, and looked up.
     """
     run: dict[str, Callable[[Scenario, Sequence[str]], float]] = {
@@ -101,9 +105,8 @@ def played(
         if (seed == 1 or cell[2]) and (name != "ns-3" or cell[0] == "tcp")
     ]
     known = [{k: v for k, v in entry.items() if k != "latency_s"} for entry in entries]
-    for one in track(
-        [one for one in due if one not in known], "rounds", console=Console(stderr=True)
-    ):
+
+    def latency_s(one: dict[str, Any]) -> float:
         overrides = [
             *("workload.compute=none", "rounds=1", f"seed={one['seed']}"),
             f"emulation.congestion_control={one['control']}",
@@ -111,10 +114,18 @@ def played(
             *(f"links.loss={one['loss']}", f"links.one_way_delay_s={one['delay_s']}"),
             *keys,
         ]
-        latency_s = run[one["execution"]](load(PAPER, overrides), overrides)
-        entries.append({**one, "latency_s": latency_s})
-        if file:
-            write_json(file, entries)
+        return run[one["execution"]](load(PAPER, overrides), overrides)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        rounds = {pool.submit(latency_s, one): one for one in due if one not in known}
+        try:
+            done = as_completed(rounds)
+            for round_ in track(done, "rounds", len(rounds), console=Console(stderr=True)):
+                entries.append({**rounds[round_], "latency_s": round_.result()})
+                if file:
+                    write_json(file, entries)
+        finally:
+            pool.shutdown(cancel_futures=True)
     return [entry for entry in entries if entry["keys"] == [*keys]]
 
 
@@ -180,7 +191,8 @@ def main() -> None:
     parser.add_argument("--loss", type=_numbers, default=[0.0, 0.001, 0.01])
     parser.add_argument("--delay-ms", type=_numbers, default=[0.0, 5.0, 20.0])
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--without", action="append", choices=EXECUTIONS[1:], default=[])
+    parser.add_argument("--without", action="append", choices=EXECUTIONS, default=[])
+    parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
     delays_s = [delay_ms / 1e3 for delay_ms in wanted.delay_ms]
@@ -188,7 +200,8 @@ def main() -> None:
     known = [kind for kind in kinds if kind != ("quic", "bbr")]
     cells = [(*kind, *air) for kind in known for air in product(wanted.loss, delays_s)]
     executions = [name for name in EXECUTIONS if name not in wanted.without]
-    rows = by_cell(cells, played(cells, wanted.seeds, executions, wanted.keys, wanted.json))
+    entries = played(cells, wanted.seeds, executions, wanted.keys, wanted.at_once, wanted.json)
+    rows = by_cell(cells, entries)
     table = Table(box=None, pad_edge=False)
     for column in (
         "transport",

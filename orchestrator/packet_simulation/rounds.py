@@ -100,7 +100,8 @@ def play(
         queue_frames=shape.queue_frames,
         initial_window=emulation.initial_window or LINUX_WINDOW,
         nagle=emulation.nagle,
-        packet_s=shape.packet_s,
+        # Packets that the kernel has cut into frames are acknowledged as such.
+        packet_s=0.0 if shape.single_frames else shape.packet_s,
     )
     channel = Channel.of(source)
     with PacketNetwork(settings, ns3_launch()) as network:

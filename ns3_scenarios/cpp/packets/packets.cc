@@ -8,7 +8,7 @@
  */
 #include "air-channel.h"
 #include "gated-queue.h"
-#include "idle-restart.h"
+#include "linux-window.h"
 
 #include "ns3/abort.h"
 #include "ns3/boolean.h"
@@ -72,6 +72,7 @@ constexpr uint32_t PPP_HEADER = 2;
 constexpr uint32_t TCP_IP_HEADERS = 52; // IPv4, TCP, and the timestamp option
 constexpr uint32_t BUFFER = 1 << 30;    // windows are TCP's affair, not the buffers'
 constexpr double SMALL_QUEUE = 1e-3;    // s of sending, see End::Feed
+const Time LINUX_DELAYED_ACK = MilliSeconds(40);
 constexpr double SETUP_RATE = 100e6;    // bit/s
 constexpr double SETUP = 1.0;           // s, more than the handshakes take without delay
 constexpr double SETUP_ROUND_TRIPS = 4;
@@ -80,11 +81,33 @@ constexpr double SETUP_ROUND_TRIPS = 4;
 TypeId
 CongestionType(int32_t number)
 {
-    const std::array<TypeId, 3> types{IdleRestart<TcpCubic>::GetTypeId(),
-                                      IdleRestart<TcpLinuxReno>::GetTypeId(),
+    const std::array<TypeId, 3> types{LinuxWindow<TcpCubic>::GetTypeId(),
+                                      LinuxWindow<TcpLinuxReno>::GetTypeId(),
                                       TcpBbr::GetTypeId()};
     return types.at(static_cast<std::size_t>(number));
 }
+
+/// Keeps up what RFC 7323 calls Last.ACK.sent. ns-3's TCP forgets acknowledgements that ride on
+/// data, and then echoes the time stamp of the message before: a round trip of a whole pause, and a
+/// retransmission timeout three times that.
+class AcknowledgedByData : public TcpSocketBase
+{
+  public:
+    static void Keep(Ptr<Socket> socket)
+    {
+        const auto base = DynamicCast<TcpSocketBase>(socket);
+        auto* last = &(PeekPointer(base)->*&AcknowledgedByData::m_highTxAck);
+        base->TraceConnectWithoutContext(
+            "Tx",
+            Callback<void, Ptr<const Packet>, const TcpHeader&, Ptr<const TcpSocketBase>>(
+                [last](Ptr<const Packet>, const TcpHeader& header, Ptr<const TcpSocketBase>) {
+                    if (header.GetFlags() & TcpHeader::ACK)
+                    {
+                        *last = std::max(*last, header.GetAckNumber());
+                    }
+                }));
+    }
+};
 
 /// One end of a link: the device, its queue, and the messages that leave here.
 class End
@@ -101,7 +124,8 @@ class End
           m_gap(settings.frameHeader - PPP_HEADER),
           m_frameHeader(settings.frameHeader),
           m_frame(settings.mtu + PPP_HEADER),
-          m_segment(settings.mtu - TCP_IP_HEADERS)
+          m_segment(settings.mtu - TCP_IP_HEADERS),
+          m_window(settings.initialWindow * m_segment)
     {
         m_queue->SetMaxSize(QueueSize(QueueSizeUnit::BYTES, settings.queueFrames * m_frame));
         m_device->SetAddress(Mac48Address::Allocate());
@@ -127,14 +151,19 @@ class End
         m_queue->SetOpen(bps > 0);
     }
 
-    /// Acknowledge what comes from the other end as a kernel does that handles some frames at once.
+    /// Acknowledge what comes from the other end as a kernel does that handles some frames at once:
+    /// at most half of the sender's window, which is as much as Linux makes one packet of. Of more
+    /// than two frames, those that are left over are a packet, too, and wait for no timer.
     void AcknowledgeTo(const End& peer, double packet)
     {
         const double frames = packet * peer.m_rate / (8.0 * (peer.m_segment + TCP_IP_HEADERS));
-        const auto every = std::max<uint32_t>(2, static_cast<uint32_t>(frames));
+        const double most = peer.m_window / (2.0 * peer.m_segment);
+        const auto every = std::max<uint32_t>(2, static_cast<uint32_t>(std::min(frames, most)));
         if (every != m_ackEvery)
         {
             m_socket->SetAttribute("DelAckCount", UintegerValue(every));
+            m_socket->SetAttribute("DelAckTimeout",
+                                   TimeValue(every > 2 ? Seconds(2 * packet) : LINUX_DELAYED_ACK));
             m_ackEvery = every;
         }
     }
@@ -183,6 +212,12 @@ class End
         return static_cast<bool>(m_socket);
     }
 
+    /// The congestion window of what leaves here, in bytes.
+    void SetWindow(uint32_t bytes)
+    {
+        m_window = bytes;
+    }
+
   private:
     void Progress(SequenceNumber32 before, SequenceNumber32 highest)
     {
@@ -223,6 +258,7 @@ class End
     uint32_t m_frameHeader;     // bytes
     uint32_t m_frame;           // bytes of a full one, as ns-3 has it
     uint32_t m_segment;         // bytes of a message in a full one
+    uint32_t m_window;          // bytes
     double m_rate{0};           // the last one that was no outage, bit/s
     uint32_t m_ackEvery{0};     // segments
     double m_smallQueue{0};     // bytes
@@ -335,7 +371,7 @@ class Network
         Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(BUFFER));
         Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(settings.initialWindow));
         // As Linux has them; ns-3's own are 200 ms and 1 s.
-        Config::SetDefault("ns3::TcpSocket::DelAckTimeout", TimeValue(MilliSeconds(40)));
+        Config::SetDefault("ns3::TcpSocket::DelAckTimeout", TimeValue(LINUX_DELAYED_ACK));
         Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
         Config::SetDefault("ns3::TcpSocket::TcpNoDelay", BooleanValue(settings.nagle == 0));
         Config::SetDefault("ns3::TcpL4Protocol::SocketType",
@@ -374,6 +410,18 @@ class Network
     void Take(uint64_t link, bool uav, Ptr<Socket> socket)
     {
         At(link, !uav).SetSocket(socket);
+        AcknowledgedByData::Keep(socket);
+        socket->TraceConnectWithoutContext(
+            "CongestionWindow",
+            Callback<void, uint32_t, uint32_t>([this, link, uav](uint32_t, uint32_t bytes) {
+                End& end = At(link, !uav);
+                End& peer = At(link, uav);
+                end.SetWindow(bytes);
+                if (peer.HasSocket())
+                {
+                    peer.AcknowledgeTo(end, m_packet);
+                }
+            }));
         socket->SetRecvCallback(Callback<void, Ptr<Socket>>(
             [this, link, uav](Ptr<Socket> from) { Read(link, uav, from); }));
     }

@@ -123,6 +123,39 @@ def test_a_connection_starts_slowly_again_after_a_pause(control: str) -> None:
     assert took[3] < took[2] - 0.1
 
 
+@pytest.mark.parametrize("control", ["cubic", "reno"])
+def test_a_slow_start_doubles_the_window_each_round_trip(control: str) -> None:
+    settings = PacketSettings(links=1, delay_s=0.05, congestion_control=control, packet_s=0.25e-3)
+    with PacketNetwork(settings) as network:
+        took = transfer(network, True, 1448 * (10 + 20 + 40 + 80), np.full(20, 1e9))
+    assert took == pytest.approx(3 * 0.1 + 0.05, abs=0.005)
+
+
+def lossy(probability: float) -> Impairment:
+    return Impairment(0.0, 0.0, Losses(0.0, 1.0, probability, 0.0), 1)
+
+
+def test_losses_cost_little_where_packets_are_longer_than_the_window() -> None:
+    """Who acknowledges more than the sender's window holds waits for a timer, 40 ms each time."""
+    air = [(Impairment(), lossy(0.01))]
+    with PacketNetwork(PacketSettings(links=1, air=air, packet_s=0.25e-3)) as network:
+        assert transfer(network, True, 24_000_000, np.full(100, 700e6)) < 3
+
+
+def test_a_pause_is_no_round_trip() -> None:
+    """What data acknowledge counts as acknowledged: else the next loss costs some pauses."""
+    with PacketNetwork(PacketSettings(links=1, air=[(Impairment(), lossy(0.05))])) as network:
+        network.rates([50e6], [50e6])
+        for start_ns in range(0, FAR_NS // 2, 20 * 10**9):
+            while network.advance(start_ns)[0] < start_ns:
+                pass
+            for down in (True, False):
+                network.send(1, down, 20_000)
+                now_ns, arrived = network.advance(FAR_NS)
+                assert arrived
+            assert (now_ns - start_ns) / 1e9 < 3
+
+
 def test_an_outage_holds_frames_and_lets_them_go_on() -> None:
     size = 100_000
     with PacketNetwork(PacketSettings(links=2)) as network:

@@ -1,31 +1,38 @@
 // SPDX-FileCopyrightText: UAV-SFL testbed authors
 // SPDX-License-Identifier: GPL-2.0-only
 
-#ifndef IDLE_RESTART_H
-#define IDLE_RESTART_H
+#ifndef LINUX_WINDOW_H
+#define LINUX_WINDOW_H
 
+#include "ns3/boolean.h"
 #include "ns3/simulator.h"
 #include "ns3/tcp-cubic.h"
 #include "ns3/tcp-linux-reno.h"
 #include "ns3/tcp-socket-state.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 /**
- * A congestion control of ns-3's that, as Linux's do, starts slowly again after a pause: the window
- * halves for each retransmission timeout of silence, down to the initial one (RFC 2861; Linux's
- * tcp_cwnd_restart). ns-3 itself keeps the window for ever.
+ * A congestion control of ns-3's whose window does as Linux's where ns-3's own does otherwise:
+ *
+ * - it starts slowly again after a pause: it halves for each retransmission timeout of silence, down
+ *   to the initial one (RFC 2861; tcp_cwnd_restart). ns-3 keeps the window for ever;
+ * - a slow start grows by each segment that is acknowledged (RFC 3465; tcp_slow_start). ns-3's cubic
+ *   grows by one for each acknowledgement, however many segments it is for;
+ * - it grows wherever it was what kept data back (tcp_is_cwnd_limited). ns-3 asks for more to lie in
+ *   the socket than a sender hands over that knows of the queue below.
  */
 template <class Ops>
-class IdleRestart : public Ops
+class LinuxWindow : public Ops
 {
   public:
     static ns3::TypeId GetTypeId()
     {
-        static ns3::TypeId tid = ns3::TypeId("IdleRestart<" + Ops::GetTypeId().GetName() + ">")
+        static ns3::TypeId tid = ns3::TypeId("LinuxWindow<" + Ops::GetTypeId().GetName() + ">")
                                      .template SetParent<Ops>()
-                                     .template AddConstructor<IdleRestart<Ops>>();
+                                     .template AddConstructor<LinuxWindow<Ops>>();
         return tid;
     }
 
@@ -47,9 +54,25 @@ class IdleRestart : public Ops
         Ops::PktsAcked(tcb, segments, rtt);
     }
 
+    void IncreaseWindow(ns3::Ptr<ns3::TcpSocketState> tcb, uint32_t segments) override
+    {
+        const uint32_t segment = tcb->m_segmentSize;
+        const uint32_t before = tcb->m_bytesInFlight + segments * segment;
+        const bool starts = tcb->m_cWnd < tcb->m_ssThresh;
+        tcb->m_isCwndLimited = tcb->m_cWnd < (starts ? 2 * before : before + segment);
+        for (; segments > 1 && tcb->m_cWnd < tcb->m_ssThresh; --segments)
+        {
+            Ops::IncreaseWindow(tcb, 1);
+        }
+        Ops::IncreaseWindow(tcb, segments);
+    }
+
     ns3::Ptr<ns3::TcpCongestionOps> Fork() override
     {
-        return ns3::CopyObject<IdleRestart<Ops>>(this);
+        auto copy = ns3::CopyObject<LinuxWindow<Ops>>(this);
+        // What ns-3's cubic forgets when a listener's is copied: its windows would hardly grow.
+        copy->SetAttributeFailSafe("TcpFriendliness", ns3::BooleanValue(true));
+        return copy;
     }
 
   private:
