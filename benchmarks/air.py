@@ -38,6 +38,7 @@ from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import RunError
 from testbed.system.files import write_json
 
 PAPER = Path(__file__).resolve().parents[1] / "scenarios" / "paper.yaml"
@@ -65,11 +66,11 @@ def kernel(_: Scenario, overrides: Sequence[str]) -> float:
     words = [word for each in (*overrides, "emulation.clock=virtual") for word in ("--set", each)]
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
-        subprocess.run(
-            [TESTBED, "run", PAPER, *words, "--json", result],
-            check=True,
-            capture_output=True,
+        done = subprocess.run(
+            [TESTBED, "run", PAPER, *words, "--json", result], capture_output=True, text=True
         )
+        if not result.exists():
+            raise RunError(f"{' '.join(overrides)}: {done.stderr.strip().splitlines()[-1:]}")
         return float(json.loads(result.read_text())["measured"][0]["latency_s"])
 
 

@@ -4,10 +4,13 @@
 """The link rates of a round that is being emulated, slot by slot, as the injector is given them."""
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
+from ns3_scenarios.trace import TraceExhausted
 from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.plan import Radio, RoundPlan
 from orchestrator.prediction.rates import link_rates, on_channel
@@ -15,6 +18,8 @@ from orchestrator.scenario.channel import Channel
 from orchestrator.transmission.transport import Transport
 from testbed.core.timeline import Round
 from testbed.network.injector import Injector
+
+Played = TypeVar("Played")
 
 
 class RateTable:
@@ -48,6 +53,21 @@ class RateTable:
             self.gain = self.faults.silenced(self.gain)
         self.rates = link_rates(self.plan, self.radio, self.gain[:, self.first : self.end])
         self.transport = on_channel(self.transport, self.plan, self.radio, trace)
+
+    def reaching(self, played: Callable[[], Played]) -> Played:
+        """What `played` answers, over as many slots as it takes: the engine may take longer than
+        the round has.
+
+        Raises:
+            TraceExhausted: It outlasts the channel.
+        """
+        while True:
+            try:
+                return played()
+            except TraceExhausted as end:
+                self.grow(2 * end.available)
+                if self.gain.shape[1] <= end.available:
+                    raise
 
     def give(self, injector: Injector, dilation: float) -> None:
         """Hand the table to the injector, in real bit/s and seconds: broadcast, then gradients."""

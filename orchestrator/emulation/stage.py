@@ -415,7 +415,7 @@ class Stage:
             overruns_s=[late_s for report in reports.values() for late_s in report.overruns_s],
             learning=learning_table(round_.index, bs, reports) if learns else None,
             passes={"split": measured.common_split, **bs.notes} if learns else None,
-            **self._explained(round_, measured, accounts, table, clock),
+            **table.reaching(lambda: self._explained(round_, measured, accounts, table, clock)),
         )
 
     def _alive(self, nodes: Sequence[NodeId]) -> list[NodeId]:
