@@ -14,6 +14,7 @@ machine must do nothing else.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import socket
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,33 @@ def receive(client: int) -> None:
             np.save(Path.home() / f"uav{client}.npy", np.array(found))
 
 
+@contextlib.contextmanager
 def session(
+    tree: dict[str, Any], rate_bps: float, nodes: dict[str, str]
+) -> Generator[Path, None, None]:
+    """The folders of an emulated network's nodes, once their programs have ended.
+
+    Args:
+        tree: Of the scenario; its `links` and `emulation`, its `seed`.
+        rate_bps: Of each link.
+        nodes: A shell's command for each node.
+    """
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        here, clients = Path(folder), len(nodes) - 1
+        scenario = {"name": "air", "uavs": {"tx_power_w": [1.0] * clients}, **tree}
+        (here / "scenario.yaml").write_text(json.dumps(scenario))
+        rates = np.full((clients, 36_000), rate_bps)
+        np.savez(here / "trace.npz", uplink_bps=rates, downlink_bps=rates, slot_s=0.1)
+        words: list[str | Path] = [TESTBED, "up", here / "scenario.yaml"]
+        words += ["--trace", here / "trace.npz", "--out", here / "out"]
+        words += [word for node in nodes.items() for word in ("--node", "=".join(node))]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+        if done.returncode:
+            sys.exit(done.stderr)
+        yield here / "out" / "nodes"
+
+
+def datagrams(
     clock: str,
     links: dict[str, Any],
     seed: int,
@@ -79,30 +106,12 @@ def session(
     every_s: float,
 ) -> list[npt.NDArray[np.int64]]:
     """What arrived of each UAV's datagrams: rows of number and delay in ns."""
-    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
-        here, me = Path(folder), f"exec {sys.executable} {Path(__file__)}"
-        scenario = {
-            "name": "air-frames",
-            "seed": seed,
-            "uavs": {"tx_power_w": [1.0] * clients},
-            "links": links,
-            "emulation": {"clock": clock},
-        }
-        (here / "scenario.yaml").write_text(json.dumps(scenario))
-        rates = np.full((clients, 36_000), RATE_BPS)
-        np.savez(here / "trace.npz", uplink_bps=rates, downlink_bps=rates, slot_s=0.1)
-        words: list[str | Path] = [TESTBED, "up", here / "scenario.yaml"]
-        words += ["--trace", here / "trace.npz"]
-        listeners = " & ".join(f"{me[5:]} receive {k}" for k in range(1, clients + 1))
-        words += ["--node", f"bs={listeners} & wait", "--out", here / "out"]
-        for k in range(1, clients + 1):
-            words += ["--node", f"uav{k}={me} send {k} {count} {size} {every_s}"]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
-        if done.returncode:
-            sys.exit(done.stderr)
-        return [
-            np.load(here / "out" / "nodes" / "bs" / f"uav{k}.npy") for k in range(1, clients + 1)
-        ]
+    me, uavs = f"{sys.executable} {Path(__file__)}", range(1, clients + 1)
+    nodes = {"bs": " & ".join(f"{me} receive {k}" for k in uavs) + " & wait"}
+    nodes |= {f"uav{k}": f"exec {me} send {k} {count} {size} {every_s}" for k in uavs}
+    tree = {"seed": seed, "links": links, "emulation": {"clock": clock}}
+    with session(tree, RATE_BPS, nodes) as folder:
+        return [np.load(folder / "bs" / f"uav{k}.npy") for k in uavs]
 
 
 def loss(clock: str, frames: int) -> Iterator[dict[str, Any]]:
@@ -116,7 +125,7 @@ def loss(clock: str, frames: int) -> Iterator[dict[str, Any]]:
             (1, frames // 100, 100 * EVERY_S),
         ):
             links = {"loss": {"up": probability}}
-            (arrived,) = session(clock, links, seed, 1, count, 100, every_s)
+            (arrived,) = datagrams(clock, links, seed, 1, count, 100, every_s)
             gone = np.ones(count, bool)
             gone[arrived[:, 0]] = False
             lost.append(gone)
@@ -148,7 +157,7 @@ def delay(clock: str, seconds: float = 2.0) -> Iterator[dict[str, Any]]:
 
     def late_ms(asked_s: float) -> npt.NDArray[np.float64]:
         links = {"one_way_delay_s": {"up": asked_s}} if asked_s else {}
-        ways = session(clock, links, 1, 10, count, size, every_s)
+        ways = datagrams(clock, links, 1, 10, count, size, every_s)
         return np.concatenate([way[way[:, 0] >= FIRST, 1] for way in ways]) * 1e-6
 
     plain = float(np.median(late_ms(0.0)))
@@ -161,10 +170,10 @@ def delay(clock: str, seconds: float = 2.0) -> Iterator[dict[str, Any]]:
 def jitter(clock: str, frames: int = 4000) -> Iterator[dict[str, Any]]:
     """Of frames so far apart that none waits for another, which would be in its way."""
     mean_s, deviation_s, every_s = 0.03, 0.003, 0.03
-    ways = session(clock, {}, 1, 1, 200, 100, every_s)
+    ways = datagrams(clock, {}, 1, 1, 200, 100, every_s)
     plain_s = float(np.median(ways[0][:, 1])) * 1e-9
     links = {"one_way_delay_s": {"up": mean_s}, "jitter_s": {"up": deviation_s}}
-    (arrived,) = session(clock, links, 1, 1, frames, 100, every_s)
+    (arrived,) = datagrams(clock, links, 1, 1, frames, 100, every_s)
     late_s = np.sort(arrived[:, 1] * 1e-9 - plain_s)
     scaled = (late_s - mean_s) / deviation_s
     asked = np.array([0.5 * (1 + math.erf(z / math.sqrt(2))) for z in scaled])

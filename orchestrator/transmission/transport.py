@@ -9,12 +9,16 @@ of this is used. Elsewhere a transfer is a sequence of *flights*, a window of fr
 - A flight leaves at the link's rate, once the one before has left and the acknowledgement of that
   one's first frame is back. Windows that fill the pipe thus cost nothing, and small ones wait.
 - In slow start a window grows by each frame acknowledged, up to twice the pipe. HyStart ends it
-  (Ha and Rhee 2011): after acknowledgements no further apart than 2 ms that last half a round trip.
+  (Ha and Rhee 2011): after acknowledgements no further apart than 2 ms that last a round trip and
+  1 ms, as Linux has it where senders are paced.
 - Then `cubic` grows as RFC 9438 says (C = 0.4, β = 0.7, Reno's pace where that is faster), with
   Linux's bound of 5 % a round trip before the first loss; `reno` by one frame a round trip
   (RFC 5681). `bbr` fills the pipe (Cardwell et al. 2016): its probing is left out.
-- Each frame is lost by the link's own process. A flight with losses shrinks the window once
-  (RFC 6675), and what was lost goes again with the next, ahead of all else. What is lost a second
+- Each frame is lost by the link's own process. A loss shrinks the window, to whole frames as Linux
+  counts them, once three frames have arrived after it. The next flight is larger by what had left
+  until then and by what is sent for each further acknowledgement (RFC 6937). Losses among what had
+  left shrink nothing more (RFC 6675: the recovery point); the window grows by what is acknowledged
+  before the loss and after that point. What was lost goes ahead of all else; what is lost a second
   time is noticed if three frames of the same flight arrive after it. Else it waits for a timeout,
   200 ms and a round trip, twice that the next time, and the window begins anew from one frame
   (RFC 5681, RFC 6298); but for `bbr`, which keeps enough on its way to notice. Where the last
@@ -22,8 +26,9 @@ of this is used. Elsewhere a transfer is a sequence of *flights*, a window of fr
   and one where it was a single frame (RFC 8985).
 - Where slots differ in delay, jitter or loss (`slots`), a flight has those of the slot in which it
   begins. Frames that the radio sends again take the link for so much longer.
-- An idle sender halves its window once a retransmission timeout (RFC 2861); a receiver's buffer
-  begins at 64 KiB and follows what has come.
+- An idle sender halves its window once a retransmission timeout (RFC 2861). A receiver's buffer
+  begins at 64 KiB and follows what has come; it opens with each packet, and where those are single
+  frames, as on links that lose some, it holds no sender back.
 
 Acknowledgements are neither lost nor late; a round begins with new windows. A message is whole when
 the last of its frames is there, in order or not: that TCP may take frames which are overtaken for
@@ -61,7 +66,7 @@ LEAST_TIMEOUT_S = 0.2
 """Linux's least retransmission timeout beyond the round trip."""
 PROBE_S = 0.02
 """Two ticks of a kernel's timers, which a probe waits longer."""
-HYSTART_FRAMES, HYSTART_SPACING_S = 16, 2e-3
+HYSTART_FRAMES, HYSTART_SPACING_S, HYSTART_BEYOND_S = 16, 2e-3, 1e-3
 BETA, SCALE = 717 / 1024, 0.4
 """Of cubic, as Linux has them."""
 FIRST_GROWTH = 20.0
@@ -98,6 +103,8 @@ class Paths(NamedTuple):
     control: int
     frame_bits: float
     initial: float
+    offered: float
+    """Frames that a receiver has room for at first."""
     credit_s: float
     """For so long the sender of a gradient makes up, in emulated seconds."""
     round_trips: int
@@ -118,6 +125,7 @@ class Transport:
     control: int
     frame_bits: float
     initial: float
+    offered: float
     credit_s: float
     round_trips: int
     seeds: npt.NDArray[np.uint64]
@@ -149,7 +157,7 @@ class Transport:
         sender = np.zeros((*self.delay_s.shape, BAD + 1))
         sender[..., WINDOW] = self.initial
         sender[..., THRESHOLD] = math.inf
-        sender[..., OFFERED] = RECEIVER_FRAMES
+        sender[..., OFFERED] = self.offered
         sender[..., IDLE_FROM_S] = math.inf
         draws = self.seeds ^ np.uint64((self.round + 1) * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
         slots = self.slots
@@ -169,6 +177,7 @@ class Transport:
             self.control,
             self.frame_bits,
             self.initial,
+            self.offered,
             self.credit_s,
             self.round_trips,
             sender,
@@ -202,6 +211,7 @@ def transport_of(scenario: Scenario) -> Transport | None:
         control=CONTROLS.get(choices.congestion_control, CUBIC),
         frame_bits=8.0 * (shape.mtu + ETHERNET_BYTES if shape.charges_headers else shape.mtu - 52),
         initial=float(choices.initial_window or INITIAL_FRAMES),
+        offered=math.inf if shape.single_frames else RECEIVER_FRAMES,
         credit_s=shape.credit_s / dilation,
         round_trips=0 if kept else 1 + (choices.transport == "tls"),
         seeds=np.array([[link.seed for link in way] for way in ways], dtype=np.uint64),
@@ -295,18 +305,50 @@ def _after_idle(paths: Paths, way: int, k: int, time_s: float, timeout_s: float)
 
 @inlined
 def _shrink(paths: Paths, way: int, k: int) -> None:
-    """What a loss does to a window."""
+    """What a loss does to a window, in whole frames."""
     sender = paths.sender[way, k]
-    window = sender[WINDOW]
+    window = math.floor(sender[WINDOW])
     if paths.control == BBR:
         return
     if paths.control == RENO:
-        sender[WINDOW] = max(2.0, window / 2)
+        sender[WINDOW] = max(2, window // 2)
     else:
-        sender[CEILING] = window * (1 + BETA) / 2 if window < sender[CEILING] else window
-        sender[WINDOW] = max(2.0, window * BETA)
+        ceiling = window
+        if window < sender[CEILING]:
+            ceiling = math.floor(window * (1 + BETA) / 2)
+        sender[CEILING] = ceiling
+        sender[WINDOW] = max(2, math.floor(window * BETA))
     sender[THRESHOLD] = sender[WINDOW]
     sender[SINCE_S] = 0.0
+
+
+@inlined
+def _recovery(
+    paths: Paths, way: int, k: int, frames: int, first: int, grown: float
+) -> tuple[int, float]:
+    """Shrink the window for a flight of so many frames, the `first` of which to shrink it is lost.
+
+    Args:
+        paths: The links.
+        way: Of the link.
+        k: Of the client, from 0.
+        frames: Of the flight.
+        first: The place of the lost one.
+        grown: Frames by which the window has grown since the flight left.
+
+    Returns:
+        Frames of the next flight that leave before the loss shows, and by how many that flight
+        is larger than the window.
+    """
+    sender = paths.sender[way, k]
+    before = sender[WINDOW]
+    _shrink(paths, way, k)
+    if paths.control == BBR:
+        return 0, 0.0
+    shows = min(frames, first + 1 + LATER_FRAMES)
+    left = max(first, shows - 2) + grown  # The last that shows it lets go of what was lost.
+    flight = left + 1 + sender[WINDOW] / before * (frames - shows)
+    return int(left), max(0.0, flight - sender[WINDOW])
 
 
 @inlined
@@ -321,7 +363,7 @@ def _grow(
         return
     if window < sender[THRESHOLD]:
         grown = min(window + frames, max(window, 2 * pipe))
-        train = trip_s / (2 * frame_s)
+        train = (trip_s + HYSTART_BEYOND_S) / frame_s
         if (
             paths.control == CUBIC
             and window >= HYSTART_FRAMES
@@ -341,9 +383,9 @@ def _grow(
         sender[ORIGIN] = max(window, sender[CEILING])
         sender[TURN_S] = ((sender[ORIGIN] - window) / SCALE) ** (1 / 3)
         sender[FRIENDLY] = window
-    sender[SINCE_S] += trip_s
+    sender[SINCE_S] += trip_s * min(1.0, frames / window)
     ahead_s = sender[SINCE_S] + trip_s - sender[TURN_S]
-    target = sender[ORIGIN] + SCALE * ahead_s**3
+    target = sender[ORIGIN] + int(SCALE * ahead_s**3)
     each = window / (target - window) if target > window else 100 * window
     if sender[CEILING] == 0.0:
         each = min(each, FIRST_GROWTH)
@@ -375,7 +417,7 @@ def delivered(
         sender[WINDOW], sender[THRESHOLD], sender[OFFERED] = (
             paths.initial,
             math.inf,
-            RECEIVER_FRAMES,
+            paths.offered,
         )
         sender[CEILING], sender[SINCE_S] = 0.0, 0.0
         time_s += paths.round_trips * back_s
@@ -383,7 +425,7 @@ def delivered(
     left = max(1, math.ceil(bits / paths.frame_bits - 1e-9))
     each = bits / left
     left_s, ready_s, before, frame_s = time_s, time_s, 0, 0.0
-    recovers, timeout_s, again = False, LEAST_TIMEOUT_S, 0
+    recovers, timeout_s, again, point, early = False, LEAST_TIMEOUT_S, 0, 0, 0.0
     while left > 0:
         start_s = max(left_s, ready_s)
         now = _slot_of(paths, start_s)
@@ -396,17 +438,19 @@ def delivered(
         frame_s = max(first_s - start_s, 1e-9)
         trip_s = back_s + frame_s
         pipe = trip_s / frame_s + max(QUEUE_FRAMES, QUEUE_S / frame_s)
-        allowed = min(min(sender[WINDOW], sender[OFFERED]), pipe)
+        allowed = min(min(sender[WINDOW] + early, sender[OFFERED]), pipe)
         frames = min(left, max(1, int(allowed)))
         left_s, slot = carried(
             air, paths.airtime, way, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1
         )
         if left_s == EXHAUSTED:
             return EXHAUSTED, slot
-        lost, tail, last_lost, lost_twice, shown = 0, 0, 0, 0, 0
+        lost, tail, first, last_lost, lost_twice, shown = 0, 0, frames, 0, 0, 0
         for place in range(frames):
             if _is_lost(paths, way, k, now):
                 lost, tail, last_lost = lost + 1, tail + 1, place
+                if first == frames and place >= point:
+                    first = place
                 lost_twice += place < again
             else:
                 tail = 0
@@ -416,9 +460,13 @@ def delivered(
         sender[OFFERED] = max(sender[OFFERED], RECEIVER_GROWTH * before)
         before = frames
         ready_s = first_s + back_s
-        if paths.control == BBR or not (lost or recovers):
+        held = sender[WINDOW]
+        if paths.control == BBR:
             _grow(paths, side, k, frames, pipe, trip_s, frame_s)
-        again = lost
+        elif first > point and (lost == 0 or first < frames):
+            _grow(paths, side, k, first - point, pipe, trip_s, frame_s)
+        grown = sender[WINDOW] - held
+        again, point, early = lost, 0, 0.0
         if lost == 0:
             recovers, timeout_s = False, LEAST_TIMEOUT_S
             continue
@@ -426,13 +474,15 @@ def delivered(
             ready_s = first_s + back_s + timeout_s
             sender[WINDOW], timeout_s, recovers = 1.0, 2.0 * timeout_s, True
             continue
-        _shrink(paths, side, k)
+        if first < frames:
+            point, early = _recovery(paths, side, k, frames, first, grown)
+            point = max(point, again)
         if lost == frames or (all_sent and tail > 0):  # Nothing is sent that would show it.
             if recovers or tail == 1:
                 ready_s = left_s + back_s + trip_s + timeout_s
                 timeout_s *= 2.0
                 if recovers and paths.control != BBR:
-                    sender[WINDOW] = 1.0
+                    sender[WINDOW], early = 1.0, 0.0
             else:
                 ready_s = left_s + back_s + 3 * trip_s + PROBE_S
         elif all_sent:

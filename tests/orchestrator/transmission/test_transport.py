@@ -17,9 +17,15 @@ from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.transmission.air import Air
 from orchestrator.transmission.transport import (
+    CEILING,
     CONTROLS,
+    RECEIVER_FRAMES,
+    THRESHOLD,
     UP,
+    WINDOW,
     Transport,
+    _grow,
+    _recovery,
     delivered,
     note,
     transport_of,
@@ -44,20 +50,27 @@ def transport(delay_s: float, losses: tuple[float, ...] | float, control: str, s
         control=CONTROLS[control],
         frame_bits=1514 * 8,
         initial=10,
+        offered=math.inf if process[2] or process[0] else RECEIVER_FRAMES,
         credit_s=0.0,
         round_trips=0,
         seeds=seeds,
     )
 
 
-def took_s(rate_bps: float, made: Transport, transfers: int = 5) -> list[float]:
-    """Transfers of `SIZE` bytes, each 0.4 s after the one before."""
+def took_s(
+    rate_bps: float,
+    made: Transport,
+    transfers: int = 5,
+    on_link: int = ON_LINK,
+    pause_s: float = 0.4,
+) -> list[float]:
+    """Transfers of so many bytes, each so long after the one before."""
     air, paths = Air(np.ones((1, 1, 10_000)), 0.1, np.empty(0)), made.fresh()
     at_s, slot, found = 0.0, 0, []
     for _ in range(transfers):
-        start_s = at_s + 0.4
+        start_s = at_s + pause_s
         # log2(1 + 1) is 1: the bandwidth is the rate.
-        at_s, slot = delivered(paths, air, UP, 0, ON_LINK, start_s, slot, rate_bps, 1.0)
+        at_s, slot = delivered(paths, air, UP, 0, on_link, start_s, slot, rate_bps, 1.0)
         found.append(at_s - start_s)
     return found
 
@@ -97,6 +110,59 @@ def test_transfers_take_what_the_kernels_take(
         for took in took_s(rate_bps, transport(delay_s, loss, control, seed), transfers)
     ]
     assert mean(found) == pytest.approx(kernel_s, rel=within)
+
+
+def test_windows_of_hundreds_of_frames_meet_their_first_losses_as_the_kernels_do() -> None:
+    """9.6 MB on a pipe of 1,080 frames: 4.41 s in the kernel, ± 0.15; the first three of 70 links.
+
+    They take 5.4 s where slow start ends after half a round trip, a receiver with a small buffer
+    holds the sender back, and a window shrinks by the flight.
+    """
+    on_link = 9_633_792 + math.ceil(9_633_792 / 1448) * 66
+    made = (transport(0.02, 0.001, "cubic", seed) for seed in range(200))
+    found = [mean(took_s(318e6, each, 3, on_link, pause_s=5.0)) for each in made]
+    assert mean(found) == pytest.approx(4.41, abs=0.3)
+
+
+def test_a_loss_shrinks_a_window_once_until_what_had_left_before_is_acknowledged() -> None:
+    """The 41st of 100 frames: 42 more leave until three later ones have shown that it is lost."""
+    paths = transport(0.02, 0.01, "cubic").fresh()
+    sender = paths.sender[UP, 0]
+    sender[WINDOW] = 101.9
+    point, early = _recovery(paths, UP, 0, 100, 40, 0.0)
+    assert (sender[WINDOW], sender[CEILING], sender[THRESHOLD]) == (70, 101, 70)  # 0.7 of 101
+    assert point == 42
+    assert sender[WINDOW] + early == pytest.approx(42 + 1 + 70 / 101.9 * 56)
+    # A slow start lets go of two frames for each that is acknowledged.
+    sender[WINDOW] = 140.0
+    assert _recovery(paths, UP, 0, 100, 40, 40.0)[0] == 82
+    # Where fewer than three follow, those that the frames before let go of show it.
+    sender[WINDOW] = 100.0
+    assert _recovery(paths, UP, 0, 100, 99, 0.0)[0] == 99
+    reno = transport(0.02, 0.01, "reno").fresh()
+    reno.sender[UP, 0, WINDOW] = 101.9
+    _recovery(reno, UP, 0, 100, 40, 0.0)
+    assert reno.sender[UP, 0, WINDOW] == 50
+    assert _recovery(transport(0.02, 0.01, "bbr").fresh(), UP, 0, 100, 40, 0.0) == (0, 0.0)
+
+
+def test_windows_grow_by_what_is_acknowledged() -> None:
+    """By cubic's curve in whole frames, at least as Reno's: 0.53 frames a round trip."""
+    paths = transport(0.02, 0.01, "cubic").fresh()
+    sender = paths.sender[UP, 0]
+    sender[WINDOW] = 50.0
+    _recovery(paths, UP, 0, 50, 25, 0.0)
+    for trips in range(1, 51):
+        _grow(paths, UP, 0, int(sender[WINDOW]), 1082.0, 0.04, 4e-5)
+        if trips == 25:
+            # W(t) = 50 - 0.4 (K - t)^3 a round trip ahead, K = (15 / 0.4)^(1/3) s, Reno's 13.2.
+            assert sender[WINDOW] == pytest.approx(35 + 13, abs=0.5)
+    assert sender[WINDOW] == pytest.approx(35 + 26, abs=1)
+    alone = transport(0.02, 0.01, "cubic").fresh()
+    alone.sender[UP, 0, WINDOW], alone.sender[UP, 0, THRESHOLD] = 320.0, math.inf
+    _grow(alone, UP, 0, 320, 300.0, 0.01, 4e-5)
+    # HyStart: acknowledgements that last more than 11 ms, 275 frames of them.
+    assert alone.sender[UP, 0, WINDOW] == alone.sender[UP, 0, THRESHOLD] == 320 + 275
 
 
 def test_bursts_cost_a_window_less_than_single_losses() -> None:
