@@ -70,7 +70,8 @@ def kernel(_: Scenario, overrides: Sequence[str]) -> float:
             [TESTBED, "run", PAPER, *words, "--json", result], capture_output=True, text=True
         )
         if not result.exists():
-            raise RunError(f"{' '.join(overrides)}: {done.stderr.strip().splitlines()[-1:]}")
+            _, _, why = done.stderr.strip().rpartition("\n")
+            raise RunError(f"{' '.join(overrides)}: {why}")
         return float(json.loads(result.read_text())["measured"][0]["latency_s"])
 
 

@@ -64,10 +64,8 @@ class RateTable:
         while True:
             try:
                 return played()
-            except TraceExhausted as end:
-                self.grow(2 * end.available)
-                if self.gain.shape[1] <= end.available:
-                    raise
+            except TraceExhausted:
+                self.grow(self.channel.grow().slots)
 
     def give(self, injector: Injector, dilation: float) -> None:
         """Hand the table to the injector, in real bit/s and seconds: broadcast, then gradients."""

@@ -7,7 +7,9 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +17,10 @@ from packet_cases import fading, small
 from small_scenario import TREE
 
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.packets import CONGESTION_CONTROLS, PacketNetwork, PacketSettings
+from ns3_scenarios.packets import CONGESTION_CONTROLS, Arrival, PacketNetwork, PacketSettings
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.analysis.error_budget import join
+from orchestrator.packet_simulation import rounds
 from orchestrator.packet_simulation.rounds import play
 from orchestrator.prediction.plan import link_bytes
 from orchestrator.prediction.rounds import predict
@@ -140,6 +143,20 @@ def test_losses_cost_little_where_packets_are_longer_than_the_window() -> None:
     air = [(Impairment(), lossy(0.01))]
     with PacketNetwork(PacketSettings(links=1, air=air, packet_s=0.25e-3)) as network:
         assert transfer(network, True, 24_000_000, np.full(100, 700e6)) < 3
+
+
+def test_no_connection_s_window_hardly_grows() -> None:
+    """ns-3 copies what a listener has set for each connection, but for a member of its cubic's."""
+    air = [(Impairment(0.005), replace(lossy(0.01), delay_s=0.005, seed=k)) for k in range(10)]
+    with PacketNetwork(PacketSettings(links=10, air=air)) as network:
+        network.rates([300e6] * 10, [300e6] * 10)
+        for link in range(1, 11):
+            network.send(link, True, 3_000_000)
+        arrived: list[Arrival] = []
+        while len(arrived) < 10:
+            now_ns, more = network.advance(FAR_NS)
+            arrived += more
+    assert now_ns / 1e9 < 2.5  # 1.6 s; 4.6 s where some do
 
 
 def test_a_pause_is_no_round_trip() -> None:
@@ -317,6 +334,23 @@ def test_the_links_are_the_scenario_s() -> None:
     assert latency_s({}, delay_s=0.01) == delayed_s
     assert latency_s({"one_way_delay_s": 0.01}, delay_s=0.0) == latency_s({})
     assert latency_s({"one_way_delay_s": 0.01, "initial_window": 100}) < delayed_s - 0.02
+
+
+@pytest.mark.parametrize(("loss", "is_cut"), [(0.0, False), (0.01, True)])
+def test_packets_that_the_kernel_cuts_into_frames_are_acknowledged_as_such(
+    loss: float, is_cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    class Noted(PacketNetwork):
+        def __init__(self, settings: PacketSettings, *rest: Any):
+            given.append(settings.packet_s)
+            super().__init__(settings, *rest)
+
+    monkeypatch.setattr(rounds, "PacketNetwork", Noted)
+    scenario = small(links={"loss": loss})
+    play(scenario, fading(), profile_of(scenario))
+    assert [packet_s == 0 for packet_s in given] == [is_cut]
 
 
 def test_outages_are_played() -> None:
