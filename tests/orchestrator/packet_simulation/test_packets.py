@@ -134,6 +134,15 @@ def test_a_slow_start_doubles_the_window_each_round_trip(control: str) -> None:
     assert took == pytest.approx(3 * 0.1 + 0.05, abs=0.005)
 
 
+@pytest.mark.parametrize("control", ["cubic", "reno"])
+def test_a_window_grows_where_the_sender_knows_of_the_queue_below(control: str) -> None:
+    """9.6 MB through a pipe of 1,080 frames take Linux 0.507 s."""
+    settings = PacketSettings(links=1, delay_s=0.02, congestion_control=control, packet_s=0.25e-3)
+    with PacketNetwork(settings) as network:
+        took = transfer(network, True, 9_633_792, np.full(20, 318e6))
+    assert took == pytest.approx(0.507, rel=0.02)
+
+
 def lossy(probability: float) -> Impairment:
     return Impairment(0.0, 0.0, Losses(0.0, 1.0, probability, 0.0), 1)
 
