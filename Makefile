@@ -70,6 +70,7 @@ COMPILE = $(INSTALL) uv -- pip compile --universal --python-version 3.11 --gener
 BINDINGS := $(foreach part,cppyy cppyy-backend cppyy-cling cpycppyy,--no-emit-package $(part))
 lock:
 	$(COMPILE) pyproject.toml --extra dev $(BINDINGS) -o constraints/dev.txt
+	rm constraints/full.txt constraints/light.txt  # uv keeps the hashes of a file that is there.
 	$(COMPILE) pyproject.toml --extra full $(BINDINGS) -c constraints/dev.txt -o constraints/full.txt
 	$(COMPILE) pyproject.toml --extra report $(BINDINGS) -c constraints/dev.txt -o constraints/light.txt
 	printf 'setuptools\npoetry-core\n' | $(COMPILE) - -c constraints/dev.txt -o constraints/build.txt

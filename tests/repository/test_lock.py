@@ -58,6 +58,13 @@ def test_every_dependency_is_pinned_and_within_its_bounds(lock):
 
 def test_locks_agree_and_each_holds_the_one_before():
     assert versions("light").items() < versions("full").items() < versions("dev").items()
+
+
+@pytest.mark.parametrize("lock", ["light", "full"])
+def test_every_lock_has_the_files_of_every_python_and_machine(lock):
+    known = {name: set(re.findall(r"sha256:\w+", pin[0])) for name, pin in pins("dev").items()}
+    for name, pin in pins(lock).items():
+        assert set(re.findall(r"sha256:\w+", pin[0])) == known[name], name
     assert versions("build").items() <= versions("dev").items()
     assert set(versions("uv")) == {"uv"}
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
