@@ -21,7 +21,7 @@ from orchestrator.analysis.error_budget import (
 from orchestrator.participation.faults import RoundFaults
 from orchestrator.prediction.engine import round_of, service_order_of, simulate
 from orchestrator.prediction.plan import RoundPlan
-from orchestrator.transmission.transport import CONTROLS, Transport
+from orchestrator.transmission.transport import CONTROLS, RECEIVER_FRAMES, Transport
 from testbed.core.timeline import SG, STEPS, Round, Timeline
 
 SLOT_S = 0.1
@@ -114,6 +114,7 @@ def transport(delay_s: float, loss: float) -> Transport:
         initial=10,
         credit_s=0.0,
         round_trips=0,
+        offered=RECEIVER_FRAMES,
         seeds=np.arange(6, dtype=np.uint64).reshape(2, 3),
     )
 
