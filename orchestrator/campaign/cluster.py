@@ -447,5 +447,5 @@ def _has_worker(client: Any, resources: dict[str, int] | None) -> bool:
 
 
 def _workers(client: Any) -> list[dict[str, Any]]:
-    """What the scheduler says of each worker that is there."""
-    return list(client.scheduler_info(n_workers=-1)["workers"].values())
+    """What the scheduler says of each worker that is there; nothing where it has just gone."""
+    return list(client.scheduler_info(n_workers=-1).get("workers", {}).values())

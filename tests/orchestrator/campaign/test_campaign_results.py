@@ -43,10 +43,11 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> CampaignFolder:
 
 def duckdb(query: str) -> pd.DataFrame:
     """What DuckDB answers; in a process of its own, since it complains when it is unloaded."""
-    program = "import duckdb, sys; duckdb.sql(sys.argv[1]).df().to_csv(sys.stdout, index=False)"
+    program = "import duckdb, sys; duckdb.sql(sys.argv[1]).df().to_parquet(sys.stdout.buffer)"
     words = [sys.executable, "-c", program, query]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    return pd.read_csv(io.StringIO(said), float_precision="round_trip")
+    return pd.read_parquet(
+        io.BytesIO(subprocess.run(words, capture_output=True, check=True).stdout)
+    )
 
 
 def test_tables_open_in_one_line_and_have_the_documented_columns(done: CampaignFolder) -> None:

@@ -13,7 +13,14 @@ import pytest
 from small_campaign import ROOT, campaign_tree, write_campaign
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.campaign.cluster import Cluster, _jobs, computed, plain_point, run_campaign
+from orchestrator.campaign.cluster import (
+    Cluster,
+    _has_worker,
+    _jobs,
+    computed,
+    plain_point,
+    run_campaign,
+)
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import Campaign, cells, load_campaign, narrowed
 from orchestrator.campaign.verify import verify
@@ -73,6 +80,19 @@ def test_processes_and_this_process_answer_alike(tmp_path: Path) -> None:
     ]
     assert answers[0] == answers[1]
     assert len(answers[0]) == 8
+
+
+@pytest.mark.parametrize(
+    ("said", "there"),
+    [({}, False), ({"workers": {}}, False), ({"workers": {"a": {"resources": {"slot": 1}}}}, True)],
+)
+def test_a_scheduler_that_has_just_gone_has_no_worker(said: Any, there: bool) -> None:
+    class Client:
+        def scheduler_info(self, n_workers: int) -> Any:
+            return said
+
+    assert _has_worker(Client(), {"slot": 1}) is there
+    assert not _has_worker(Client(), {"other": 1})
 
 
 def test_points_of_a_channel_stay_together_while_all_workers_have_work() -> None:
