@@ -10,41 +10,39 @@ A mutant is a module with one operator, number, argument or statement changed, a
 them. Mutmut itself cannot run here: it keeps all mutants of a function in one process, which
 neither compiled functions nor the programs that tests start would notice. So each mutant is
 written into a copy of the working tree, and the tests that `subjects.toml` names for its module
-run there in a process of their own, up to the first that fails; a mutant that takes much longer
-than the unmutated module is killed, too. Machine code is kept by the sources that it was compiled
-from, and bytecode of the mutated file not at all, so nothing compiled is used again.
+run there in a process of their own (`nursery.py`), up to the first that fails; what takes much
+longer than with the unmutated module has failed, too. First come the tests that execute the
+changed line, of these the ones that are fast and have killed most. Machine code is kept by the
+sources that it was compiled from, and bytecode of the mutated file not at all, so nothing compiled
+is used again.
 
 `named.toml` holds mutants found by hand; they come first, and `--named` runs no others.
 `equivalent.toml` lists reviewed survivors that no test could kill, each with the reason.
-The status is 1 if fewer than 95 % of the others are killed.
+What FILE holds of modules that have not changed stays: there only survivors are tried again, and
+mutants that are new. The status is 1 if of a module fewer than 95 % of those that are not
+equivalent are killed.
 """
 
 import argparse
-import ctypes
 import difflib
-import functools
+import hashlib
 import json
-import multiprocessing
 import os
 import queue
 import random
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
-import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import libcst as cst
-import psutil
 from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators, operator_string
 from rich.console import Console
@@ -54,16 +52,15 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ENOUGH = 0.95
 """Share of the mutants that are not equivalent; fewer killed are a failure."""
-PRELOAD = ["docker", "hypothesis", "numba", "pandas", "pyarrow.parquet", "pydantic", "pytest"]
-"""What most tests import and no mutant changes: loaded once, then forked."""
-LEARNING = ["torch", "timm", "safetensors.torch"]
-LEAST_S = 20.0
+BUILD = ROOT / "build" / "mutants"
+"""Copies of the working tree, and what is known of each module's tests."""
+LEAST_S = 60.0
 """A mutant is never given less time."""
 PATIENCE = 4.0
-"""Times what the unmutated module takes."""
+"""Times what the unmutated module takes, watched."""
+UNMUTATED_S = 900.0
 SAME_CALLS = {"cast", "isinstance", "len", "warn"}
 """Calls whose arguments are not changed: what comes of it is a crash, or nothing."""
-PR_SET_PDEATHSIG = 1
 OUTCOMES = ("killed", "survived", "equivalent")
 
 
@@ -107,7 +104,7 @@ class Outcome:
     outcome: str
     seconds: float
     by: str
-    """The test that killed it, `time`, or the reason why it is equivalent."""
+    """The test that killed it, `time`, or why it is equivalent."""
 
 
 # --- mutants -------------------------------------------------------------------------------------
@@ -227,94 +224,189 @@ def reasons() -> dict[tuple[str, str, str, str], str]:
 # --- running -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Watched:
+    """What the tests of a module did with the module as it is."""
+
+    tree: str
+    """Digest of the working tree that this is of."""
+    took_s: float
+    seconds: dict[str, float]
+    """By test."""
+    lines: dict[str, list[int]]
+    """Of the module, that a test executes in pytest's process."""
+    modules: list[str]
+    """What was imported in the end."""
+
+    def order(self, line: int, kills: Counter[str]) -> list[str]:
+        """Tests that execute the line, or what stands before it, first; of these the ones that
+        promise most kills a second. The others follow: what a program that a test starts executes
+        is not seen."""
+        near = max((n for own in self.lines.values() for n in own if n <= line), default=0)
+
+        def rank(test: str) -> tuple[bool, float]:
+            promise = (kills[test] + 0.2) / (self.seconds[test] + 0.01)
+            return near not in self.lines.get(test, ()), -promise
+
+        return sorted(self.seconds, key=rank)
+
+
 class Place:
     """A copy of the working tree in which one mutant after the other is tested."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.folder = folder
-        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        listed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-        for name in filter(None, listed.decode().split("\0")):
-            if (ROOT / name).is_file():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, folder / name)
+        self._nursery: subprocess.Popen[str] | None = None
+        self._subject = ""
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in list(folder.rglob("*")):
+            apart = "__pycache__" in path.parts
+            if not apart and not path.is_dir() and str(path.relative_to(folder)) not in names:
+                path.unlink()
+        for name in names:
+            there = folder / name
+            there.parent.mkdir(parents=True, exist_ok=True)
+            if not there.exists() or _stamp(there) != _stamp(ROOT / name):
+                shutil.copy2(ROOT / name, there)
 
-    def test(self, subject: Subject, code: str, limit_s: float) -> tuple[str, float]:
+    def watch(self, subject: Subject, tree: str) -> Watched:
+        """The tests of a module as it is, which all must pass."""
+        kept = BUILD / f"{subject.name}.json"
+        modules: list[str] = []
+        if kept.exists():
+            known = Watched(**json.loads(kept.read_text()))
+            if known.tree == tree:
+                return known
+            modules = known.modules
+        self.start(subject, modules)
+        found = self._ask({"watch": True, "limit_s": UNMUTATED_S, "order": [], "seconds": {}})
+        if found["status"] != 0:
+            raise SystemExit(
+                f"{subject.name}: unmutated, its tests fail: {found['failed']}; "
+                f"{self.folder / 'report.txt'} says more"
+            )
+        self.end()
+        own = {name: found[name] for name in ("took_s", "seconds", "lines", "modules")}
+        watched = Watched(tree, **own)
+        kept.write_text(json.dumps(asdict(watched)) + "\n")
+        return watched
+
+    def test(
+        self, subject: Subject, mutant: Mutant, watched: Watched, kills: Counter[str]
+    ) -> tuple[str, float]:
         """What of the tests failed with this code in the module's place (nothing: ''), and the time
         that it took."""
+        if self._subject != subject.name:
+            self.start(subject, watched.modules)
+        job = {
+            "watch": False,
+            "limit_s": max(LEAST_S, PATIENCE * watched.took_s),
+            "order": watched.order(mutant.line, kills),
+            "seconds": watched.seconds,
+        }
         file = self.folder / subject.file
-        file.write_text(code)
-        for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
-            stale.unlink()
-        report = self.folder / "report.txt"
-        report.unlink(missing_ok=True)
-        context = multiprocessing.get_context("forkserver")
-        began = time.monotonic()
-        process = context.Process(target=_pytest, args=(str(self.folder), asdict(subject)))
-        process.start()
-        process.join(limit_s)
-        timed_out = process.is_alive()
-        _end(process.pid or 0)
-        process.join()
-        shutil.copy2(ROOT / subject.file, file)
-        took_s = time.monotonic() - began
-        if timed_out:
-            return "time", took_s
-        if process.exitcode == 0:
-            return "", took_s
-        text = report.read_text() if report.exists() else ""
-        failed = [line for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return (failed[0] if failed else f"status {process.exitcode}")[:200], took_s
-
-
-def _pytest(folder: str, subject: dict[str, Any]) -> None:
-    """The tests of a module, in a child of its own session."""
-    os.setsid()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    os.chdir(folder)
-    os.environ |= {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-    if subject["interpreted"]:
-        os.environ["NUMBA_DISABLE_JIT"] = "1"
-    sys.path[:] = [folder, *(place for place in sys.path if not _ours(place))]
-    with Path("report.txt").open("w") as out:
-        os.dup2(out.fileno(), 1)
-        os.dup2(out.fileno(), 2)
-    if subject["interpreted"]:
-        import numba
-
-        numba.config.DISABLE_JIT = 1
-    if subject["compiled_apart"]:
-        from orchestrator.transmission import air
-
-        machine_code = str(Path(folder) / "machine-code")
-        mock.patch.object(air, "_machine_code_folder", return_value=machine_code).start()
-    import pytest
-
-    words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--tb=line"]
-    only = ["-m", "not full and not docker and not guest"]
-    status = pytest.main([*words, *only, *subject["tests"]])
-    sys.stdout.flush()
-    os._exit(status)
-
-
-def _ours(place: str) -> bool:
-    """Whether a folder of modules is of the tree that is not mutated."""
-    path = Path(place or ".").resolve()
-    return path.is_relative_to(ROOT) and not path.is_relative_to(ROOT / ".venv")
-
-
-def _end(pid: int) -> None:
-    """End a process and whatever it has started."""
-    try:
-        everyone = [psutil.Process(pid)]
-        everyone += everyone[0].children(recursive=True)
-    except psutil.NoSuchProcess:
-        return
-    for process in everyone:
+        file.write_text(mutant.code)
         try:
-            process.send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            continue
+            found = self._ask(job)
+        finally:
+            shutil.copy2(ROOT / subject.file, file)
+        by = "" if found["status"] == 0 else found["failed"] or f"status {found['status']}"
+        return by, found["took_s"]
+
+    def start(self, subject: Subject, modules: Sequence[str]) -> None:
+        """Import what the tests of a module need."""
+        self.end()
+        # Threads that wait for each other by spinning would take the time of the other mutants.
+        env = os.environ | {"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"}
+        if subject.interpreted:
+            env["NUMBA_DISABLE_JIT"] = "1"
+        given = asdict(subject) | {"folder": str(self.folder), "modules": modules}
+        command = [sys.executable, str(HERE / "nursery.py"), json.dumps(given)]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._nursery = subprocess.Popen(command, env=env, **pipes)
+        self._subject = subject.name
+
+    def end(self) -> None:
+        """End the process that has imported, if there is one."""
+        if self._nursery is not None:
+            self._nursery.communicate()
+        self._nursery, self._subject = None, ""
+
+    def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        assert self._nursery is not None
+        assert self._nursery.stdin is not None
+        assert self._nursery.stdout is not None
+        print(json.dumps(job), file=self._nursery.stdin, flush=True)
+        answer = self._nursery.stdout.readline()
+        if not answer:
+            raise SystemExit(f"{self._subject}: what runs its tests has ended")
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    return file.stat().st_mtime_ns, file.stat().st_size
+
+
+def working_tree() -> tuple[list[str], str]:
+    """Its files, and a digest of them."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    names = [name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()]
+    digest = hashlib.sha256()
+    for name in filter(lambda name: not name.startswith(("docs/", "benchmarks/")), names):
+        digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
+    return names, digest.hexdigest()
+
+
+class Results:
+    """What is known of all mutants, in a file that can be gone on with."""
+
+    def __init__(self, file: Path | None, seed: int) -> None:
+        self._file, self._seed = file, seed
+        self._writing = threading.Lock()
+        self.total: dict[str, int] = {}
+        self.outcomes: dict[tuple[str, ...], Outcome] = {}
+        self._sources: dict[str, str] = {}
+        if file is not None and file.exists():
+            tree = json.loads(file.read_text())
+            files = {subject.name: subject.file for subject in subjects_of([])}
+            same = {n for n, digest in tree["sources"].items() if digest == _digest(files.get(n))}
+            self.total = {name: tree["total"][name] for name in same if name in tree["total"]}
+            self._sources = {name: tree["sources"][name] for name in same}
+            for row in tree["mutants"]:
+                if row["subject"] in same:
+                    self._put(Outcome(**row))
+
+    def kills(self, subject: str) -> Counter[str]:
+        """How many mutants of a module each test has killed."""
+        own = [o for o in list(self.outcomes.values()) if o.subject == subject]
+        return Counter(o.by for o in own if o.outcome == "killed")
+
+    def _put(self, outcome: Outcome) -> None:
+        key = (outcome.subject, outcome.within, str(outcome.line), outcome.was, outcome.now)
+        self.outcomes[key] = outcome
+
+    def wanted(self, mutant: Mutant) -> bool:
+        """Whether it is not known to be killed."""
+        key = (mutant.subject, mutant.within, str(mutant.line), mutant.was, mutant.now)
+        return key not in self.outcomes or self.outcomes[key].outcome != "killed"
+
+    def add(self, subject: Subject, outcome: Outcome) -> None:
+        """Keep it at once: there may be hours to go, and an end before that."""
+        with self._writing:
+            self._put(outcome)
+            self._sources[subject.name] = _digest(subject.file)
+            if self._file is not None:
+                tree = {"seed": self._seed, "total": self.total, "sources": self._sources}
+                rows = [asdict(outcome) for outcome in self.outcomes.values()]
+                part = self._file.with_suffix(".part")
+                part.write_text(json.dumps(tree | {"mutants": rows}, indent=1) + "\n")
+                part.replace(self._file)
+
+
+def _digest(file: str | None) -> str:
+    return hashlib.sha256((ROOT / file).read_bytes()).hexdigest() if file else ""
 
 
 def subjects_of(names: Sequence[str]) -> list[Subject]:
@@ -338,103 +430,83 @@ def main() -> int:
     options = parser.parse_args()
     err = Console(stderr=True)
     subjects = subjects_of(options.module)
+    results = Results(options.json, options.seed)
     drawn = list(named(subjects))
-    total: dict[str, int] = {}
     if not options.named:
         for subject in subjects:
-            total[subject.name], mutants = mutants_of(subject, options.sample, options.seed)
+            results.total[subject.name], mutants = mutants_of(subject, options.sample, options.seed)
             drawn += mutants
-    subjects = [s for s in subjects if any(mutant.subject == s.name for mutant in drawn)]
-    # Threads that wait for each other by spinning would take the time of the other mutants.
-    os.environ["OMP_NUM_THREADS"] = "1"
-    context = multiprocessing.get_context("forkserver")
-    learns = any(subject.file.startswith("workloads/") for subject in subjects)
-    context.set_forkserver_preload([*PRELOAD, *(LEARNING if learns else ())])
-    outcomes: list[Outcome] = []
-    with tempfile.TemporaryDirectory() as folder:
-        first = Place(Path(folder) / "0")
-        limits = {}
-        for subject in subjects:
-            failed, took_s = first.test(subject, (ROOT / subject.file).read_text(), 600)
-            if failed:
-                raise SystemExit(f"{subject.name}: unmutated, its tests fail: {failed}")
-            limits[subject.name] = max(LEAST_S, PATIENCE * took_s)
-            err.print(f"{subject.name}: {took_s:.1f} s unmutated", highlight=False)
-        about = {"seed": options.seed, "sample": options.sample, "total": total}
-        keep = functools.partial(_keep, options.json, about)
-        outcomes = _play(drawn, subjects, limits, first, options.workers, keep, err)
-    _show(outcomes, total)
-    counts = Counter(outcome.outcome for outcome in outcomes)
-    return int(counts["killed"] < ENOUGH * (counts["killed"] + counts["survived"]))
-
-
-def _keep(file: Path | None, about: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
-    """Write what is known so far: it may be hours, and then be killed."""
-    if file is not None:
-        tree = about | {"mutants": [asdict(outcome) for outcome in outcomes]}
-        file.write_text(json.dumps(tree, indent=1) + "\n")
+    drawn = [mutant for mutant in drawn if results.wanted(mutant)]
+    drawn.sort(key=lambda mutant: [subject.name for subject in subjects].index(mutant.subject))
+    names, tree = working_tree()
+    places = [Place(BUILD / str(number), names) for number in range(options.workers)]
+    watched = {}
+    for subject in subjects:
+        if any(mutant.subject == subject.name for mutant in drawn):
+            watched[subject.name] = places[0].watch(subject, tree)
+            took_s = watched[subject.name].took_s
+            err.print(f"{subject.name}: {took_s:.1f} s unmutated, watched", highlight=False)
+    _play(drawn, subjects, watched, places, results, err)
+    shares = _show(list(results.outcomes.values()), results.total)
+    return int(min(shares, default=1.0) < ENOUGH)
 
 
 def _play(
     drawn: Sequence[Mutant],
     subjects: Sequence[Subject],
-    limits: dict[str, float],
-    first: Place,
-    workers: int,
-    keep: Callable[[Sequence[Outcome]], None],
+    watched: dict[str, Watched],
+    places: Sequence[Place],
+    results: Results,
     err: Console,
-) -> list[Outcome]:
+) -> None:
     """Test every mutant, several side by side; what survives is told at once."""
     by_name = {subject.name: subject for subject in subjects}
     known = reasons()
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in drawn:
         waiting.put(mutant)
-    outcomes: list[Outcome] = []
-    keeping = threading.Lock()
 
     def work(place: Place) -> None:
         while True:
             try:
                 mutant = waiting.get_nowait()
             except queue.Empty:
-                return
+                return place.end()
             name = mutant.subject
-            by, took_s = place.test(by_name[name], mutant.code, limits[name])
+            by, took_s = place.test(by_name[name], mutant, watched[name], results.kills(name))
             what = (name, mutant.within, mutant.was, mutant.now)
             outcome = "killed" if by else "equivalent" if what in known else "survived"
             by = by or known.get(what, "")
             found = Outcome(*what[:2], mutant.line, *what[2:], outcome, round(took_s, 2), by)
-            outcomes.append(found)
+            results.add(by_name[name], found)
             if outcome == "survived":
                 said = f"{name}:{mutant.line} {mutant.within}\n  - {mutant.was}\n  + {mutant.now}"
                 err.print(said, highlight=False, markup=False)
-            if len(outcomes) % 20 == 0:
-                err.print(f"{len(outcomes)} of {len(drawn)}", highlight=False)
-            with keeping:
-                keep(outcomes)
+            if (left := waiting.qsize()) % 20 == 0:
+                err.print(f"{len(drawn) - left} of {len(drawn)}", highlight=False)
 
-    places = [first, *(Place(first.folder.parent / str(n)) for n in range(1, workers))]
-    threads = [threading.Thread(target=work, args=(place,)) for place in places]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return outcomes
+    with ThreadPoolExecutor(len(places)) as pool:
+        for done in [pool.submit(work, place) for place in places]:
+            done.result()
 
 
-def _show(outcomes: Sequence[Outcome], all_of: dict[str, int]) -> None:
-    table = Table("module", "mutants", "tried", *OUTCOMES, "killed of not equivalent")
+def _show(outcomes: Sequence[Outcome], all_of: dict[str, int]) -> list[float]:
+    """The table, and the share of every module."""
+    table = Table("module", "mutants", "tried", *OUTCOMES, "killed of not equivalent", "s")
     names = list(dict.fromkeys(outcome.subject for outcome in outcomes))
+    shares = []
     for name in [*names, "all"]:
         own = [o for o in outcomes if name in (o.subject, "all")]
         counts = Counter(outcome.outcome for outcome in own)
         apart = counts["killed"] + counts["survived"]
         total = all_of.get(name, sum(all_of.values()) if name == "all" else 0)
-        share = f"{100 * counts['killed'] / apart:.1f} %" if apart else ""
+        shares += [counts["killed"] / apart] if apart else []
+        share = f"{100 * shares[-1]:.1f} %" if apart else ""
+        mean_s = sum(outcome.seconds for outcome in own) / len(own) if own else 0.0
         cells = [total or "", len(own), *(counts[kind] for kind in OUTCOMES), share]
-        table.add_row(name, *map(str, cells))
+        table.add_row(name, *map(str, cells), f"{mean_s:.1f}")
     Console().print(table)
+    return shares
 
 
 if __name__ == "__main__":
