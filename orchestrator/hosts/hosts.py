@@ -18,7 +18,7 @@ from typing import Any
 
 from orchestrator.campaign.cluster import Cluster, client_of
 from orchestrator.emulation.learning import learning_settings, startup_limit_s
-from orchestrator.hosts.underlay import Demand, check_demand, demand_of
+from orchestrator.hosts.underlay import Demand, check_demand, check_relays, demand_of
 from orchestrator.hosts.worker import examine, findings, start_agent
 from orchestrator.prediction.rates import LinkRates
 from orchestrator.runs.manifest import environment
@@ -27,13 +27,14 @@ from orchestrator.transmission.links import are_impaired
 from testbed.cluster import world
 from testbed.cluster.messages import STARTING, BeHost, FlowsMeasured, Listening
 from testbed.cluster.placement import Resources, place
-from testbed.cluster.world import Agent, HostsWorld
+from testbed.cluster.world import Agent, HostsWorld, far_links
 from testbed.control.codec import encode
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS, NodeId, uavs
 from testbed.host.dask_nodes import HOST
 from testbed.host.doctor import Finding
 from testbed.network.fabric import TUNNEL_BYTES
+from testbed.network.relay import RELAY_BYTES
 from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec, World
 from testbed.system.files import sha256_of
@@ -66,6 +67,16 @@ class Hosts:
         """Hosts that have nodes."""
         return [name for name in self.facts if name in self.places.values()]
 
+    @property
+    def relayed(self) -> bool:
+        """Whether relays carry what goes between hosts: one of them may make no tunnels."""
+        return len(self.used) > 1 and not all(self.facts[name]["tunnels"] for name in self.used)
+
+    @property
+    def around_bytes(self) -> int:
+        """What goes between hosts beside each IP packet of a link."""
+        return RELAY_BYTES if self.relayed else TUNNEL_BYTES
+
     def start(
         self,
         scenario: ResolvedScenario,
@@ -87,7 +98,7 @@ class Hosts:
         """
         in_turns = scenario.scheme.gradient_transmission == "sequential"
 
-        def judge(found: FlowsMeasured) -> None:
+        def judge(found: FlowsMeasured, packets_s: Mapping[str, float]) -> None:
             demand = demand_of(
                 rates,
                 self.places,
@@ -95,13 +106,20 @@ class Hosts:
                 scenario.dilation,
                 in_turns=in_turns,
                 broadcasts=not scenario.updates,
+                around_bytes=self.around_bytes,
             )
-            self._note(demand, found)
+            self._note(demand, found, packets_s)
+            check_relays(demand, packets_s, scenario.dilation)
             check_demand(demand, found, scenario.dilation)
 
         ours, *theirs = identities(len(self.used))
         told = {
-            name: BeHost(self.facts[name]["address"], secrets.token_hex(TOKEN_BYTES), identity)
+            name: BeHost(
+                self.facts[name]["address"],
+                secrets.token_hex(TOKEN_BYTES),
+                identity,
+                len(far_links(self.places, name)) if self.relayed else 0,
+            )
             for name, identity in zip(self.used, theirs, strict=True)
         }
         with ThreadPoolExecutor(len(told)) as pool:
@@ -115,6 +133,7 @@ class Hosts:
                 listening[name].flow_port,
                 told[name].token,
                 NodeId(place_).host_name,
+                listening[name].relay_ports,
             )
             for place_, name in enumerate(told, 1)
         }
@@ -122,7 +141,7 @@ class Hosts:
         self.started = world.start(nodes, shape, agents, self.places, ours, limit_s, judge)
         return self.started
 
-    def _note(self, demand: Demand, found: FlowsMeasured) -> None:
+    def _note(self, demand: Demand, found: FlowsMeasured, packets_s: Mapping[str, float]) -> None:
         """Keep what links ask of the network, and what it carries."""
         self.network = {
             host: {"asked": asdict(asked), "carried": asdict(found.alone[host])}
@@ -130,6 +149,9 @@ class Hosts:
         }
         together = {"asked": asdict(demand.together), "carried": asdict(found.together)}
         self.network[demand.centre] = together
+        for host, carried in packets_s.items():
+            asked_s = demand.packets_s[host]
+            self.network[host]["relay"] = {"asked_packets_s": asked_s, "packets_s": carried}
 
     def _start_agent(self, name: str, told: BeHost) -> Listening:
         where = self.workers[name]
@@ -147,8 +169,9 @@ class Hosts:
 
         `network` is what links between hosts ask for at most and what the network carried before
         the run, of the base station's host that of all together: IP bits per second away from the
-        base station (`down_bps`) and to it (`up_bps`). `clock` is by how much its clock may have
-        differed from what rounds assumed, at most, and by how much it has jumped.
+        base station (`down_bps`) and to it (`up_bps`). Where links are relayed, `relay` is the
+        same of packets a second that pass the host's relay. `clock` is by how much its clock may
+        have differed from what rounds assumed, at most, and by how much it has jumped.
         """
         clocks = {} if self.started is None else self.started.clock_errors()
         kept = ("host", "address", "mtu", "cores", "memory_bytes", "gpus", "cpu", "kernel")
@@ -278,9 +301,10 @@ def _check_tunnels(scenario: Scenario, hosts: Hosts) -> None:
     if len(hosts.used) == 1:
         return
     for name in hosts.used:
-        most = hosts.facts[name]["mtu"] - TUNNEL_BYTES
+        most = hosts.facts[name]["mtu"] - hosts.around_bytes
         if scenario.emulation.mtu > most:
             raise InputError(
-                f"emulation.mtu: {scenario.emulation.mtu} does not fit through a tunnel of host "
-                f"{name}, whose network carries {most + TUNNEL_BYTES}; at most {most}"
+                f"emulation.mtu: {scenario.emulation.mtu} does not fit through a "
+                f"{'relay' if hosts.relayed else 'tunnel'} of host {name}, whose network carries "
+                f"{hosts.facts[name]['mtu']}; at most {most}"
             )

@@ -3,6 +3,7 @@
 
 """What a host is asked through Dask: what it is, and to start its agent."""
 
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ def examine(files: Sequence[str], *, dask_worker: Any) -> dict[str, Any]:
         "address": address,
         "mtu": _mtu(address),
         "gpus": len(list(Path(GPUS).glob("*"))),
+        "tunnels": os.geteuid() == 0,
         "files": {path: sha256_of(Path(path)) if Path(path).is_file() else None for path in files},
     }
 

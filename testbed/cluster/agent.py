@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed import runtimes
-from testbed.cluster import capacity
+from testbed.cluster import capacity, relaying
 from testbed.cluster.clock import Echo
 from testbed.cluster.messages import (
     CONTROL,
@@ -35,14 +35,17 @@ from testbed.cluster.messages import (
     Listening,
     MakePart,
     MeasureFlows,
+    MeasureRelay,
     PartEnded,
     PartMade,
+    RelayMeasured,
     ToAgent,
 )
 from testbed.cluster.streams import Listener
 from testbed.control.codec import encode
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
+from testbed.network.relay import datagrams
 from testbed.runtimes import World, WorldLost
 from testbed.system.leftovers import marked, temporary_folder
 
@@ -74,15 +77,21 @@ class Agent:
         stack.callback(self._echo.close)
         self._source = capacity.Source(told.address, capacity.password_of(told.token))
         stack.callback(self._source.close)
-        self.listens = Listening(self._listener.port, self._echo.port, self._source.port)
+        # In this machine's network, which those who will use them leave.
+        self._relays = [datagrams(told.address) for _ in range(told.relayed)]
+        for relay in self._relays:
+            stack.callback(relay.close)
+        self._address = told.address
+        ports = tuple(relay.getsockname()[1] for relay in self._relays)
+        self.listens = Listening(self._listener.port, self._echo.port, self._source.port, ports)
 
     def serve(self) -> None:
         """Make a part, watch over it, end it."""
         with contextlib.suppress(_Over, RunError):
             try:
                 order = self._next_order()
-                if isinstance(order, MeasureFlows):
-                    self._control.send(*encode(FlowsMeasured(*capacity.measure(order.peers))))
+                while isinstance(order, MeasureFlows | MeasureRelay):
+                    self._control.send(*encode(self._measured(order)))
                     order = self._next_order()
                 if not isinstance(order, MakePart):
                     return
@@ -94,10 +103,18 @@ class Agent:
                 self._control.send(*encode(WorldLost(str(error))))
             self._await_end()
 
+    def _measured(self, order: MeasureFlows | MeasureRelay) -> FlowsMeasured | RelayMeasured:
+        if isinstance(order, MeasureFlows):
+            return FlowsMeasured(*capacity.measure(order.peers))
+        return RelayMeasured(relaying.packets_s(self._address, order.mtu))
+
     def _live(self, order: MakePart, folder: Path) -> dict[str, str]:
         """The part's life; what its nodes have written."""
         nodes = [replace(spec, log=folder / f"{spec.node}.log") for spec in order.nodes]
-        with runtimes.start("namespace", nodes, order.shape, part=order.part) as world:
+        for relay, tunnel in zip(self._relays, order.part.tunnels.values(), strict=False):
+            relay.connect((tunnel.remote, tunnel.port))
+        options = {"part": order.part, "relays": self._relays}
+        with runtimes.start("namespace", nodes, order.shape, **options) as world:
             for node, stream in world.connect(order.timeout_s).items():
                 self._listener.offer(str(node), stream)
             self._listener.offer(INJECTOR, world.injector.passed_on())

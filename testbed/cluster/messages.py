@@ -27,6 +27,8 @@ class BeHost:
     token: str
     """What who connects must show."""
     identity: Identity
+    relayed: int = 0
+    """Links with one end here that are relayed; 0 also where tunnels carry them."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Listening:
     """UDP: see `testbed.cluster.clock`."""
     flow_port: int
     """TCP: see `testbed.cluster.capacity`."""
+    relay_ports: tuple[int, ...] = ()
+    """UDP, of each link that is relayed: see `testbed.network.relay`."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,22 @@ class FlowsMeasured:
     """By host, while the others are silent."""
     together: Flow
     """All at once."""
+
+
+@dataclass(frozen=True)
+class MeasureRelay:
+    """How many packets can a relay of yours handle? Answered by `RelayMeasured`."""
+
+    mtu: int
+    """Of the links."""
+
+
+@dataclass(frozen=True)
+class RelayMeasured:
+    """So many."""
+
+    packets_s: float
+    """Of one frame, either way."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +115,8 @@ class PartEnded:
     """What nodes wrote, at most the last part of it, by node."""
 
 
-ToAgent = MeasureFlows | MakePart | Kill | EndPart
-FromAgent = FlowsMeasured | PartMade | PartEnded | Exit | Ended | WorldLost
+ToAgent = MeasureFlows | MeasureRelay | MakePart | Kill | EndPart
+FromAgent = FlowsMeasured | RelayMeasured | PartMade | PartEnded | Exit | Ended | WorldLost
 TO_AGENT: Kinds[ToAgent] = Kinds(ToAgent)
 FROM_AGENT: Kinds[FromAgent] = Kinds(FromAgent)
 STARTING: Kinds[BeHost | Listening | WorldLost] = Kinds(BeHost | Listening | WorldLost)

@@ -25,8 +25,10 @@ from testbed.cluster.messages import (
     Kill,
     MakePart,
     MeasureFlows,
+    MeasureRelay,
     PartEnded,
     PartMade,
+    RelayMeasured,
 )
 from testbed.cluster.streams import Caller
 from testbed.control.codec import encode
@@ -47,8 +49,9 @@ END_S = 20.0
 """How long a host may take to end its part."""
 FLOWS_S, FLOWS_A_HOST_S = 30.0, 2.0
 """How long measuring what the network carries may take; it takes a second a host."""
-Judge = Callable[[FlowsMeasured], object]
-"""Told what the network between hosts carries; refuses it by raising."""
+Judge = Callable[[FlowsMeasured, Mapping[str, float]], object]
+"""Told what the network between hosts carries, and how many packets a second each host's relay
+does, where links are relayed; refuses it by raising."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Agent:
     token: str
     server_name: str
     """In its certificate."""
+    relay_ports: tuple[int, ...] = ()
+    """Of its ends of links to others, in the order of links, where they are relayed."""
 
 
 def start(
@@ -88,7 +93,8 @@ def start(
         RunError: A host failed; the message says which.
     """
     used = [name for name in agents if name in places.values()]
-    parts = parts_of({name: agents[name].address for name in used}, places)
+    addresses = {name: agents[name].address for name in used}
+    parts = parts_of(addresses, places, {name: agents[name].relay_ports for name in used})
     with ExitStack() as cleanup:
         caller = Caller(identity)
         cleanup.callback(caller.close)
@@ -112,7 +118,9 @@ def start(
         cleanup.callback(clocks.close)
         if len(used) > 1:
             far = {name: agents[name] for name in used if name != places[BS]}
-            judge(_measured(places[BS], controls[places[BS]], far))
+            flows = _measured(places[BS], controls[places[BS]], far)
+            relayed = {name: c for name, c in controls.items() if agents[name].relay_ports}
+            judge(flows, _relays_measured(relayed, shape))
         for name, control in controls.items():
             own = tuple(spec for spec in nodes if places[spec.node] == name)
             control.send(*encode(MakePart(own, shape, parts[name], timeout_s)))
@@ -133,32 +141,47 @@ def start(
         )
 
 
-def parts_of(addresses: Mapping[str, str], places: Mapping[NodeId, str]) -> dict[str, Part]:
+def far_links(places: Mapping[NodeId, str], host: str) -> list[int]:
+    """Links with one end on that host and the other on another one, in their order."""
+    centre = places[BS]
+    return sorted(
+        node.client for node, at in places.items() if at != centre and host in (centre, at)
+    )
+
+
+def parts_of(
+    addresses: Mapping[str, str],
+    places: Mapping[NodeId, str],
+    relay_ports: Mapping[str, Sequence[int]],
+) -> dict[str, Part]:
     """What of the network each host has.
 
     Args:
         addresses: Of the hosts that have nodes.
         places: The host of each node.
+        relay_ports: Of each host, for its `far_links`; none: tunnels carry them.
     """
     links = sum(not node.is_bs for node in places)
     # Another run between the same hosts has others.
     first = secrets.randbelow(MOST_TUNNELS - links)
     centre = places[BS]
     far = {node.client: host for node, host in places.items() if host != centre}
+    ports = {
+        host: dict(zip(far_links(places, host), relay_ports[host], strict=False))
+        for host in addresses
+    }
+
+    def tunnel(link: int, here: str) -> Tunnel:
+        there = far[link] if here == centre else centre
+        at = addresses[here], addresses[there]
+        return Tunnel(first + link, *at, ports[there].get(link, 0))
+
     return {
         host: Part(
             links,
             host == centre,
             tuple(node.client for node, at in places.items() if at == host and not node.is_bs),
-            {
-                link: Tunnel(
-                    first + link,
-                    addresses[host],
-                    addresses[there if host == centre else centre],
-                )
-                for link, there in far.items()
-                if host in (centre, there)
-            },
+            {link: tunnel(link, host) for link in far_links(places, host)},
         )
         for host in addresses
     }
@@ -173,6 +196,16 @@ def _measured(centre: str, control: ControlSocket, far: Mapping[str, Agent]) -> 
     control.send(*encode(MeasureFlows(peers)))
     timeout_s = FLOWS_S + FLOWS_A_HOST_S * len(far)
     return _said(centre, control, FlowsMeasured, timeout_s, "what its network carries")
+
+
+def _relays_measured(controls: Mapping[str, ControlSocket], shape: Shape) -> dict[str, float]:
+    """Packets a second that the relay of each host handles, all of them at work."""
+    for control in controls.values():
+        control.send(*encode(MeasureRelay(shape.mtu)))
+    return {
+        name: _said(name, control, RelayMeasured, FLOWS_S, "how much its relay does").packets_s
+        for name, control in controls.items()
+    }
 
 
 def _said(
@@ -280,6 +313,8 @@ class HostsWorld(World):
                 news = FROM_AGENT.decode(*message)
                 if isinstance(news, WorldLost):
                     return WorldLost(f"host {name}: {news.reason}")
-                assert not isinstance(news, FlowsMeasured | PartMade | PartEnded), news
+                assert not isinstance(news, FlowsMeasured | RelayMeasured | PartMade | PartEnded), (
+                    news
+                )
                 return news
         return None

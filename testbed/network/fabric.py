@@ -3,7 +3,8 @@
 
 """The emulated network: one veth pair per UAV, between the base station's namespace and its own.
 
-Where the two are on different machines, a VXLAN device at either end takes the pair's place.
+Where the two are on different machines, a VXLAN device at either end takes the pair's place, or,
+for ordinary users, a pair at either end that leads to a process: see `testbed.network.relay`.
 
 Nothing appears on the host, and nothing but the nodes' own traffic travels on a link: neighbours
 are entered by hand, so there is no ARP, and IPv6 gives its devices no addresses: where nodes see
@@ -12,6 +13,7 @@ one network, their loopback has them.
 
 import ctypes
 import fcntl
+import os
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -23,6 +25,7 @@ from testbed.air.line import Line, Tap, drop_arrivals, tap
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment
 from testbed.core.node import BS, NodeId
+from testbed.network.relay import Inner, Relay, frames
 from testbed.network.shaping import End, Shape
 from testbed.system import linux, netlink
 from testbed.system.netlink import Netlink, NetlinkError, attribute, message, nested, text, u32
@@ -93,6 +96,8 @@ class Tunnel:
     """This machine's IPv4 address."""
     remote: str
     """The other's."""
+    port: int = 0
+    """There, of the relay that carries the link; 0: it is a VXLAN tunnel."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,8 @@ class Fabric:
     up_taps: Sequence[Tap] = ()
     """Where uplink frames arrive, one a link, where a `Line` will delay and lose them."""
     down_taps: Sequence[Tap] = ()
+    relay: Relay | None = None
+    """What carries links to other machines, where tunnels do not."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,7 @@ def wire(
     shape: Shape,
     part: Part | None = None,
     underlay: int | None = None,
+    relays: Sequence[socket.socket] = (),
 ) -> Fabric:
     """Make all links; every one is closed (an outage) until a rate is set.
 
@@ -152,6 +160,7 @@ def wire(
         shape: How the links treat frames.
         part: What of the fabric is here; None: all of it.
         underlay: Open file of the namespace through which tunnels reach other machines.
+        relays: Instead of it, a socket for the datagrams of each tunnel, see `relay.datagrams`.
 
     Raises:
         OSError: The kernel refused a step.
@@ -159,9 +168,14 @@ def wire(
     """
     if part is None:
         part = Part(len(uavs), True, tuple(range(1, len(uavs) + 1)), {})
+    relay = None
     if part.tunnels:
-        assert underlay is not None
-        _dig(base_station, dict(zip(part.clients, uavs, strict=True)), shape, part, underlay)
+        ends = _far_ends(base_station, dict(zip(part.clients, uavs, strict=True)), part)
+        if relays:
+            relay = _relay(ends, relays, shape)
+        else:
+            assert underlay is not None
+            _dig(ends, part, shape, underlay)
     if base_station is None:
         linux.enter(uavs[0])
         bs = Site(Netlink(), [])
@@ -193,7 +207,7 @@ def wire(
         if lined:
             own = _mac(link, at_uav=False)
             up_taps.append(tap(bs.netlink, end.index, name, own, shape.mtu))
-    return Fabric(bs, part.clients, sites, part.links, up_taps, down_taps)
+    return Fabric(bs, part.clients, sites, part.links, up_taps, down_taps, relay)
 
 
 def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, part: Part) -> Site:
@@ -217,24 +231,40 @@ def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, par
     return bs
 
 
-def _dig(
-    base_station: int | None, uavs: Mapping[int, int], shape: Shape, part: Part, underlay: int
-) -> None:
-    """Make this machine's ends of the links that lead to others."""
+def _far_ends(base_station: int | None, uavs: Mapping[int, int], part: Part) -> list[Inner]:
+    """This machine's ends of the links that lead to others, in the order of the part's tunnels."""
+    if base_station is not None:
+        return [
+            Inner(BS_DEVICE_BASE + link, str(NodeId(link)), base_station, _mac(link, at_uav=False))
+            for link in part.tunnels
+        ]
+    return [
+        Inner(UAV_DEVICE, str(BS), uavs[link], _mac(link, at_uav=True)) for link in part.tunnels
+    ]
+
+
+def _dig(ends: Sequence[Inner], part: Part, shape: Shape, underlay: int) -> None:
+    """Make the ends of tunnels."""
     linux.enter(underlay)
     with Netlink() as host:
-        for link, tunnel in part.tunnels.items():
-            if base_station is not None:
-                names = BS_DEVICE_BASE + link, str(NodeId(link)), base_station
-            else:
-                names = UAV_DEVICE, str(BS), uavs[link]
-            own = _mac(link, at_uav=base_station is None)
+        for end, tunnel in zip(ends, part.tunnels.values(), strict=True):
             try:
-                host.transact([_tunnel(*names, own, tunnel, shape)])
+                host.transact([_tunnel(end, tunnel, shape)])
             except NetlinkError as error:
                 raise RunError(
                     f"links: no tunnel from {tunnel.local} to {tunnel.remote} ({error})"
                 ) from None
+
+
+def _relay(ends: Sequence[Inner], relays: Sequence[socket.socket], shape: Shape) -> Relay:
+    """Make ends whose frames are carried, and the process that does, in a namespace of its own."""
+    os.close(linux.new_network_namespace())
+    with Netlink() as outside:
+        taken = [
+            frames(outside, BS_DEVICE_BASE + place, end, shape.mtu)
+            for place, end in enumerate(ends, 1)
+        ]
+        return Relay(list(zip(taken, relays, strict=True)))
 
 
 def device_counts(socket: Netlink) -> dict[int, DeviceCount]:
@@ -348,9 +378,7 @@ def _pair(link: int, uav: int, shape: Shape) -> bytes:
     return message(netlink.NEWLINK, netlink.CREATE | netlink.EXCLUSIVE, body)
 
 
-def _tunnel(
-    index: int, name: str, namespace: int, mac: bytes, tunnel: Tunnel, shape: Shape
-) -> bytes:
+def _tunnel(end: Inner, tunnel: Tunnel, shape: Shape) -> bytes:
     """A VXLAN device in a namespace, whose UDP socket is in that of who sends this."""
     data = [
         attribute(_VXLAN_ID, u32(tunnel.number)),
@@ -361,11 +389,11 @@ def _tunnel(
         attribute(_VXLAN_CHECKSUM, b"\0"),  # What is within has its own.
     ]
     body = (
-        netlink.IFINFO.pack(0, 0, index, 0, 0)
-        + attribute(_IFNAME, text(name))
-        + attribute(_ADDRESS, mac)
+        netlink.IFINFO.pack(0, 0, end.index, 0, 0)
+        + attribute(_IFNAME, text(end.name))
+        + attribute(_ADDRESS, end.address)
         + attribute(_MTU, u32(shape.mtu))
-        + attribute(_NET_NS_FD, u32(namespace))
+        + attribute(_NET_NS_FD, u32(end.namespace))
         + attribute(_TX_QUEUES, u32(1))
         + attribute(_RX_QUEUES, u32(1))
         + nested(_LINKINFO, attribute(1, text("vxlan")), nested(2, *data))

@@ -195,6 +195,8 @@ class _Service:
                 self._tell(self._capture.end(until_ns))
                 self._capture = None
             case AskCounters():
+                if self._fabric.relay is not None and self._fabric.relay.gone():
+                    raise RunError("the process that carries links to other machines is gone")
                 self._tell_counters()
             case AskMachine():
                 self._tell(MachineNow(Machine.now(), boot_id()))
@@ -561,6 +563,7 @@ def serve(
     shape: Shape,
     part: Part | None = None,
     underlay: int | None = None,
+    relays: Sequence[socket.socket] = (),
 ) -> None:
     """Wire the links, then be the injector: the body of the fabric process; see `wire`.
 
@@ -569,7 +572,7 @@ def serve(
     """
     channel = ControlSocket(control)
     try:
-        fabric = wire(base_station, uavs, shape, part, underlay)
+        fabric = wire(base_station, uavs, shape, part, underlay, relays)
         if underlay is not None:
             os.close(underlay)
         # To change rates, and to capture.

@@ -19,8 +19,9 @@ A node may also be a *room*: no program, but a mount and a UTS namespace beside 
 which the world starts programs when it is told to. These orders come as datagrams over a socket of
 their own, each with the program's standard files.
 
-Where links lead to other machines, root keeps the host's user namespace, and the fabric process
-makes their ends through the host's network namespace (`testbed.network.fabric.Tunnel`).
+Where links lead to other machines through tunnels, root keeps the host's user namespace, and the
+fabric process makes their ends through the host's network namespace
+(`testbed.network.fabric.Tunnel`). Relays take sockets that were opened in the host's instead.
 """
 
 import contextlib
@@ -131,6 +132,7 @@ def start(
     *,
     writable: Sequence[Path] = (),
     part: Part | None = None,
+    relays: Sequence[socket.socket] = (),
 ) -> World:
     """Start a world; see `testbed.runtimes.start`.
 
@@ -140,21 +142,30 @@ def start(
         writable: Files and folders that nodes may write, where the kernel has Landlock; elsewhere
             they may write what their user may.
         part: What of the network is on this machine; None: all of it.
+        relays: Where its tunnels are relayed, the sockets that are; they are closed here.
 
     Raises:
         RunError: This machine does not allow user namespaces, or a step failed.
     """
-    tunnels = part is not None and bool(part.tunnels)
+    tunnels = part is not None and bool(part.tunnels) and not relays
     if tunnels and os.geteuid() != 0:
         raise RunError("namespace runtime: links to other machines need root")
     linux.raise_open_files()
     news_ours, news_theirs = socket.socketpair()
     injector_ours, injector_theirs = socket.socketpair()
     spawn_ours, spawn_theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    with news_theirs, injector_theirs, spawn_theirs:
-        ends = [end.fileno() for end in (news_theirs, injector_theirs, spawn_theirs)]
+    with ExitStack() as passed_on:
+        theirs = (news_theirs, injector_theirs, spawn_theirs, *relays)
+        ends = [passed_on.enter_context(end).fileno() for end in theirs]
         supervisor = subprocess.Popen(
-            [sys.executable, "-m", __name__, *map(str, ends), str(int(tunnels))],
+            [
+                sys.executable,
+                "-m",
+                __name__,
+                *map(str, ends[:3]),
+                str(int(tunnels)),
+                *map(str, ends[3:]),
+            ],
             pass_fds=ends,
             stdin=subprocess.DEVNULL,
             stdout=2,
@@ -230,11 +241,11 @@ def _end(supervisor: subprocess.Popen[bytes]) -> None:
 # What follows runs in the supervisor and in the world.
 
 
-def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int) -> int:
+def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int, *relays: int) -> int:
     """The supervisor: make the world, and live as long as it and the orchestrator both do."""
     orchestrator = os.pidfd_open(os.getppid())
     inside.draw_as("world")
-    for descriptor in (control_fd, injector_fd, spawn_fd):
+    for descriptor in (control_fd, injector_fd, spawn_fd, *relays):
         os.set_inheritable(descriptor, False)
     control = ControlSocket(socket.socket(fileno=control_fd))
     # For the fabric; everyone else steps back. Inside, nobody could ask for it any more.
@@ -249,11 +260,12 @@ def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int) -> int
     world = os.fork()
     if world == 0:
         injector, spawns = (socket.socket(fileno=number) for number in (injector_fd, spawn_fd))
-        _run_and_exit(lambda: _World(control, injector, spawns, underlay).run())
+        carried = [socket.socket(fileno=number) for number in relays]
+        _run_and_exit(lambda: _World(control, injector, spawns, underlay, carried).run())
     linux.ordinary_scheduling()
     control.close()
-    os.close(injector_fd)
-    os.close(spawn_fd)
+    for descriptor in (injector_fd, spawn_fd, *relays):
+        os.close(descriptor)
     ended = os.pidfd_open(world)
     poll = select.poll()
     poll.register(orchestrator, select.POLLIN)
@@ -317,11 +329,13 @@ class _World:
         injector_control: socket.socket,
         spawns: socket.socket,
         underlay: int | None,
+        relays: Sequence[socket.socket],
     ) -> None:
         self._control = control
         self._injector_control = injector_control
         self._spawns = spawns
         self._underlay = underlay
+        self._relays = relays
         self._rooms: dict[NodeId, _OpenRoom] = {}
         self._programs: dict[int, int] = {}
         """Those of rooms: their numbers by PID."""
@@ -395,6 +409,8 @@ class _World:
             self._fork_servers[fork_server] = group[0].spec.node
         if self._underlay is not None:
             os.close(self._underlay)
+        for relay in self._relays:
+            relay.close()
         kept = {room.network for room in self._rooms.values()}
         for namespace in set(namespaces) - kept:
             os.close(namespace)
@@ -420,7 +436,15 @@ class _World:
         linux.name_process("testbed", "fabric")
         here = part is None or part.has_base_station
         bs = namespaces[0] if here else None
-        serve(self._injector_control, bs, namespaces[here:], shape, part, self._underlay)
+        serve(
+            self._injector_control,
+            bs,
+            namespaces[here:],
+            shape,
+            part,
+            self._underlay,
+            self._relays,
+        )
 
     def _be_fork_server(self, nodes: "Sequence[_Node]") -> None:
         """Import what the nodes need, and fork them; they are the world's when this ends."""

@@ -9,14 +9,17 @@ Runs inside namespaces that its caller made, as root: here are the bridge, the s
 orchestrator. JSON is a list of what to do: `{"run": [arguments of the command line]}`, with
 `"kill": NAME` to end that host once its nodes run, or `"narrow": RATE` to give what goes to beta
 that rate meanwhile. Prints a JSON line for each: `status`, `stderr`, and `left`, the processes of
-agents and worlds that are there a moment later. The MTU between hosts is that of the variable MTU.
+agents and worlds that are there a moment later. The MTU between hosts is that of the variable MTU;
+where the variable ORDINARY is set, hosts are an ordinary user's.
 """
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +28,7 @@ from typing import Any
 import psutil
 
 MTU = os.environ.get("MTU", "1600")
+NOBODY = "65534"
 HOSTS = {"alpha": 0, "beta": 1000, "gamma": 2_000_000}
 """By how many seconds their clocks are ahead of ours."""
 TESTBED = [sys.executable, "-m", "orchestrator"]
@@ -50,9 +54,40 @@ def until(condition: Any) -> Any:
     return found
 
 
+AS_NOBODY = f"--reuid {NOBODY} --regid {NOBODY} --clear-groups"
+
+
+def open_up(path: Path) -> None:
+    """Let others come as far as a folder, in this mount namespace alone."""
+    for folder in (*reversed(path.parents), path):
+        if folder.stat().st_mode & 0o5 == 0o5:
+            continue
+        behind = Path(tempfile.mkdtemp(prefix="testbed-behind-"))
+        subprocess.run(["mount", "--rbind", folder, behind], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", folder], check=True)
+        for below in (each for each in behind.iterdir() if each.is_dir()):
+            (folder / below.name).mkdir()
+            subprocess.run(["mount", "--rbind", below, folder / below.name], check=True)
+
+
+def as_nobody(key: Path) -> Path:
+    """A copy of the key for the ordinary user, in a folder that is that user's."""
+    folder = Path(tempfile.mkdtemp(prefix="testbed-nobody-"))
+    mine = folder / "key"
+    shutil.copyfile(key, mine)
+    mine.chmod(0o600)
+    for path in (folder, mine):
+        os.chown(path, int(NOBODY), int(NOBODY))
+    return mine
+
+
 def host(index: int, name: str, key: Path, log: Path) -> subprocess.Popen[bytes]:
     """A host in namespaces of its own, 10.99.0.index."""
     script = 'read -r _; ip link set lo up; exec "$@"'
+    if "ORDINARY" in os.environ:
+        key = as_nobody(key)
+        script = script.replace("exec", "exec env -C / HOME=$HOME setpriv " + AS_NOBODY)
+        script = f"export HOME={key.parent}; {script}"
     testbed = [*TESTBED, "host", "tls://10.99.0.1:8786", "--key", str(key), "--name", name]
     with log.open("wb") as stream:
         process = subprocess.Popen(
@@ -99,6 +134,9 @@ def nodes() -> list[psutil.Process]:
 
 def main(folder: Path, jobs: list[dict[str, Any]]) -> None:
     """Make hosts, and do the jobs."""
+    if "ORDINARY" in os.environ:
+        for needed in (sys.base_prefix, sys.prefix, str(Path(__file__).parents[2])):
+            open_up(Path(needed))
     ip("link", "set", "lo", "up")
     ip("link", "add", "bridge", "mtu", MTU, "type", "bridge")
     ip("address", "add", "10.99.0.1/24", "dev", "bridge")

@@ -81,7 +81,14 @@ def test_links_between_machines_are_not_captured(tmp_path: Path) -> None:
 
 def fact(**changes: Any) -> dict[str, Any]:
     """What a host says that is as this machine."""
-    return {**environment(), "address": "10.0.0.1", "files": {}, "mtu": 1550, **changes}
+    return {
+        **environment(),
+        "address": "10.0.0.1",
+        "files": {},
+        "mtu": 1550,
+        "tunnels": True,
+        **changes,
+    }
 
 
 @pytest.mark.parametrize(
@@ -110,7 +117,7 @@ def test_a_host_without_the_backbone_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_frames_must_fit_through_tunnels() -> None:
-    nodes = {name: {"mtu": mtu} for name, mtu in (("a", 1550), ("b", 1549))}
+    nodes = {name: {"mtu": mtu, "tunnels": True} for name, mtu in (("a", 1550), ("b", 1549))}
 
     def placed(*names: str) -> hosts.Hosts:
         return hosts.Hosts(None, {}, nodes, dict(enumerate(names)))
@@ -119,6 +126,11 @@ def test_frames_must_fit_through_tunnels() -> None:
     hosts._check_tunnels(scenario(mtu=1499), placed("a", "b"))
     with pytest.raises(InputError, match=r"^emulation.mtu: 1500 .* host b, .* 1549; at most 1499"):
         hosts._check_tunnels(scenario(), placed("a", "b"))
+    # An ordinary user's host has all links relayed.
+    nodes["a"]["tunnels"] = False
+    with pytest.raises(InputError, match=r"^emulation.mtu: 1498 .* a relay of host b, .* 1497"):
+        hosts._check_tunnels(scenario(mtu=1498), placed("a", "b"))
+    hosts._check_tunnels(scenario(mtu=1497), placed("a", "b"))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ LONG = ["--rounds", "500", "--set", "emulation.calibrate=false"]
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.full,
-    pytest.mark.skipif(os.geteuid() != 0, reason="links to other machines need root"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="hosts as namespaces need root"),
 ]
 
 
@@ -43,13 +43,51 @@ def done(folder: Path) -> list[dict[str, Any]]:
         {"run": [scenario, "--out", str(folder / "narrow")], "narrow": "5mbit"},
         {"run": [scenario, *LONG], "kill": "beta", "nodes": 4},
     ]
+    return on_three_hosts(folder, jobs)
+
+
+def on_three_hosts(
+    folder: Path, jobs: list[dict[str, Any]], **environment: str
+) -> list[dict[str, Any]]:
+    """What became of jobs; see `three_hosts`."""
     command = [sys.executable, THREE_HOSTS, folder, json.dumps(jobs)]
     namespaces = ["--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
     ended = subprocess.run(
-        ["unshare", *namespaces, *command], capture_output=True, text=True, timeout=300
+        ["unshare", *namespaces, *command],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | environment,
     )
     assert ended.returncode == 0, ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_hosts_of_an_ordinary_user_have_relays(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(TEXT + PLACES)
+    words = [str(tmp_path / "small.yaml"), "--out", str(tmp_path / "run")]
+    # Long packets are few, so that relays beside others' work bear the rates.
+    slow = ["--set", "emulation.dilation=4", "--set", "emulation.mtu=1500"]
+    jobs = [
+        {"run": [*words, *slow]},
+        {"run": [*words, "--overwrite", "--set", "emulation.dilation=0.05"]},
+    ]
+    told = on_three_hosts(tmp_path, jobs, ORDINARY="1")
+    assert told[0]["status"] == 0, told[0]["stderr"]
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    for host in manifest["hosts"]:
+        relay = host["network"]["relay"]
+        assert 0 < relay["asked_packets_s"] < relay["packets_s"] / 2
+    run = pd.read_parquet(tmp_path / "run" / "transfers.parquet")
+    assert run["error"].min() > -0.02
+    # What nobody can do is refused by a name, a number and a way out.
+    assert told[1]["status"] == 2, told[1]["stderr"]
+    assert re.search(
+        r"emulation.dilation: must be at least [\d.]+ on these hosts: links ask the relay of host "
+        r"\w+ for \d+ packets a second",
+        told[1]["stderr"],
+    )
+    assert [job["left"] for job in told] == [[], []]
 
 
 def test_a_run_over_three_hosts_measures_what_is_predicted(

@@ -8,7 +8,14 @@ import re
 import numpy as np
 import pytest
 
-from orchestrator.hosts.underlay import USABLE, Demand, check_demand, demand_of
+from orchestrator.hosts.underlay import (
+    RELAY_USABLE,
+    USABLE,
+    Demand,
+    check_demand,
+    check_relays,
+    demand_of,
+)
 from orchestrator.prediction.rates import LinkRates
 from testbed.cluster.capacity import Flow
 from testbed.cluster.messages import FlowsMeasured
@@ -98,3 +105,28 @@ def test_a_network_that_is_just_wide_enough_is_not_refused() -> None:
     check_demand(demand(), carried(1000, 1000, OUTER * 84 / USABLE * 1.001), 1.0)
     with pytest.raises(InputError):
         check_demand(demand(), carried(1000, 1000, OUTER * 84 / USABLE * 0.999), 1.0)
+
+
+def test_relays_are_asked_for_packets_of_the_rates_size_and_their_acknowledgements() -> None:
+    frame_bits = 8 * 1514
+    # 80 Mb/s of one frame a packet; 4 and 70 would be in other slots.
+    one = Shape(packet_s=0.0)
+    assert demand(shape=one).packets_s["c"] == pytest.approx(2 * (80e6 + 5e6) / frame_bits)
+    assert demand(shape=one).packets_s["a"] == pytest.approx(2 * (84e6 + 6e6) / frame_bits)
+    # 80 Mb/s in packets of three frames, so that 30 Mb/s of single ones are more.
+    several = demand(shape=Shape(packet_s=0.46e-3)).packets_s["c"]
+    assert several == pytest.approx(2 * (30e6 + 5e6) / frame_bits)
+    assert demand(shape=one, dilation=4.0).packets_s["c"] == pytest.approx(
+        demand(shape=one).packets_s["c"] / 4
+    )
+
+
+def test_the_narrowest_relay_is_refused_with_its_figures_and_a_dilation_that_does() -> None:
+    asked = demand().packets_s
+    relays = {"a": asked["a"] / RELAY_USABLE * 1.01, "c": asked["c"]}
+    with pytest.raises(InputError, match=r"relay of host c for \d+ packets") as refused:
+        check_relays(demand(), relays, 1.0)
+    named = float(re.search(r"at least ([\d.]+) on", str(refused.value))[1])
+    assert named == pytest.approx(1 / RELAY_USABLE, rel=0.02)
+    check_relays(demand(dilation=named), relays, named)
+    check_relays(demand(), {}, 1.0)

@@ -6,7 +6,7 @@
 import pytest
 
 from testbed.cluster.placement import Resources, place
-from testbed.cluster.world import parts_of
+from testbed.cluster.world import far_links, parts_of
 from testbed.core.errors import InputError
 from testbed.core.node import BS, uav, uavs
 
@@ -64,7 +64,7 @@ def test_what_does_not_fit_is_refused(asked, says: str) -> None:
 def test_every_link_between_hosts_has_a_tunnel_with_two_ends() -> None:
     addresses = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
     places = {BS: "a", uav(1): "a", uav(2): "b", uav(3): "b", uav(4): "c"}
-    parts = parts_of(addresses, places)
+    parts = parts_of(addresses, places, dict.fromkeys(addresses, ()))
     assert [part.has_base_station for part in parts.values()] == [True, False, False]
     assert [part.clients for part in parts.values()] == [(1,), (2, 3), (4,)]
     assert [sorted(part.tunnels) for part in parts.values()] == [[2, 3, 4], [2, 3], [4]]
@@ -80,3 +80,14 @@ def test_every_link_between_hosts_has_a_tunnel_with_two_ends() -> None:
             )
         )
     assert len({tunnel.number for tunnel in parts["a"].tunnels.values()}) == 3
+    assert {tunnel.port for part in parts.values() for tunnel in part.tunnels.values()} == {0}
+
+
+def test_relays_know_each_others_ports() -> None:
+    places = {BS: "a", uav(1): "b", uav(2): "a", uav(3): "c", uav(4): "b"}
+    assert [far_links(places, host) for host in "abc"] == [[1, 3, 4], [1, 4], [3]]
+    ports = {"a": (11, 13, 14), "b": (21, 24), "c": (33,)}
+    parts = parts_of(dict.fromkeys("abc", "10.0.0.1"), places, ports)
+    assert {link: each.port for link, each in parts["a"].tunnels.items()} == {1: 21, 3: 33, 4: 24}
+    assert {link: each.port for link, each in parts["b"].tunnels.items()} == {1: 11, 4: 14}
+    assert {link: each.port for link, each in parts["c"].tunnels.items()} == {3: 13}
