@@ -25,6 +25,7 @@ equivalent are killed.
 
 import argparse
 import difflib
+import fcntl
 import hashlib
 import json
 import os
@@ -159,7 +160,9 @@ def _says_nothing(node: cst.CSTNode) -> bool:
 
 def _is_type(value: cst.BaseExpression) -> bool:
     text = cst.Module([]).code_for_node(value)
-    return text.startswith(("npt.NDArray[", "TypeVar(", "Callable[")) or " | None" in text
+    return (
+        text.startswith(("npt.NDArray[", "TypeVar(", "Callable[", "Literal[")) or " | None" in text
+    )
 
 
 def mutants_of(
@@ -430,6 +433,9 @@ def main() -> int:
     options = parser.parse_args()
     err = Console(stderr=True)
     subjects = subjects_of(options.module)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    alone = (BUILD / "lock").open("w")
+    fcntl.flock(alone, fcntl.LOCK_EX)  # Copies and FILE are one run's at a time.
     results = Results(options.json, options.seed)
     drawn = list(named(subjects))
     if not options.named:
@@ -491,8 +497,8 @@ def _play(
 
 
 def _show(outcomes: Sequence[Outcome], all_of: dict[str, int]) -> list[float]:
-    """The table, and the share of every module."""
-    table = Table("module", "mutants", "tried", *OUTCOMES, "killed of not equivalent", "s")
+    """The table, and of every module the share of what is not equivalent that was killed."""
+    table = Table("module", "mutants", "tried", *OUTCOMES, "share", "s each")
     names = list(dict.fromkeys(outcome.subject for outcome in outcomes))
     shares = []
     for name in [*names, "all"]:

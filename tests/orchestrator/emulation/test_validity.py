@@ -10,16 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from console import run_testbed
 from small_scenario import TEXT
 
-from orchestrator.emulation.calibration import LEVELS
-from orchestrator.emulation.validity import calibration_error
 from orchestrator.scenario.schema import Limits
-from testbed.network.shaping import Shape
-from testbed.system.machine import Machine
 
 
 def compute_for_ever() -> None:
@@ -87,49 +82,3 @@ def test_a_limit_that_nothing_meets_makes_a_run_not_valid(small: Path, tmp_path:
     assert not valid
     assert not checks["transfer_error"]
     assert "calibration_error" not in checks
-
-
-def test_other_programs_are_told_from_our_own() -> None:
-    before = Machine(0, 0, 1000, 0, 100, 1.0)
-    ticks = os.sysconf("SC_CLK_TCK")
-    after = Machine(1, 1, 1000 + 10 * ticks, 0, 100 + 4 * ticks, 1.5)
-    passed = after.since(before, nodes_s=1.5)
-    assert passed.own_s == pytest.approx(2)
-    assert passed.others == pytest.approx(0.2)
-
-
-SHAPE = Shape()
-
-
-def calibration(*errors: float, rate_bps: float = 1e8) -> pd.DataFrame:
-    """One link's transfers of 0.2 s at its three rates."""
-    table = {"direction": "uplink", "client": 1, "level": LEVELS, "rate_bps": rate_bps}
-    return pd.DataFrame(table | {"error": errors, "due_s": 0.2})
-
-
-@pytest.mark.parametrize(
-    ("rate_bps", "early_s"),
-    [(2.886687e7, 0.000359), (3.891938e6, 0.001705), (2.543755e6, 0.002518)],
-)
-def test_that_a_transfer_ends_a_packet_early_is_no_error(rate_bps: float, early_s: float) -> None:
-    """As seen in virtual time, where nobody is late."""
-    frames = SHAPE.packet_frames(rate_bps)
-    assert SHAPE.early_at(rate_bps, frames) == pytest.approx(early_s, rel=0.01)
-    table = calibration(*[-early_s / 0.2] * 3, rate_bps=rate_bps)
-    assert calibration_error(table, SHAPE, 1.0)[0] < 1e-4
-    late, _ = calibration_error(table.assign(error=-table["error"] - 0.03), SHAPE, 1.0)
-    assert late == pytest.approx(0.03 - 2 * early_s / 0.2, abs=1e-4)
-
-
-def test_a_link_that_is_wrong_at_one_rate_alone_is_found() -> None:
-    worst, where = calibration_error(calibration(0.66, 0.001, 0.002), SHAPE, 1.0)
-    assert worst == pytest.approx(0.65, abs=2e-3)
-    assert where.startswith("uplink 1 at its lowest rate")
-
-
-def test_a_pause_of_this_machine_is_no_fault_of_a_link() -> None:
-    table = calibration(0.01, 0.005, 0.006)
-    worst, _ = calibration_error(table, SHAPE, 1.0)
-    assert worst == pytest.approx(0.006, abs=2e-3)  # the median: 2 ms of 0.2 s explain the 0.01
-    slower, _ = calibration_error(table, SHAPE, 10.0)
-    assert slower == pytest.approx(0.009, abs=1e-3)  # in emulated time the pause was 0.2 ms

@@ -12,7 +12,15 @@ import pandas as pd
 import pytest
 from small_scenario import TREE
 
-from orchestrator.emulation.validity import PAUSE_S, _in_all, _observed, to_json, validity
+from orchestrator.emulation.calibration import LEVELS
+from orchestrator.emulation.validity import (
+    PAUSE_S,
+    _in_all,
+    _observed,
+    calibration_error,
+    to_json,
+    validity,
+)
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import VIRTUAL_LIMITS, Limits
 from testbed.network.shaping import Shape
@@ -107,11 +115,15 @@ def round_record(
 
 
 def observed(
-    records: list[Any], overruns_s: tuple[float, ...] = (), lost: Any = (), **keys: Any
+    records: list[Any],
+    overruns_s: tuple[float, ...] = (),
+    lost: Any = (),
+    calibration: Any = None,
+    **keys: Any,
 ) -> dict[str, tuple[float, str]]:
     two = validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two")
     done: Any = SimpleNamespace(
-        calibration=None,
+        calibration=calibration,
         rounds=records,
         scenario=two.resolved(float(two.emulation.dilation)),
         measured=[SimpleNamespace(lost=[SimpleNamespace(client=k) for k in lost]) for _ in records],
@@ -274,3 +286,81 @@ def test_a_check_may_just_reach_its_limit() -> None:
             "ok": fine,
             "detail": "round 0",
         }
+
+
+def test_other_programs_are_told_from_our_own() -> None:
+    before = Machine(0, 0, 1000, 0, 100, 1.0)
+    ticks = os.sysconf("SC_CLK_TCK")
+    after = Machine(1, 1, 1000 + 10 * ticks, 0, 100 + 4 * ticks, 1.5)
+    passed = after.since(before, nodes_s=1.5)
+    assert passed.own_s == pytest.approx(2)
+    assert passed.others == pytest.approx(0.2)
+
+
+SHAPE = Shape()
+
+
+def calibration(*errors: float, rate_bps: float = 1e8) -> pd.DataFrame:
+    """One link's transfers of 0.2 s at its three rates."""
+    table = {"direction": "uplink", "client": 1, "level": LEVELS, "rate_bps": rate_bps}
+    return pd.DataFrame(table | {"error": errors, "due_s": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "early_s"),
+    [(2.886687e7, 0.000359), (3.891938e6, 0.001705), (2.543755e6, 0.002518)],
+)
+def test_that_a_transfer_ends_a_packet_early_is_no_error(rate_bps: float, early_s: float) -> None:
+    """As seen in virtual time, where nobody is late."""
+    frames = SHAPE.packet_frames(rate_bps)
+    assert SHAPE.early_at(rate_bps, frames) == pytest.approx(early_s, rel=0.01)
+    table = calibration(*[-early_s / 0.2] * 3, rate_bps=rate_bps)
+    assert calibration_error(table, SHAPE, 1.0)[0] < 1e-4
+    late, _ = calibration_error(table.assign(error=-table["error"] - 0.03), SHAPE, 1.0)
+    assert late == pytest.approx(0.03 - 2 * early_s / 0.2, abs=1e-4)
+
+
+def test_a_link_that_is_wrong_at_one_rate_alone_is_found() -> None:
+    worst, where = calibration_error(calibration(0.66, 0.001, 0.002), SHAPE, 1.0)
+    assert worst == pytest.approx(0.65, abs=2e-3)
+    assert where.startswith("uplink 1 at its lowest rate")
+
+
+def test_a_pause_of_this_machine_is_no_fault_of_a_link() -> None:
+    table = calibration(0.01, 0.005, 0.006)
+    worst, _ = calibration_error(table, SHAPE, 1.0)
+    assert worst == pytest.approx(0.006, abs=2e-3)  # the median: 2 ms of 0.2 s explain the 0.01
+    slower, _ = calibration_error(table, SHAPE, 10.0)
+    assert slower == pytest.approx(0.009, abs=1e-3)  # in emulated time the pause was 0.2 ms
+
+
+def test_the_worst_link_is_named_and_the_rate_at_which_it_was_worst() -> None:
+    links = [
+        calibration(*errors).assign(direction=way, client=client)
+        for way, client, errors in (
+            ("uplink", 1, (0.01, -0.03, 0.03)),
+            ("downlink", 2, (0.02, -0.04, 0.05)),
+            ("downlink", 1, (0.01, 0.07, 0.0)),
+        )
+    ]
+    table = pd.concat(links, ignore_index=True)
+    early = SHAPE.early_at(1e8, SHAPE.packet_frames(1e8)) / 0.2
+    worst, where = calibration_error(table, SHAPE, 1.0)
+    assert worst == pytest.approx(0.07 - early - PAUSE_S / 0.2)
+    at = f"its {LEVELS[1]} rate"
+    assert where == f"downlink 1 at {at}; worst {0.07 - early:.2g}: downlink 1 at {at}"
+    # Without the one pause, the median of a link counts, and the rate is told beside it.
+    calm = table[table["error"] < 0.06]
+    worst, where = calibration_error(calm, SHAPE, 1.0)
+    assert worst == pytest.approx(0.04 - early)
+    at = f"its {LEVELS[2]} rate"
+    assert where == f"downlink 2; worst {0.05 - early:.2g}: downlink 2 at {at}"
+
+
+def test_a_calibration_stands_with_the_checks() -> None:
+    only = round_record([way(sent=1)] * 2, [way(sent=1)] * 2)
+    assert "calibration_error" not in observed([only])
+    assert "calibration_error" not in observed([only], calibration=calibration(0, 0, 0).iloc[:0])
+    table = calibration(0.03, 0.03, 0.03)
+    found = observed([only], calibration=table, emulation={"dilation": 4})
+    assert found["calibration_error"] == calibration_error(table, SHAPE, 4.0)

@@ -72,6 +72,19 @@ def test_a_server_that_computes_for_one_after_the_other_has_all_of_itself_for_ea
     np.testing.assert_allclose(plan.s_s, np.broadcast_to(due, (3, 2)))
 
 
+def test_an_asynchronous_round_has_adapters_wherever_an_update_may_begin() -> None:
+    workload = TREE["workload"] | {"asynchronous": {"updates": 5}, "split": [1, 2, 4]}
+    given = scenario(paradigm="asfl-sp", workload=workload)
+    plan = plan_round(given, profile_of(given), fixed_allocation(given))
+    assert (plan.updates, plan.iterations, plan.iterations_of_update) == (5, 10, 2)
+    assert type(plan.iterations_of_update) is int
+    due = np.repeat([[20_000], [40_000], [160_000]], 10, axis=1)
+    for adapters in (plan.sm_bytes, plan.cm_bytes):
+        np.testing.assert_array_equal(adapters, due)
+    assert plan.cf_s.shape == plan.s_s.shape == plan.ca_bytes.shape == (3, 10)
+    assert prospects_of(plan).adapter_bytes == (20_000, 40_000, 160_000)
+
+
 def test_each_client_is_cut_where_its_split_says() -> None:
     given = scenario(workload=TREE["workload"] | {"split": [1, 2, 4]})
     assert split_of(given) == (1, 2, 4)
@@ -94,7 +107,7 @@ def test_a_scenarios_shares_are_its_own_or_equal() -> None:
 
 def test_a_radio_is_in_si_units() -> None:
     radio = radio_of(scenario(radio=TREE["radio"] | {"noise_dbm_per_mhz": -114}))
-    assert radio.noise_w_per_hz == pytest.approx(10**-11.4 * 1e-3 * 1e-6)
+    assert radio.noise_w_per_hz == pytest.approx(10**-11.4 * 1e-3 * 1e-6, rel=1e-12, abs=0)
     assert (radio.uplink_hz, radio.downlink_hz, radio.downlink_power_w) == (4e6, 4e6, 30)
     assert radio.uplink_power_w.tolist() == [1, 0.4, 0.1]
 

@@ -3,14 +3,21 @@
 
 """Losses by signal-to-noise ratio, delays by distance, columns of a trace: what slots come to."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ns3_scenarios.trace import ChannelTrace
-from orchestrator.prediction.plan import fixed_allocation, link_bytes, plan_round, radio_of
-from orchestrator.prediction.rates import link_rates, on_channel, snr_of
+from orchestrator.prediction.plan import (
+    fixed_allocation,
+    link_bytes,
+    plan_round,
+    prospects_of,
+    radio_of,
+)
+from orchestrator.prediction.rates import LinkRates, ahead_of, link_rates, on_channel, snr_of
 from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.channel import replay
 from orchestrator.scenario.loading import validate
@@ -18,6 +25,7 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario, SnrLoss
 from orchestrator.transmission.slots import BROADCAST, DOWN, UP, SlotAir, error_rate, slot_air
 from orchestrator.transmission.transport import transport_of
+from testbed.control.messages import RoundAhead
 from testbed.core.errors import InputError
 
 SLOTS = 3000
@@ -83,6 +91,52 @@ def test_retransmissions_cost_airtime_and_delay_and_leave_few_losses() -> None:
     np.testing.assert_array_equal(found.loss[DOWN:], 0)
     never = slots_of(scenario({"loss": {"model": "snr", "table": [[0, 1]]}}), trace())
     np.testing.assert_allclose(never.loss, 1)
+
+
+def test_frames_that_are_sent_again_take_their_share_of_a_links_rate() -> None:
+    up, broadcast, down = np.full((3, 2, 4), 12e6)
+    airtime = np.ones((3, 2, 9))
+    airtime[UP], airtime[DOWN], airtime[BROADCAST] = 2, 3, 4
+    airtime[:, 1, 3] *= 2
+    air = SlotAir(airtime=airtime, loss=airtime, delay_s=airtime, jitter_s=airtime)
+    left = LinkRates(up, broadcast, down).slowed(air, 2)
+    for found, times in ((left.uplink, 2), (left.gradient, 3), (left.broadcast, 4)):
+        due = np.full((2, 4), 12e6 / times)
+        due[1, 1] /= 2
+        np.testing.assert_allclose(found, due)
+    np.testing.assert_array_equal(
+        LinkRates(up, broadcast, down).slowed(air).uplink[1], [6e6, 6e6, 6e6, 3e6]
+    )
+
+
+def test_the_downlink_whose_ratio_counts_is_the_paradigms() -> None:
+    """In turns each has all of band and power, else its shares."""
+    curve = {"model": "snr", "threshold_db": 3, "width_db": 9}
+    for paradigm, in_turns in (("cpsfl", True), ("sfl-pp", False)):
+        made = scenario({"loss": curve}, paradigm=paradigm, allocation={"rho": [0.3, 0.7]})
+        found, shares = slots_of(made, trace()), fixed_allocation(made)
+        snr = snr_of(radio_of(made), shares.beta, None if in_turns else shares.rho, GAIN)
+        for way in (UP, DOWN, BROADCAST):
+            due = error_rate(SnrLoss(model="snr", threshold_db=3, width_db=9), snr[way])
+            np.testing.assert_allclose(found.loss[way], due)
+        assert (found.loss[DOWN] == found.loss[BROADCAST]).all() == in_turns
+    plain = scenario({}, paradigm="cpsfl")
+    plan = plan_round(plain, profile_of(plain), fixed_allocation(plain), link_bytes)
+    assert on_channel(None, plan, radio_of(plain), trace()) is None
+    constant = transport_of(plain)
+    assert on_channel(constant, plan, radio_of(plain), trace()) is constant
+
+
+def test_an_order_of_a_package_knows_the_rates_to_come() -> None:
+    made = scenario({}, paradigm="cpsfl")
+    plan = plan_round(made, profile_of(made), fixed_allocation(made), link_bytes)
+    rates = LinkRates(*np.arange(12.0).reshape(3, 2, 2))
+    assert ahead_of(plan, rates, 7, 0.1) is None
+    other = replace(plan, paradigm=replace(plan.paradigm, order="round-robin"))
+    ahead = ahead_of(other, rates, 7, 0.1)
+    assert ahead == RoundAhead(
+        prospects_of(plan), 7, 0.1, ((0.0, 1.0), (2.0, 3.0)), ((8.0, 9.0), (10.0, 11.0))
+    )
 
 
 def test_distance_and_columns_are_taken_slot_by_slot() -> None:

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.prediction.engine import simulate
 from orchestrator.prediction.plan import Allocation, Radio, RoundPlan
 from testbed.core.orders import LARGER_LAG
-from testbed.core.paradigm import BUILT_IN, Paradigm
+from testbed.core.paradigm import BUILT_IN, Paradigm, paradigm
 from testbed.core.schedule import Schedule
 from testbed.core.timeline import SG, S
 
@@ -152,8 +152,35 @@ def test_nobody_waits_for_who_is_lost() -> None:
         queued.computed(client, 1, 1.0, -float(client))
     assert [start.client for start in queued.start()] == [3]
     queued.lost(2, 2.0)
+    assert queued.start() == []  # 3 has not been lost.
     queued.delivered(3.0)
     assert [(start.client, start.at) for start in queued.start()] == [(1, 3.0)]
+
+
+def test_the_others_keep_their_turns_when_the_next_is_lost() -> None:
+    queued = Schedule(BUILT_IN[6], 5)
+    for client, rank in ((1, -9.0), (2, -8.0), (3, 5.0), (4, -7.0), (5, 6.0)):
+        queued.computed(client, 1, 0.2, rank)
+    assert [start.client for start in queued.start()] == [1]
+    queued.lost(2, 0.5)
+    queued.lost(1, 0.5)
+    served = []
+    while started := queued.start():
+        served += [(start.client, start.at) for start in started]
+        queued.delivered(0.75)
+    assert served == [(4, 0.5), (3, 0.75), (5, 0.75)]
+
+
+def test_adapters_of_asynchronous_rounds_wait_like_gradients() -> None:
+    schedule = Schedule(paradigm("asfl-ps"), 3)
+    schedule.computed(3, 1, 0.2, 0.0)
+    schedule.adapters_ready(2, 0.1)
+    schedule.adapters_ready(1, 0.3)
+    served = []
+    while started := schedule.start():
+        served += [(start.resource, start.client, start.at) for start in started]
+        schedule.delivered(0.25)
+    assert served == [("transmit", 2, 0.1), ("transmit", 3, 0.25), ("transmit", 1, 0.3)]
 
 
 def test_a_gate_opens_with_its_last_client() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from testbed.air.impairments import DEVICE_OFFSET, HANDLE
 from testbed.network.shaping import (
     GATE,
     POLL_S,
@@ -18,6 +19,7 @@ from testbed.network.shaping import (
     SOON_POLL_S,
     End,
     Shape,
+    air_counts,
     qdisc_counts,
     queue_counts,
 )
@@ -204,6 +206,27 @@ def test_how_much_a_link_saves_up_and_how_large_a_packet_is() -> None:
         assert shape.packet_frames(enough_bps * 0.9999) == max(1, frames - 1)
     assert shape.packet_frames(1e12) == 64_000 // 1500
     assert shape.lowest_rate(0.1) == pytest.approx(FULL * 80)
+    # A packet of two frames takes 4 ms; of its credit a sender that is as late uses all but 2 ms.
+    assert shape.early_at(8 * FULL / 2e-3, 2) == pytest.approx(4e-3 + 2e-3 - 3.85e-3)
+
+
+def test_a_link_is_plain_and_closed_at_first_and_handles_are_of_qdiscs() -> None:
+    shape = Shape()
+    assert (shape.mtu, shape.queue_frames, shape.queue, shape.initial_window) == (
+        *(1500, 100, "fifo"),
+        None,
+    )
+    assert (shape.burst_s, shape.packet_s, shape.charges_headers) == (4e-3, 0.25e-3, True)
+    more = (shape.ecn, shape.impaired, shape.single_frames, shape.network, shape.relay)
+    assert (*more, shape.shared_downlink) == (False,) * 6
+    end = End(7, shape)
+    assert (end.rate_bps, end.packet_frames, end.held) == (0, 1, False)
+    assert end.change(0.0) == []
+    handles = {GATE, SHAPER, QUEUE}
+    assert len(handles) == 3
+    assert all(0 < handle < 0xFFFF_0000 and handle % 0x1_0000 == 0 for handle in handles)
+    # A gate that opens late delays a transfer by as much.
+    assert SOON_POLL_S < POLL_S / 5 <= 1e-3 / 5
 
 
 class Kernel:
@@ -219,7 +242,7 @@ class Kernel:
                 netlink.attribute(1, struct.pack("=QI4x", 10 * index, index)),
                 netlink.attribute(3, struct.pack("=IIIII", 99, 20 * index, 3 * index, 98, 97)),
             )
-            for index, handle in ((4, GATE), (4, QUEUE), (5, SHAPER), (6, QUEUE))
+            for index, handle in ((4, GATE), (4, QUEUE), (5, SHAPER), (6, QUEUE), (1009, HANDLE))
         ]
 
 
@@ -231,3 +254,5 @@ def test_counters_are_those_of_queues() -> None:
     of_six = counts[6]
     assert (of_six.sent_bytes, of_six.sent_frames) == (60, 6)
     assert (of_six.backlog_bytes, of_six.dropped_frames) == (120, 18)
+    ((device, count),) = air_counts(kernel).items()
+    assert (device, count.sent_frames) == (1009 - DEVICE_OFFSET, 1009)

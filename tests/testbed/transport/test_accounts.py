@@ -5,7 +5,7 @@
 
 import socket
 import struct
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -64,6 +64,13 @@ def test_tcp_is_read_until_nothing_was_acknowledged_meanwhile(
     assert kernel.asked == 2
 
 
+@pytest.mark.parametrize("queued", [0, 1])
+def test_tcp_is_read_though_nothing_changes(queued: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "_queued_bytes", lambda _: queued)
+    kernel: Any = Kernel(ESTABLISHED)
+    assert TcpCount.of(kernel).data_bytes == 70_000 + queued
+
+
 @pytest.mark.parametrize(("state", "end"), [(ESTABLISHED, 0), (CLOSE_WAIT, 0), (FIN_WAIT_1, 1)])
 def test_the_end_of_a_stream_is_no_byte_of_it(
     state: int, end: int, monkeypatch: pytest.MonkeyPatch
@@ -118,10 +125,40 @@ def test_books_hold_what_is_sent_after_they_were_taken() -> None:
     books = Books(frame("HELLO"), lambda: TcpCount(data_bytes=next(sent)))
     books.begin(frame("SMASHED"))
     assert sizes(books.take()) == [("HELLO", 10), ("SMASHED", 20)]
-    assert sizes(books.take()) == [("", 7)]
+    (after,) = books.take()
+    assert after == replace(frame(""), tcp=TcpCount(data_bytes=7))
     assert sizes(books.take()) == []
     books.begin(frame("ADAPTERS"))
     assert sizes(books.take()) == [("", 13), ("ADAPTERS", 9)]
+
+
+def test_books_of_quic_are_the_same() -> None:
+    sent = iter([10, 30, 37, 37, 50, 59])
+    books = Books(frame("HELLO"), lambda: QuicCount(control_bytes=next(sent)))
+    books.begin(frame("SMASHED"))
+    taken = books.take()
+    assert [(c.kind, c.quic, c.tcp) for c in taken] == [
+        ("HELLO", QuicCount(control_bytes=10), TcpCount()),
+        ("SMASHED", QuicCount(control_bytes=20), TcpCount()),
+    ]
+    assert books.take() == [replace(frame(""), quic=QuicCount(control_bytes=7))]
+    assert books.take() == []
+    books.begin(frame("ADAPTERS"))
+    (before, _) = books.take()
+    assert before.quic == QuicCount(control_bytes=13)
+
+
+def test_what_is_not_acknowledged_is_still_in_the_socket() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+    with near, far:
+        assert accounts._queued_bytes(near) == 0
+        near.setblocking(False)
+        given = near.send(bytes(4_000_000))
+        # The peer reads nothing, and its window does not take all of it.
+        assert 0 < accounts._queued_bytes(near) <= given
+        assert TcpCount.of(near).data_bytes == given + 1
 
 
 def frame(kind: str) -> Counts:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.aggregation.rules import Update, rule_of
+from workloads.aggregation.rules import PROXIMAL, Update, rule_of
 
 OUT, IN, RANK = 7, 5, 3
 A, B = RANK * IN, OUT * RANK
@@ -91,6 +91,18 @@ def test_fedadam_is_adam_on_the_mean_change() -> None:
     np.testing.assert_allclose(rounds("fedadam", about), repeated(step), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        ("fedavgm", {"momentum": 0.9, "learning_rate": 1.0}),
+        ("fedadam", {"learning_rate": 0.01, "beta_1": 0.9, "beta_2": 0.99, "tau": 1e-3}),
+    ],
+)
+def test_what_is_not_given_is_as_in_the_papers(name: str, usual: dict[str, float]) -> None:
+    np.testing.assert_array_equal(rounds(name, {}), rounds(name, usual))
+    assert PROXIMAL == 0.01
+
+
 def test_svd_is_the_best_product_of_the_rank() -> None:
     for models, ours in zip(clients(2), rounds("svd", {}, 2)[1:], strict=True):
         products = [m[A : A + B].reshape(OUT, RANK) @ m[:A].reshape(RANK, IN) for m in models]
@@ -99,6 +111,7 @@ def test_svd_is_the_best_product_of_the_rank() -> None:
         a, b = ours[:A].reshape(RANK, IN), ours[A : A + B].reshape(OUT, RANK)
         np.testing.assert_allclose(b @ a, best, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(a @ a.T, b.T @ b, atol=1e-9, err_msg="shared evenly")
+        assert (b.max(0) == np.abs(b).max(0)).all(), "singular vectors have a sign"
         np.testing.assert_allclose(ours[A + B :], WEIGHTS @ models[:, A + B :])
         averaged = WEIGHTS @ models
         plain = averaged[A : A + B].reshape(OUT, RANK) @ averaged[:A].reshape(RANK, IN)
@@ -113,11 +126,28 @@ def test_svd_leaves_what_has_not_learned_able_to() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("fedprox", {"mu": 0}),
+        ("fedavgm", {"momentum": 0, "learning_rate": 0}),
+        ("fedadam", {"learning_rate": 0, "beta_1": 0, "beta_2": 0, "tau": 1e-12}),
+    ],
+)
+def test_parameters_may_reach_their_limits(name: str, parameters: dict[str, float]) -> None:
+    assert np.isfinite(rounds(name, parameters)).all()
+
+
+@pytest.mark.parametrize(
     ("name", "parameters", "says"),
     [
         ("fedavg", {"mu": 1}, "its parameters: none"),
         ("fedprox", {"mu": -1}, "mu: must be a number from 0, not -1"),
         ("fedavgm", {"momentum": 1}, "momentum: must be a number from 0 and below 1, not 1"),
+        ("fedavgm", {"learning_rate": -1}, "learning_rate: must be a number from 0, not -1"),
+        ("fedadam", {"learning_rate": -1}, "learning_rate: must be a number from 0, not -1"),
+        ("fedadam", {"beta_1": 1}, "beta_1: must be a number from 0 and below 1, not 1"),
+        ("fedadam", {"beta_2": 1}, "beta_2: must be a number from 0 and below 1, not 1"),
+        ("fedadam", {"tau": 0}, "tau: must be a number from 1e-12, not 0"),
         ("fedadam", {"tau": "x"}, "tau: must be a number"),
     ],
 )
