@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How long setting up takes from a fresh clone: to the first line of output, and to the end.
+"""How long it takes from a fresh clone: to the first line of output, set up, and to a report.
 
-    python benchmarks/set_up.py [light] [full] [--folder DIR] [--json FILE]
+    python benchmarks/set_up.py [light] [full] [--by uv,pip] [--folder DIR] [--json FILE]
 
-For each set: `make setup-light` or `make setup` with an empty cache, and again, in another clone,
-with the cache that the first has filled; then pip with the same locks, in the same way. All is
-put into a temporary folder in DIR (12 GB for both sets) and removed. Needs the package index; the
-machine should be idle.
+For each set: `make setup-light` or `make setup` with empty caches, then the quickstart (of the
+light set without computing) to its report; and again, in another clone, with the caches that the
+first has filled. The same by pip with the same locks. All is put into a temporary folder in DIR
+(12 GB for both sets) and removed. Needs the package index; the machine should be idle.
 """
 
 import argparse
@@ -28,6 +28,9 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGETS = {"light": "setup-light", "full": "setup"}
+REPORT = "runs/demo/report.html"
+RUN = ["scenarios/quickstart.yaml", "--out", str(Path(REPORT).parent)]
+RUNS = {"light": [*RUN, "--set", "workload.compute=none"], "full": RUN}
 BY_PIP = """set -e
 {python} -m venv .venv
 .venv/bin/python -m pip install --disable-pip-version-check --require-hashes --no-deps \
@@ -68,44 +71,55 @@ def clone(into: Path) -> Path:
     return into
 
 
-def measure(which: str, base: Path) -> list[dict[str, object]]:
-    """One row a program and state of the cache."""
+def measure(which: str, programs: Sequence[str], base: Path) -> list[dict[str, object]]:
+    """One row a program and state of the caches; seconds from the start of the set-up.
+
+    Raises:
+        SystemExit: A set-up or a run failed, or left no report.
+    """
     env = dict(os.environ) | {
         "UV_CACHE_DIR": str(base / "uv"),
         "PIP_CACHE_DIR": str(base / "pip"),
         "PYTHON": sys.executable,
     }
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     env.pop("VIRTUAL_ENV", None)
     words = {
         "uv": ["make", "-s", TARGETS[which], f"PYTHON={sys.executable}"],
         "pip": ["sh", "-c", BY_PIP.format(python=sys.executable, which=which)],
     }
     rows = []
-    for by, command in words.items():
+    for by in programs:
+        own = env | {"XDG_CACHE_HOME": str(base / f"cache-{by}")}
         for cache in ("empty", "filled"):
             folder = clone(base / "clone")
-            first_s, end_s = timed(command, folder, env)
+            first_s, set_up_s = timed(words[by], folder, own)
+            _, run_s = timed([".venv/bin/testbed", "run", *RUNS[which]], folder, own)
+            if not (folder / REPORT).exists():
+                sys.exit(f"no {REPORT}")
             shutil.rmtree(folder)
-            rows.append(
-                {"set": which, "by": by, "cache": cache, "first_line_s": first_s, "end_s": end_s}
-            )
+            row = {"first_line_s": first_s, "set_up_s": set_up_s, "report_s": set_up_s + run_s}
+            rows.append({"set": which, "by": by, "caches": cache} | row)
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("sets", nargs="*", metavar="SET", help=" or ".join(TARGETS))
+    parser.add_argument("--by", default="uv,pip", help="uv or pip alone; default: both")
     parser.add_argument("--folder", type=Path, help="where to put it all; default: /tmp")
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
     if unknown := set(wanted.sets) - set(TARGETS):
         parser.error(f"SET: must be {' or '.join(TARGETS)}, not {', '.join(unknown)}")
+    if unknown := set(programs := wanted.by.split(",")) - {"uv", "pip"}:
+        parser.error(f"--by: must be uv or pip, not {', '.join(unknown)}")
     rows = []
     for which in wanted.sets or TARGETS:
         with tempfile.TemporaryDirectory(prefix="set-up-", dir=wanted.folder) as base:
-            rows += measure(which, Path(base))
+            rows += measure(which, programs, Path(base))
     shown = Table(box=None, pad_edge=False)
-    for column in ("set", "by", "cache", "first line s", "end s"):
+    for column in ("set", "by", "caches", "first line s", "set up s", "report s"):
         shown.add_column(column, justify="right" if column.endswith(" s") else "left")
     for row in rows:
         texts = (

@@ -14,7 +14,11 @@ ROOT = Path(__file__).parents[2]
 FAKE = """#!/bin/sh
 echo "$(basename "$0") $*" >> {log}
 echo "cache $UV_CACHE_DIR $PIP_CACHE_DIR"
-if [ "$2" = venv ]; then mkdir -p .venv/bin && cp "$0" .venv/bin/python; fi
+case "$(basename "$0") $2" in
+    "testbed scenarios/quickstart.yaml") mkdir -p runs/demo && touch runs/demo/report.html ;;
+    *" setup-light" | *" venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python
+        cp "$0" .venv/bin/testbed ;;
+esac
 """
 
 
@@ -39,15 +43,18 @@ def test_each_program_sets_up_a_clone_without_and_with_a_cache(
     monkeypatch.setattr(benchmark.sys, "executable", str(tmp_path / "python"))
     (base := tmp_path / "base").mkdir()
     # A clone takes what git has; the programs are ours.
-    rows = benchmark.measure("light", base)
-    assert [(row["by"], row["cache"]) for row in rows] == [
+    rows = benchmark.measure("light", ["uv", "pip"], base)
+    assert [(row["by"], row["caches"]) for row in rows] == [
         (by, cache) for by in ("uv", "pip") for cache in ("empty", "filled")
     ]
-    assert all(0 < row["first_line_s"] <= row["end_s"] for row in rows)
+    assert all(0 < row["first_line_s"] <= row["set_up_s"] < row["report_s"] for row in rows)
     said = log.read_text().splitlines()
-    assert [line.split()[0] for line in said] == ["make"] * 2 + ["python"] * 4 * 2
+    run = "testbed run scenarios/quickstart.yaml --out runs/demo --set workload.compute=none"
+    by_uv, by_pip = ["make", "testbed"] * 2, [*["python"] * 4, "testbed"] * 2
+    assert [line.split()[0] for line in said] == by_uv + by_pip
+    assert {line for line in said if line.startswith("testbed")} == {run}
     assert said[0].startswith("make -s setup-light ")
-    by_pip = [line.partition(" ")[2] for line in said[2:6]]
+    by_pip = [line.partition(" ")[2] for line in said[4:8]]
     assert by_pip[0] == "-m venv .venv"
     assert by_pip[2].endswith("--no-build-isolation -r constraints/light.txt")
     assert all("--require-hashes" in line for line in by_pip[1:3])
