@@ -12,23 +12,44 @@ from importlib.metadata import version
 
 from testbed.system.files import write_json
 from testbed.system.folders import cache_folder
-from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK, SplitProfile
+from workloads.costs.profile import (
+    PAPER,
+    PAPER_CLASSES,
+    PAPER_MODEL,
+    PAPER_RANK,
+    SMALL,
+    SMALL_CLASSES,
+    SMALL_MODEL,
+    SplitProfile,
+)
 from workloads.models.config import ModelConfig, plugin_model
 
 log = logging.getLogger(__name__)
 
 
 def profile_for(config: ModelConfig) -> SplitProfile:
-    """The paper's table for the paper's model, classes and adapters; else counted.
+    """The paper's table for the paper's model, classes and adapters; else as counted.
 
     Raises:
         InputError: No such model.
     """
-    if (config.model, config.classes, config.rank) == (PAPER_MODEL, PAPER_CLASSES, PAPER_RANK) and (
-        config.image_size in (None, 224) and config.targets is None and config.adapters == "lora"
-    ):
+    of_whom = (config.model, config.classes)
+    if of_whom == (PAPER_MODEL, PAPER_CLASSES) and _is_plain(config, 224):
         return PAPER
+    if of_whom == (SMALL_MODEL, SMALL_CLASSES) and _is_plain(config, 64):
+        return SMALL
     return counted(config)
+
+
+def _is_plain(config: ModelConfig, pixels: int) -> bool:
+    """Whether nothing but model and classes decides what it costs: pictures of that size, LoRA of
+    the paper's rank on all layers."""
+    return (
+        config.image_size in (None, pixels)
+        and config.rank == PAPER_RANK
+        and config.targets is None
+        and config.adapters == "lora"
+    )
 
 
 def counted(config: ModelConfig) -> SplitProfile:

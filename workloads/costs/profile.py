@@ -56,3 +56,17 @@ PAPER = SplitProfile(
     adapter_header_bytes=(1568, 3360, 18176, 20016),
 )
 """Table II of the paper, to its printed digits (1 KB = 1024 B); headers: counted here."""
+
+SMALL_MODEL = "swin_nano_patch4_window4_64"
+"""Of the quick start, with 10 classes and rank 8."""
+SMALL_CLASSES = 10
+SMALL = SplitProfile(
+    client_forward_flops=(19021824, 35717120, 50880512, 65179648),
+    server_forward_flops=(46173184, 29477888, 14314496, 15360),
+    adapter_bytes=(32768, 104448, 247808, 534528),
+    smashed_bytes=(32768, 16384, 8192, 4096),
+    client_backward_flops=(21610496, 41123840, 57696256, 72601600),
+    server_backward_flops=(51011584, 31498240, 14925824, 20480),
+    adapter_header_bytes=(1536, 3272, 5056, 6848),
+)
+"""What it counts to: known, so that the quick start can be predicted where there is no torch."""

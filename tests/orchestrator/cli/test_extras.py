@@ -12,18 +12,9 @@ import pytest
 import warm
 from small_campaign import write_campaign
 
-from orchestrator.scenario.loading import load
-from orchestrator.scenario.profiles import profile_of
-
 ROOT = Path(__file__).resolve().parents[3]
 QUICKSTART = str(ROOT / "scenarios" / "quickstart.yaml")
 LEARNING = ("torch", "timm", "torchvision", "safetensors", "gymnasium", "tensorboard")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def costs_are_known() -> None:
-    """What a model's splits cost is counted once, with torch."""
-    profile_of(load(Path(QUICKSTART)))
 
 
 def without(names: tuple[str, ...], *words: str) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,15 @@ def test_others_count_the_same_on_pefts_model(
 def test_the_papers_own_numbers_need_no_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "counted", lambda *_: pytest.fail("counted"))
     assert profile_for(ModelConfig(PAPER_MODEL, PAPER_CLASSES, rank=PAPER_RANK)) is PAPER
+
+
+def test_the_quick_starts_are_known_where_there_is_no_torch_and_are_what_its_model_counts_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for other in (replace(config(8), classes=11), replace(config(8), image_size=128)):
+        assert profile_for(other) == count(other) != count(config(8))
+    monkeypatch.setattr(lookup, "counted", lambda *_: pytest.fail("counted"))
+    assert profile_for(config(8)) == count(config(8))
 
 
 def test_another_rank_is_counted() -> None:

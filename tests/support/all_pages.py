@@ -1,0 +1,225 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""One page of each kind, for tests of their looks; as pictures, to be looked at.
+
+``python tests/support/all_pages.py FOLDER`` leaves pages there, and how a headless Chromium shows
+each of them at the widths of phones, tablets, laptops and walls, in light and dark, and printed.
+"""
+
+import argparse
+import base64
+import logging
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from chromium import Page, chromium
+from finished_campaign import finished_campaign
+from packet_cases import small
+from small_scenario import TREE
+from synthetic_run import make_run, make_session, manifest
+
+from orchestrator.campaign.cluster import Cluster
+from orchestrator.reporting import figures
+from orchestrator.reporting.comparison import write_comparison
+from orchestrator.reporting.live import serve
+from orchestrator.reporting.live_session import watched
+from orchestrator.reporting.report import write_report
+from orchestrator.reporting.session_report import write_session_report
+from orchestrator.scenario.loading import load, validate
+from orchestrator.studies.reproduction import Finding, Reproduction, Section
+from orchestrator.validation import study
+from orchestrator.validation.space import Space
+from testbed.core.clock import EmulatedClock
+from testbed.core.timeline import SPAN, Round
+from testbed.system.files import write_json
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("report", "broken", "compare", "campaign", "reproduction", "validation", "session")
+"""Pages that are files; `broken` is the report of a run that is not valid."""
+LIVE = ("live", "live-session")
+WIDTHS = (400, 768, 1280, 1920)
+PAPER_PX = 703
+"""A4 less its margins, at 96 dots an inch."""
+
+
+def written(base: Path) -> dict[str, Path]:
+    """Make one page of each of `KINDS`, each with the longest that may stand on it."""
+    runs = [make_run(base / "a", uavs=10), make_run(base / "b", uavs=10, seed=2)]
+    session = make_session(base / "session", slots=70)
+    long = make_run(base / "a-run-whose-folder-has-quite-a-long-name", uavs=3, rounds=1)
+    (long / "measured.parquet").unlink()  # it measured nothing
+    write_comparison([*runs, long, session], base / "compare.html")
+    return {
+        "report": write_report(runs[0]),
+        "broken": write_report(_broken(base / "broken")),
+        "compare": base / "compare.html",
+        "campaign": finished_campaign(base).path / "report.html",
+        "reproduction": _reproduction(base / "reproduction"),
+        "validation": _validation(base / "validation"),
+        "session": write_session_report(session),
+    }
+
+
+def _broken(folder: Path) -> Path:
+    """A run that broke every kind of check, each with something to say about where."""
+    make_run(folder, uavs=3)
+    checks = [
+        {"check": "injector_lateness_s", "limit": 5e-4, "value": 0.00131, "detail": "slot 70"},
+        {"check": "compute_share", "limit": 0.01, "value": 0.0834, "detail": "round 1, UAV 3"},
+        {"check": "cpu_others", "limit": 0.02, "value": 0.31, "detail": "python3 (4711), 0.62 of "
+         "a core; /usr/lib/jvm/java-17-openjdk-amd64/bin/java (815), 0.11 of a core"},
+        {"check": "dropped_frames", "limit": 0, "value": 0.0012, "detail": "uav2, downlink"},
+    ]  # fmt: skip
+    judged = [check | {"ok": False} for check in checks]
+    failure = "round 1: uav3 was lost at 12.3 s: its program ended with status 137"
+    write_json(
+        folder / "manifest.json", manifest(valid=False, validity=judged, failure=failure)
+    )
+    return folder
+
+
+def _reproduction(folder: Path) -> Path:
+    """A figure of seven curves, a wide table, and a finding with much to say."""
+    folder.mkdir()
+    paradigms = [name for name in figures.STYLES if name != "sfl-pp"] + ["sfl-pp"]
+    rows = [
+        {"x": x, "paradigm": name, "latency_s": 9 - x + number, "latency_ci95_s": 0.1,
+         "over_reference": 0.01 * number, "over_reference_ci95": 0.001}
+        for x in (1, 2, 3, 4)
+        for number, name in enumerate(paradigms)
+    ]  # fmt: skip
+    table = pd.DataFrame(rows)
+    figures.write_figure(
+        folder / "fig4", lambda: figures.comparison(table, "Split point u", "sfl-pp")
+    )
+    finding = Finding(
+        "fig4", "a claim " * 9, "paper's " * 5, "30.1 % " * 4, "it is " * 9, False, 0.1, "note " * 9
+    )
+    wide = pd.DataFrame({f"column_of_name_{k}": [1.23456789] * 3 for k in range(9)})
+    section = Section(
+        "fig4", "Latency over u", [finding], wide, ["fig4"], "What one must know. " * 4
+    )
+    Reproduction([section], "5 rounds, 2 seeds").write(folder)
+    return folder / "report.html"
+
+
+def _validation(folder: Path) -> Path:
+    """A bound that does not hold everywhere, with its counterexample."""
+    keys = {
+        "workload.split": {"integers": [1, 4]},
+        "radio.downlink_bandwidth_hz": {"log_uniform": [1e6, 1.6e7]},
+        "uavs.compute_flops": [1e12, {"log_uniform": [1e11, 1e13]}],
+    }
+    asked = study.Asked(
+        small(), "tau2", Space.model_validate({"keys": keys}), samples=32, packets=0
+    )
+    study.write(study.validate(asked, folder, cluster=Cluster(workers=0)), folder)
+    return folder / "validation.html"
+
+
+@contextmanager
+def shown_live(kind: str, page: Page, width: int, *, dark: bool = False) -> Iterator[None]:
+    """A live page of `LIVE` in the browser while the context lasts, with something on it."""
+    heard = _Heard()
+    logger = logging.getLogger()
+    logger.addHandler(heard)
+    level = logger.level
+    logger.setLevel("INFO")
+    try:
+        with _LIVE[kind](page, heard, width, dark):
+            yield
+    finally:
+        page.show("about:blank")
+        logger.removeHandler(heard)
+        logger.setLevel(level)
+
+
+class _Heard(logging.Handler):
+    """Hears the address that a live view logs."""
+
+    address = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := re.search(r"http://\S+", record.getMessage()):
+            self.address = found[0]
+
+
+@contextmanager
+def _run(page: Page, heard: _Heard, width: int, dark: bool) -> Iterator[None]:
+    scenario = load(ROOT / "scenarios" / "quickstart.yaml", ["rounds=1"])
+    with serve(scenario) as live:
+        steps = [(k, 1, 0, 0.0, 0.1 * k, 9) for k in (1, 2, 3)]
+        steps += [(k, 1, 6, 5.0, 5.5, 9) for k in (1, 2, 3)]
+        round_ = Round(0, "cpsfl", 2, 0.0, 5.5, np.ones(3), 9.5, np.array(steps, dtype=SPAN))
+        rates = np.array([[1e6, 2e6], [3e6, 4e6], [5e6, 0.0]])
+        position = np.arange(18.0).reshape(3, 2, 3) * 40
+        clock = EmulatedClock(time.monotonic_ns(), 0.0, 1.0)
+        live.begin(round_, clock, 0, rates, rates, position)
+        page.size(width, dark=dark)
+        page.show(heard.address)
+        page.wait(lambda: page.js("state.phase === 'running'"), 30)
+        page.settle()
+        yield
+
+
+@contextmanager
+def _session(page: Page, heard: _Heard, width: int, dark: bool) -> Iterator[None]:
+    recorder: Any = SimpleNamespace(watcher=None)
+    session: Any = SimpleNamespace(
+        scenario=validate(TREE, "small"),
+        recorder=recorder,
+        settings=SimpleNamespace(downlink="shared"),
+    )
+    with watched(session):
+        for look in range(20):
+            offered = np.full((10, 3, 2), 1e5 + 1e3 * look)
+            carried = np.full((10, 3, 2), 10_000 * (look % 5))
+            recorder.watcher(10 * look, offered, carried, 17 * carried)
+        page.size(width, dark=dark)
+        page.show(heard.address)
+        page.wait(lambda: page.js("had") == 20)
+        page.settle()
+        yield
+
+
+_LIVE = {"live": _run, "live-session": _session}
+
+
+def print_out(page: Page, path: Path) -> None:
+    """The page that is shown, as a PDF on A4."""
+    made = page.call("Page.printToPDF", preferCSSPageSize=True, paperWidth=8.27, paperHeight=11.69)
+    path.write_bytes(base64.b64decode(made["data"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="others than these")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as profile, chromium(Path(profile)) as page:
+        shown = {path.parent.name: path.resolve() for path in given.pages}
+        for kind, path in (shown or written(given.folder / "pages")).items():
+            for width in WIDTHS:
+                for dark in (False, True):
+                    page.open(path, width=width, dark=dark)
+                    page.screenshot(given.folder / f"{kind}-{width}{'-dark' * dark}.png")
+            print_out(page, given.folder / f"{kind}.pdf")
+        for kind in () if shown else LIVE:
+            for width in WIDTHS:
+                for dark in (False, True):
+                    with shown_live(kind, page, width, dark=dark):
+                        page.screenshot(given.folder / f"{kind}-{width}{'-dark' * dark}.png")
+
+
+if __name__ == "__main__":
+    main()
