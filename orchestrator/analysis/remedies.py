@@ -34,6 +34,15 @@ GROWS = {"compute_share"}
 """Checks whose value falls as dilation grows, about in proportion."""
 
 
+def remedies(checks: object, dilation: object, clock: object) -> dict[str, str]:
+    """What to do about each broken one of a manifest's checks, by name."""
+    return {
+        check["check"]: remedy(check["check"], check["value"], check["limit"], dilation, clock)
+        for check in (checks if isinstance(checks, list) else [])
+        if check.get("ok") is False
+    }
+
+
 def remedy(
     check: str, value: object, limit: object, dilation: object, clock: object = "real"
 ) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.analysis.remedies import remedy
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
 from orchestrator.campaign.results import study_counts
 from orchestrator.campaign.spec import Campaign, Plot, Study, cells
@@ -27,7 +28,7 @@ from orchestrator.campaign.summary import (
 )
 from orchestrator.campaign.verify import environment_differences
 from orchestrator.reporting.formatting import percent
-from orchestrator.reporting.legend import line_style
+from orchestrator.reporting.legend import CHECK_TITLES, line_style
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
@@ -69,7 +70,9 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         overview=_overview(found, failures),
         studies=[_study(campaign, name, points, drawn) for name in campaign.studies],
         measured=against_predictions(points),
-        checks=_checks(validity),
+        checks=_checks(validity, here),
+        check_titles=CHECK_TITLES,
+        paradigms={v: title_of(v) for v in points["paradigm"].dropna().unique()},
         points=_point_rows(points.head(MAX_POINT_ROWS), campaign),
         total=len(points),
         environments=_environments([manifest_of(here[id_]) for id_ in found["point"]]),
@@ -145,11 +148,16 @@ def _metrics(study: Study) -> set[str]:
     return {*study.shown.values(), *study.reads}
 
 
-def _checks(validity: pd.DataFrame) -> list[dict[str, Any]]:
-    """By check: how many points kept it, and the worst value."""
+def _checks(validity: pd.DataFrame, folders: dict[str, Path]) -> list[dict[str, Any]]:
+    """By check: how many points kept it, the worst value, and what to do where it is broken."""
     rows = []
     for name, part in validity.drop_duplicates(["point", "check"]).groupby("check", sort=False):
         worst = part.sort_values("value").iloc[-1]
+        kept, text = int(part["ok"].sum()), ""
+        if kept < len(part):
+            about = manifest_of(folders[worst["point"]])
+            figures = (worst["value"], worst["limit"], about.get("dilation"))
+            text = remedy(str(name), *figures, clock=about.get("clock"))
         rows.append(
             {
                 "check": name,
@@ -157,8 +165,9 @@ def _checks(validity: pd.DataFrame) -> list[dict[str, Any]]:
                 "worst": worst["value"],
                 "point": worst["point"],
                 "detail": worst["detail"],
-                "kept": int(part["ok"].sum()),
+                "kept": kept,
                 "of": len(part),
+                "remedy": text,
             }
         )
     return rows

@@ -123,12 +123,13 @@ def budget_table(done: "Emulation") -> Table:
     What only the air adds has a column where it does.
     """
     from orchestrator.analysis.error_budget import PARTS_OF_LATENCY
+    from orchestrator.reporting.legend import OF_THE_AIR
 
     budgets = [record.budget for record in done.rounds]
     parts = [
         part
         for part in PARTS_OF_LATENCY
-        if part not in _OF_THE_AIR or any(budget.seconds[part] for budget in budgets)
+        if part not in OF_THE_AIR or any(budget.seconds[part] for budget in budgets)
     ]
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")
@@ -137,9 +138,6 @@ def budget_table(done: "Emulation") -> Table:
     for budget in budgets:
         table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+.2f}" for p in parts))
     return table
-
-
-_OF_THE_AIR = ("delay", "loss")
 
 
 def calibration_table(calibration: "pd.DataFrame") -> Table:

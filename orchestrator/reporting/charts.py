@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, part_title
+from orchestrator.reporting.legend import OF_THE_AIR, STEP_COLOURS, STEP_TITLES, part_title
 from orchestrator.runs.reader import KINDS, Run
 from orchestrator.runs.summary import lateness
 from testbed.core.paradigm import keeps_step, title_of
@@ -178,6 +178,11 @@ def _paths(run: Run) -> dict[str, Any] | None:
     }
 
 
+def worth_showing(parts: pd.DataFrame) -> list[str]:
+    """The columns of an error budget but for what only the air adds, where it adds nothing."""
+    return [str(part) for part in parts if part not in OF_THE_AIR or parts[part].any()]
+
+
 def budget_rows(run: Run) -> list[dict[str, Any]] | None:
     """By round: the prediction for the payload, the parts, and the measured latency.
 
@@ -189,6 +194,7 @@ def budget_rows(run: Run) -> list[dict[str, Any]] | None:
         index="round", columns="part", values="seconds", aggfunc="sum"
     )
     wide = wide.reindex(columns=run.parts).fillna(0.0)
+    shown = worth_showing(wide)
     columns = ["round", "predicted_latency_s", "measured_latency_s"]
     return [
         {
@@ -197,7 +203,7 @@ def budget_rows(run: Run) -> list[dict[str, Any]] | None:
             "measured_s": _number(measured_s, 9),
             "parts": [
                 {"key": part, "name": part_title(part), "seconds": _number(wide.at[index, part], 9)}
-                for part in run.parts
+                for part in shown
             ],
         }
         for index, predicted_s, measured_s in run.rounds[columns].dropna().itertuples(index=False)

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup, escape
 
 NOTHING = "–"
 
@@ -17,7 +18,7 @@ def _known(value: float | None) -> bool:
 
 def seconds(value: float | None) -> str:
     """`12.345 s`."""
-    return f"{value:,.3f} s" if _known(value) else NOTHING
+    return _signed(f"{value:,.3f} s") if _known(value) else NOTHING
 
 
 def milliseconds(value: float | None) -> str:
@@ -26,6 +27,21 @@ def milliseconds(value: float | None) -> str:
         return NOTHING
     ms = value * 1e3
     return _signed(f"{ms:+,.{3 if abs(ms) < 1 else 2 if abs(ms) < 10 else 1}f} ms")
+
+
+def in_ms(value: float | None) -> str:
+    """The same without its unit, for columns that have it in their head."""
+    return milliseconds(value).removesuffix(" ms")
+
+
+def breakable(name: object) -> Markup:
+    """A name that may be broken behind its underscores."""
+    return escape(name).replace("_", Markup("_<wbr>"))
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def percent(value: float | None, sign: bool = True) -> str:

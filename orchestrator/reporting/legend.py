@@ -31,6 +31,9 @@ PART_TITLES = {
 }
 """What the page calls the parts of the error budget that need more than their name."""
 
+OF_THE_AIR = ("delay", "loss")
+"""Parts of the error budget that there are where links delay or lose frames, and nowhere else."""
+
 PURPOSES = {
     "payload": "tensors",
     "framing": "the testbed's headers, labels and receipts",

@@ -21,7 +21,17 @@ from orchestrator.reporting import formatting
 from orchestrator.reporting.glossary import terms_on
 
 TEMPLATES = Path(__file__).parent / "templates"
-FILTERS = ("seconds", "milliseconds", "percent", "number", "plain", "observed")
+FILTERS = (
+    "seconds",
+    "milliseconds",
+    "in_ms",
+    "percent",
+    "number",
+    "plain",
+    "observed",
+    "sentence",
+    "breakable",
+)
 """The functions of `formatting` that templates may use."""
 
 

@@ -14,11 +14,12 @@ import pandas as pd
 import yaml
 
 from orchestrator.analysis.error_budget import calibration_in_short
-from orchestrator.analysis.remedies import remedy
-from orchestrator.reporting.charts import budget_rows, chart_data, records
+from orchestrator.analysis.remedies import remedies
+from orchestrator.reporting.charts import budget_rows, chart_data, records, worth_showing
 from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
 from orchestrator.reporting.legend import (
     CHECK_TITLES,
+    PART_TITLES,
     PURPOSES,
     STEP_COLOURS,
     STEP_TITLES,
@@ -75,7 +76,7 @@ def write_report(run_dir: Path) -> Path:
 def render(run: Run) -> str:
     """The page of a run."""
     manifest, rounds = dict.fromkeys(MANIFEST) | run.manifest, run.rounds
-    by_step, short = budget_by_step(run), headline(run)
+    by_step, short, budget = budget_by_step(run), headline(run), _budget_rows(run)
     return render_page(
         "report.html",
         SCRIPTS,
@@ -93,26 +94,23 @@ def render(run: Run) -> str:
         prediction={"predicted_wire": "with frames", "predicted": "payload only"}.get(
             run.prediction or "", NOTHING
         ),
-        part_titles={part: part_title(part) for part in run.parts},
+        part_titles={part["key"]: part["name"] for part in budget[0]["parts"]} if budget else {},
+        all_part_titles=PART_TITLES,
+        step_part_titles={}
+        if by_step is None
+        else {part: part_title(part) for part in worth_showing(by_step)},
         calibration=_calibration(run),
         overheads=overheads(run),
         composition=composition(run),
         purposes=PURPOSES,
         check_titles=CHECK_TITLES,
-        budget=_budget_rows(run),
+        budget=budget,
         budget_by_step=None if by_step is None else by_step.to_dict("index"),
         lost=records(losses(run)),
         frame_losses=frame_losses(run),
         lateness=lateness(run),
         failed_checks=[check for check in manifest.get("validity") or [] if not check.get("ok")],
-        remedies={
-            check["check"]: remedy(
-                *(check["check"], check["value"], check["limit"], manifest.get("dilation")),
-                clock=manifest.get("clock"),
-            )
-            for check in manifest.get("validity") or []
-            if check.get("ok") is False
-        },
+        remedies=remedies(manifest["validity"], manifest["dilation"], manifest.get("clock")),
         command=_command(manifest.get("command")),
         scenario_text=yaml.safe_dump(
             run.scenario_tree, sort_keys=False, allow_unicode=True, default_flow_style=None

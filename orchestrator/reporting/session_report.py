@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import yaml
 
+from orchestrator.analysis.remedies import remedies
 from orchestrator.reporting.legend import CHECK_TITLES
 from orchestrator.reporting.pages import render_page
 from orchestrator.runs.session_reader import read_session
@@ -44,7 +45,7 @@ def render(manifest: dict[str, Any], scenario: Scenario, table: pd.DataFrame) ->
     """The page of a session; `table` is its `session.parquet`."""
     return render_page(
         "session.html",
-        [],
+        ("charts", "frame", "plain"),
         {},
         name=scenario.name,
         manifest=dict.fromkeys(SHOWN) | manifest,
@@ -53,6 +54,9 @@ def render(manifest: dict[str, Any], scenario: Scenario, table: pd.DataFrame) ->
         charts=list(_charts(table, scenario.slot_s)),
         size=(WIDTH, HEIGHT),
         check_titles=CHECK_TITLES,
+        remedies=remedies(
+            manifest.get("validity"), scenario.emulation.dilation, scenario.emulation.clock
+        ),
         scenario_text=yaml.safe_dump(
             scenario.model_dump(mode="json"), sort_keys=False, default_flow_style=None
         ),

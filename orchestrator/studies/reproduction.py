@@ -134,7 +134,7 @@ class Reproduction:
         }
         return render_page(
             "reproduction.html",
-            ("charts", "frame", "reproduction"),
+            ("charts", "frame", "plain"),
             {},
             sections=self.sections,
             images=images,

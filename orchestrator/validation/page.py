@@ -41,12 +41,14 @@ def page(found: "Validation") -> str:
         text = yaml.safe_dump(plain(found.counterexample), sort_keys=False, width=100)
     return render_page(
         "validation.html",
-        ("frame",),
+        ("charts", "frame", "plain"),
         {},
         title=f"{asked.model} on {asked.scenario.name}",
         model_title=model(asked.model, asked.scenario).title,
         asked=asked,
         metric=found.metric,
+        unit=" s" if found.metric.endswith("_s") else " J" if found.metric.endswith("_j") else "",
+        worst_keys={key: _in_words(value) for key, value in found.worst["keys"].items()},
         is_interval=found.is_interval,
         bounds_alone=found.is_interval and found.region.tolerance == 0,
         silent=int(sum(one is None for one in found.said)),
@@ -72,8 +74,17 @@ def _keys(found: "Validation") -> dict[str, dict[str, Any]]:
 
 def _range(value: dict[str, Any]) -> str:
     ((kind, of),) = value.items()
-    shown = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in of)
-    return f"{kind.replace('_', ' ')}: {shown}"
+    between = ", " if kind in ("choice", "normal") else " to "
+    return f"{kind.replace('_', ' ')}: {between.join(map(_in_words, of))}"
+
+
+def _in_words(value: Any) -> str:
+    """A number of what a space holds, a list of them, or how one is drawn."""
+    if isinstance(value, dict):
+        return _range(value)
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _histogram(errors: Array) -> dict[str, Any]:
@@ -93,4 +104,4 @@ def _histogram(errors: Array) -> dict[str, Any]:
         }
         for n, count in enumerate(counts)
     ]
-    return {"bars": bars, "low": low, "high": high, "width": width - 1}
+    return {"bars": bars, "low": low, "high": high, "width": width - 1, "most": int(counts.max())}

@@ -81,9 +81,7 @@ def _broken(folder: Path) -> Path:
     ]  # fmt: skip
     judged = [check | {"ok": False} for check in checks]
     failure = "round 1: uav3 was lost at 12.3 s: its program ended with status 137"
-    write_json(
-        folder / "manifest.json", manifest(valid=False, validity=judged, failure=failure)
-    )
+    write_json(folder / "manifest.json", manifest(valid=False, validity=judged, failure=failure))
     return folder
 
 

@@ -40,6 +40,14 @@ function forgetColours() {
   themed = new Map();
 }
 
+/* On paper, charts are drawn anew, before the browser lays the page out: for A4 less its margins, 186
+   mm at 96 dots an inch, and denser than a screen. What is beside another chart has half of it. */
+const PAPER = { on: false, width: 703, gap: 22, dense: 3 };
+function widthOf(holder) {
+  if (!PAPER.on) return holder.clientWidth;
+  return holder.closest(".split.even") ? (PAPER.width - PAPER.gap) / 2 : PAPER.width;
+}
+
 function scale([low, high], [first, last]) {
   const per = (last - first) / (high - low || 1);
   const at = (value) => first + (value - low) * per;
@@ -148,12 +156,17 @@ class TimeAxis {
   }
 
   redraw() {
+    if (PAPER.on) return this.draw(); // no frame comes before the page is printed
     if (this.pending) return;
     this.pending = true;
     requestAnimationFrame(() => {
       this.pending = false;
-      for (const chart of this.charts) chart.draw();
+      this.draw();
     });
+  }
+
+  draw() {
+    for (const chart of this.charts) chart.draw();
   }
 
   setCursor(time, quiet = false) {
@@ -184,10 +197,10 @@ class TimeChart {
   }
 
   draw() {
-    this.width = this.holder.clientWidth;
+    this.width = widthOf(this.holder);
     if (!this.width) return;
     const height = this.height();
-    const dense = devicePixelRatio || 1;
+    const dense = PAPER.on ? PAPER.dense : devicePixelRatio || 1;
     this.canvas.width = Math.round(this.width * dense);
     this.canvas.height = Math.round(height * dense);
     this.canvas.style.height = `${height}px`;
@@ -284,7 +297,7 @@ function paintTimes(context, place, top, bottom, width, labelled) {
 function figure(holder, label, height, paint) {
   let drawn = 0;
   const redraw = () => {
-    drawn = holder.clientWidth;
+    drawn = widthOf(holder);
     if (!drawn) return;
     const svg = document.createElementNS(SVG, "svg");
     for (const [name, value] of Object.entries({
@@ -297,9 +310,56 @@ function figure(holder, label, height, paint) {
     holder.replaceChildren(svg);
     paint(svg, drawn, height);
   };
-  new ResizeObserver(() => holder.clientWidth !== drawn && redraw()).observe(holder);
+  new ResizeObserver(() => widthOf(holder) !== drawn && redraw()).observe(holder);
   redraw();
   return redraw;
+}
+
+/* The first of some boxes [left, right, top, bottom] that meets none of those taken, and is taken
+   then; -1: there is none. */
+function freeOf(boxes, taken) {
+  const meets = ([a, b, c, d]) => taken.some(([e, f, g, h]) => a < f && e < b && c < h && g < d);
+  const found = boxes.findIndex((box) => !meets(box));
+  if (found >= 0) taken.push(boxes[found]);
+  return found;
+}
+
+/* A label's places beside a dot in pixels, and its box there: right, left, above, below. */
+const BESIDE = [
+  [12, 4, "start"],
+  [-12, 4, "end"],
+  [0, -13, "middle"],
+  [0, 22, "middle"],
+];
+function boxBeside(x, y, [dx, dy, anchor], letters, pixel) {
+  const wide = 8 * letters * pixel;
+  const left = x + dx * pixel - { start: 0, end: wide, middle: wide / 2 }[anchor];
+  const bottom = y + (dy + 3) * pixel;
+  return [left, left + wide, bottom - 14 * pixel, bottom];
+}
+function placeBeside(node, x, y, letters, pixel, taken) {
+  const boxes = BESIDE.map((each) => boxBeside(x, y, each, letters, pixel));
+  const side = BESIDE[Math.max(0, freeOf(boxes, taken))];
+  node.setAttribute("x", x + side[0] * pixel);
+  node.setAttribute("y", y + side[1] * pixel);
+  node.setAttribute("text-anchor", side[2]);
+}
+
+/* A ring's name on it: above, below, on the right or on the left, where nothing else is; or none. */
+function placeOnRing(node, x, y, r, letters, pixel, taken) {
+  const half = 3.6 * letters * pixel;
+  const spots = [
+    [x, y - r - 4 * pixel],
+    [x, y + r + 13 * pixel],
+    [x + r, y - 4 * pixel],
+    [x - r, y - 4 * pixel],
+  ];
+  const boxes = spots.map(([cx, cy]) => [cx - half, cx + half, cy - 11 * pixel, cy + 3 * pixel]);
+  const free = freeOf(boxes, taken);
+  const [cx, cy] = spots[Math.max(0, free)];
+  node.setAttribute("x", cx);
+  node.setAttribute("y", cy);
+  node.style.display = free < 0 ? "none" : "";
 }
 
 /* Cut a text of an SVG to a width, with an ellipsis; its title then has all of it. */

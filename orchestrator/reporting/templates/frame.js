@@ -42,6 +42,7 @@ function printing() {
     for (const redraw of redraws) redraw();
   };
   addEventListener("beforeprint", () => {
+    PAPER.on = true;
     usual = root.style.colorScheme;
     root.style.colorScheme = "light";
     folded = [...document.querySelectorAll("details:not([open])")];
@@ -49,6 +50,7 @@ function printing() {
     draw();
   });
   addEventListener("afterprint", () => {
+    PAPER.on = false;
     root.style.colorScheme = usual;
     for (const part of folded) part.open = false;
     draw();

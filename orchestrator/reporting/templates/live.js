@@ -104,9 +104,10 @@ function drawMap() {
   for (const r of new Set(data.rings_m.flat())) {
     const line = { fill: "none", stroke: colour("line"), "stroke-width": pixel };
     shape(ground, "circle", { cx: base[0], cy: -base[1], r, ...line });
-    const text = { x: base[0], y: -base[1] - r - 4 * pixel, "text-anchor": "middle" };
-    if (r > 0) shape(ground, "text", text, `${r} m`).style.fontSize = `${11 * pixel}px`;
   }
+  const taken = [[base[0] - 9 * pixel, base[0] + 9 * pixel, -base[1] - 9 * pixel, -base[1] + 9 * pixel]];
+  for (const [x, y] of state.position_m ?? [])
+    taken.push([x - 9 * pixel, x + 9 * pixel, -y - 9 * pixel, -y + 9 * pixel]);
   flight.replaceChildren();
   (state.position_m ?? []).forEach(([x, y], k) => {
     const { now } = doing[k];
@@ -134,9 +135,16 @@ function drawMap() {
       "stroke-width": 1.4 * pixel,
     });
     if (data.uavs > 30) return;
-    const text = shape(group, "text", { x: x + 12 * pixel, y: -y + 4 * pixel }, `${k + 1}`);
+    const text = shape(group, "text", {}, `${k + 1}`);
+    placeBeside(text, x, -y, text.textContent.length, pixel, taken);
     text.style.fontSize = `${12 * pixel}px`;
   });
+  for (const r of new Set(data.rings_m.flat())) {
+    if (!(r > 0)) continue;
+    const text = shape(flight, "text", { "text-anchor": "middle" }, `${r} m`);
+    text.style.fontSize = `${11 * pixel}px`;
+    placeOnRing(text, base[0], -base[1], r, text.textContent.length, pixel, taken);
+  }
   const s = 8 * pixel;
   const [bx, by] = [base[0], -base[1]];
   shape(flight, "path", { d: `M${bx} ${by - s}L${bx + s} ${by + s}H${bx - s}Z`, fill: colour("ink") });
@@ -229,6 +237,11 @@ function names(id, list) {
   byId(id).replaceChildren(...(list?.length ? list.map((client) => element("b", {}, `${client}`)) : ["–"]));
 }
 
+function roundName() {
+  if (state.round < 0) return "–";
+  return state.rounds > 1 ? `${state.round} of 0–${state.rounds - 1}` : `${state.round}`;
+}
+
 function drawWords() {
   const now = doing.map((each) => each.now);
   names("computing", clients.filter((client) => now[client - 1] === S));
@@ -243,7 +256,7 @@ function drawWords() {
     what.replaceChildren(...(step ? [chipOf(step), step.name] : [waits ? "waits" : "–"]));
   });
   byId("phase").textContent = state.phase;
-  byId("round").textContent = state.round < 0 ? "–" : `${state.round} of 0–${state.rounds - 1}`;
+  byId("round").textContent = roundName();
   byId("clock").textContent = state.now_s === undefined ? "" : `${fixed(state.now_s, 1)} s`;
   const done = (state.latencies_s ?? []).map((latency) => `${fixed(latency, 3)} s`);
   byId("done").textContent = done.length ? `Rounds so far took ${done.slice(-12).join(", ")}.` : "";

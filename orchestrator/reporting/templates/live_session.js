@@ -16,12 +16,12 @@ const rows = [];
 for (const way of [0, 1]) {
   for (let client = 1; client <= data.uavs; client += 1) {
     const cells = ["num", "num", "num"].map((name) => element("td", { class: name }, "–"));
-    const place = element("td");
+    const place = element("td", { class: "look" });
     const title = `${way ? "Downlink" : "Uplink"} of uav${client}`;
-    const svg = shape(place, "svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, width: WIDE, height: HIGH, role: "img", "aria-label": title });
+    const svg = shape(place, "svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": title });
     const band = shape(svg, "polygon", { style: "fill:var(--accent);opacity:0.18" });
-    const line = shape(svg, "polyline", { style: "fill:none;stroke:var(--accent);stroke-width:1.5" });
-    byId("now").tBodies[0].append(element("tr", {}, element("th", { scope: "row" }, title), ...cells, place));
+    const line = shape(svg, "polyline", { "vector-effect": "non-scaling-stroke", style: "fill:none;stroke:var(--accent);stroke-width:1.5" });
+    byId("now").tBodies[0].append(element("tr", {}, element("th", { scope: "row" }, title), place, ...cells));
     rows.push({ way, index: client - 1, cells, band, line });
   }
 }
@@ -45,7 +45,7 @@ function draw() {
     line.setAttribute("points", at("carried_kbps").join(" "));
     cells[0].textContent = fixed(of("offered_kbps", last) / 1e3, 2);
     cells[1].textContent = fixed(of("carried_kbps", last) / 1e3, 2);
-    cells[2].textContent = String(of("queued_bytes", last));
+    cells[2].textContent = fixed(of("queued_bytes", last), 0);
   }
 }
 

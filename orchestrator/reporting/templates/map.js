@@ -11,7 +11,6 @@ function planOfUavs() {
   const svg = shape(holder, "svg", {
     role: "img",
     "aria-label": "Map of the rings, the base station and the UAVs",
-    height: 520,
   });
   const outer = Math.max(...data.rings_m.map((ring) => ring[1]));
   const farthest = Math.max(
@@ -58,10 +57,13 @@ function planOfUavs() {
   }
 
   let pixel = 1; // metres that one pixel covers
+  let ringNames = [];
+  let baseName;
   function refit() {
     const [left, top, size] = windowOf(byId("view").value);
-    const width = holder.clientWidth || 500;
+    const width = widthOf(holder) || 500;
     pixel = size / Math.min(width, 520);
+    svg.setAttribute("height", Math.min(width, 520));
     const spare = (width * pixel - size) / 2;
     svg.setAttribute(
       "viewBox",
@@ -75,6 +77,7 @@ function planOfUavs() {
     for (const group of ["rings", "paths", "scale"]) layer[group].replaceChildren();
     const text = { "font-size": 12 * pixel, "text-anchor": "middle" };
     const named = new Set([0]); // neighbours share an edge
+    ringNames = [];
     data.rings_m.forEach(([inner, outer], index) => {
       const name = `ring-${(index % 4) + 1}`;
       const middle = (inner + outer) / 2;
@@ -97,16 +100,11 @@ function planOfUavs() {
           "stroke-width": pixel,
           "stroke-dasharray": `${4 * pixel} ${3 * pixel}`,
         });
-        if (!named.has(r))
-          setText(
-            shape(
-              layer.scale,
-              "text",
-              { x: base[0], y: -base[1] - r - 4 * pixel, ...text },
-              `${r} m`,
-            ),
-            11,
-          );
+        if (!named.has(r)) {
+          const name = shape(layer.scale, "text", text, `${r} m`);
+          setText(name, 11);
+          ringNames.push({ r, name });
+        }
         named.add(r);
       }
     });
@@ -131,15 +129,8 @@ function planOfUavs() {
       d: `M${bx} ${by - s}L${bx + s} ${by + s}H${bx - s}Z`,
       fill: colour("ink"),
     });
-    setText(
-      shape(
-        layer.scale,
-        "text",
-        { x: bx, y: by + 24 * pixel, "text-anchor": "middle" },
-        "base station",
-      ),
-      12,
-    );
+    baseName = shape(layer.scale, "text", { "text-anchor": "middle" }, "base station");
+    setText(baseName, 12);
     const bar = roundBelow(size / 4);
     const [x, y] = [left + 10 * pixel, top + size - 12 * pixel];
     shape(layer.scale, "path", {
@@ -195,35 +186,16 @@ function planOfUavs() {
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   }
 
-  /* Beside its dot, on the first side where no other label is. */
-  const SIDES = [
-    [12, 4, "start"],
-    [-12, 4, "end"],
-    [0, -13, "middle"],
-    [0, 22, "middle"],
-  ];
-  function spotFor(x, y, text, taken) {
-    const wide = 8 * text.length * pixel;
-    const spots = SIDES.map(([dx, dy, anchor]) => {
-      const from = x + dx * pixel - { start: 0, end: wide, middle: wide / 2 }[anchor];
-      const bottom = y + (dy + 3) * pixel;
-      return { box: [from, from + wide, bottom - 14 * pixel, bottom], dx, dy, anchor };
-    });
-    const meets = ([a, b, c, d]) => taken.some(([e, f, g, h]) => a < f && e < b && c < h && g < d);
-    const spot = spots.find(({ box }) => !meets(box)) ?? spots[0];
-    taken.push(spot.box);
-    return { x: x + spot.dx * pixel, y: y + spot.dy * pixel, "text-anchor": spot.anchor };
-  }
-
   function refresh() {
     const [bx, by] = [base[0], -base[1]];
-    const taken = [[bx - 40 * pixel, bx + 40 * pixel, by + 12 * pixel, by + 28 * pixel]];
-    for (const r of data.rings_m.flat())
-      if (r > 0)
-        taken.push([bx - 22 * pixel, bx + 22 * pixel, by - r - 16 * pixel, by - r - pixel]);
+    const taken = [[bx - 9 * pixel, bx + 9 * pixel, by - 9 * pixel, by + 9 * pixel]];
+    const spots = marks.map((_, k) => positionAt(k, time));
+    const half = (data.uavs > 30 ? 6 : 9) * pixel;
+    for (const [x, y] of spots) taken.push([x - half, x + half, -y - half, -y + half]);
+    placeOnRing(baseName, bx, by, 11 * pixel, 11, pixel, taken);
     marks.forEach((mark, k) => {
       const client = k + 1;
-      const [x, y] = positionAt(k, time);
+      const [x, y] = spots[k];
       const span = spanAt(spans.measured ? "measured" : chosen.prediction, client, time);
       const step = span && STEPS[span.step];
       const picked = client === chosen.uav;
@@ -245,8 +217,9 @@ function planOfUavs() {
         stroke: ringColour(client),
         "stroke-width": 2 * pixel,
       });
-      set(mark.name, spotFor(x, -y, `${client}`, taken));
-      setText(mark.name, data.uavs <= 30 || picked ? 12 : 0);
+      const named = data.uavs <= 30 || picked;
+      if (named) placeBeside(mark.name, x, -y, `${client}`.length, pixel, taken);
+      setText(mark.name, named ? 12 : 0);
       mark.row.className = picked ? "chosen" : "";
       const [far, up, down, doing] = mark.cells;
       far.textContent = fixed(Math.hypot(x - base[0], y - base[1]), 0);
@@ -254,6 +227,8 @@ function planOfUavs() {
       down.textContent = megabits(rateAt("downlink_kbps", client, time));
       doing.replaceChildren(...(step ? [chipOf(step), step.name] : ["–"]));
     });
+    for (const { r, name } of ringNames)
+      placeOnRing(name, bx, by, r, name.textContent.length, pixel, taken);
     byId("clock").textContent = `${fixed(time, 2)} s`;
   }
 

@@ -3,16 +3,19 @@
 
 """Whoever has a run that is not valid is told what to do."""
 
+import json
 from pathlib import Path
 
 import pytest
-from synthetic_run import make_run, manifest
+from finished_campaign import finished_campaign
+from synthetic_run import make_run, make_session, manifest
 
 from orchestrator.analysis.remedies import REMEDIES, remedy
 from orchestrator.cli.emulate import _seconds
 from orchestrator.cli.tables import validity_lines
 from orchestrator.emulation.record import Check
 from orchestrator.reporting.report import write_report
+from orchestrator.reporting.session_report import write_session_report
 from orchestrator.scenario.schema import Limits
 from testbed.core.errors import InputError
 from testbed.system.files import write_json
@@ -58,8 +61,21 @@ def test_the_report_says_it_too(tmp_path: Path) -> None:
     kept = {"check": "cpu_steal", "limit": 0.5, "value": 0.1, "ok": True, "detail": ""}
     write_json(run_dir / "manifest.json", manifest(valid=False, validity=[broken, kept]))
     text = write_report(run_dir).read_text()
-    assert "other programs took the CPU: wait until the machine is idle" in text
+    # Where the page begins, and beside the check.
+    assert text.count("Other programs took the CPU: wait until the machine is idle") == 2
     assert "other guests took the CPU: run" not in text
+
+
+def test_pages_of_sessions_and_campaigns_say_it_too(tmp_path: Path) -> None:
+    broken = {"check": "cpu_others", "limit": 0.5, "value": 0.9, "ok": False, "detail": ""}
+    session = make_session(tmp_path / "session")
+    about = json.loads((session / "manifest.json").read_text())
+    write_json(session / "manifest.json", about | {"valid": False, "validity": [broken]})
+    text = write_session_report(session).read_text()
+    assert "Other programs took the CPU: wait until the machine is idle" in text
+    page = (finished_campaign(tmp_path).path / "report.html").read_text()
+    assert "The host&#39;s other guests took the CPU: run at another time" in page
+    assert "CPU time taken by other guests" in page
 
 
 @pytest.mark.parametrize(

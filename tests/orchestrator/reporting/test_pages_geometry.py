@@ -4,32 +4,15 @@
 """Pages on phones, laptops, walls and paper: labels stand apart, and nothing leaves its box."""
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
+from all_pages import KINDS, LIVE, PAPER_PX, WIDTHS, print_out, shown_live, written
 from chromium import PROGRAM, Page, chromium
-from finished_campaign import finished_campaign
-from PIL import Image
-from synthetic_run import make_run, make_session
-
-from orchestrator.reporting.comparison import write_comparison
-from orchestrator.reporting.live import serve
-from orchestrator.reporting.report import write_report
-from orchestrator.scenario.loading import load
-from orchestrator.studies.reproduction import Finding, Reproduction, Section
-from testbed.core.clock import EmulatedClock
-from testbed.core.timeline import SPAN, Round
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
 
-KINDS = ["report", "compare", "campaign", "reproduction"]
-WIDTHS = [400, 768, 1280, 1920]
-PAPER_PX = 703
-"""A4 less its margins, at 96 dots an inch."""
 NOTE_TEXTS = """
 const note = CanvasRenderingContext2D.prototype.fillText;
 CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
@@ -57,11 +40,19 @@ LABELS = """
   });
   for (const svg of document.querySelectorAll(".chart svg")) {
     const own = svg.getBoundingClientRect();
-    const boxes = [...svg.querySelectorAll("text")].filter((t) => t.textContent).map((t) => {
+    const boxes = [...svg.querySelectorAll("text")].filter(
+      (t) => t.textContent && t.getClientRects().length).map((t) => {
       const { left, right, top, bottom } = t.getBoundingClientRect();
       return { text: t.textContent, left: left - own.left, right: right - own.left, top, bottom };
     });
     if (own.width) together(svg.getAttribute("aria-label"), boxes, own.width);
+    for (const dot of svg.querySelectorAll(".uav circle")) {
+      const of = dot.getBoundingClientRect();
+      for (const box of boxes)
+        if (Math.min(box.right + own.left, of.right) - Math.max(box.left + own.left, of.left) > 2 &&
+            Math.min(box.bottom, of.bottom) - Math.max(box.top, of.top) > 4)
+          found.push(`'${box.text}' below a UAV`);
+    }
   }
   for (const canvas of document.querySelectorAll(".chart canvas"))
     together(canvas.ariaLabel, canvas.texts ?? [], canvas.clientWidth);
@@ -121,13 +112,75 @@ TORN = """
 }).map((e) => `${e.tagName} ${e.textContent.slice(0, 40)}`)
 """
 """Texts of which a line holds a letter or two."""
+BROKEN = r"""
+[...document.querySelectorAll("th, .num, h1, h2, h3, dt, summary, button, .badge")].filter(
+  (e) => !e.closest("details:not([open]) > :not(summary)")).flatMap((e) => {
+  const found = [];
+  const walk = document.createTreeWalker(e, NodeFilter.SHOW_TEXT);
+  const word = /[^\s\/_.,:=–-]{2,22}/g;
+  for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+    if (node.parentElement.closest("code")) continue;
+    for (const { 0: text, index } of node.data.matchAll(word)) {
+      const range = document.createRange();
+      range.setStart(node, index);
+      range.setEnd(node, index + text.length);
+      const tops = [...range.getClientRects()].map((r) => r.top);
+      if (Math.max(...tops) - Math.min(...tops) > 4) found.push(`${e.tagName} ${text}`);
+    }
+  }
+  return found;
+})
+"""
+"""Words, of heads and columns of numbers, that are broken."""
+COVERED = """
+(() => {
+  const UNSEEN = "svg, script, style, option, details:not([open]) > :not(summary)";
+  const texts = [];
+  const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+    if (!node.data.trim() || node.parentElement.closest(UNSEEN)) continue;
+    const clip = node.parentElement.closest(".scroll, pre")?.getBoundingClientRect();
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    for (const r of range.getClientRects()) {
+      const right = Math.min(r.right, clip?.right ?? Infinity);
+      const bottom = Math.min(r.bottom, clip?.bottom ?? Infinity);
+      if (right - r.left > 2 && bottom - r.top > 4)
+        texts.push({ node, left: r.left, right, top: r.top, bottom });
+    }
+  }
+  texts.sort((a, b) => a.top - b.top);
+  const found = [];
+  texts.forEach((a, i) => {
+    for (let k = i + 1; k < texts.length && texts[k].top < a.bottom - 5; k += 1) {
+      const b = texts[k];
+      if (a.node !== b.node && Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2)
+        found.push(`'${a.node.data.trim()}' and '${b.node.data.trim()}'`);
+    }
+  });
+  return found;
+})()
+"""
+"""Texts that lie on each other."""
+STRETCHED = """
+[...document.querySelectorAll(".chart canvas, .chart svg")].filter((e) => {
+  const box = e.getBoundingClientRect();
+  const { width, height } = e.viewBox?.baseVal ?? e;
+  return box.width && Math.abs(box.width / box.height / (width / height) - 1) > 0.03;
+}).map((e) => e.ariaLabel ?? e.getAttribute("aria-label"))
+"""
+"""Charts whose letters are not as wide as they should be, or that leave part of a box empty."""
 
-
-def several(base: Path) -> list[Path]:
-    """A run of other UAVs that measured nothing, under a long name, and a session."""
-    long = make_run(base / "a-run-whose-folder-has-quite-a-long-name", uavs=3, rounds=1)
-    (long / "measured.parquet").unlink()
-    return [long, make_session(base / "session")]
+DRAWN = """
+[...document.querySelectorAll(".chart")].map((e) => {
+  const drawn = e.querySelector("svg, canvas");
+  const box = drawn.viewBox?.baseVal;
+  const width = box ? (box.width / box.height) * drawn.getAttribute("height")
+    : drawn.width / PAPER.dense;
+  return { id: e.id, width, due: widthOf(e), ink: colour("ink") };
+})
+"""
+"""How wide each chart is drawn, and should be."""
 
 
 @pytest.fixture(scope="module")
@@ -140,26 +193,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One of each kind that is a file."""
-    base = tmp_path_factory.mktemp("pages")
-    runs = [make_run(base / "a", uavs=10), make_run(base / "b", uavs=10, seed=2)]
-    write_comparison([*runs, *several(base)], base / "compare.html")
-    made = base / "reproduction"
-    made.mkdir()
-    Image.new("RGB", (1050, 700), "white").save(made / "fig4.png")
-    finding = Finding(
-        "fig4", "a claim " * 9, "paper's " * 5, "30.1 % " * 4, "it is " * 9, False, 0.1
-    )
-    wide = pd.DataFrame({f"column_of_name_{k}": [1.23456789] * 3 for k in range(9)})
-    section = Section(
-        "fig4", "Latency over u", [finding], wide, ["fig4"], "What one must know. " * 4
-    )
-    Reproduction([section], "5 rounds, 2 seeds").write(made)
-    return {
-        "report": write_report(runs[0]),
-        "reproduction": made / "report.html",
-        "compare": base / "compare.html",
-        "campaign": finished_campaign(base).path / "report.html",
-    }
+    return written(tmp_path_factory.mktemp("pages"))
 
 
 def assert_tidy(page: Page, *, scrolls: bool = True) -> None:
@@ -167,6 +201,9 @@ def assert_tidy(page: Page, *, scrolls: bool = True) -> None:
     assert page.js(AXES) == []
     assert page.js(OUTSIDE.replace("SCROLLS", str(scrolls).lower())) == []
     assert page.js(TORN) == []
+    assert page.js(BROKEN) == []
+    assert page.js(COVERED) == []
+    assert page.js(STRETCHED) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -221,24 +258,28 @@ def test_paper_loses_no_column_and_has_no_ground(
     assert page.js("document.querySelectorAll('details[open]').length") == 0
 
 
-def test_the_live_view_too(page: Page, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    scenario = load(Path(__file__).parents[3] / "scenarios" / "quickstart.yaml", ["rounds=1"])
-    with serve(scenario) as live:
-        steps = [(k, 1, 0, 0.0, 0.1 * k, 9) for k in (1, 2, 3)]
-        steps += [(k, 1, 6, 5.0, 5.5, 9) for k in (1, 2, 3)]
-        round_ = Round(0, "cpsfl", 2, 0.0, 5.5, np.ones(3), 9.5, np.array(steps, dtype=SPAN))
-        rates = np.array([[1e6, 2e6], [3e6, 4e6], [5e6, 0.0]])
-        position = np.arange(18.0).reshape(3, 2, 3) * 40
-        clock = EmulatedClock(time.monotonic_ns(), 0.0, 1.0)
-        live.begin(round_, clock, 0, rates, rates, position)
-        found = re.search(r"http://\S+", caplog.text)
-        assert found
-        for width in WIDTHS:
-            page.size(width, dark=width == 768)
-            page.show(found[0])
-            page.wait(lambda: page.js("state.phase === 'running'"), 30)
-            page.settle()
-            assert_tidy(page)
-            assert page.js("document.documentElement.scrollWidth") <= width
-        page.show("about:blank")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_browser_prints_is_drawn_for_paper(
+    page: Page, pages: dict[str, Path], kind: str, tmp_path: Path
+) -> None:
+    page.open(pages[kind], width=1920, dark=True)
+    page.js(
+        "addEventListener('beforeprint', () => { window.drawn = DRAWN })".replace("DRAWN", DRAWN)
+    )
+    print_out(page, tmp_path / "page.pdf")
+    drawn = page.js("window.drawn")
+    assert len(drawn) == page.js("document.querySelectorAll('.chart').length")
+    for chart in drawn:
+        assert chart["width"] == pytest.approx(chart["due"], abs=1), chart
+        assert chart["due"] <= PAPER_PX, chart
+        assert max(map(int, re.findall(r"\d+", chart["ink"])[:3])) < 64, chart
+    page.settle()
+    assert page.js("[...document.querySelectorAll('.chart')].every(e => widthOf(e) !== 703)")
+
+
+@pytest.mark.parametrize("kind", LIVE)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_live_views_too(page: Page, kind: str, width: int) -> None:
+    with shown_live(kind, page, width, dark=width == 768):
+        assert_tidy(page)
+        assert page.js("document.documentElement.scrollWidth") <= width

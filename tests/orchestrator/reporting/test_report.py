@@ -20,6 +20,7 @@ from synthetic_run import make_run, manifest
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.analysis.error_budget import KEYS
 from orchestrator.reporting import charts, formatting
+from orchestrator.reporting.legend import OF_THE_AIR
 from orchestrator.reporting.report import holdings, reading, render, write_report
 from orchestrator.reporting.run_figures import figures
 from orchestrator.runs.reader import read_run
@@ -213,7 +214,8 @@ def test_tables_print_every_round(made: Path) -> None:
     for row in pd.read_parquet(made / "rounds.parquet").itertuples():
         assert f"{row.latency_s:.4f}" in page.words("overview")
     for row in pd.read_parquet(made / "budget.parquet").itertuples():
-        assert formatting.milliseconds(row.seconds) in page.words("budget")
+        shown = row.part not in OF_THE_AIR or row.seconds
+        assert (formatting.in_ms(row.seconds) in page.words("budget")) or not shown
     assert "of its difference out" not in page.words("budget")
 
 
@@ -236,6 +238,11 @@ def test_budget_that_does_not_add_up_is_called_out(run_dir: Path) -> None:
         (formatting.milliseconds(-0.0012345), "−1.23 ms"),
         (formatting.milliseconds(0.00012345), "+0.123 ms"),
         (formatting.milliseconds(-1e-9), "0.000 ms"),
+        (formatting.in_ms(-0.0012345), "−1.23"),
+        (formatting.in_ms(None), "–"),
+        (formatting.seconds(-0.1), "−0.100 s"),
+        (formatting.sentence("why: so"), "Why: so."),
+        (formatting.breakable("a_<b"), "a_<wbr>&lt;b"),
         (formatting.percent(0.0012345), "+0.123 %"),
         (formatting.percent(-0.12345), "−12.35 %"),
         (formatting.percent(0.04, sign=False), "4.00 %"),
@@ -392,7 +399,8 @@ def test_what_a_latency_is_made_of_adds_up(run_dir: Path) -> None:
     table = pd.read_parquet(run_dir / "waterfall.parquet")
     mean_s = table.query("part == 'framing'")["seconds"].mean()
     cells = Page(render(read_run(run_dir))).cells("overheads")
-    assert f"framing+{1e3 * mean_s:,.1f}ms" in cells
+    assert f"framing+{1e3 * mean_s:,.1f}" in cells
+    assert "startoftheround" in cells
 
 
 def test_without_overheads_there_is_no_section_of_them(run_dir: Path) -> None:
@@ -409,7 +417,8 @@ def test_a_part_that_the_report_does_not_know_is_shown_all_the_same(run_dir: Pat
     table.to_parquet(run_dir / "budget.parquet")
     page = render(read_run(run_dir))
     cells = Page(page).cells("budget")
-    assert "FramingDelayLossComputingRateinjectionOrderWeatherMeasureds" in cells
+    # Delay and loss, which only the air adds, are left out where it adds nothing.
+    assert "FramingmsComputingmsRateinjectionmsOrdermsWeathermsMeasureds" in cells
     assert [part["key"] for part in embedded(page)["budget"][0]["parts"]][-1] == "weather"
     assert "Thepartsofround" not in cells  # they add up
 

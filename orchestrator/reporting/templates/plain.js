@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: UAV-SFL testbed authors
    SPDX-License-Identifier: MIT */
 
-/* The page of a reproduction: nothing but its frame; figures are pictures. */
+/* A page that has nothing to choose: its pictures are drawn where it is written. */
 
 themes();
 copyButtons();
