@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.reporting.charts import column_of, spans_of, steps_of, training_curve
+from orchestrator.reporting.charts import column_of, spans_of, steps_of, training_curve, worth_showing
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, part_title
 from orchestrator.reporting.pages import render_page
 from orchestrator.runs.comparison import (
@@ -89,7 +89,7 @@ def render(comparison: Comparison) -> str:
         step_titles={step: STEP_TITLES[step] for step in STEPS if step in comparison.steps},
         step_colours=STEP_COLOURS,
         budgets=comparison.budgets.to_dict("index"),
-        part_titles={str(part): part_title(str(part)) for part in comparison.budgets},
+        part_titles={part: part_title(part) for part in worth_showing(comparison.budgets)},
         sessions=comparison.sessions.to_dict("records"),
         session_names=list(dict.fromkeys(r["run"] for r in comparison.sessions.to_dict("records"))),
         places=[result.name for result in results] + [s.name for s in comparison.played],
