@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.reporting.charts import column_of, spans_of, steps_of, training_curve, worth_showing
+from orchestrator.reporting.charts import (
+    column_of,
+    spans_of,
+    steps_of,
+    training_curve,
+    worth_showing,
+)
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, part_title
 from orchestrator.reporting.pages import render_page
 from orchestrator.runs.comparison import (
