@@ -8,6 +8,7 @@ printed through it: `--help` and completion do without.
 """
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -21,18 +22,29 @@ from testbed.system import inside
 LEVELS = ("debug", "info", "warning", "error")
 PACKAGES = ("orchestrator", "workloads", "ns3_scenarios", "testbed")
 """Whose loggers the command line shows; those of libraries stay as they are."""
+LONG = 400
+"""Characters of the longest line in a file."""
 EVERY_S = 10.0
 """Between two lines where there is no terminal."""
 
 
 class Out:
-    """Rich's console for results."""
+    """Rich's console for results.
+
+    In a file or a pipe no line is broken and no table loses a column, however long, unless
+    `COLUMNS` says how long lines may be.
+    """
 
     def print(self, *objects: object, **options: Any) -> None:
         """As `rich.console.Console.print`."""
         from rich import get_console
 
-        get_console().print(*objects, **options)
+        console = get_console()
+        if not console.is_terminal and "COLUMNS" not in os.environ:
+            console.width = LONG
+            if all(isinstance(it, str) for it in objects):
+                options = {"soft_wrap": True} | options
+        console.print(*objects, **options)
 
 
 out = Out()

@@ -92,7 +92,7 @@ def comparison_table(done: "Emulation") -> Table:
             f"{payload.latency_s:.4f}",
             f"{on_wire.latency_s:.4f}",
             f"{measured.latency_s:.4f}",
-            f"{100 * (measured.latency_s / on_wire.latency_s - 1):+.3f}",
+            f"{100 * (measured.latency_s / on_wire.latency_s - 1):+z.3f}",
         )
     return table
 
@@ -112,7 +112,7 @@ def step_comparison_table(done: "Emulation") -> Table:
             str(step),
             f"{row['predicted_s']:.4f}",
             f"{row['measured_s']:.4f}",
-            f"{1e3 * (row['measured_s'] - row['predicted_s']):+.3f}",
+            f"{1e3 * (row['measured_s'] - row['predicted_s']):+z.3f}",
         )
     return table
 
@@ -136,7 +136,7 @@ def budget_table(done: "Emulation") -> Table:
     for part in parts:
         table.add_column(f"{part} ms", justify="right")
     for budget in budgets:
-        table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+.2f}" for p in parts))
+        table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+z.2f}" for p in parts))
     return table
 
 

@@ -99,6 +99,8 @@ class Emulation:
     rounds: list[RoundRecord] = field(default_factory=list)
     captured: Captured | None = None
     """What the capture held, if there was one."""
+    others: list[str] = field(default_factory=list)
+    """Programs of this machine that took most CPU time beside the rounds, in words."""
     checks: list[Check] = field(default_factory=list)
     """What the run is held against, see `orchestrator.emulation.validity`; empty as long as it
     goes on."""

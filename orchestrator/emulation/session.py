@@ -9,6 +9,7 @@
 
 import contextlib
 import math
+import os
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,7 @@ from testbed.core.errors import InputError, RunEnds
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Round
 from testbed.system import inside
+from testbed.system.programs import Programs
 from workloads.costs.profile import SplitProfile
 
 Capture = Literal["frames", "headers"] | None
@@ -191,7 +193,13 @@ def open_session(
         elif evaluates_after(scenario, 0):
             evaluation = evaluation_table(-1, 0.0, stage.evaluate())
         record.set_ups.append(SetUp(accounts, calibration, evaluation))
+        # A daemon's containers are not our children; in virtual time nobody else is there.
+        where = scenario.emulation
+        told_apart = where.clock == "real" and where.runtime == "namespace"
+        before = Programs.outside(os.getpid()) if told_apart else None
         yield Session(record, profile, stage, progress)
+        if before is not None:
+            record.others = Programs.outside(os.getpid()).since(before)
         stage.stop()
 
 

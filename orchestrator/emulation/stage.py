@@ -77,7 +77,7 @@ from testbed.control.messages import (
 )
 from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.node import BS, NodeId, uav, uavs
-from testbed.core.progress import Progress
+from testbed.core.progress import Progress, which_round
 from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
 from testbed.network.fabric import link_addresses
 from testbed.network.gates import last_frames
@@ -361,7 +361,7 @@ class Stage:
             rates, position_m = table.rates, channel.now.position_m
             self.observer.begin(expected, clock, first, rates.uplink, rates.gradient, position_m)
 
-        text = f"round {round_.index} of 0–{scenario.rounds - 1}"
+        text = which_round(round_.index, scenario.rounds)
 
         def watch() -> None:
             progress(text, clock.now() - round_.start_s, expected.latency_s)

@@ -106,6 +106,8 @@ def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
     ]
     for name, value_of in _OF_MACHINES.items():
         passed, where = max(machines, key=lambda each: value_of(each[0]))
+        if name == "cpu_others" and done.others and not where.startswith("host"):
+            where += f"; cores by program: {', '.join(done.others)}"
         yield name, value_of(passed), where
 
 

@@ -24,7 +24,7 @@ from orchestrator.scenario.schema import Scenario
 from orchestrator.transmission.links import impairments_of, shape_of, vary_by_slot
 from orchestrator.transmission.transport import transport_of
 from testbed.core.errors import InputError
-from testbed.core.progress import Progress, silent
+from testbed.core.progress import Progress, silent, which_round
 from testbed.core.timeline import Round, Timeline
 from testbed.network.framing import ETHERNET_BYTES
 from workloads.costs.profile import SplitProfile
@@ -143,7 +143,7 @@ class PacketBackend:
             self._now_ns,
             self._transport,
         )
-        text = f"ns-3, round {decision.index} of 0–{scenario.rounds - 1}"
+        text = f"ns-3, {which_round(decision.index, scenario.rounds)}"
         played = round_.play(lambda seconds: self._progress(text, seconds, seconds))
         self._now_ns = round_.now_ns
         return played

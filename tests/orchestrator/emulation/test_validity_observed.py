@@ -119,6 +119,7 @@ def observed(
     overruns_s: tuple[float, ...] = (),
     lost: Any = (),
     calibration: Any = None,
+    others: tuple[str, ...] | list[str] = (),
     **keys: Any,
 ) -> dict[str, tuple[float, str]]:
     two = validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two")
@@ -128,6 +129,7 @@ def observed(
         scenario=two.resolved(float(two.emulation.dilation)),
         measured=[SimpleNamespace(lost=[SimpleNamespace(client=k) for k in lost]) for _ in records],
         overruns_s=overruns_s,
+        others=others,
     )
     return {name: (value, where) for name, value, where in _observed(done)}
 
@@ -164,6 +166,12 @@ def test_every_check_names_where_it_was_worst() -> None:
     assert "loss_deviation" not in found
 
 
+def test_whoever_takes_the_cpu_is_named() -> None:
+    ends = [way(sent=1), way(sent=1)]
+    found = observed([round_record(ends, ends)], others=["java (815) 0.62", "cc1 (9) 0.05"])
+    assert found["cpu_others"][1] == "round 0; cores by program: java (815) 0.62, cc1 (9) 0.05"
+
+
 def test_a_host_that_others_compute_on_is_named() -> None:
     ends = [way(sent=1), way(sent=1)]
     busy = machine(program_ticks=300, stolen_ticks=30)
@@ -172,7 +180,7 @@ def test_a_host_that_others_compute_on_is_named() -> None:
         round_record(ends, ends, machine=machine(program_ticks=200)),
         round_record(ends, ends, elsewhere={"beta": quiet, "gamma": busy}),
     ]
-    found = observed(rounds)
+    found = observed(rounds, others=["java (815) 0.62"])  # of this machine
     assert found["cpu_others"] == (pytest.approx(0.3), "host gamma, round 1")
     assert found["cpu_steal"] == (pytest.approx(0.03), "host gamma, round 1")
     assert found["clock_drift_ppm"] == (pytest.approx(7.0), "host beta, round 1")
@@ -275,6 +283,7 @@ def test_a_check_may_just_reach_its_limit() -> None:
             ),
             measured=[SimpleNamespace(lost=[])],
             overruns_s=[],
+            others=[],
         )
         (check,) = (c for c in validity(done) if c.check == "rest_share")
         assert (check.ok, check.value, check.limit) == (fine, 0.05, limit)
