@@ -23,7 +23,6 @@ from orchestrator.hosts.worker import examine, findings, start_agent
 from orchestrator.prediction.rates import LinkRates
 from orchestrator.runs.manifest import environment
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
-from orchestrator.transmission.links import are_impaired
 from testbed.cluster import world
 from testbed.cluster.messages import STARTING, BeHost, FlowsMeasured, Listening
 from testbed.cluster.placement import Resources, place
@@ -257,7 +256,6 @@ def check_spreadable(scenario: Scenario) -> None:
         ("emulation.runtime", emulation.runtime == "namespace", "be 'namespace'"),
         ("emulation.clock", emulation.clock == "real", "be 'real'"),
         ("emulation.dilation", emulation.dilation != "auto", "be a number"),
-        ("links", not are_impaired(scenario), "neither delay nor lose frames"),
     ):
         if not fits:
             raise InputError(f"{key}: must {due} where nodes are on several machines")

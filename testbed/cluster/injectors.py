@@ -9,6 +9,7 @@ Moments of a host's clock are ours here.
 """
 
 import contextlib
+import functools
 import threading
 import time
 from collections import Counter
@@ -33,8 +34,9 @@ from testbed.control.messages import (
 )
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.network.injector import Injector, Kind, Report
+from testbed.network.injector import Injector, Kind, Report, width_of_air
 
+Rows = np.ndarray[Any, np.dtype[np.int64]]
 _ROW = 4
 """Values of a slot that was set: see `Counters.slots`."""
 
@@ -157,14 +159,17 @@ def joined(answers: Mapping[str, Kind], offsets_ns: Mapping[str, int]) -> Kind:
         whole = replace(whole, missing=any(each.missing for each in found))
     if isinstance(whole, Counters):
         ways = zip(*(each.links for each in found), strict=True)
-        tables = [(each.slots, offsets_ns[name]) for name, each in zip(answers, found, strict=True)]
+        parts = [_parts(each) for each in found]
+        tables = [(set_, offsets_ns[name]) for name, (set_, _) in zip(answers, parts, strict=True)]
+        air = _air([of_air for _, of_air in parts if len(of_air)])
         whole = Counters(
             asked_ns=min(each.asked_ns for each in found),
             links=tuple((_sum(u for u, _ in way), _sum(d for _, d in way)) for way in ways),
             scheduling=", ".join(sorted({each.scheduling for each in found})),
             below_floor=sum(each.below_floor for each in found),
             exhausted=max(each.exhausted for each in found),
-            slots=_slots(tables).tobytes(),
+            slots=_slots(tables).tobytes() + air.tobytes(),
+            of_air=len(air),
         )
     return cast(Kind, whole)
 
@@ -176,12 +181,29 @@ def _sum(parts: Iterable[Direction]) -> Direction:
     return Direction(**{name: sum(getattr(part, name) for part in all_) for name in names})
 
 
-def _slots(tables: Sequence[tuple[bytes, int]]) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def _parts(counters: Counters) -> tuple[Rows, Rows]:
+    """Slots that were set, and what the air had done when slots began: see `Counters.slots`."""
+    values, width = np.frombuffer(counters.slots, np.int64), width_of_air(len(counters.links))
+    set_, air = np.split(values, [len(values) - counters.of_air * width])
+    return set_.reshape(-1, _ROW), air.reshape(-1, width)
+
+
+def _air(tables: Sequence[Rows]) -> Rows:
+    """Of each slot in which all these hosts had the time to count, what the air had done: each host
+    knows of the frames that arrive there."""
+    if not tables:
+        return np.empty((0, 1), np.int64)
+    slots = functools.reduce(np.intersect1d, [table[:, 0] for table in tables])
+    of_slots = [table[np.isin(table[:, 0], slots), 1:] for table in tables]
+    return np.column_stack([slots, sum(of_slots)])
+
+
+def _slots(tables: Sequence[tuple[Rows, int]]) -> Rows:
     """Of each slot that was set, the host that was done with it last; moments of our clock."""
     last: dict[tuple[int, int], tuple[int, ...]] = {}
     for table, offset_ns in tables:
         seen: Counter[int] = Counter()
-        for slot, due_ns, done_ns, changes in np.frombuffer(table, np.int64).reshape(-1, _ROW):
+        for slot, due_ns, done_ns, changes in table:
             key = int(slot), seen[int(slot)]
             seen[int(slot)] += 1
             row = (int(slot), int(due_ns) - offset_ns, int(done_ns) - offset_ns, int(changes))

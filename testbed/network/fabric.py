@@ -17,7 +17,7 @@ import os
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from testbed.air.impairments import has_netem, install
@@ -39,7 +39,7 @@ BS_ADDRESS, BS_ADDRESS_V6 = "10.255.0.1", "fd55::ffff:1"
 """The base station's for all UAVs, where nodes see one network."""
 _ALL_LINKS, _ALL_LINKS_V6 = ("10.0.0.0", 10), ("fd55::", 64)
 
-_SIOCETHTOOL, _ETHTOOL_STSO = 0x8946, 0x1F
+_SIOCETHTOOL, _ETHTOOL_STSO, _ETHTOOL_SGRO = 0x8946, 0x1F, 0x2C
 _LO = 1
 _IFADDR = struct.Struct("=BBBBI")
 _NEIGHBOUR = struct.Struct("=BxxxiHBB")
@@ -114,6 +114,17 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Arrival:
+    """Where frames of one direction of a link arrive on this machine."""
+
+    link: int
+    down: bool
+    netlink: Netlink
+    device: int
+    tap: Tap | None = None
+
+
+@dataclass(frozen=True)
 class Fabric:
     """All wired links, or those ends of them that are on this machine."""
 
@@ -130,6 +141,18 @@ class Fabric:
     down_taps: Sequence[Tap] = ()
     relay: Relay | None = None
     """What carries links to other machines, where tunnels do not."""
+
+    @property
+    def arrivals(self) -> list[Arrival]:
+        """Where frames arrive here: of all uplinks at the base station, of downlinks at UAVs."""
+        bs = self.base_station
+        found = [Arrival(link, False, bs.netlink, end.index) for link, end in enumerate(bs.ends, 1)]
+        for client, site in zip(self.clients, self.uavs, strict=True):
+            found.append(Arrival(client, True, site.netlink, site.ends[0].index))
+        taps = (*self.up_taps, *self.down_taps)
+        if not taps:
+            return found
+        return [replace(each, tap=tap) for each, tap in zip(found, taps, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -305,21 +328,20 @@ def impair(
     Raises:
         RunError: The kernel lacks what that takes.
     """
-    bs = fabric.base_station
-    arrivals = [(bs.netlink, end.index) for end in bs.ends]
-    arrivals += [(site.netlink, site.ends[0].index) for site in fabric.uavs]
-    impairments = (*uplinks, *downlinks)
-    taps = (*fabric.up_taps, *fabric.down_taps)
+    lined = []
     try:
-        for (socket_, device), impairment in zip(arrivals, impairments, strict=True):
-            if impairment.acts:
-                orders = drop_arrivals(device) if taps else install(device, impairment)
-                socket_.transact(orders)
+        for at in fabric.arrivals:
+            impairment = (uplinks, downlinks)[at.down][at.link - 1]
+            if not impairment.acts:
+                continue
+            if at.tap is None:
+                at.netlink.transact(install(at.device, impairment))
+            else:
+                at.netlink.transact(drop_arrivals(at.device))
+                lined.append((at.tap, impairment))
     except NetlinkError as error:
         raise RunError(f"links: this kernel cannot delay or lose frames ({error})") from None
-    if not taps:
-        return None
-    return Line([way for way in zip(taps, impairments, strict=True) if way[1].acts])
+    return Line(lined) if lined else None
 
 
 def _negotiate_marks(shape: Shape) -> None:
@@ -329,11 +351,13 @@ def _negotiate_marks(shape: Shape) -> None:
 
 
 def _cut_packets(device: str) -> None:
-    """Have the kernel cut packets of several frames when they leave a device of this namespace."""
-    value = ctypes.create_string_buffer(struct.pack("=II", _ETHTOOL_STSO, 0))
-    request = struct.pack("16sP16x", device.encode(), ctypes.addressof(value))
+    """Have the kernel cut packets of several frames when they leave a device of this namespace,
+    and leave what arrives there as it is: tunnels join frames."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        fcntl.ioctl(sock, _SIOCETHTOOL, request)
+        for feature in (_ETHTOOL_STSO, _ETHTOOL_SGRO):
+            value = ctypes.create_string_buffer(struct.pack("=II", feature, 0))
+            request = struct.pack("16sP16x", device.encode(), ctypes.addressof(value))
+            fcntl.ioctl(sock, _SIOCETHTOOL, request)
 
 
 def _packet_frames(index: int, frames: int) -> bytes:

@@ -82,7 +82,7 @@ from testbed.network.slot_air import AirChange, ChangingAir
 from testbed.network.slot_table import SlotTable
 from testbed.system import linux
 from testbed.system.machine import Machine, boot_id
-from testbed.system.netlink import Batch
+from testbed.system.netlink import Batch, Netlink
 from testbed.system.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -332,19 +332,18 @@ class _Service:
     def _of_air(self) -> tuple[Sequence["_OfAir"], Sequence["_OfAir"]]:
         """What the air has done to frames of each uplink, and of each downlink; None where it does
         nothing, or another machine knows."""
-        fabric, line = self._fabric, self._line
-        if line is not None:
-            taps = fabric.up_taps, fabric.down_taps
-            up, down = ([line.count(tap) for tap in of_way] for of_way in taps)
-            return up, down
-        uplinks: list[_OfAir] = [None] * fabric.links
-        downlinks = uplinks.copy()
-        arrived = air_counts(fabric.base_station.netlink)
-        for place, end in enumerate(fabric.base_station.ends):
-            uplinks[place] = arrived.get(end.index)
-        for client, uav in zip(fabric.clients, fabric.uavs, strict=True):
-            downlinks[client - 1] = air_counts(uav.netlink).get(uav.ends[0].index)
-        return uplinks, downlinks
+        nothing: list[_OfAir] = [None] * self._fabric.links
+        ways, told = (nothing, nothing.copy()), dict[Netlink, dict[int, QueueCount]]()
+        for at in self._fabric.arrivals:
+            count: _OfAir = None
+            if self._line is not None and at.tap is not None:
+                count = self._line.count(at.tap)
+            elif at.tap is None:
+                if at.netlink not in told:
+                    told[at.netlink] = air_counts(at.netlink)
+                count = told[at.netlink].get(at.device)
+            ways[at.down][at.link - 1] = count
+        return ways
 
     def _take_rates(self, rates: SetRates) -> None:
         self._table.add(rates.first, rates.variants, rates.table)
@@ -440,7 +439,7 @@ class _Service:
                 limit_packets(site, frames)
 
     def _tell_counters(self) -> None:
-        width = _width_of_air(self._fabric.links)
+        width = width_of_air(self._fabric.links)
         asked_ns = time.time_ns()
         fabric, bs_sent = self._fabric, _sent(self._fabric.base_station)
         up, down = ([dict(_NOTHING) for _ in range(fabric.links)] for _ in range(2))
@@ -472,7 +471,7 @@ _NOTHING = dict.fromkeys((field.name for field in fields(Direction)), 0)
 _OfAir = QueueCount | LineCount | None
 
 
-def _width_of_air(links: int) -> int:
+def width_of_air(links: int) -> int:
     """Of a row of what the air has done: see `Counters.slots`."""
     return 1 + 2 * _AIR_OF_WAY * links
 
@@ -824,7 +823,7 @@ class Injector:
             self._send(AskCounters())
             counters = self._await(Counters)
         up, down = zip(*counters.links, strict=True)
-        values, width = np.frombuffer(counters.slots, np.int64), _width_of_air(len(up))
+        values, width = np.frombuffer(counters.slots, np.int64), width_of_air(len(up))
         set_, counted = np.split(values, [len(values) - counters.of_air * width])
         slots, air = set_.reshape(-1, 4).T.copy(), None
         if counters.of_air:

@@ -9,7 +9,6 @@ the same frames of each slot, whatever went before.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 from testbed.air.impairments import change
 from testbed.air.line import Line, Tap
@@ -77,31 +76,27 @@ class ChangingAir:
         uplinks: Sequence[Impairment],
         downlinks: Sequence[Impairment],
     ) -> None:
-        bs, taps = fabric.base_station, (fabric.up_taps, fabric.down_taps)
+        self._links = fabric.links
         self._table = SlotTable(_VALUES * fabric.links)
         self._line = line
-        at = (
-            [(bs.netlink, end.index) for end in bs.ends],
-            [(site.netlink, site.ends[0].index) for site in fabric.uavs],
-        )
-        self._ways = [
-            [
-                _Way(impairment, *arrives, tap)
-                for impairment, arrives, tap in zip(
-                    impairments, arrivals, of_way or repeat(None, len(arrivals)), strict=True
-                )
-            ]
-            for impairments, arrivals, of_way in zip((uplinks, downlinks), at, taps, strict=True)
-        ]
+        self._ways: tuple[dict[int, _Way], dict[int, _Way]] = {}, {}
+        """Uplinks and downlinks that end here, by their links' places."""
+        for at in fabric.arrivals:
+            impairment = (uplinks, downlinks)[at.down][at.link - 1]
+            self._ways[at.down][at.link - 1] = _Way(impairment, at.netlink, at.device, at.tap)
 
     @property
     def loses(self) -> bool:
         """Whether frames of any link may be lost."""
-        return any(way.impairment.losses for ways in self._ways for way in ways)
+        return any(way.impairment.losses for ways in self._ways for way in ways.values())
 
     def asked(self) -> list[list[float]]:
-        """Probability of a frame to be lost now, of each uplink and each downlink."""
-        return [[way.asked for way in ways] for ways in self._ways]
+        """Probability of a frame to be lost now, of each uplink and each downlink; 0 of those that
+        end on another machine."""
+        return [
+            [ways[place].asked if place in ways else 0.0 for place in range(self._links)]
+            for ways in self._ways
+        ]
 
     def take(self, first: int, variants: int, table: bytes) -> None:
         """Take over what slots do from one on."""
@@ -116,7 +111,7 @@ class ChangingAir:
         row = self._table.row(slot, phase)
         found = []
         for ways, values in zip(self._ways, row or (), strict=False):
-            for place, way in enumerate(ways):
+            for place, way in ways.items():
                 delay_s, jitter_s, loss = values[_VALUES * place : _VALUES * (place + 1)]
                 near = abs(delay_s - way.told[0]) < NEAR_S and abs(jitter_s - way.told[1]) < NEAR_S
                 if way.impairment.by_slot and not (near and loss == way.told[2]):

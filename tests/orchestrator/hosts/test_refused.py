@@ -57,7 +57,6 @@ def test_a_prediction_does_not_ask_where_nodes_live(file: Path) -> None:
         ({"runtime": "docker"}, "emulation.runtime: must be 'namespace'"),
         ({"clock": "virtual"}, "emulation.clock: must be 'real'"),
         ({"dilation": "auto"}, "emulation.dilation: must be a number"),
-        ({"one_way_delay_s": 0.01}, "links: must neither delay nor lose frames"),
     ],
 )
 def test_what_several_machines_cannot_do_is_refused(emulation: Any, says: str) -> None:

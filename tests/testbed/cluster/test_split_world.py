@@ -12,8 +12,11 @@ import psutil
 import pytest
 from split_world import HOME, SplitWorld
 
+from orchestrator.analysis.air_frames import by_slot
 from testbed.cluster import relaying
 from testbed.core.errors import RunError
+from testbed.core.impairment import Impairment, Losses
+from testbed.network.shaping import Shape
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,42 @@ def test_a_transfer_over_a_relay_is_shaped_at_its_inner_ends(split, down, mbps) 
     assert split.on_link_bytes(size) <= sent < 1.05 * split.on_link_bytes(size)
     packets = theirs[way].device_sent_frames - ours[way].device_sent_frames
     assert (packets < 0.5 * sent / 1514) == (mbps > 100), "it carries what the kernel handles"
+
+
+def test_the_air_delays_and_loses_what_arrives_on_either_host(tmp_path) -> None:
+    with SplitWorld(tmp_path, Shape(impaired=True, single_frames=True)) as split:
+        split.connect()
+        up, down = (Losses(0.0, 1.0, loss, 0.0) for loss in (0.03, 0.01))
+        none = Impairment()
+        split.injector.impair(
+            [none, Impairment(0.03, 0.0, up, 5, by_slot=True)],
+            [none, Impairment(0.0, 0.0, down, 7)],
+        )
+        # Slots say otherwise from the third second on.
+        table = np.zeros((2, 1000, 3))
+        table[1, :30] = 0.03, 0.0, 0.03
+        rates, size = np.full((2, 1000), 20e6), 1_000_000
+        split.injector.air(0, table, np.zeros((2, 1000, 3)))
+        before = split.injector.report()
+        split.run(rates, rates, slot_s=0.1, ahead_s=0.3)
+        (late,) = split.transfer([2], size, 0.05, False)
+        assert late.end_s - late.start_s > 8 * size / 20e6 + 0.03
+        split.transfer([2], size, max(3.5, late.end_s), True)
+        time.sleep(0.1)
+        after = split.injector.report()
+        for way, losses in ((after.uplink[1], up), (after.downlink[1], down)):
+            frames = way.lost_frames + way.arrived_frames
+            assert frames > size / 1448
+            assert 0 < way.lost_frames < losses.mean * frames + 5 * losses.deviation(frames)
+        assert after.uplink[0].lost_frames == after.downlink[0].lost_frames == 0
+        by_way = by_slot(0, 0, 0.1, before, after).groupby(["client", "direction"])
+        lost = by_way["lost_frames"].sum()
+        assert lost[2, "up"] == after.uplink[1].lost_frames
+        assert lost[2, "down"] == after.downlink[1].lost_frames
+        asked = {way: part.set_index("slot")["asked_loss"] for way, part in by_way}
+        assert asked[2, "up"][2] == pytest.approx(0.03)
+        assert asked[2, "up"].iloc[-1] == 0
+        assert asked[2, "down"].to_numpy() == pytest.approx(0.01)
 
 
 def test_what_a_relay_handles_is_measured() -> None:
