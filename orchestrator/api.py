@@ -250,8 +250,6 @@ def emulate(
     check_kernel(resolved)
     if scheduler is None:
         check_placement(resolved, None)
-    elif capture is not None:
-        raise InputError("`scheduler`: links between machines cannot be captured")
     decide = _decider(resolved, policy)
     keep = keep and out is not None
     finish = write_report if keep else _nothing

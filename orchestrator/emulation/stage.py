@@ -154,8 +154,8 @@ class Hosts(Protocol):
         """Start a world on them, if their network carries these rates; see
         `testbed.runtimes.start`."""
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """As the manifest has them."""
+    def to_json(self, calibration: pd.DataFrame | None) -> list[dict[str, Any]]:
+        """As the manifest has them, after a calibration of the links."""
 
 
 def start_world(

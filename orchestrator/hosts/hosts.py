@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from orchestrator.campaign.cluster import Cluster, client_of
 from orchestrator.emulation.learning import learning_settings, startup_limit_s
 from orchestrator.hosts.underlay import Demand, check_demand, check_relays, demand_of
@@ -163,7 +165,7 @@ class Hosts:
         assert isinstance(message, Listening)
         return message
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self, calibration: pd.DataFrame | None) -> list[dict[str, Any]]:
         """As the manifest has them.
 
         `network` is what links between hosts ask for at most and what the network carried before
@@ -171,6 +173,11 @@ class Hosts:
         base station (`down_bps`) and to it (`up_bps`). Where links are relayed, `relay` is the
         same of packets a second that pass the host's relay. `clock` is by how much its clock may
         have differed from what rounds assumed, at most, and by how much it has jumped.
+        `calibration` is how wrong those transfers were whose rates this host set: the error's
+        median and maximum.
+
+        Args:
+            calibration: As `orchestrator.emulation.calibration` makes it; None: there was none.
         """
         clocks = {} if self.started is None else self.started.clock_errors()
         kept = ("host", "address", "mtu", "cores", "memory_bytes", "gpus", "cpu", "kernel")
@@ -179,8 +186,22 @@ class Hosts:
             | {key: self.facts[name][key] for key in kept}
             | {"nodes": [str(node) for node, at in self.places.items() if at == name]}
             | {"network": self.network.get(name), "clock": clocks.get(name)}
+            | {"calibration": self._calibrated(name, calibration)}
             for name in self.used
         ]
+
+    def _calibrated(self, host: str, table: pd.DataFrame | None) -> dict[str, float] | None:
+        """How wrong transfers were in the calibration whose senders this host has."""
+        if table is None:
+            return None
+        senders = (
+            NodeId(client) if direction == "uplink" else BS
+            for client, direction in zip(table["client"], table["direction"], strict=True)
+        )
+        errors = table["error"][[self.places[sender] == host for sender in senders]].abs()
+        if errors.empty:
+            return None
+        return {"error_p50": float(errors.median()), "error_max": float(errors.max())}
 
 
 @contextlib.contextmanager

@@ -119,7 +119,7 @@ def run(
     finally:
         about["finished"] = now()
         if hosts is not None:
-            about["hosts"] = hosts.to_json()
+            about["hosts"] = hosts.to_json(None if done is None else done.calibration)
         if done is not None and done.measured:
             done.checks = validity(done)
             about["valid"] = done.valid

@@ -30,7 +30,9 @@ from testbed.cluster.messages import (
     TO_AGENT,
     BeHost,
     EndPart,
+    FilePart,
     FlowsMeasured,
+    GiveFile,
     Kill,
     Listening,
     MakePart,
@@ -51,6 +53,7 @@ from testbed.system.leftovers import marked, temporary_folder
 
 LOOK_S = 1.0
 """Between two looks at whether anybody is there."""
+FILE_PART_BYTES = 1 << 20
 MOST_LOG_BYTES = 1 << 16
 """Of a node's log that is sent back."""
 
@@ -118,11 +121,26 @@ class Agent:
             for node, stream in world.connect(order.timeout_s).items():
                 self._listener.offer(str(node), stream)
             self._listener.offer(INJECTOR, world.injector.passed_on())
-            self._control.send(*encode(PartMade()))
+            self._control.send(*encode(PartMade(str(folder))))
             while not isinstance(next_ := self._next_order(world), EndPart):
-                assert isinstance(next_, Kill), next_
-                world.kill(next_.node)
+                if isinstance(next_, GiveFile):
+                    self._give(folder / Path(next_.name).name)
+                else:
+                    assert isinstance(next_, Kill), next_
+                    world.kill(next_.node)
         return {str(spec.node): _end_of(spec.log) for spec in nodes if spec.log.exists()}
+
+    def _give(self, path: Path) -> None:
+        """Send a file, and remove it."""
+        with path.open("rb") as file:
+            left = path.stat().st_size
+            while True:
+                data = file.read(FILE_PART_BYTES)
+                left -= len(data)
+                self._control.send(*encode(FilePart(left, data)))
+                if not data or not left:
+                    break
+        path.unlink()
 
     def _next_order(self, world: World | None = None) -> ToAgent:
         """Wait for an order, and tell meanwhile what the world tells."""

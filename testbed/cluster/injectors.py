@@ -13,14 +13,16 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from testbed.cluster.clock import Clocks, Reading
 from testbed.control.messages import (
+    Captured,
     Counters,
     Direction,
     Epoch,
@@ -46,11 +48,28 @@ def there(clock: EmulatedClock, of_host: Reading) -> EmulatedClock:
     return replace(clock, start_ns=clock.start_ns + of_host.offset_ns)
 
 
+@dataclass(frozen=True)
+class Captures:
+    """How what went over links is written on a host, and brought here."""
+
+    host: str
+    """The base station's, where all links end."""
+    folder: str
+    """There."""
+    fetch: Callable[[str, Path], object]
+    """Bring a file of that folder to a place here."""
+
+
 class HostInjectors(Injector):
     """Handles of the fabric processes of several hosts, used as one."""
 
     def __init__(self, parts: Mapping[str, Injector], clocks: Clocks) -> None:
         """Take over the injectors of hosts, by name."""
+        self.captures: Captures | None = None
+        """None: nothing can be captured."""
+        self._files: Sequence[Path] = ()
+        self._asked_ns: dict[str, int] = {}
+        """When each host last said what its links had carried, by its clock of the day."""
         self._lock = threading.Lock()
         self._variants = self._clients = 0
         self._parts = dict(parts)
@@ -66,6 +85,25 @@ class HostInjectors(Injector):
         """End the processes."""
         for part in self._parts.values():
             part.stop()
+
+    def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
+        """See `Injector.capture`; they are here once the capture has ended."""
+        assert self.captures is not None
+        own = [Path(self.captures.folder) / file.name for file in files]
+        with _named(self.captures.host):
+            self._parts[self.captures.host].capture(own, headers_only=headers_only)
+        self._files = files
+
+    def end_capture(self, until_ns: int) -> Captured:
+        """See `Injector.end_capture`; the moment is when the links were last asked what they had
+        carried, by the clock of who captures."""
+        assert self.captures is not None
+        host = self.captures.host
+        with _named(host):
+            done = self._parts[host].end_capture(self._asked_ns.get(host, until_ns))
+        for file in self._files:
+            self.captures.fetch(file.name, file)
+        return done
 
     def events(self) -> list[InjectorReport]:
         """See `Injector.events`; that rates run low is told once, whichever host told it first."""
@@ -124,6 +162,9 @@ class HostInjectors(Injector):
         for name, part in self._parts.items():
             with _named(name):
                 answers[name] = part._await(kind, timeout_s)
+        for name, answer in answers.items():
+            if isinstance(answer, Counters):
+                self._asked_ns[name] = answer.asked_ns
         offsets = {name: self._offset_ns(name) for name in answers}
         return joined(answers, offsets)
 

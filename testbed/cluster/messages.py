@@ -94,6 +94,25 @@ class MakePart:
 class PartMade:
     """All nodes run; their sockets may be asked for."""
 
+    folder: str
+    """On the host, for files that come back by `GiveFile`."""
+
+
+@dataclass(frozen=True)
+class GiveFile:
+    """Send a file of that folder; answered by `FilePart`s."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """The next bytes of a file."""
+
+    left: int
+    """Bytes that come after these."""
+    data: bytes
+
 
 @dataclass(frozen=True)
 class Kill:
@@ -115,8 +134,10 @@ class PartEnded:
     """What nodes wrote, at most the last part of it, by node."""
 
 
-ToAgent = MeasureFlows | MeasureRelay | MakePart | Kill | EndPart
-FromAgent = FlowsMeasured | RelayMeasured | PartMade | PartEnded | Exit | Ended | WorldLost
+ToAgent = MeasureFlows | MeasureRelay | MakePart | GiveFile | Kill | EndPart
+FromAgent = (
+    FilePart | FlowsMeasured | RelayMeasured | PartMade | PartEnded | Exit | Ended | WorldLost
+)
 TO_AGENT: Kinds[ToAgent] = Kinds(ToAgent)
 FROM_AGENT: Kinds[FromAgent] = Kinds(FromAgent)
 STARTING: Kinds[BeHost | Listening | WorldLost] = Kinds(BeHost | Listening | WorldLost)

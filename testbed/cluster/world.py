@@ -10,18 +10,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from testbed.cluster.capacity import Peer, password_of
 from testbed.cluster.clock import Clocks
-from testbed.cluster.injectors import HostInjectors, there
+from testbed.cluster.injectors import Captures, HostInjectors, there
 from testbed.cluster.messages import (
     CONTROL,
     FROM_AGENT,
     INJECTOR,
     EndPart,
+    FilePart,
     FlowsMeasured,
     FromAgent,
+    GiveFile,
     Kill,
     MakePart,
     MeasureFlows,
@@ -39,7 +42,7 @@ from testbed.core.node import BS, NodeId
 from testbed.network.fabric import MOST_TUNNELS, Part, Tunnel
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
-from testbed.runtimes import NodeSpec, World, WorldLost, WorldNews
+from testbed.runtimes import Ended, Exit, NodeSpec, World, WorldLost, WorldNews
 from testbed.transport import Identity
 
 Answer = TypeVar("Answer", bound=FromAgent)
@@ -47,6 +50,9 @@ CLOCKS_S = 10.0
 """How long the first exchanges of clocks may take."""
 END_S = 20.0
 """How long a host may take to end its part."""
+FILE_S = 60.0
+"""How long the next part of a file may take."""
+MOST_FILE_BYTES = 1 << 36
 FLOWS_S, FLOWS_A_HOST_S = 30.0, 2.0
 """How long measuring what the network carries may take; it takes a second a host."""
 Judge = Callable[[FlowsMeasured, Mapping[str, float]], object]
@@ -126,19 +132,27 @@ def start(
             control.send(*encode(MakePart(own, shape, parts[name], timeout_s)))
         # Happens first.
         cleanup.callback(_end, controls, logs)
-        for name, control in controls.items():
-            _said(name, control, PartMade, timeout_s, "its nodes")
+        made = {
+            name: _said(name, control, PartMade, timeout_s, "its nodes")
+            for name, control in controls.items()
+        }
         if (unknown := clocks.await_first(CLOCKS_S)) is not None:
             raise RunError(f"host {unknown}: no datagrams come back from it, to compare clocks")
         injectors = {name: Injector(opened(name, INJECTOR)) for name in used}
-        return HostsWorld(
-            HostInjectors(injectors, clocks),
+        joined = HostInjectors(injectors, clocks)
+        found = HostsWorld(
+            joined,
             controls,
             clocks,
             places,
             lambda node: opened(places[node], str(node)),
             cleanup.pop_all(),
         )
+        centre = places[BS]
+        joined.captures = Captures(
+            centre, made[centre].folder, lambda name, to: found.fetch(centre, name, to)
+        )
+        return found
 
 
 def far_links(places: Mapping[NodeId, str], host: str) -> list[int]:
@@ -258,6 +272,8 @@ class HostsWorld(World):
         self._injectors = injector
         self._clocks = clocks
         self._opened = opened
+        self._early: list[WorldNews] = []
+        """What came while a file was awaited."""
         self._poll = select.epoll()
         cleanup.callback(self._poll.close)
         for control in controls.values():
@@ -266,6 +282,30 @@ class HostsWorld(World):
         first = next(iter(controls.values()))
         super().__init__(injector, {}, first, self._kill, cleanup)
         self.places = dict(places)
+
+    def fetch(self, host: str, name: str, to: Path) -> None:
+        """Bring a file from a host's folder.
+
+        Raises:
+            RunError: The host is gone, or sends more than any file may have.
+        """
+        control, size, left = self._controls[host], 0, 1
+        control.send(*encode(GiveFile(name)))
+        with to.open("wb") as file:
+            while left:
+                if (message := control.receive(FILE_S)) is None:
+                    raise RunError(f"host {host}: waited {FILE_S:g} s for {name}")
+                part = FROM_AGENT.decode(*message)
+                if not isinstance(part, FilePart):
+                    self._early.append(news := _news(host, part))
+                    if isinstance(news, WorldLost):
+                        raise RunError(news.reason)
+                    continue
+                size, left = size + len(part.data), part.left
+                if size + left > MOST_FILE_BYTES:
+                    most = MOST_FILE_BYTES >> 30
+                    raise RunError(f"host {host}: {name} has more than {most} GiB")
+                file.write(part.data)
 
     def connect(self, timeout_s: float = 120) -> dict[NodeId, socket.socket]:
         """A stream to every node; see `World.connect`."""
@@ -302,6 +342,8 @@ class HostsWorld(World):
         return self._poll.fileno()
 
     def _receive(self) -> WorldNews | None:
+        if self._early:
+            return self._early.pop(0)
         if (silent := self._clocks.silent()) is not None:
             raise RunError(f"host {silent}: it has not answered for too long")
         for name, control in self._controls.items():
@@ -310,11 +352,12 @@ class HostsWorld(World):
             except RunError:
                 raise RunError(f"host {name}: it is gone") from None
             if message:
-                news = FROM_AGENT.decode(*message)
-                if isinstance(news, WorldLost):
-                    return WorldLost(f"host {name}: {news.reason}")
-                assert not isinstance(news, FlowsMeasured | RelayMeasured | PartMade | PartEnded), (
-                    news
-                )
-                return news
+                return _news(name, FROM_AGENT.decode(*message))
         return None
+
+
+def _news(host: str, told: FromAgent) -> WorldNews:
+    if isinstance(told, WorldLost):
+        return WorldLost(f"host {host}: {told.reason}")
+    assert isinstance(told, Exit | Ended), told
+    return told

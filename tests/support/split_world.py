@@ -3,6 +3,7 @@
 
 """A small world in two parts of this machine, as if they were hosts: relays lie between them."""
 
+import shutil
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ from small_world import PROGRAM, SmallWorld, sys
 
 from testbed import runtimes
 from testbed.cluster.clock import Reading
-from testbed.cluster.injectors import HostInjectors
+from testbed.cluster.injectors import Captures, HostInjectors
 from testbed.cluster.world import far_links, parts_of
 from testbed.control.stream import ControlSocket
 from testbed.core.clock import EmulatedClock
@@ -64,6 +65,10 @@ class SplitWorld(SmallWorld):
         clocks: Any = SimpleNamespace(of={host: SameClock() for host in self.parts})
         injectors = {host: world.injector for host, world in self.worlds.items()}
         self.injector = HostInjectors(injectors, clocks)
+        (folder / "a").mkdir()
+        self.injector.captures = Captures(
+            "a", str(folder / "a"), lambda name, to: shutil.move(folder / "a" / name, to)
+        )
         self.nodes = {str(node): ControlSocket(stream) for node, stream in streams.items()}
         self.answers: dict[tuple[str, int], Any] = {}
         self.uavs = len(PLACES) - 1

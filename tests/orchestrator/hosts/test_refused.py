@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from console import run_testbed
@@ -72,12 +73,6 @@ def test_secrets_go_to_schedulers_that_speak_tls_alone() -> None:
         pass
 
 
-def test_links_between_machines_are_not_captured(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^`scheduler`: links between machines"):
-        tb.run(scenario(), out=tmp_path / "out", capture="frames", scheduler="tls://127.0.0.1:1")
-    assert not (tmp_path / "out").exists()
-
-
 def fact(**changes: Any) -> dict[str, Any]:
     """What a host says that is as this machine."""
     return {
@@ -130,6 +125,18 @@ def test_frames_must_fit_through_tunnels() -> None:
     with pytest.raises(InputError, match=r"^emulation.mtu: 1498 .* a relay of host b, .* 1497"):
         hosts._check_tunnels(scenario(mtu=1498), placed("a", "b"))
     hosts._check_tunnels(scenario(mtu=1497), placed("a", "b"))
+
+
+def test_each_host_answers_for_the_transfers_whose_rates_it_set() -> None:
+    there = hosts.Hosts(None, {}, {}, {hosts.BS: "a", hosts.NodeId(1): "a", hosts.NodeId(2): "b"})
+    table = pd.DataFrame(
+        [(1, "uplink", -0.1), (2, "uplink", 0.2), (2, "uplink", -0.4), (2, "downlink", 0.3)],
+        columns=["client", "direction", "error"],
+    )
+    assert there._calibrated("b", table) == pytest.approx({"error_p50": 0.3, "error_max": 0.4})
+    assert there._calibrated("a", table) == pytest.approx({"error_p50": 0.2, "error_max": 0.3})
+    assert there._calibrated("c", table) is None
+    assert there._calibrated("a", None) is None
 
 
 @pytest.fixture

@@ -15,8 +15,11 @@ import pandas as pd
 import pytest
 from small_scenario import TEXT
 
+from testbed.capture.pcap import frames
+
 THREE_HOSTS = Path(__file__).parents[2] / "support" / "three_hosts.py"
 PLACES = "emulation: {placement: {alpha: [bs, uav1], beta: [uav2], gamma: [uav3]}}\n"
+AIR = ["--set", "links.one_way_delay_s=0.005", "--set", "links.loss=0.01"]
 LONG = ["--rounds", "500", "--set", "emulation.calibrate=false"]
 
 pytestmark = [
@@ -39,7 +42,13 @@ def done(folder: Path) -> list[dict[str, Any]]:
     """What became of a run, of one over a narrow network, and of one that loses a host."""
     scenario = str(folder / "small.yaml")
     jobs = [
-        {"run": [scenario, "--out", str(folder / "run"), "--json", str(folder / "run.json")]},
+        {
+            "run": [
+                *(scenario, "--out", str(folder / "run"), "--json", str(folder / "run.json")),
+                "--pcap-headers",
+            ]
+        },
+        {"run": [scenario, *AIR, "--out", str(folder / "air")]},
         {"run": [scenario, "--out", str(folder / "narrow")], "narrow": "5mbit"},
         {"run": [scenario, *LONG], "kill": "beta", "nodes": 4},
     ]
@@ -137,28 +146,66 @@ def test_the_manifest_says_who_was_where_and_how_well_clocks_were_known(
     # Those before the first round count here, too.
     assert sum(errors_s[-2:]) > 0.999 * check["value"]
     assert all(host["clock"]["jumped_s"] == 0 for host in manifest["hosts"])
+    table = pd.read_parquet(folder / "run" / "calibration.parquet")
+    beta = table[(table["client"] == 2) & (table["direction"] == "uplink")]["error"].abs()
+    told = {host["name"]: host["calibration"] for host in manifest["hosts"]}
+    assert told["beta"] == pytest.approx({"error_p50": beta.median(), "error_max": beta.max()})
+    assert told["alpha"]["error_max"] == pytest.approx(
+        table.drop(table[(table["client"] > 1) & (table["direction"] == "uplink")].index)["error"]
+        .abs()
+        .max()
+    )
     assert {log.name for log in (folder / "run" / "logs").iterdir()} == {
         *(f"uav{k}.log" for k in (1, 2, 3)),
         "bs.log",
     }
 
 
+def test_captures_come_back_with_the_bytes_of_the_accounts(
+    done: list[dict[str, Any]], folder: Path
+) -> None:
+    assert done[0]["status"] == 0, done[0]["stderr"]
+    accounts = pd.read_parquet(folder / "run" / "accounts.parquet")
+    columns = [name for name in accounts if name.endswith("_bytes")]
+    booked = accounts.groupby(["client", "direction"])[columns].sum().sum(axis=1)
+    for client in (1, 2, 3):
+        captured = list(frames(folder / "run" / "pcap" / f"uav{client}.pcap"))
+        for direction, end in (("down", 1), ("up", 2)):
+            sent = [f for f in captured if f.source == f"10.0.{client}.{end}"]
+            size = sum(frame.header_bytes + frame.data_bytes for frame in sent)
+            assert size == booked[client, direction]
+
+
+def test_every_host_loses_and_delays_what_arrives_there(
+    done: list[dict[str, Any]], folder: Path
+) -> None:
+    assert done[1]["status"] == 0, done[1]["stderr"]
+    air = pd.read_parquet(folder / "air" / "air.parquet").set_index(["client", "direction"])
+    assert len(air) == 6
+    assert (air["arrived_frames"] > 100).all()
+    share = air["lost_frames"].sum() / air[["lost_frames", "arrived_frames"]].to_numpy().sum()
+    assert 0.003 < share < 0.03
+    slots = pd.read_parquet(folder / "air" / "air_slots.parquet")
+    by_way = slots.groupby(["client", "direction"])["lost_frames"].sum()
+    assert (by_way == air["lost_frames"]).all()
+
+
 def test_a_network_that_is_too_narrow_is_refused_before_anything_is_written(
     done: list[dict[str, Any]], folder: Path
 ) -> None:
-    assert done[1]["status"] == 2, done[1]["stderr"]
+    assert done[2]["status"] == 2, done[2]["stderr"]
     assert re.search(
         r"emulation.dilation: must be at least [\d.]+ on these hosts: links from alpha to beta(, "
         r"gamma)? ask for [\d.]+ Mb/s with their headers, and the network carries",
-        done[1]["stderr"],
+        done[2]["stderr"],
     )
     assert not (folder / "narrow").exists()
 
 
 def test_a_host_that_dies_ends_the_run_with_its_name(done: list[dict[str, Any]]) -> None:
-    assert done[2]["status"] == 1
-    assert "testbed: host beta: " in done[2]["stderr"]
+    assert done[3]["status"] == 1
+    assert "testbed: host beta: " in done[3]["stderr"]
 
 
 def test_nothing_is_left_on_any_host(done: list[dict[str, Any]]) -> None:
-    assert [job["left"] for job in done] == [[]] * 3
+    assert [job["left"] for job in done] == [[]] * 4

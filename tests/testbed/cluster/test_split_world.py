@@ -13,9 +13,11 @@ import pytest
 from split_world import HOME, SplitWorld
 
 from orchestrator.analysis.air_frames import by_slot
+from testbed.capture.pcap import frames
 from testbed.cluster import relaying
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment, Losses
+from testbed.network.fabric import link_addresses
 from testbed.network.shaping import Shape
 
 
@@ -83,6 +85,28 @@ def test_the_air_delays_and_loses_what_arrives_on_either_host(tmp_path) -> None:
         assert asked[2, "up"][2] == pytest.approx(0.03)
         assert asked[2, "up"].iloc[-1] == 0
         assert asked[2, "down"].to_numpy() == pytest.approx(0.01)
+
+
+def test_captures_hold_what_was_counted_of_links_to_either_host(split, tmp_path) -> None:
+    split.injector.pause()
+    before = split.injector.report()
+    files = [tmp_path / f"uav{link}.pcap" for link in (1, 2)]
+    split.injector.capture(files, headers_only=True)
+    rates = np.full((2, 100), 20e6)
+    split.run(rates, rates, slot_s=0.1, ahead_s=0.3)
+    split.transfer([1, 2], 300_000, 0.0, False)
+    split.transfer([2], 200_000, 2.0, True)
+    time.sleep(0.3)
+    after = split.injector.report()
+    split.transfer([2], 50_000, 4.0, True)  # is none of the capture's
+    told = split.injector.end_capture(after.asked_ns)
+    captured = [list(frames(file)) for file in files]
+    assert told.missed_packets == 0
+    for link, found in enumerate(captured):
+        for ways, source in ((lambda r: r.uplink, 1), (lambda r: r.downlink, 0)):
+            sent = ways(after)[link].sent_bytes - ways(before)[link].sent_bytes
+            own = [f for f in found if f.source == link_addresses(link + 1)[source]]
+            assert sum(frame.header_bytes + frame.data_bytes for frame in own) == sent
 
 
 def test_what_a_relay_handles_is_measured() -> None:
