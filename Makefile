@@ -7,7 +7,9 @@ BIN := .venv/bin
 INSTALL := $(PYTHON) constraints/install.py
 LOCKS := pyproject.toml $(wildcard constraints/*)
 
-.PHONY: demo setup setup-light setup-dev test test-full coverage mutants lint site lock sbom audit clean
+ARGS ?=
+
+.PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint site lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -41,6 +43,11 @@ test: lint
 test-full: lint
 	$(BIN)/python tests/suite.py
 
+# The testbed on Debian's stock kernels 6.1 and 6.12, in a virtual machine: minutes under KVM, an hour
+# a kernel and more without. ARGS: of tests/vm/vm.py, as `--kernel 6.12 --only doctor`.
+test-vm: setup-dev
+	$(BIN)/python tests/vm/vm.py $(ARGS)
+
 # Which lines the quick tests execute, in processes that they start or fork, too: in
 # build/coverage/lines.txt, where two revisions can be compared with diff, and as pages in
 # build/coverage/html. TESTS: of these alone.
@@ -55,7 +62,6 @@ coverage: setup-dev
 
 # Whether a test fails when a line is wrong: in build/mutants.json, which mutants survived. ARGS: of
 # tests/mutants/mutants.py, as `--module wire`, `--sample 20` of each module, `--seed 2`.
-ARGS ?=
 mutants: setup-dev
 	@mkdir -p build
 	$(BIN)/python tests/mutants/mutants.py --json build/mutants.json $(ARGS)

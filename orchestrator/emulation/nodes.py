@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from testbed.control.messages import NodeOrder, NodeReport
 from testbed.control.node import ControlLost, NodeControl, NodeFailed, at_orchestrator
-from testbed.core.errors import RunError
+from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.runtimes import Exit, World
 
@@ -116,7 +116,7 @@ class Nodes:
                     poll.unregister(descriptor)
                     del waiting[descriptor]
                 elif ended := self._exits():
-                    raise RunError(self._last_words(ended[0]))
+                    raise self._last_words(ended[0])
             while self._alarms and self._alarms[0][0] <= time.monotonic_ns():
                 heapq.heappop(self._alarms)[2]()
             for descriptor in [d for d, node in waiting.items() if node in self.killed]:
@@ -140,11 +140,14 @@ class Nodes:
         """The next message of a node, if it is there.
 
         Raises:
+            InputError: The node found the scenario wrong, as data that do not fit the model.
             RunError: The node failed or ended; the message says how.
         """
         try:
             return self._nodes[node].take()
         except ControlLost as lost:
+            if isinstance(lost, NodeFailed) and lost.wrong_input:
+                raise InputError(str(lost)) from None
             raise RunError(self._why(node, lost)) from None
 
     def _why(self, node: NodeId, lost: ControlLost) -> str:
@@ -162,13 +165,15 @@ class Nodes:
         """The nodes that ended since the last call, and should not have."""
         return [ended for ended in self.world.exits() if ended.node not in self.killed]
 
-    def _last_words(self, ended: Exit) -> str:
+    def _last_words(self, ended: Exit) -> InputError | RunError:
         """How a node ended, with the reason it gave if it could still give one."""
         if ended.node in self._nodes:
             try:
                 self._nodes[ended.node].take()
             except NodeFailed as failure:
-                return f"{ended}: {failure}"
+                if failure.wrong_input:
+                    return InputError(str(failure))
+                return RunError(f"{ended}: {failure}")
             except ControlLost:
                 pass
-        return str(ended)
+        return RunError(str(ended))

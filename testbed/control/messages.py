@@ -390,6 +390,8 @@ class Failed:
     """A node's, or the injector's, last words."""
 
     reason: str
+    wrong_input: bool = False
+    """Whether it is the user's input that is wrong; the reason names the field."""
 
 
 # To the injector.

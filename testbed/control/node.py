@@ -21,6 +21,11 @@ class ControlLost(RunError):
 class NodeFailed(ControlLost):
     """The other side reports a failure; the message is its reason."""
 
+    def __init__(self, reason: str, wrong_input: bool = False):
+        super().__init__(reason)
+        self.wrong_input = wrong_input
+        """Whether it is the user's input that is wrong."""
+
 
 class NodeControl(Generic[Received]):
     """One end of the connection between the orchestrator and one node."""
@@ -57,7 +62,7 @@ class NodeControl(Generic[Received]):
         except RunError as error:
             raise ControlLost(str(error)) from None
         if isinstance(message, Failed):
-            raise NodeFailed(message.reason)
+            raise NodeFailed(message.reason, message.wrong_input)
         return message
 
     def receive(self, timeout_s: float | None = None, due: str = "an order") -> Received:

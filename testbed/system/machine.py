@@ -15,11 +15,24 @@ _STEAL = 7
 """Column of /proc/stat: time for which another guest of the same host had this machine's CPU."""
 _GUESTS = 8
 """Columns from here on count again what stands in earlier ones."""
+_WORK, _WORK_S = 300_000, 5e-3
+"""Numbers that are added up, and how long that takes an ordinary machine."""
 
 
 def boot_id() -> str:
     """Of the kernel that runs here, since it does: the same for all who share it."""
     return _BOOT_ID.read_text().strip()
+
+
+def slowness() -> float:
+    """How many times longer than on ordinary machines computing takes here and now; 1 at least.
+
+    Limits by which something is given up as hung are multiplied by it: an emulated processor takes
+    tens of times as long, and so does one that many share.
+    """
+    began = time.perf_counter()
+    sum(range(_WORK))
+    return max(1.0, (time.perf_counter() - began) / _WORK_S)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from contextlib import closing
 from testbed.control.codec import Json
 from testbed.control.messages import Failed, NodeOrder, SetUpBaseStation, SetUpUav
 from testbed.control.node import ControlLost, NodeControl, at_node
+from testbed.core.errors import InputError
 from testbed.runtimes import connect_control
 from testbed.system import inside, linux
 from testbed.transport.wire import ConnectionLost, WireError
@@ -39,6 +40,9 @@ def main(control: NodeControl[NodeOrder]) -> int:
                 raise ControlLost(f"{type(order).__name__} came before anything was set up")
     except ControlLost as error:
         print(f"the orchestrator is gone: {error}", file=sys.stderr)
+        return 1
+    except InputError as error:
+        control.send(Failed(str(error), wrong_input=True))
         return 1
     except (WireError, ConnectionLost) as error:
         control.send(Failed(f"{type(error).__name__}: {error}"))

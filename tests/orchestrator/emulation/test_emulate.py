@@ -120,6 +120,17 @@ def test_run_directory_json_and_budget(two_rounds: Played) -> None:
     assert "--out" in again.stderr
 
 
+def test_data_that_only_nodes_look_at_are_refused_as_input(tmp_path: Path) -> None:
+    scenario = Path(__file__).resolve().parents[3] / "scenarios" / "quickstart.yaml"
+    words = ("--set", "workload.data.source=/dev/zero", "--out", tmp_path / "run")
+    done = run_testbed("run", scenario, *words, check=False)
+    assert done.returncode == 2, done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line == "testbed: workload.data.source: /dev/zero is neither 'synthetic' nor a folder"
+    assert not list(tmp_path.iterdir())
+    wait_until_gone()
+
+
 def test_real_computing_leaves_adapters_that_learned(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 

@@ -236,9 +236,11 @@ def test_who_hears_nonsense_says_so(pair) -> None:
 
 
 def test_a_failure_is_raised_where_it_is_heard(pair) -> None:
-    at_node(pair[0]).send(Failed("no memory"))
-    with pytest.raises(NodeFailed, match=r"^no memory$"):
-        at_orchestrator(pair[1]).take(1)
+    for wrong_input in (False, True):
+        at_node(pair[0]).send(Failed("no memory", wrong_input))
+        with pytest.raises(NodeFailed, match=r"^no memory$") as failed:
+            at_orchestrator(pair[1]).take(1)
+        assert failed.value.wrong_input == wrong_input
 
 
 @pytest.mark.parametrize(
