@@ -134,6 +134,7 @@ def _played(part: Part, folder: Path, words: Sequence[str]) -> dict[str, Any]:
 def _figures(name: str, folder: Path) -> Figures:
     told = json.loads((folder / "run.json").read_text())
     manifest = json.loads((folder / "run" / "manifest.json").read_text())
+    scenario = json.loads((folder / "run" / "scenario.json").read_text())
     errors = pd.read_parquet(folder / "run" / "transfers.parquet").set_index("step")["error"]
     size = 100 * errors.abs()
     (measured,), (predicted,), (wire,) = (
@@ -146,7 +147,7 @@ def _figures(name: str, folder: Path) -> Figures:
     return Figures(
         part=name,
         uavs=len(told["measured"][0]["energy_j"]),
-        dilation=manifest["scenario"]["emulation"]["dilation"],
+        dilation=scenario["emulation"]["dilation"],
         p50=float(others.median()),
         p95=float(others.quantile(0.95)),
         most=float(others.max()),
