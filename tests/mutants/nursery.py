@@ -3,7 +3,7 @@
 
 """The tests of one module, again and again: each time in a child of a process that has imported.
 
-    python nursery.py SUBJECT, with a JSON object a line on stdin, and one a line answered
+    python nursery.py, with JSON objects on stdin: the subject, then a line a job, each answered
 
 Most of a short run of pytest is spent on imports. This process imports all that the tests need but
 the module and what imports it, and forks for every mutant; what is left to import has its bytecode.
@@ -136,9 +136,10 @@ class Watch:
 class Order:
     """A plug-in of pytest: tests in this order, each with a limit; the first that fails."""
 
-    def __init__(self, order: Sequence[str], seconds: dict[str, float]) -> None:
+    def __init__(self, order: Sequence[str], seconds: dict[str, float], times: float) -> None:
         self.rank = {test: rank for rank, test in enumerate(order)}
         self.seconds = seconds
+        self.times = times
         self.failed = ""
 
     @pytest.hookimpl(trylast=True)  # After `conftest.py`, which sorts by files.
@@ -147,7 +148,7 @@ class Order:
         for item in items:
             if item.nodeid in self.seconds:
                 limit_s = max(LEAST_S, PATIENCE * self.seconds[item.nodeid])
-                item.add_marker(pytest.mark.timeout(limit_s))
+                item.add_marker(pytest.mark.timeout(self.times * limit_s))
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed and not self.failed:
@@ -171,7 +172,7 @@ def _child(subject: dict[str, Any], job: dict[str, Any]) -> None:
     if watch is None:
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    order = Order(job["order"], job["seconds"])
+    order = Order(job["order"], job["seconds"], job["times"])
     words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--tb=short"]
     only = ["-m", "not full and not docker and not guest"]
     plugins: list[Any] = [order] if watch is None else [order, watch]
@@ -227,7 +228,7 @@ def _end() -> None:
 
 def main() -> None:
     """Import, then serve."""
-    subject = json.loads(sys.argv[1])
+    subject = json.loads(sys.stdin.readline())
     folder = Path(subject["folder"])
     os.chdir(folder)
     answers = os.fdopen(os.dup(1), "w")

@@ -84,7 +84,9 @@ def test_the_lists_are_of_the_code_as_it_is(driver: Any) -> None:
     subjects = {subject.name: subject for subject in driver.subjects_of([])}
     for subject in subjects.values():
         for test in subject.tests:
-            assert (ROOT / test.partition("::")[0]).is_file(), test
+            file, _, name = test.removeprefix("--deselect=").partition("::")
+            assert (ROOT / file).is_file(), test
+            assert f"def {name}" in (ROOT / file).read_text(), test
     assert list(driver.named(list(subjects.values()))), "each stands once in its module"
     for (module, _, was, _), why in driver.reasons().items():
         text = " ".join((ROOT / subjects[module].file).read_text().split())

@@ -183,6 +183,7 @@ def test_what_was_resent_is_told_apart_by_what_the_link_lost_and_dropped(
         for at in (0, 1)
     )
     table = closed(account(4, books, "tcp"), 4, before, after, Shape())
+    assert table.index.tolist() == list(range(len(table)))
     assert not set(FRAMES) & set(table)
     up = table[(table["direction"] == "up") & (table["kind"] != "")]
     assert up[list(RESENT)].sum().tolist() == [1000 * frames for frames in due]

@@ -18,16 +18,28 @@ from testbed.control.codec import encode
 from testbed.control.messages import (
     TO_INJECTOR,
     AskCounters,
+    AskMachine,
+    AskSamples,
+    Captured,
+    Capturing,
     Counters,
     Direction,
+    EndCapture,
     Epoch,
     EpochBegun,
     Exhausted,
     Failed,
+    Impair,
+    Impaired,
     Low,
+    Pause,
     Phase,
     PhaseSet,
+    SetAir,
     SetRates,
+    StartCapture,
+    Stop,
+    Watch,
 )
 from testbed.control.messages import Samples as SamplesReport
 from testbed.control.stream import ControlSocket
@@ -67,6 +79,7 @@ def test_every_slot_has_its_own_rates_up_to_the_last() -> None:
     for slot in range(20):
         assert uplink(made, slot) == [slot + 0.1, slot + 0.2]
     assert made.end == 20
+    assert type(made.end) is int
     assert uplink(made, 20) is None
 
 
@@ -225,6 +238,181 @@ def running() -> Any:
 def rates(service: Any) -> list[float]:
     ends = [*service._fabric.base_station.ends, *(s.ends[0] for s in service._fabric.uavs)]
     return [end.rate_bps for end in ends]
+
+
+class Orchestrator:
+    """The other end of an injector's control socket, and what came of the injector's loop."""
+
+    def __init__(self, service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        ours, theirs = socket.socketpair()
+        self.control, service._control = ControlSocket(theirs), ControlSocket(ours)
+        self._sockets = ours, theirs
+        nothing = SimpleNamespace(collect=int, freeze=int, disable=int)
+        monkeypatch.setattr(injector, "gc", nothing)  # Its loop would stop it for all tests.
+
+    def tell(self, *orders: Any) -> None:
+        for order in orders:
+            self.control.send(*encode(order))
+
+    def hang_up(self) -> None:
+        self._sockets[1].close()
+
+    def close(self) -> None:
+        for end in self._sockets:
+            end.close()
+
+
+@pytest.fixture
+def orchestrator(running: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Orchestrator]:
+    made = Orchestrator(running, monkeypatch)
+    yield made
+    made.close()
+
+
+def test_orders_are_obeyed_in_their_turn(
+    running: Any, orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captures = []
+
+    class Capture:
+        def __init__(self, devices: dict[int, str], headers_only: bool) -> None:
+            captures.append((devices, headers_only))
+
+        def end(self, until_ns: int) -> Captured:
+            return Captured(until_ns, 1)
+
+    monkeypatch.setattr(injector, "Capture", Capture)
+    monkeypatch.setattr(injector, "impair", lambda *given: captures.append(given))
+    running._fabric.relay, running._fabric.up_taps, running._fabric.down_taps = None, (), ()
+    running._limit_packets = lambda: None
+    running._hold = lambda opening: captures.append(opening)
+    running._samples = array.array("q", [1, 2])
+    running._running, running._exhausted = False, 4
+    running._tell_counters = lambda: running.told.append("counters")
+    rows = np.full((6, 6), 5e6).tobytes()
+    clock = EmulatedClock(time.monotonic_ns(), 0.0, 1.0)
+    ways = (Impairment(), Impairment()), (Impairment(), Impairment())
+    air = np.zeros((3, 3, 2, 3)).tobytes()
+    orchestrator.tell(
+        *(SetRates(10, 2, 1, rows), Phase(1), StartCapture(("a", "b"), True), EndCapture(55)),
+        *(Epoch(clock, 100.0), Pause(), Impair(*ways), SetAir(4, 2, air), AskCounters()),
+        *(Watch(), AskSamples(), AskSamples(), AskMachine(), Stop(), Phase(0)),
+    )
+    running.run()
+    phase, capturing, captured, begun, impaired, counters, samples, none, machine = running.told
+    assert running._table.end == 16
+    assert isinstance(phase, PhaseSet)
+    assert captures[0] == (
+        {injector.BS_DEVICE_BASE + 1: "a", injector.BS_DEVICE_BASE + 2: "b"},
+        True,
+    )
+    assert (capturing, captured) == (Capturing(), Captured(55, 1))
+    assert running._capture is None
+    assert isinstance(begun, EpochBegun)
+    assert running._clock == clock
+    assert (running._running, captures[1:3]) == (False, [[], []]), "a pause lets go of all gates"
+    assert captures[3] == (running._fabric, *ways)
+    assert impaired == Impaired()
+    assert running._air.changes(5, 0) == []
+    assert counters == "counters"
+    assert running._watched
+    assert samples == SamplesReport(4, array.array("q", [1, 2]).tobytes())
+    assert none == SamplesReport(4, b"")
+    assert machine.machine.cpu_ticks > 0
+    assert running._phase == 1, "nothing is obeyed after the end"
+
+
+def test_a_relay_that_is_gone_ends_the_run(running: Any, orchestrator: Orchestrator) -> None:
+    running._fabric.relay = SimpleNamespace(gone=lambda: True)
+    with pytest.raises(RunError, match="carries links to other machines is gone"):
+        running._obey(AskCounters())
+
+
+def test_an_orchestrator_that_is_gone_ends_the_loop(
+    running: Any, orchestrator: Orchestrator
+) -> None:
+    running._running = False
+    orchestrator.hang_up()
+    with pytest.raises(RunError, match="the orchestrator is gone"):
+        running.run()
+
+
+def test_slots_gates_and_airtime_have_their_turns(running: Any, orchestrator: Orchestrator) -> None:
+    """Nothing before its time, and the first first; a second epoch's orders come in between."""
+    give(running, 10)
+    done: list[tuple[str, int]] = []
+    begin_ns = time.monotonic_ns()
+    slot_ns = 40_000_000
+    running._clock, running._slot_s, running._slot = EmulatedClock(begin_ns, 0.0, 1.0), 0.04, 0
+    running._looked_ns = begin_ns + slot_ns + 5_000_000 - injector.EVERY_NS
+
+    def at_boundary(deadline: int, prepared: Any) -> None:
+        running._slot += 1
+        done.append((f"slot {running._slot}", deadline))
+        assert time.monotonic_ns() >= deadline
+        prepared.send()
+        assert rates(running)[2] == pytest.approx((running._slot + 0.1) * 1e6)
+        if running._slot == 3:
+            orchestrator.tell(Stop())
+
+    def step_of_gates() -> None:
+        done.append(("gate", running._gates.pop(0).at_ns))
+        assert time.monotonic_ns() >= done[-1][1]
+
+    def share_airtime() -> None:
+        done.append(("airtime", running._looked_ns + injector.EVERY_NS))
+        assert time.monotonic_ns() >= done[-1][1]
+        running._looked_ns = begin_ns + 10**12
+
+    running._at_boundary, running._step_of_gates = at_boundary, step_of_gates
+    running._share_airtime = share_airtime
+    running._look_is_due = lambda boundary: (
+        boundary > begin_ns + slot_ns and running._looked_ns < begin_ns + 10**11
+    )
+    gates = [begin_ns + ms * 1_000_000 for ms in (10, 20, 100)]
+    running._gates = [SimpleNamespace(at_ns=at_ns) for at_ns in gates]
+    running.run()
+    assert done == [
+        *(("gate", gates[0]), ("gate", gates[1]), ("slot 1", begin_ns + slot_ns)),
+        *(("airtime", begin_ns + slot_ns + 5_000_000), ("slot 2", begin_ns + 2 * slot_ns)),
+        *(("gate", gates[2]), ("slot 3", begin_ns + 3 * slot_ns)),
+    ]
+
+
+def test_what_is_told_meanwhile_counts_from_the_next_slot_on(
+    running: Any, orchestrator: Orchestrator
+) -> None:
+    give(running, 10)
+    running._limit_packets = lambda: None
+    running._clock = EmulatedClock(time.monotonic_ns(), 0.3, 1.0)
+    changed = np.frombuffer(blob(100, 6, 2), float) * LARGE
+
+    def at_boundary(deadline: int, prepared: Any) -> None:
+        running._slot += 1
+        prepared.send()
+        orchestrator.tell(Stop())
+
+    running._at_boundary = at_boundary
+    orchestrator.tell(SetRates(4, 2, 1, changed.tobytes()))
+    running.run()
+    assert rates(running)[2] == pytest.approx(100.1e6)
+
+
+def test_gates_open_by_the_clock_rates_and_phase_of_their_epoch(
+    running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(running, 10)
+    running._phase = 1
+    asked = []
+    monkeypatch.setattr(injector, "openings", lambda *given: asked.append(given) or ["one"])
+    assert running._openings([7, 8]) == ["one"]
+    ((place, shape, clock, slot_s, downlinks, last_bytes),) = asked
+    assert place is running._fabric.base_station
+    assert (shape, clock, slot_s) == (running._shape, running._clock, 0.1)
+    assert last_bytes == [7, 8]
+    assert list(downlinks(2)) == pytest.approx([2002.1e6, 2002.2e6])
+    assert downlinks(10) is None
+    assert running._openings([]) == []
 
 
 LARGE = 1e6
