@@ -29,6 +29,8 @@ import psutil
 
 MTU = os.environ.get("MTU", "1600")
 NOBODY = "65534"
+OURS_ALONE = "/mnt"
+"""Hidden behind memory that ends with this mount namespace, where there are ordinary users."""
 HOSTS = {"alpha": 0, "beta": 1000, "gamma": 2_000_000}
 """By how many seconds their clocks are ahead of ours."""
 TESTBED = [sys.executable, "-m", "orchestrator"]
@@ -62,7 +64,7 @@ def open_up(path: Path) -> None:
     for folder in (*reversed(path.parents), path):
         if folder.stat().st_mode & 0o5 == 0o5:
             continue
-        behind = Path(tempfile.mkdtemp(prefix="testbed-behind-"))
+        behind = Path(tempfile.mkdtemp(dir=OURS_ALONE))
         subprocess.run(["mount", "--rbind", folder, behind], check=True)
         subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", folder], check=True)
         for below in (each for each in behind.iterdir() if each.is_dir()):
@@ -72,7 +74,7 @@ def open_up(path: Path) -> None:
 
 def as_nobody(key: Path) -> Path:
     """A copy of the key for the ordinary user, in a folder that is that user's."""
-    folder = Path(tempfile.mkdtemp(prefix="testbed-nobody-"))
+    folder = Path(tempfile.mkdtemp(dir=OURS_ALONE))
     mine = folder / "key"
     shutil.copyfile(key, mine)
     mine.chmod(0o600)
@@ -135,6 +137,8 @@ def nodes() -> list[psutil.Process]:
 def main(folder: Path, jobs: list[dict[str, Any]]) -> None:
     """Make hosts, and do the jobs."""
     if "ORDINARY" in os.environ:
+        memory = ["mount", "-t", "tmpfs", "-o", "mode=755", "none", OURS_ALONE]
+        subprocess.run(memory, check=True)
         for needed in (sys.base_prefix, sys.prefix, str(Path(__file__).parents[2])):
             open_up(Path(needed))
     ip("link", "set", "lo", "up")
