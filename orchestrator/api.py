@@ -158,7 +158,7 @@ def run(
         InputError: Something does not fit, or this machine cannot run the scenario.
         RunError: The run failed; what was measured until then is in `out`.
     """
-    from orchestrator.emulation.guests import from_outside
+    from orchestrator.pace.guests import from_outside
     from testbed.system.leftovers import temporary_folder
 
     resolved = _resolved(scenario, policy, rounds)
@@ -284,6 +284,8 @@ def play_session(
     downlink: Literal["dedicated", "shared"] = "dedicated",
     capture: bool = False,
     overwrite: bool = False,
+    scheduler: str | None = None,
+    key: Path | None = None,
     progress: Progress = silent,
     began: "Callable[[Session], AbstractContextManager[Any]]",
 ) -> "Outcome":
@@ -300,6 +302,8 @@ def play_session(
         downlink: Whether downlinks have shares of their own, or share the cell's airtime.
         capture: Whether to capture every link.
         overwrite: Whether `out` may hold an earlier session.
+        scheduler: Dask scheduler, `tls://…`, on whose hosts the nodes live; left out: here.
+        key: The scheduler's.
         progress: Told how far it is.
         began: Given the session once commands run; its context is left when the session ends.
 
@@ -313,12 +317,16 @@ def play_session(
     from orchestrator.sessions.up import check_playable, play
 
     resolved = _resolved(scenario, None, None)
-    check_playable(resolved)
+    if scheduler is None:
+        check_playable(resolved)
     named = commands_of(resolved, commands)
     awaited = [node for name in until for node in nodes_named(name, resolved, "`until`")]
     if idle := [node for node in awaited if node not in named]:
         raise InputError(f"`until`: {idle[0]} has no command that could end")
-    with _channel(resolved, trace) as source:
+    with (
+        _hosts(resolved, scheduler, key, learns=False) as hosts,
+        _channel(resolved, trace) as source,
+    ):
         done = play(
             resolved,
             source,
@@ -330,6 +338,7 @@ def play_session(
             overwrite=overwrite,
             progress=progress,
             began=began,
+            hosts=hosts,
         )
     report_session(out)
     return done
@@ -430,14 +439,14 @@ def _results_of(given: "Comparable") -> "Sequence[Result | PlayedSession]":
 
 
 def _hosts(
-    scenario: Scenario, scheduler: str | None, key: str | Path | None
+    scenario: Scenario, scheduler: str | None, key: str | Path | None, *, learns: bool = True
 ) -> "AbstractContextManager[Hosts | None]":
     """Where nodes live, for as long as the context lasts; None: here."""
     if scheduler is None:
         return nullcontext()
     from orchestrator.hosts.hosts import hosts_of
 
-    return hosts_of(scenario, scheduler, None if key is None else Path(key))
+    return hosts_of(scenario, scheduler, None if key is None else Path(key), learns=learns)
 
 
 def _nothing(folder: Path) -> None:

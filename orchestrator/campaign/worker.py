@@ -266,7 +266,7 @@ def _emulated(
     scenario: Scenario, source: ChannelSource, trace: Path | None, asked: Sequence[str]
 ) -> Files:
     # These bring what emulates, which predictions do without.
-    from orchestrator.emulation.guests import from_outside
+    from orchestrator.pace.guests import from_outside
     from orchestrator.runs.reader import read_run
     from orchestrator.runs.run import run
     from orchestrator.runs.virtual import run_in_guest

@@ -69,6 +69,14 @@ def up(
     live: Annotated[
         bool, typer.Option("--live", help="Serve a page on loopback that shows the links.")
     ] = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Put the nodes on the hosts of this Dask scheduler."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The scheduler's key, as `campaign scheduler` makes it."),
+    ] = None,
     overrides: Overrides = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier session in DIR.")
@@ -92,6 +100,12 @@ def up(
         )
     if parsed.emulation.clock == "virtual" and live:
         raise InputError("--live: shows sessions in real time; emulation.clock is 'virtual'")
+    if scheduler is not None:
+        from orchestrator.hosts.hosts import check_spreadable
+
+        check_spreadable(parsed)
+        if capture:
+            raise InputError("--capture: links between machines are not captured")
     alone = f"{output}: runs in virtual time (emulation.clock), which nobody can enter from here"
     enter(parsed, "s", plays_rounds=False, holding=closed_to_visitors(output, alone))
     stop = _Stop()
@@ -106,6 +120,8 @@ def up(
             downlink=downlink.value,
             capture=capture,
             overwrite=overwrite,
+            scheduler=scheduler,
+            key=key,
             progress=show,
             began=stop.watched if live else stop.stops,
         )

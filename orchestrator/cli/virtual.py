@@ -49,7 +49,7 @@ def enter(
     """
     if scenario.emulation.clock == "real" or inside.told() is not None:
         return
-    from orchestrator.emulation.guests import kernel, play
+    from orchestrator.pace.guests import kernel, play
     from orchestrator.runs.virtual import prepare
 
     found = kernel()

@@ -3,17 +3,24 @@
 
 """Faults of a round that is being emulated: who is ended, who is lost, what the dead have left."""
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from orchestrator.emulation.nodes import Nodes
-from orchestrator.participation.faults import RoundFaults
-from testbed.control.messages import Abandoned, LostClient, RoundReport, StepsSoFar
+from orchestrator.participation.faults import Fault, RoundFaults
+from testbed.control.messages import Abandoned, LoseClients, LostClient, RoundReport, StepsSoFar
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import BsFaults, UavFaults
 from testbed.core.node import BS, NodeId, uav
 from testbed.core.timeline import Loss
+from testbed.runtimes import HostLost
+
+log = logging.getLogger(__name__)
+
+NOTICE_S = 0.1
+"""Real seconds that the base station is given to hear of a loss before it counts."""
 
 
 class NodeFaults:
@@ -28,15 +35,47 @@ class NodeFaults:
         """Begin; whose process should have ended before the round ends now."""
         self._nodes = nodes
         self._index = index
+        self._start_s = start_s
         self._faults = faults
+        self._clock: EmulatedClock | None = None
+        self.struck: list[Fault] = []
+        """Hosts that were lost."""
         self._told: dict[NodeId, StepsSoFar] = {}
-        if faults is None:
-            return
         nodes.hears[StepsSoFar] = self._told.__setitem__
         nodes.hears[Abandoned] = self._abandoned
+        if faults is None:
+            return
         for client, stop_s in enumerate(faults.stop_s.tolist(), 1):
             if stop_s <= start_s and uav(client) in nodes.alive:
                 nodes.kill(uav(client))
+
+    def bear_losses(self, strike: Callable[[Fault], RoundFaults], timeout_s: float) -> None:
+        """From here on, take the loss of a host for a fault of the round.
+
+        Args:
+            strike: Lets such a fault happen, and answers with all of the round.
+            timeout_s: Emulated seconds of silence after which its nodes count as lost.
+        """
+
+        def lose(lost: HostLost) -> None:
+            at_s, noticed_s = self._start_s, self._start_s
+            if (clock := self._clock) is not None:
+                at_s = max(at_s, clock.at(lost.at_ns))
+                noticed_s = clock.now() + NOTICE_S / clock.dilation
+            lost_s = max(at_s + timeout_s, noticed_s)
+            fault = Fault.of_host(lost.host, lost.nodes, at_s, lost_s)
+            log.warning("%s; its nodes count as lost at %.3f s", lost, lost_s)
+            self.struck.append(fault)
+            self._faults = strike(fault)
+            if clock is not None:
+                self._tell_bs(fault)
+
+        self._nodes.on_lost = lose
+
+    def _tell_bs(self, struck: Fault) -> None:
+        assert self._faults is not None
+        clients = tuple(node.client for node in struck.nodes)
+        self._nodes.send(BS, LoseClients(clients, struck.lost_s, self._faults.drops))
 
     def of_bs(self) -> BsFaults | None:
         """What the base station is told of them."""
@@ -50,6 +89,9 @@ class NodeFaults:
 
     def follow(self, clock: EmulatedClock) -> None:
         """The round begins: end processes when it is time."""
+        self._clock = clock
+        for fault in self.struck:  # The base station could not hear of it before.
+            self._tell_bs(fault)
         if self._faults is None:
             return
         for client, stop_s in enumerate(self._faults.stop_s.tolist(), 1):

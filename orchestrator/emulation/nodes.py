@@ -15,7 +15,7 @@ from testbed.control.messages import NodeOrder, NodeReport
 from testbed.control.node import ControlLost, NodeControl, NodeFailed, at_orchestrator
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
-from testbed.runtimes import Exit, World
+from testbed.runtimes import Exit, HostLost, World
 
 Kind = TypeVar("Kind")
 POLL_S = 0.2
@@ -33,15 +33,23 @@ class Nodes:
         self._alarms: list[tuple[int, int, Callable[[], object]]] = []
         self._serial = itertools.count()
         self.killed: set[NodeId] = set()
-        """Nodes that `kill` has ended."""
+        """Nodes that `kill` has ended, or that were lost with their hosts."""
+        self.on_lost: Callable[[HostLost], object] | None = None
+        """Told of a host that was lost with its nodes, none of which is waited for any more; None:
+        nothing goes on without it."""
         self._nodes: dict[NodeId, NodeControl[NodeReport]] = {}
         for node, sock in world.connect(timeout_s).items():
             self._nodes[node] = at_orchestrator(sock)
             stack.callback(self._nodes[node].close)
 
     @property
+    def may_lose_hosts(self) -> bool:
+        """Whether nodes live on several."""
+        return len(set(self.world.places.values())) > 1
+
+    @property
     def alive(self) -> list[NodeId]:
-        """All nodes that have not been killed."""
+        """All nodes that have been neither killed nor lost."""
         return list(self._nodes)
 
     def at(self, monotonic_ns: int, action: Callable[[], object]) -> None:
@@ -54,7 +62,9 @@ class Nodes:
 
     def kill(self, node: NodeId) -> None:
         """End a node's process by SIGKILL, and wait until it has ended; nobody waits for it any
-        more, and what it has told is heard."""
+        more, and what it has told is heard. Nothing happens to one that has been lost."""
+        if node in self.killed:
+            return
         control = self._nodes.pop(node)
         self.killed.add(node)
         self.world.kill(node)
@@ -65,19 +75,21 @@ class Nodes:
                     hear(node, message)
 
     def send(self, node: NodeId, order: NodeOrder) -> None:
-        """Send an order to one node.
+        """Send an order to one node; nothing, where it was lost with its host.
 
         Raises:
             RunError: It ended; the message says how.
         """
+        if node in self.killed:
+            return
         try:
             self._nodes[node].send(self.world.ordered(node, order))
         except ControlLost as lost:
-            raise RunError(self._why(node, lost)) from None
+            self._gone(node, lost)
 
     def send_all(self, order: NodeOrder) -> None:
         """Send the same order to every node; see `send`."""
-        for node in self._nodes:
+        for node in self.alive:
             self.send(node, order)
 
     def collect(
@@ -87,14 +99,15 @@ class Nodes:
         limit_s: float,
         watch: Callable[[], None] = lambda: None,
     ) -> dict[NodeId, Kind]:
-        """Wait for one message of that kind from each of these nodes, watching over everything.
+        """Wait for one message of that kind from each of these nodes that is not lost meanwhile,
+        watching over everything.
 
         Raises:
             RunError: A node failed or ended, or the time is up: the message says who.
         """
         deadline = time.monotonic() + limit_s
         received: dict[NodeId, Kind] = {}
-        waiting = {self._nodes[node].fileno(): node for node in nodes}
+        waiting = {self._nodes[node].fileno(): node for node in nodes if node not in self.killed}
         poll = select.poll()
         for descriptor in (*waiting, self.world.fileno()):
             poll.register(descriptor, select.POLLIN)
@@ -143,18 +156,31 @@ class Nodes:
             InputError: The node found the scenario wrong, as data that do not fit the model.
             RunError: The node failed or ended; the message says how.
         """
+        if node in self.killed:
+            return None
         try:
             return self._nodes[node].take()
         except ControlLost as lost:
             if isinstance(lost, NodeFailed) and lost.wrong_input:
                 raise InputError(str(lost)) from None
-            raise RunError(self._why(node, lost)) from None
+            self._gone(node, lost)
+            return None
+
+    def _gone(self, node: NodeId, lost: ControlLost) -> None:
+        """A node is.
+
+        Raises:
+            RunError: Not with its host: says how it ended.
+        """
+        why = self._why(node, lost)
+        if node not in self.killed:
+            raise RunError(why) from None
 
     def _why(self, node: NodeId, lost: ControlLost) -> str:
         """How a node ended, or who was ended before it failed; else what it said itself."""
         # The world tells; let it come to that.
         deadline = time.monotonic() + 1
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and node not in self.killed:
             for ended in self._exits():
                 if ended.status < 0 or (ended.node == node and not isinstance(lost, NodeFailed)):
                     return str(ended) if ended.node == node else f"{ended} ({node}: {lost})"
@@ -163,7 +189,30 @@ class Nodes:
 
     def _exits(self) -> list[Exit]:
         """The nodes that ended since the last call, and should not have."""
-        return [ended for ended in self.world.exits() if ended.node not in self.killed]
+        found = []
+        for news in self.world.news():
+            if isinstance(news, HostLost):
+                self._lose(news)
+            elif isinstance(news, Exit) and news.node not in self.killed:
+                found.append(news)
+        return found
+
+    def _lose(self, lost: HostLost) -> None:
+        """Go on without a host, and hear what its nodes have told before.
+
+        Raises:
+            RunError: Nothing goes on without it.
+        """
+        if self.on_lost is None:
+            raise RunError(str(lost))
+        for node in self._nodes.keys() & set(lost.nodes):
+            control = self._nodes.pop(node)
+            self.killed.add(node)
+            with contextlib.suppress(ControlLost):
+                while (message := control.take()) is not None:
+                    if hear := self.hears.get(type(message)):
+                        hear(node, message)
+        self.on_lost(lost)
 
     def _last_words(self, ended: Exit) -> InputError | RunError:
         """How a node ended, with the reason it gave if it could still give one."""

@@ -54,6 +54,11 @@ class RateTable:
         self.rates = link_rates(self.plan, self.radio, self.gain[:, self.first : self.end])
         self.transport = on_channel(self.transport, self.plan, self.radio, trace)
 
+    def strike(self, faults: RoundFaults) -> None:
+        """From now on, these faults silence links."""
+        self.faults = faults
+        self.grow(self.end)
+
     def reaching(self, played: Callable[[], Played]) -> Played:
         """What `played` answers, over as many slots as it takes: the engine may take longer than
         the round has.

@@ -10,6 +10,7 @@ import pandas as pd
 
 from orchestrator.analysis.byte_accounts import to_json
 from orchestrator.analysis.error_budget import Budget
+from orchestrator.participation.faults import Fault
 from orchestrator.prediction.rounds import Decision
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
@@ -97,6 +98,8 @@ class Emulation:
     set_ups: list[SetUp] = field(default_factory=list)
     """One, and one more each time the run was resumed."""
     rounds: list[RoundRecord] = field(default_factory=list)
+    struck: list[Fault] = field(default_factory=list)
+    """What went wrong that no scenario planned, on the timeline of measured rounds."""
     captured: Captured | None = None
     """What the capture held, if there was one."""
     others: list[str] = field(default_factory=list)

@@ -31,7 +31,7 @@ from orchestrator.emulation.nodes import Nodes
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.record import Emulation, SetUp
 from orchestrator.emulation.stage import Hosts, Stage, StagedRound, start_world
-from orchestrator.participation.faults import FaultSchedule
+from orchestrator.participation.faults import Fault, FaultSchedule
 from orchestrator.prediction.plan import (
     fixed_allocation,
     link_bytes,
@@ -214,6 +214,7 @@ class Session:
         self._profile = profile
         self._stage = stage
         self._progress = progress
+        stage.nodes.on_lost = stage.lost_hosts.append
         self._radio = radio_of(record.scenario)
         self._faults = FaultSchedule(record.scenario)
         self._faults.resume(record.measured)
@@ -241,6 +242,7 @@ class Session:
             )
         if index >= scenario.rounds:
             raise RunEnds(f"the scenario has {scenario.rounds} rounds", decision.start_s)
+        self._take_losses(decision.start_s)
         faults = self._faults.round(index, decision.start_s, decision.allocation.clients)
         staged = StagedRound(
             decision=decision,
@@ -255,6 +257,7 @@ class Session:
             ],
             radio=self._radio,
             faults=faults,
+            struck=self._struck,
         )
         played = stage.play(staged, self._record.channel, self._progress)
         self._faults.played(played.measured)
@@ -266,3 +269,26 @@ class Session:
             played = replace(played, evaluation=table)
         self._record.rounds.append(played)
         return played.measured
+
+    def _struck(self, staged: StagedRound, fault: Fault) -> StagedRound:
+        """The round that is being played, and its predictions, with one fault more."""
+        for schedule in (self._faults, self._payload.engine, self._wire.engine):
+            schedule.strike(fault)
+        self._record.struck.append(fault)
+        decision = staged.decision
+        clients = decision.allocation.clients
+        faults = self._faults.round(decision.index, decision.start_s, clients)
+        predicted, predicted_wire = (
+            companion.again(decision, faults) for companion in (self._payload, self._wire)
+        )
+        return replace(staged, predicted=predicted, predicted_wire=predicted_wire, faults=faults)
+
+    def _take_losses(self, start_s: float) -> None:
+        """Hosts were lost since the last round: their nodes are absent from the next one on."""
+        for lost in self._stage.lost_hosts:
+            fault = Fault.of_host(lost.host, lost.nodes, start_s, start_s)
+            self._faults.strike(fault)
+            self._record.struck.append(fault)
+            for companion in (self._payload, self._wire):
+                companion.strike(lost.host, lost.nodes)
+        self._stage.lost_hosts.clear()

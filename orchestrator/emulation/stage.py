@@ -6,7 +6,7 @@
 import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,13 +25,12 @@ from orchestrator.emulation.learning import (
     place,
     startup_limit_s,
 )
-from orchestrator.emulation.machines import Machines
 from orchestrator.emulation.node_faults import NodeFaults
 from orchestrator.emulation.nodes import Nodes
 from orchestrator.emulation.observer import Observer
 from orchestrator.emulation.rate_table import RateTable
 from orchestrator.emulation.record import RoundRecord
-from orchestrator.participation.faults import RoundFaults
+from orchestrator.participation.faults import Fault, RoundFaults
 from orchestrator.prediction.engine import cut, round_of, round_of_spans
 from orchestrator.prediction.plan import Radio, RoundPlan, radio_of
 from orchestrator.prediction.rates import LinkRates, ahead_of, first_gradient_s, uplink_bps
@@ -42,6 +41,7 @@ from orchestrator.transmission.links import impairments_of, shape_of, transport_
 from orchestrator.transmission.transport import Transport
 from testbed import runtimes
 from testbed.capture import qlog
+from testbed.cluster.machines import Machines
 from testbed.control.messages import (
     Accept,
     AskTraces,
@@ -83,7 +83,7 @@ from testbed.network.fabric import link_addresses
 from testbed.network.gates import last_frames
 from testbed.network.injector import Report
 from testbed.network.shaping import Shape
-from testbed.runtimes import Module, NodeSpec, World
+from testbed.runtimes import HostLost, Module, NodeSpec, World
 from testbed.system import inside
 from testbed.transport.accounts import Counts
 from testbed.transport.wire import RoundSizes
@@ -123,6 +123,8 @@ class StagedRound:
     """Of each client."""
     radio: Radio
     faults: RoundFaults | None
+    struck: Callable[["StagedRound", Fault], "StagedRound"]
+    """The same round after something that no scenario plans."""
 
     @property
     def index(self) -> int:
@@ -150,9 +152,11 @@ class Hosts(Protocol):
         nodes: Sequence[NodeSpec],
         shape: Shape,
         rates: LinkRates,
+        *,
+        in_turns: bool,
     ) -> World:
-        """Start a world on them, if their network carries these rates; see
-        `testbed.runtimes.start`."""
+        """Start a world on them, if their network carries these rates, of gradients one after the
+        other if `in_turns`; see `testbed.runtimes.start`."""
 
     def to_json(self, calibration: pd.DataFrame | None) -> list[dict[str, Any]]:
         """As the manifest has them, after a calibration of the links."""
@@ -184,7 +188,8 @@ def start_world(
     ]
     shape = shape_of(scenario, scenario.dilation)
     if hosts is not None:
-        return hosts.start(scenario, nodes, shape, rates)
+        in_turns = scenario.scheme.gradient_transmission == "sequential"
+        return hosts.start(scenario, nodes, shape, rates, in_turns=in_turns)
     options: dict[str, Any] = {}
     if computing is not None:
         options["writable"] = [computing]
@@ -228,6 +233,8 @@ class Stage:
         self.captured: Captured | None = None
         """What the capture held, once the last round is over."""
         self._counters: Report | None = None
+        self.lost_hosts: list[HostLost] = []
+        """Between rounds, those that were lost since the last one."""
         self.shape = shape_of(scenario, scenario.dilation)
         # Adapters of an asynchronous round have their turns.
         self.holds = scenario.emulation.connection == "kept" and not scenario.updates
@@ -342,6 +349,16 @@ class Stage:
         first = math.floor(round_.start_s / slot_s + 1e-9)
         table = RateTable(plan, round_.radio, channel, first, faults, round_.transport)
         table.grow(math.ceil(times.end_s / slot_s) + SPARE_SLOTS)
+
+        def strike(fault: Fault) -> RoundFaults:
+            nonlocal round_
+            round_ = round_.struck(round_, fault)
+            assert round_.faults is not None
+            table.strike(round_.faults)
+            table.give(injector, dilation)
+            return round_.faults
+
+        node_faults.bear_losses(strike, scenario.faults.loss_timeout_s)
         rejoined = self._rejoin(round_.clients)
         nodes = self._alive([BS, *map(uav, round_.clients)])
         self._order(round_, table, node_faults)
@@ -373,6 +390,7 @@ class Stage:
         self.nodes.collect(Started, [BS], self.limit_s, watch)
         injector.phase(1)
         reports = self.nodes.collect(RoundReport, self._alive(nodes), self.limit_s, watch)
+        self.nodes.on_lost = self.lost_hosts.append
         bs = reports[BS]
         assert isinstance(bs, BaseStationReport)
         reports = node_faults.reports(reports)
@@ -388,8 +406,8 @@ class Stage:
                 qlog.write(self.traces, told)
         lost = node_faults.lost(bs.lost)
         measured = _measured(round_, reports, lost)
-        if faults is not None:
-            faults.check(round_.index, measured.end_s, lost)
+        if round_.faults is not None:
+            round_.faults.check(round_.index, measured.end_s, lost)
         self.linked -= {loss.client for loss in lost}
         if self.observer is not None:
             self.observer.finished(measured)
@@ -456,13 +474,15 @@ class Stage:
                 each=tuple(terms) if differ else (),
                 held=self.holds,
                 ahead=ahead_of(plan, table.rates, table.first, table.slot_s),
+                may_lose=self.nodes.may_lose_hosts,
             ),
         )
         alive = self._alive([uav(client) for client in round_.clients])
         for node in alive:
             cf_s, cb_s = (float(steps_s[node.index, 0]) for steps_s in (plan.cf_s, plan.cb_s))
             faults = node_faults.of_uav(node.client)
-            order = JoinRound(terms[node.index], cf_s, cb_s, plan.backward_ratio, faults)
+            tells = self.nodes.may_lose_hosts
+            order = JoinRound(terms[node.index], cf_s, cb_s, plan.backward_ratio, faults, tells)
             self.nodes.send(node, order)
         self.nodes.collect(Ready, [BS, *alive], self.ready_s)
 

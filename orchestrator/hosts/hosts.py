@@ -84,6 +84,8 @@ class Hosts:
         nodes: Sequence[NodeSpec],
         shape: Shape,
         rates: LinkRates,
+        *,
+        in_turns: bool,
     ) -> World:
         """Start a world on them; see `testbed.runtimes.start`.
 
@@ -92,12 +94,12 @@ class Hosts:
             nodes: The first is the base station.
             shape: How links treat frames.
             rates: Of the slots that the run is expected to last, in emulated bit/s.
+            in_turns: Whether gradients are sent one after the other.
 
         Raises:
             InputError: Links ask for more than the network between hosts carries.
             RunError: A host failed; the message says which.
         """
-        in_turns = scenario.scheme.gradient_transmission == "sequential"
 
         def judge(found: FlowsMeasured, packets_s: Mapping[str, float]) -> None:
             demand = demand_of(
@@ -173,6 +175,7 @@ class Hosts:
         base station (`down_bps`) and to it (`up_bps`). Where links are relayed, `relay` is the
         same of packets a second that pass the host's relay. `clock` is by how much its clock may
         have differed from what rounds assumed, at most, and by how much it has jumped.
+        `lost` says why it was lost, if it was.
         `calibration` is how wrong those transfers were whose rates this host set: the error's
         median and maximum.
 
@@ -180,6 +183,7 @@ class Hosts:
             calibration: As `orchestrator.emulation.calibration` makes it; None: there was none.
         """
         clocks = {} if self.started is None else self.started.clock_errors()
+        lost = {} if self.started is None else self.started.lost
         kept = ("host", "address", "mtu", "cores", "memory_bytes", "gpus", "cpu", "kernel")
         return [
             {"name": name}
@@ -187,6 +191,7 @@ class Hosts:
             | {"nodes": [str(node) for node, at in self.places.items() if at == name]}
             | {"network": self.network.get(name), "clock": clocks.get(name)}
             | {"calibration": self._calibrated(name, calibration)}
+            | {"lost": lost.get(name)}
             for name in self.used
         ]
 
@@ -205,14 +210,22 @@ class Hosts:
 
 
 @contextlib.contextmanager
-def hosts_of(scenario: Scenario, scheduler: str, key: Path | None) -> Iterator[Hosts]:
+def hosts_of(
+    scenario: Scenario, scheduler: str, key: Path | None, *, learns: bool = True
+) -> Iterator[Hosts]:
     """The hosts of a scheduler, with a place for every node, for as long as the context lasts.
+
+    Args:
+        scenario: What is to be emulated.
+        scheduler: Its address.
+        key: The scheduler's.
+        learns: Whether nodes do what the scenario's workload says; else they run other programs.
 
     Raises:
         InputError: There are none, one differs from this machine, or the scenario does not fit.
     """
     check_spreadable(scenario)
-    learning = learning_settings(scenario)
+    learning = learning_settings(scenario) if learns else None
     files = [] if learning is None else [learning["backbone"]]
     if learning is not None and scenario.workload.data.source != "synthetic":
         raise InputError(

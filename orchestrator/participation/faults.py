@@ -32,6 +32,8 @@ from testbed.core.timeline import Loss, Round
 
 SILENCING = ("uav-crash", "link-outage", "partition")
 WRONG = ("corrupt-frame", "duplicate-frame")
+HOST_LOSS = "host-loss"
+"""No scenario plans it: the machine that a client lives on is gone."""
 DEADLINE = "deadline"
 """Why a client is lost that has not finished by `participation.deadline_s`."""
 
@@ -49,13 +51,28 @@ class Fault:
     """Infinity: never."""
     factor: float
     origin: str
-    """Where the scenario says so."""
+    """Where the scenario says so; of a host that was lost, which."""
+    lost_s: float = math.inf
+    """When its nodes count as lost, where that is no matter of silence."""
+
+    @classmethod
+    def of_host(cls, host: str, nodes: Sequence[NodeId], start_s: float, lost_s: float) -> "Fault":
+        """A host was lost with its nodes at a moment, of which they count as lost later."""
+        origin = f"host {host}"
+        return cls(HOST_LOSS, tuple(nodes), None, start_s, math.inf, 1.0, origin, lost_s)
+
+    @property
+    def cause(self) -> str:
+        """What a client is said to be lost to."""
+        return f"loss of {self.origin}" if self.kind == HOST_LOSS else self.kind
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the manifest."""
         names = list(map(str, self.nodes))
         end_s = self.end_s if math.isfinite(self.end_s) else None
-        return asdict(self) | {"nodes": names, "end_s": end_s}
+        told = asdict(self) | {"nodes": names, "end_s": end_s}
+        del told["lost_s"]
+        return told
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.start_s:g} s, {self.origin}"
@@ -213,11 +230,17 @@ class FaultSchedule:
         self._slot_s = scenario.slot_s
         self._planned = planned(scenario)
         self._faults = [self._on_slots(f, 0.0) for f in self._planned if f.round is None]
+        self._index = -1
+        """Of the round that was begun last."""
+        self._before = list(self._faults)
+        """What there was when it was begun."""
 
     def round(
         self, index: int, start_s: float, clients: Collection[int] | None = None
     ) -> RoundFaults | None:
         """The faults of the round that starts now; None where there are none any more.
+
+        The last round may be begun once more, when something has struck since.
 
         Args:
             index: The round's.
@@ -227,7 +250,10 @@ class FaultSchedule:
         Raises:
             RunEnds: The round cannot begin: see `RoundFaults.check`.
         """
-        self._faults += [self._on_slots(f, start_s) for f in self._planned if f.round == index]
+        if index != self._index:
+            self._index, self._before = index, list(self._faults)
+        of_round = [self._on_slots(f, start_s) for f in self._planned if f.round == index]
+        self._faults = self._before + of_round
         faults = [fault for fault in self._faults if fault.end_s > start_s]
         everyone = range(1, self._clients + 1)
         resting = np.array([clients is not None and k not in clients for k in everyone])
@@ -256,6 +282,13 @@ class FaultSchedule:
         ]
         found.check(index, start_s, absent)
         return found
+
+    def strike(self, fault: Fault) -> None:
+        """Something happens that no scenario has planned; its moment is that of the next slot."""
+        start_s = math.ceil(fault.start_s / self._slot_s - 1e-9) * self._slot_s
+        struck = replace(fault, start_s=start_s)
+        self._faults.append(struck)
+        self._before.append(struck)
 
     def resume(self, rounds: Sequence[Round]) -> None:
         """Go on after rounds that have been played."""
@@ -297,7 +330,7 @@ class FaultSchedule:
     ) -> None:
         k = client - 1
         for fault in faults:
-            if fault.kind == "uav-crash":
+            if fault.kind in ("uav-crash", HOST_LOSS):
                 found.stop_s[k] = min(found.stop_s[k], fault.start_s)
             elif fault.kind in WRONG and fault.start_s < found.wrong_s[k]:
                 found.wrong_s[k], found.wrong[k] = fault.start_s, fault.kind  # type: ignore[index]
@@ -308,10 +341,19 @@ class FaultSchedule:
             lost_s = first_s + self._timeout_s
             if lost_s >= end_s or (self._policy == "wait" and end is not None):
                 continue
-            if lost_s < found.lost_s[k]:
-                found.causes[client] = cause
-                found.absent[k] = lost_s <= start_s
-                found.lost_s[k] = lost_s
+            self._is_lost(client, lost_s, cause, start_s, found)
+        for fault in (f for f in faults if f.kind == HOST_LOSS):
+            found.silent.append((client, round(fault.start_s / self._slot_s), None))  # type: ignore[attr-defined]
+            self._is_lost(client, fault.lost_s, fault.cause, start_s, found)
+
+    @staticmethod
+    def _is_lost(
+        client: int, lost_s: float, cause: str, start_s: float, found: RoundFaults
+    ) -> None:
+        if lost_s < found.lost_s[client - 1]:
+            found.causes[client] = cause
+            found.absent[client - 1] = lost_s <= start_s
+            found.lost_s[client - 1] = lost_s
 
     def _in_time(self, client: int, start_s: float, found: RoundFaults) -> None:
         """It is lost at the deadline, if it is not before."""

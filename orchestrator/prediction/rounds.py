@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted, both_ways
-from orchestrator.participation.faults import FaultSchedule, RoundFaults
+from orchestrator.participation.faults import Fault, FaultSchedule, RoundFaults
 from orchestrator.participation.selection import RoundStart, selection
 from orchestrator.prediction.engine import RoundTimes, round_of, simulate
 from orchestrator.prediction.plan import (
@@ -34,6 +34,7 @@ from orchestrator.scenario.channel import Channel, check_equal_shares, observed
 from orchestrator.scenario.schema import Scenario
 from orchestrator.transmission.transport import Transport, transport_of
 from testbed.core.errors import InputError, RunEnds
+from testbed.core.node import NodeId
 from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import SplitProfile
 
@@ -233,6 +234,10 @@ class EngineBackend:
         """What delays and losses mean for a round's transfers; None: there are neither."""
         return self._transport and self._transport.of_round(index)
 
+    def strike(self, fault: Fault) -> None:
+        """See `FaultSchedule.strike`."""
+        self._faults.strike(fault)
+
     def resume(self, rounds: Sequence[Round]) -> None:
         """Go on after rounds of this timeline that were played before."""
         self._faults.resume(rounds)
@@ -252,7 +257,7 @@ class Companion:
     def __init__(self, engine: EngineBackend, rounds: Sequence[Round] = ()):
         """Go on after rounds that were predicted before."""
         self.engine = engine
-        self._end_s = rounds[-1].end_s if rounds else 0.0
+        self._start_s = self._end_s = rounds[-1].end_s if rounds else 0.0
         engine.resume(rounds)
 
     def of(self, decision: Decision, faults: RoundFaults | None) -> Round:
@@ -262,12 +267,22 @@ class Companion:
             decision: As it was taken for the measured round.
             faults: What went wrong in that.
         """
+        self._start_s = self._end_s
         try:
             round_ = self.engine.play(replace(decision, start_s=self._end_s))
         except RunEnds:  # The run has come further than was predicted: predict it from there.
             round_ = self.engine.play_with(decision, faults)
         self._end_s = round_.end_s
         return round_
+
+    def again(self, decision: Decision, faults: RoundFaults | None) -> Round:
+        """The last round once more, with what has struck since; see `of`."""
+        self._end_s = self._start_s
+        return self.of(decision, faults)
+
+    def strike(self, host: str, nodes: Sequence[NodeId]) -> None:
+        """A host was lost between two rounds: its nodes have no part in what follows."""
+        self.engine.strike(Fault.of_host(host, nodes, self._end_s, self._end_s))
 
 
 def simulate_on(

@@ -121,6 +121,7 @@ def run(
         if hosts is not None:
             about["hosts"] = hosts.to_json(None if done is None else done.calibration)
         if done is not None and done.measured:
+            about["faults"] += [fault.to_json() for fault in done.struck]
             done.checks = validity(done)
             about["valid"] = done.valid
             about["validity"] = to_json(done.checks)

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.emulation.guests import in_guest, kernel
 from orchestrator.emulation.learning import learning_settings
+from orchestrator.pace.guests import in_guest, kernel
 from orchestrator.policies.registry import decider
 from orchestrator.prediction.plan import link_bytes
 from orchestrator.prediction.rounds import predict

@@ -100,7 +100,8 @@ def calibrate(
         injector.pause()
         clock = trial.begin(injector)
         for end in ends.values():
-            end.tell((clock.start_ns, clock.start_s, clock.dilation))
+            start_ns = world.moment_at(end.node, clock.start_ns)
+            end.tell((start_ns, clock.start_s, clock.dilation))
         received = [row for end in ends.values() for row in end.hear(limit_s)]
     _await_ends(world, {end.number for end in ends.values()})
     trial.end(injector)
@@ -125,7 +126,8 @@ class _End:
 
     def start(self, world: World, home: Path) -> None:
         """Start it in its node."""
-        env, argv = environment_of(self.node, home, 0), PROGRAM.argv()
+        far = bool(world.places)
+        env, argv = environment_of(self.node, home, 0, far=far), PROGRAM.argv()
         env["PYTHONPATH"] = str(SOURCES)
         command = Command(self.node, argv, env, home, tuple(shown_to(argv, env, home)), system=True)
         self.number = world.spawn(command, (self._orders_from, self._answers_to, self._answers_to))

@@ -28,13 +28,11 @@ from testbed.network.fabric import (
     link_address_v6,
     link_addresses,
 )
-from testbed.runtimes import OWN_FOLDERS, Command, World
+from testbed.runtimes import OWN_FOLDERS, Command, World, passed_on
 from testbed.system.files import mode_of
 
 SOURCES = Path(orchestrator.__path__[0]).parent
 """Where this process has the testbed's own modules from."""
-LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
-"""Variables of this user's session that lead out of a node begin so; so do those of proxies end."""
 OWN = frozenset(map(Path, OWN_FOLDERS))
 SHELL_SIGNS = set("|&;<>()$`\\\"'*?[]#~=%{}!\n")
 
@@ -163,17 +161,13 @@ def hosts_of(scenario: Scenario) -> str:
 
 
 def environment_of(
-    node: NodeId, home: Path, epoch_ns: int, *, image: str | None = None
+    node: NodeId, home: Path, epoch_ns: int, *, image: str | None = None, far: bool = False
 ) -> dict[str, str]:
     """What a node's programs find in their environment: this user's, but for what leads out.
 
-    In an image of its own, that image's.
+    In an image of its own, that image's; on another host, that host's, which adds it.
     """
-    own = {
-        name: value
-        for name, value in os.environ.items()
-        if image is None and not name.startswith(LEFT_OUT) and not name.lower().endswith("_proxy")
-    }
+    own = passed_on() if image is None and not far else {}
     return own | {
         "HOME": str(home),
         "TMPDIR": "/tmp",

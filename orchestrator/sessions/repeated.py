@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.emulation.guests import from_outside, in_guest
+from orchestrator.pace.guests import from_outside, in_guest
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario

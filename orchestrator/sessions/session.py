@@ -22,9 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from ns3_scenarios.errors import ChannelError
+from orchestrator.emulation.stage import Hosts
+from orchestrator.prediction.rates import LinkRates
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from orchestrator.sessions.asked import Downlink
@@ -55,7 +58,7 @@ from testbed.system.machine import Machine
 log = logging.getLogger(__name__)
 
 # In real seconds:
-LEAD_S = {"namespace": (0.2, 0.02), "docker": (0.7, 0.6)}
+LEAD_S = {"namespace": (0.2, 0.02), "docker": (0.7, 0.6), "hosts": (0.5, 0.1)}
 """Before emulated time 0, in which programs are started one by one, and more for each UAV.
 
 A container takes 0.1 s on idle cores, and has been seen to take 0.45 s on busy ones."""
@@ -127,7 +130,8 @@ class Session:
 
     def _begin(self) -> EmulatedClock:
         injector, dilation, slot_s = self._world.injector, self.scenario.dilation, self._feed.slot_s
-        lead_s, a_uav_s = LEAD_S[self.scenario.emulation.runtime]
+        runtime = self.scenario.emulation.runtime
+        lead_s, a_uav_s = LEAD_S["hosts" if self._world.places else runtime]
         lead_s = (lead_s + a_uav_s * self.scenario.uavs.count) / dilation
         self._feed.open_up(injector)
         injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, dilation), slot_s)
@@ -184,7 +188,9 @@ class Session:
             RunError: The session has failed, or is over.
         """
         image = image_of(self.scenario, node)
-        own = environment_of(node, self.home(node), self.epoch_ns, image=image)
+        epoch_ns = self._world.moment_at(node, self.epoch_ns)
+        far = bool(self._world.places)
+        own = environment_of(node, self.home(node), epoch_ns, image=image, far=far)
         own |= dict(self.scenario.programs_of(node).env) | dict(env or {})
         where = folder or Path.cwd()
         shown = tuple(shown_to(argv, own, where))
@@ -361,7 +367,11 @@ def _readable(files: Sequence[HasFileno], timeout_s: float) -> list[HasFileno]:
 
 @contextmanager
 def opened(
-    scenario: ResolvedScenario, channel: Channel, folder: Path, settings: Settings
+    scenario: ResolvedScenario,
+    channel: Channel,
+    folder: Path,
+    settings: Settings,
+    host_machines: Hosts | None = None,
 ) -> Iterator[Session]:
     """A session, for as long as the context lasts.
 
@@ -370,8 +380,10 @@ def opened(
         channel: Its channel.
         folder: Where to keep what it leaves; it is there, and has no `nodes` yet.
         settings: How it is played.
+        host_machines: Where nodes live; left out: here.
 
     Raises:
+        InputError: The network between hosts does not carry what links ask for.
         RunError: This machine does not allow it, or it failed.
     """
     folder = folder.resolve()
@@ -393,7 +405,14 @@ def opened(
         specs.append(NodeSpec(node, room, folder / "logs" / f"{node}.log"))
     feed = Feed(scenario, channel, shape)
     with ExitStack() as cleanup:
-        world = cleanup.enter_context(runtimes.start(scenario.emulation.runtime, specs, shape))
+        if host_machines is None:
+            started = runtimes.start(scenario.emulation.runtime, specs, shape)
+        else:
+            up, down = feed.ahead()
+            in_turns = settings.downlink == "shared"
+            rates = LinkRates(up, np.zeros_like(down), down)
+            started = host_machines.start(scenario, specs, shape, rates, in_turns=in_turns)
+        world = cleanup.enter_context(started)
         calibration = None
         if scenario.emulation.calibrate:
             calibration = calibrate(world, scenario, feed, shape, folder)

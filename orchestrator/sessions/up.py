@@ -17,6 +17,7 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import calibration_in_short
 from orchestrator.emulation.record import Check
 from orchestrator.emulation.session import check_placement
+from orchestrator.emulation.stage import Hosts
 from orchestrator.emulation.validity import calibration_error, to_json
 from orchestrator.runs.directory import MANIFEST, SCENARIO, object_in
 from orchestrator.runs.manifest import manifest, now
@@ -52,8 +53,8 @@ class Outcome:
         return all(p.returncode == 0 and not p.stopped for p in self.counting)
 
 
-def check_playable(scenario: Scenario) -> None:
-    """Refuse what a session cannot do.
+def check_playable(scenario: Scenario, hosts: Hosts | None = None) -> None:
+    """Refuse what a session cannot do, here or on several machines.
 
     Raises:
         InputError: Names the field.
@@ -61,9 +62,17 @@ def check_playable(scenario: Scenario) -> None:
     check_kernel(scenario)
     if scenario.emulation.clock == "virtual" and inside.told() is None:
         raise InputError("emulation.clock: 'virtual' is for `testbed up`; here it must be 'real'")
-    check_placement(scenario, None)
+    check_placement(scenario, hosts)
     check_scenario(scenario)
     check_nodes(scenario)
+    if hosts is None:
+        return
+    for name, programs in scenario.nodes.items():
+        if programs.writable:
+            raise InputError(
+                f"nodes.{name}.writable: must be empty where nodes are on several machines: what "
+                "programs leave in their home is brought here"
+            )
 
 
 @contextmanager
@@ -74,6 +83,7 @@ def held(
     settings: Settings,
     *,
     overwrite: bool = False,
+    hosts: Hosts | None = None,
 ) -> Iterator[tuple[Session, dict[str, Any]]]:
     """A session in a folder of its own, and its manifest, written when the context ends.
 
@@ -81,7 +91,9 @@ def held(
         InputError: The scenario cannot be played, or the folder is taken.
         RunError: The session failed; what it left is in the folder.
     """
-    check_playable(scenario)
+    check_playable(scenario, hosts)
+    if hosts is not None and settings.capture:
+        raise InputError("`capture`: links between machines are not captured")
     dilation = scenario.emulation.dilation
     channel = Channel.of(source)
     resolved = scenario.resolved(1.0 if dilation == "auto" else dilation)
@@ -92,7 +104,7 @@ def held(
     earlier = _claim(out, overwrite)
     session = None
     try:
-        with opened(resolved, channel, out, settings) as session:
+        with opened(resolved, channel, out, settings, hosts) as session:
             write_json(out / SCENARIO, resolved.model_dump(mode="json"))
             if session.calibration is not None:
                 session.calibration.to_parquet(out / "calibration.parquet", index=False)
@@ -118,6 +130,8 @@ def held(
             with suppress(OSError):  # It holds that, or a host's socket.
                 out.rmdir()
         else:
+            if hosts is not None:
+                about["hosts"] = hosts.to_json(session.calibration)
             _finish(out, session, channel, about)
 
 
@@ -133,6 +147,7 @@ def play(
     overwrite: bool = False,
     progress: Progress = silent,
     began: Callable[[Session], Any] = nullcontext,
+    hosts: Hosts | None = None,
 ) -> Outcome:
     """Play a session with these commands in its nodes.
 
@@ -148,12 +163,14 @@ def play(
         progress: Told how far it is.
         began: Given the session once commands run; what it answers is a context for as long as the
             session plays.
+        hosts: Where nodes live; left out: here.
 
     Raises:
         InputError: Something does not fit; names it.
         RunError: The session failed.
     """
-    with held(scenario, source, out, settings, overwrite=overwrite) as (session, about):
+    place = held(scenario, source, out, settings, overwrite=overwrite, hosts=hosts)
+    with place as (session, about):
         programs = [session.start(node, argv, given=True) for node, argv in commands.items()]
         counting = [p for p in programs if not until or p.node in until]
         with began(session):
@@ -191,6 +208,8 @@ def _observed(session: Session) -> Iterator[tuple[str, float, str]]:
     if len(recorder.busy_errors):
         busy = f"{len(recorder.busy_errors)} slots with bytes waiting throughout"
         yield "transfer_error", np.quantile(np.abs(recorder.busy_errors), 0.95), busy
+    if session.report.clock_error_s:
+        yield "clock_error_s", session.report.clock_error_s, ""
     if scenario.emulation.clock == "real":
         yield "cpu_steal", machine.stolen_ticks / max(1, machine.cpu_ticks), ""
         drift_ppm = abs(machine.monotonic_ns / max(1, machine.raw_ns) - 1) * 1e6

@@ -21,11 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed import runtimes
-from testbed.cluster import capacity, relaying
+from testbed.cluster import capacity, relaying, rooms
 from testbed.cluster.clock import Echo
 from testbed.cluster.messages import (
     CONTROL,
     INJECTOR,
+    PROGRAM,
     STARTING,
     TO_AGENT,
     BeHost,
@@ -41,14 +42,16 @@ from testbed.cluster.messages import (
     PartEnded,
     PartMade,
     RelayMeasured,
+    SignalProgram,
+    StartProgram,
     ToAgent,
 )
 from testbed.cluster.streams import Listener
 from testbed.control.codec import encode
 from testbed.control.stream import ControlSocket
-from testbed.core.errors import RunError
+from testbed.core.errors import InputError, RunError
 from testbed.network.relay import datagrams
-from testbed.runtimes import World, WorldLost
+from testbed.runtimes import Ended, Room, World, WorldLost
 from testbed.system.leftovers import marked, temporary_folder
 
 LOOK_S = 1.0
@@ -73,7 +76,7 @@ class Agent:
         """Listen."""
         theirs, ours = socket.socketpair()
         self._control = ControlSocket(ours)
-        self._listener = Listener(told.identity, told.address, told.token)
+        self._listener = Listener(told.identity, told.address, told.token, PROGRAM)
         stack.callback(self._listener.close)
         self._listener.offer(CONTROL, theirs)
         self._echo = Echo(told.address, told.token)
@@ -100,8 +103,8 @@ class Agent:
                     return
                 self._source.close()
                 with temporary_folder("host") as folder:
-                    logs = self._live(order, folder)
-                self._control.send(*encode(PartEnded(logs)))
+                    ended = self._live(order, folder)
+                self._control.send(*encode(ended))
             except RunError as error:
                 self._control.send(*encode(WorldLost(str(error))))
             self._await_end()
@@ -111,24 +114,44 @@ class Agent:
             return FlowsMeasured(*capacity.measure(order.peers))
         return RelayMeasured(relaying.packets_s(self._address, order.mtu))
 
-    def _live(self, order: MakePart, folder: Path) -> dict[str, str]:
+    def _live(self, order: MakePart, folder: Path) -> PartEnded:
         """The part's life; what its nodes have written."""
         nodes = [replace(spec, log=folder / f"{spec.node}.log") for spec in order.nodes]
+        homes = {}
+        if any(isinstance(spec.program, Room) for spec in nodes):
+            homes = {str(spec.node): folder / str(spec.node) for spec in nodes}
+            nodes = [rooms.with_home(spec, homes[str(spec.node)]) for spec in nodes]
         for relay, tunnel in zip(self._relays, order.part.tunnels.values(), strict=False):
             relay.connect((tunnel.remote, tunnel.port))
         options = {"part": order.part, "relays": self._relays}
         with runtimes.start("namespace", nodes, order.shape, **options) as world:
-            for node, stream in world.connect(order.timeout_s).items():
-                self._listener.offer(str(node), stream)
+            if homes:
+                self._rooms = rooms.HostRooms(order.nodes, world, self._listener.offer)
+            else:
+                for node, stream in world.connect(order.timeout_s).items():
+                    self._listener.offer(str(node), stream)
             self._listener.offer(INJECTOR, world.injector.passed_on())
             self._control.send(*encode(PartMade(str(folder))))
             while not isinstance(next_ := self._next_order(world), EndPart):
-                if isinstance(next_, GiveFile):
-                    self._give(folder / Path(next_.name).name)
-                else:
-                    assert isinstance(next_, Kill), next_
-                    world.kill(next_.node)
-        return {str(spec.node): _end_of(spec.log) for spec in nodes if spec.log.exists()}
+                self._obey(next_, world, folder)
+        logs = {str(spec.node): _end_of(spec.log) for spec in nodes if spec.log.exists()}
+        return PartEnded(logs, *rooms.packed(homes))
+
+    def _obey(self, order: ToAgent, world: World, folder: Path) -> None:
+        match order:
+            case Kill(node):
+                world.kill(node)
+            case GiveFile(name):
+                self._give(folder / Path(name).name)
+            case StartProgram():
+                try:
+                    self._rooms.start(order, folder / str(order.command.node))
+                except InputError:
+                    self._control.send(*encode(Ended(order.number, rooms.NOT_STARTED)))
+            case SignalProgram():
+                self._rooms.signal(order)
+            case _:
+                raise RunError(f"{type(order).__name__} is no order to a part that lives")
 
     def _give(self, path: Path) -> None:
         """Send a file, and remove it."""
@@ -148,6 +171,8 @@ class Agent:
             if (message := self._control.next()) is not None:
                 return TO_AGENT.decode(*message)
             for news in () if world is None else world.news():
+                if isinstance(news, Ended):
+                    news = Ended(self._rooms.ended(news.number), news.status)
                 self._control.send(*encode(news))
             watched = [sys.stdin, self._control] + ([world] if world is not None else [])
             ready, _, _ = select.select(watched, [], [], LOOK_S)

@@ -16,13 +16,12 @@ death, and the orchestrator for the host's.
 import contextlib
 import hmac
 import itertools
-import os
 import select
 import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 DRIFT = 100e-6
@@ -103,17 +102,22 @@ class RemoteClock:
 class Clocks:
     """Exchanges with hosts, in a thread, for as long as this is open."""
 
-    def __init__(self, hosts: Mapping[str, tuple[tuple[str, int], str]]) -> None:
+    def __init__(
+        self,
+        hosts: Mapping[str, tuple[tuple[str, int], str]],
+        on_silence: Callable[[str], object],
+    ) -> None:
         """Begin.
 
         Args:
             hosts: Where each host echoes, and its token, by name.
+            on_silence: Told, once, of a host that has said nothing for too long, by our thread.
         """
         self.of = {name: RemoteClock() for name in hosts}
         """By host."""
         self._links = {name: _Link(at, token) for name, (at, token) in hosts.items()}
-        self.alarm = os.eventfd(0, os.EFD_CLOEXEC)
-        """Readable once a host is silent."""
+        self._on_silence = on_silence
+        self._lost: set[str] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._exchange, daemon=True)
         self._thread.start()
@@ -127,10 +131,13 @@ class Clocks:
             time.sleep(0.01)
         return None
 
-    def silent(self) -> str | None:
-        """A host that has said nothing for too long."""
-        before_ns = time.monotonic_ns() - round(SILENCE_S * 1e9)
-        return next((name for name, clock in self.of.items() if clock.heard_ns < before_ns), None)
+    def lose(self, host: str) -> None:
+        """Ask a host no more; may be called twice."""
+        self._lost.add(host)
+
+    def is_silent(self, host: str) -> bool:
+        """Whether a host has said nothing for too long."""
+        return time.monotonic_ns() - self.of[host].heard_ns > SILENCE_S * 1e9
 
     def _exchange(self) -> None:
         links = {link.sock.fileno(): (name, link) for name, link in self._links.items()}
@@ -138,11 +145,16 @@ class Clocks:
         for descriptor in links:
             poll.register(descriptor, select.POLLIN)
         while not self._over.is_set():
-            for _, link in links.values():
+            for name, link in self._links.items():
+                if name in self._lost:
+                    continue
                 link.ask()
-            if self.silent() is not None:
-                os.eventfd_write(self.alarm, 1)
-            first = any(clock.exchanges < FIRST for clock in self.of.values())
+                if self.is_silent(name):
+                    self.lose(name)
+                    self._on_silence(name)
+            first = any(
+                clock.exchanges < FIRST for name, clock in self.of.items() if name not in self._lost
+            )
             rest_s = EVERY_S / 10 if first else EVERY_S
             until = time.monotonic() + rest_s
             while (left_s := until - time.monotonic()) > 0:
@@ -157,7 +169,6 @@ class Clocks:
         self._thread.join()
         for link in self._links.values():
             link.sock.close()
-        os.close(self.alarm)
 
 
 class _Link:

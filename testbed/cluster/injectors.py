@@ -32,11 +32,19 @@ from testbed.control.messages import (
     Low,
     MachineNow,
     PhaseSet,
+    Samples,
     SetRates,
 )
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.network.injector import Injector, Kind, Report, width_of_air
+from testbed.network.injector import (
+    _SAMPLE,
+    _SAMPLE_OF_WAY,
+    Injector,
+    Kind,
+    Report,
+    width_of_air,
+)
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 _ROW = 4
@@ -63,8 +71,21 @@ class Captures:
 class HostInjectors(Injector):
     """Handles of the fabric processes of several hosts, used as one."""
 
-    def __init__(self, parts: Mapping[str, Injector], clocks: Clocks) -> None:
-        """Take over the injectors of hosts, by name."""
+    def __init__(
+        self,
+        parts: Mapping[str, Injector],
+        clocks: Clocks,
+        centre: str,
+        fails: Callable[[str, str], object],
+    ) -> None:
+        """Take over the injectors of hosts.
+
+        Args:
+            parts: By name of the host.
+            clocks: Of the hosts.
+            centre: The base station's host, without which nothing goes on.
+            fails: Told of a host whose injector has failed, and why; the others go on.
+        """
         self.captures: Captures | None = None
         """None: nothing can be captured."""
         self._files: Sequence[Path] = ()
@@ -74,6 +95,12 @@ class HostInjectors(Injector):
         self._variants = self._clients = 0
         self._parts = dict(parts)
         self._clocks = clocks
+        self._centre = centre
+        self._fails = fails
+        self._samples: dict[str, Rows] = {}
+        """Rows that other hosts have still to count."""
+        self._counted: dict[str, Counters] = {}
+        """What each host has said last of its devices."""
         self._assumed: dict[str, Reading] = {}
         """What each clock was taken to be at the last epoch."""
         self._end = 0
@@ -90,7 +117,7 @@ class HostInjectors(Injector):
         """See `Injector.capture`; they are here once the capture has ended."""
         assert self.captures is not None
         own = [Path(self.captures.folder) / file.name for file in files]
-        with _named(self.captures.host):
+        with self._watched(self.captures.host):
             self._parts[self.captures.host].capture(own, headers_only=headers_only)
         self._files = files
 
@@ -99,17 +126,22 @@ class HostInjectors(Injector):
         carried, by the clock of who captures."""
         assert self.captures is not None
         host = self.captures.host
-        with _named(host):
+        with self._watched(host):
             done = self._parts[host].end_capture(self._asked_ns.get(host, until_ns))
         for file in self._files:
             self.captures.fetch(file.name, file)
         return done
 
+    def lose(self, host: str) -> None:
+        """Go on without a host: its counters stay what they were; may be called twice."""
+        self._parts.pop(host, None)
+        self._assumed.pop(host, None)
+
     def events(self) -> list[InjectorReport]:
         """See `Injector.events`; that rates run low is told once, whichever host told it first."""
         found: list[InjectorReport] = []
-        for name, part in self._parts.items():
-            with _named(name):
+        for name, part in self._living():
+            with self._watched(name):
                 found += part.events()
         lows = [event for event in found if isinstance(event, Low) and event.end >= self._end]
         return [*lows[:1], *(event for event in found if not isinstance(event, Low))]
@@ -121,8 +153,8 @@ class HostInjectors(Injector):
     def machines(self) -> dict[str, MachineNow]:
         """What the machine of each host has done until now."""
         found = {}
-        for name, part in self._parts.items():
-            with _named(name):
+        for name, part in self._living():
+            with self._watched(name):
                 found[name] = part.machine()
         return found
 
@@ -149,37 +181,81 @@ class HostInjectors(Injector):
             width = (1 + order.variants) * self._clients
             self._end = order.first + len(order.table) // (8 * width)
         if isinstance(order, Epoch):
-            self._assumed = {name: clock.now() for name, clock in self._clocks.of.items()}
-        for name, part in self._parts.items():
+            self._assumed = {name: self._clocks.of[name].now() for name in self._parts}
+        for name, part in self._living():
             own = order
             if isinstance(order, Epoch):
                 own = replace(order, clock=there(order.clock, self._assumed[name]))
-            with _named(name):
+            with self._watched(name):
                 part._send(own)
 
     def _await(self, kind: type[Kind], timeout_s: float | None = None) -> Kind:
         answers = {}
-        for name, part in self._parts.items():
-            with _named(name):
+        for name, part in self._living():
+            with self._watched(name):
                 answers[name] = part._await(kind, timeout_s)
         for name, answer in answers.items():
             if isinstance(answer, Counters):
                 self._asked_ns[name] = answer.asked_ns
         offsets = {name: self._offset_ns(name) for name in answers}
+        if kind is Samples:
+            return cast(Kind, self._joined_samples(answers, offsets))  # type: ignore[arg-type]
+        if kind is Counters:
+            now = next(iter(answers.values()))
+            gone = self._counted.keys() - answers.keys()
+            self._counted |= answers  # type: ignore[arg-type]
+            answers |= {name: _last_of(self._counted[name], now) for name in gone}  # type: ignore[arg-type, misc]
+            offsets |= dict.fromkeys(gone, 0)
         return joined(answers, offsets)
+
+    def _joined_samples(
+        self, answers: Mapping[str, Samples], offsets_ns: Mapping[str, int]
+    ) -> Samples:
+        """Of slots that all hosts have counted, what each has counted of its own devices.
+
+        A slot that some have still to count waits for the next time.
+        """
+        width = _SAMPLE + 2 * _SAMPLE_OF_WAY * self._clients
+        for name, told in answers.items():
+            rows = np.frombuffer(told.table, np.int64).reshape(-1, width).copy()
+            counted = rows[:, _SAMPLE::_SAMPLE_OF_WAY]
+            counted[counted != 0] -= offsets_ns[name]
+            rows[:, 1:3] -= offsets_ns[name]
+            waiting = self._samples.get(name, rows[:0])
+            self._samples[name] = np.concatenate([waiting, rows])
+        tables = [self._samples[name] for name in answers]
+        end = min(len(rows) for rows in tables)
+        for name in answers:
+            self._samples[name] = self._samples[name][end:]
+        whole: Rows = np.sum([rows[:end] for rows in tables], axis=0)
+        centre = tables[list(answers).index(self._centre)]
+        whole[:, :2] = centre[:end, :2]
+        whole[:, 2] = np.max([rows[:end, 2] for rows in tables], axis=0)
+        exhausted = max(told.exhausted for told in answers.values())
+        return Samples(exhausted, whole.tobytes())
+
+    def _living(self) -> list[tuple[str, Injector]]:
+        return list(self._parts.items())
+
+    @contextlib.contextmanager
+    def _watched(self, host: str) -> Iterator[None]:
+        """Lose a host that fails; if nothing goes on without it, say in the error whose it is."""
+        try:
+            yield
+        except RunError as error:
+            if host == self._centre:
+                raise RunError(f"host {host}: {error}") from None
+            self.lose(host)
+            self._fails(host, str(error))
 
     def _offset_ns(self, name: str) -> int:
         reading = self._assumed.get(name) or self._clocks.of[name].now()
         return reading.offset_ns
 
 
-@contextlib.contextmanager
-def _named(host: str) -> Iterator[None]:
-    """Say in an error whose it is."""
-    try:
-        yield
-    except RunError as error:
-        raise RunError(f"host {host}: {error}") from None
+def _last_of(counted: Counters, now: Counters) -> Counters:
+    """What a host that is gone has said last, as if it said so now and had done nothing since."""
+    return replace(counted, asked_ns=now.asked_ns, slots=b"", of_air=0, below_floor=0, exhausted=0)
 
 
 def joined(answers: Mapping[str, Kind], offsets_ns: Mapping[str, int]) -> Kind:

@@ -11,11 +11,12 @@ from testbed.control.codec import Kinds
 from testbed.core.node import NodeId
 from testbed.network.fabric import Part
 from testbed.network.shaping import Shape
-from testbed.runtimes import Ended, Exit, NodeSpec, WorldLost
+from testbed.runtimes import Command, Ended, Exit, NodeSpec, WorldLost
 from testbed.transport import Identity
 
-CONTROL, INJECTOR = "control", "injector"
-"""Sockets of a host, beside those of its nodes, which are called as they are."""
+CONTROL, INJECTOR, PROGRAM = "control", "injector", "program/"
+"""Sockets of a host, beside those of its nodes, which are called as they are; and how those of
+programs begin, which are there as soon as their programs are."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,25 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class StartProgram:
+    """In a room; `Ended` tells when it is over. Its standard files are the sockets `stream_of`."""
+
+    number: int
+    command: Command
+    """Its environment comes on top of what the host's programs find."""
+    merged: bool
+    """Whether its errors go where its output does."""
+
+
+@dataclass(frozen=True)
+class SignalProgram:
+    """Send a signal to a program of a room, and to all that it has started in its session."""
+
+    number: int
+    signal: int
+
+
+@dataclass(frozen=True)
 class EndPart:
     """End all nodes; answered by `PartEnded`."""
 
@@ -132,9 +152,27 @@ class PartEnded:
 
     logs: Mapping[str, str]
     """What nodes wrote, at most the last part of it, by node."""
+    homes: bytes = b""
+    """What rooms have in their homes: see `testbed.cluster.rooms`."""
+    left_out: tuple[str, ...] = ()
+    """Nodes whose homes hold too much for that."""
 
 
-ToAgent = MeasureFlows | MeasureRelay | MakePart | GiveFile | Kill | EndPart
+def stream_of(number: int, file: int) -> str:
+    """The socket of one of a program's standard files, 0 to 2."""
+    return f"{PROGRAM}{number}/{file}"
+
+
+ToAgent = (
+    MeasureFlows
+    | MeasureRelay
+    | MakePart
+    | GiveFile
+    | Kill
+    | StartProgram
+    | SignalProgram
+    | EndPart
+)
 FromAgent = (
     FilePart | FlowsMeasured | RelayMeasured | PartMade | PartEnded | Exit | Ended | WorldLost
 )

@@ -15,7 +15,8 @@ import hmac
 import socket
 import ssl
 import threading
-from collections.abc import Coroutine
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from testbed.core.errors import RunError
@@ -27,6 +28,7 @@ CHUNK = 1 << 16
 CONNECT_S = 15.0
 """How long a host may take to accept, shake hands and believe us."""
 MOST_NAME_BYTES = 64
+LOOK_S = 0.002
 _ACCEPTED = b"+"
 
 
@@ -43,11 +45,16 @@ class _Loop:
         """The result of some work, waited for by another thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start some work; called within the loop."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    def soon(self, action: Callable[[], object]) -> None:
+        """Have something done within the loop; another thread may ask."""
+        self._loop.call_soon_threadsafe(action)
 
     def close(self) -> None:
         """End all work."""
@@ -98,6 +105,7 @@ class Caller:
     def __init__(self, identity: Identity) -> None:
         self._context = context(identity, server_side=False)
         self._loop = _Loop()
+        self._carrying: dict[tuple[str, int], list[asyncio.Task[None]]] = defaultdict(list)
 
     def open(self, at: tuple[str, int], server_name: str, token: str, name: str) -> socket.socket:
         """A socket whose other end is what the host there calls by that name.
@@ -116,7 +124,7 @@ class Caller:
             if await reader.read(1) != _ACCEPTED:
                 writer.close()
                 raise ConnectionError("it does not let us in")
-            self._loop.begin(_carry(ours, reader, writer))
+            self._carrying[at].append(self._loop.begin(_carry(ours, reader, writer)))
 
         try:
             self._loop.call(asyncio.wait_for(connect(), CONNECT_S))
@@ -127,6 +135,15 @@ class Caller:
             raise RunError(f"no connection to {at[0]}:{at[1]} ({why})") from None
         return theirs
 
+    def hang_up(self, at: tuple[str, int]) -> None:
+        """End all that was opened to there: who reads it finds its end. Any thread may ask."""
+
+        def end() -> None:
+            for task in self._carrying.pop(at, []):
+                task.cancel()
+
+        self._loop.soon(end)
+
     def close(self) -> None:
         """End all that was opened."""
         self._loop.close()
@@ -135,8 +152,17 @@ class Caller:
 class Listener:
     """A host's side: gives out sockets by their names, to who has the token, once each."""
 
-    def __init__(self, identity: Identity, address: str, token: str) -> None:
+    def __init__(self, identity: Identity, address: str, token: str, soon: str) -> None:
+        """Listen.
+
+        Args:
+            identity: Ours.
+            address: Where.
+            token: What who connects must show.
+            soon: Sockets whose names begin so may be asked for a little before they are offered.
+        """
         self._token = token.encode()
+        self._soon = soon
         self._context = context(identity, server_side=True)
         self._offers: dict[str, socket.socket] = {}
         self._loop = _Loop()
@@ -170,6 +196,8 @@ class Listener:
         if not hmac.compare_digest(token, self._token) or length > MOST_NAME_BYTES:
             return None
         name = (await reader.readexactly(length)).decode("ascii", "replace")
+        while name.startswith(self._soon) and name not in self._offers:
+            await asyncio.sleep(LOOK_S)
         return self._offers.pop(name, None)
 
     def close(self) -> None:

@@ -3,18 +3,21 @@
 
 """A world whose nodes live on several hosts: used as one that is here."""
 
+import logging
 import secrets
 import select
 import socket
+import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from testbed.cluster import rooms
 from testbed.cluster.capacity import Peer, password_of
-from testbed.cluster.clock import Clocks
+from testbed.cluster.clock import SILENCE_S, Clocks
 from testbed.cluster.injectors import Captures, HostInjectors, there
 from testbed.cluster.messages import (
     CONTROL,
@@ -42,8 +45,10 @@ from testbed.core.node import BS, NodeId
 from testbed.network.fabric import MOST_TUNNELS, Part, Tunnel
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
-from testbed.runtimes import Ended, Exit, NodeSpec, World, WorldLost, WorldNews
+from testbed.runtimes import Ended, Exit, HostLost, NodeSpec, Room, World, WorldLost, WorldNews
 from testbed.transport import Identity
+
+log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=FromAgent)
 CLOCKS_S = 10.0
@@ -115,11 +120,20 @@ def start(
 
         controls = {name: ControlSocket(opened(name, CONTROL)) for name in used}
         logs = {str(spec.node): spec.log for spec in nodes}
+        homes = {
+            str(spec.node): spec.program.writable[0]
+            for spec in nodes
+            if isinstance(spec.program, Room)
+        }
         for control in controls.values():
             cleanup.callback(control.close)
-        # From here on, agents hear of us all the time.
+
+        def hang_up(host: str) -> None:
+            caller.hang_up((agents[host].address, agents[host].port))
+
+        # From here on, agents hear of us all the time; to be silent is to be gone.
         clocks = Clocks(
-            {n: ((agents[n].address, agents[n].clock_port), agents[n].token) for n in used}
+            {n: ((agents[n].address, agents[n].clock_port), agents[n].token) for n in used}, hang_up
         )
         cleanup.callback(clocks.close)
         if len(used) > 1:
@@ -131,7 +145,7 @@ def start(
             own = tuple(spec for spec in nodes if places[spec.node] == name)
             control.send(*encode(MakePart(own, shape, parts[name], timeout_s)))
         # Happens first.
-        cleanup.callback(_end, controls, logs)
+        cleanup.callback(_end, controls, logs, homes)
         made = {
             name: _said(name, control, PartMade, timeout_s, "its nodes")
             for name, control in controls.items()
@@ -139,17 +153,17 @@ def start(
         if (unknown := clocks.await_first(CLOCKS_S)) is not None:
             raise RunError(f"host {unknown}: no datagrams come back from it, to compare clocks")
         injectors = {name: Injector(opened(name, INJECTOR)) for name in used}
-        joined = HostInjectors(injectors, clocks)
         found = HostsWorld(
-            joined,
+            injectors,
             controls,
             clocks,
             places,
-            lambda node: opened(places[node], str(node)),
+            opened,
+            hang_up,
             cleanup.pop_all(),
         )
         centre = places[BS]
-        joined.captures = Captures(
+        found.injectors.captures = Captures(
             centre, made[centre].folder, lambda name, to: found.fetch(centre, name, to)
         )
         return found
@@ -239,7 +253,9 @@ def _said(
     return news
 
 
-def _end(controls: Mapping[str, ControlSocket], logs: Mapping[str, Any]) -> None:
+def _end(
+    controls: Mapping[str, ControlSocket], logs: Mapping[str, Path], homes: Mapping[str, Path]
+) -> None:
     """Let hosts end their parts, and keep what their nodes wrote."""
     for control in controls.values():
         with suppress(RunError):
@@ -252,8 +268,19 @@ def _end(controls: Mapping[str, ControlSocket], logs: Mapping[str, Any]) -> None
                 if isinstance(ended, PartEnded):
                     for node, text in ended.logs.items():
                         logs[node].write_text(text, encoding="utf-8")
+                    _keep_homes(ended, homes)
                 if isinstance(ended, PartEnded | WorldLost):
                     break
+
+
+def _keep_homes(ended: PartEnded, homes: Mapping[str, Path]) -> None:
+    for node in ended.left_out:
+        log.warning("%s: its home holds more than is brought here, and is gone", node)
+    if ended.homes:
+        try:
+            rooms.unpack(ended, homes)
+        except (OSError, tarfile.TarError) as error:
+            log.warning("homes of nodes: not all are kept: %s", error)
 
 
 class HostsWorld(World):
@@ -261,26 +288,31 @@ class HostsWorld(World):
 
     def __init__(
         self,
-        injector: HostInjectors,
+        injectors: Mapping[str, Injector],
         controls: Mapping[str, ControlSocket],
         clocks: Clocks,
         places: Mapping[NodeId, str],
-        opened: Callable[[NodeId], socket.socket],
+        opened: Callable[[str, str], socket.socket],
+        hang_up: Callable[[str], object],
         cleanup: ExitStack,
     ) -> None:
         self._controls = dict(controls)
-        self._injectors = injector
+        self.injectors = HostInjectors(injectors, clocks, places[BS], self._failed)
         self._clocks = clocks
         self._opened = opened
-        self._early: list[WorldNews] = []
+        self._early: list[WorldNews | HostLost] = []
         """What came while a file was awaited."""
+        self._hang_up = hang_up
+        self._failures: dict[str, str] = {}
+        self.lost: dict[str, str] = {}
+        """Hosts that are gone, and why."""
         self._poll = select.epoll()
         cleanup.callback(self._poll.close)
         for control in controls.values():
             self._poll.register(control, select.EPOLLIN)
-        self._poll.register(clocks.alarm, select.EPOLLIN)
         first = next(iter(controls.values()))
-        super().__init__(injector, {}, first, self._kill, cleanup)
+        self._far_rooms = rooms.FarRooms(self._controls, places, opened)
+        super().__init__(self.injectors, {}, first, self._kill, cleanup, self._far_rooms)
         self.places = dict(places)
 
     def fetch(self, host: str, name: str, to: Path) -> None:
@@ -297,9 +329,9 @@ class HostsWorld(World):
                     raise RunError(f"host {host}: waited {FILE_S:g} s for {name}")
                 part = FROM_AGENT.decode(*message)
                 if not isinstance(part, FilePart):
-                    self._early.append(news := _news(host, part))
-                    if isinstance(news, WorldLost):
-                        raise RunError(news.reason)
+                    self._early.append(news := self._told(host, part))
+                    if isinstance(news, HostLost):
+                        raise RunError(str(news))
                     continue
                 size, left = size + len(part.data), part.left
                 if size + left > MOST_FILE_BYTES:
@@ -309,7 +341,7 @@ class HostsWorld(World):
 
     def connect(self, timeout_s: float = 120) -> dict[NodeId, socket.socket]:
         """A stream to every node; see `World.connect`."""
-        return {node: self._opened(node) for node in self.places}
+        return {node: self._opened(host, str(node)) for node, host in self.places.items()}
 
     def ordered(self, node: NodeId, order: NodeOrder) -> NodeOrder:
         """See `World.ordered`."""
@@ -318,20 +350,24 @@ class HostsWorld(World):
             return replace(order, clock=there(order.clock, reading))
         return order
 
+    def moment_at(self, node: NodeId, monotonic_ns: int) -> int:
+        """See `World.moment_at`."""
+        return monotonic_ns + self._clocks.of[self.places[node]].now().offset_ns
+
     def clocks_ahead_s(self) -> Mapping[NodeId, float]:
         """See `World.clocks_ahead_s`."""
-        return {node: self._injectors.ahead_s(host) for node, host in self.places.items()}
+        return {node: self.injectors.ahead_s(host) for node, host in self.places.items()}
 
     def machines(self) -> Mapping[str, MachineNow]:
         """See `World.machines`."""
-        return self._injectors.machines()
+        return self.injectors.machines()
 
     def clock_errors(self) -> dict[str, dict[str, float]]:
         """Of each host's clock, by name: `error_s`, by how much it may have differed from what was
         assumed, at most until now, and `jumped_s`, by how much it has jumped."""
         return {
             host: {"error_s": error_s, "jumped_s": self._clocks.of[host].jumped_s}
-            for host, error_s in self._injectors.errors_s.items()
+            for host, error_s in self.injectors.errors_s.items()
         }
 
     def _kill(self, node: NodeId) -> None:
@@ -341,23 +377,49 @@ class HostsWorld(World):
         """See `World.fileno`."""
         return self._poll.fileno()
 
-    def _receive(self) -> WorldNews | None:
+    def _receive(self) -> WorldNews | HostLost | None:
         if self._early:
             return self._early.pop(0)
-        if (silent := self._clocks.silent()) is not None:
-            raise RunError(f"host {silent}: it has not answered for too long")
         for name, control in self._controls.items():
             try:
                 message = control.receive(0)
             except RunError:
-                raise RunError(f"host {name}: it is gone") from None
+                return self._lose(name, "it is gone")
             if message:
-                return _news(name, FROM_AGENT.decode(*message))
+                return self._told(name, FROM_AGENT.decode(*message))
         return None
 
+    def _told(self, host: str, told: FromAgent) -> WorldNews | HostLost:
+        if isinstance(told, WorldLost):
+            return self._lose(host, told.reason)
+        if isinstance(told, Exit) and told.node is None:
+            return self._lose(host, str(told))
+        assert isinstance(told, Exit | Ended), told
+        if isinstance(told, Ended):
+            self._far_rooms.ended(told.number)
+        return told
 
-def _news(host: str, told: FromAgent) -> WorldNews:
-    if isinstance(told, WorldLost):
-        return WorldLost(f"host {host}: {told.reason}")
-    assert isinstance(told, Exit | Ended), told
-    return told
+    def _failed(self, host: str, why: str) -> None:
+        """A host's injector has: nothing of the host is of use any more."""
+        self._failures.setdefault(host, why)
+        self._hang_up(host)
+
+    def _lose(self, host: str, reason: str) -> HostLost:
+        """Go on without a host.
+
+        Raises:
+            RunError: It is the base station's.
+        """
+        if self._clocks.is_silent(host):
+            reason = f"it has not answered for {SILENCE_S:g} s"
+        reason = self._failures.get(host, reason)
+        nodes = tuple(node for node, place in self.places.items() if place == host)
+        lost = HostLost(host, nodes, self._clocks.of[host].heard_ns, reason)
+        self.lost[host] = reason
+        if BS in nodes:
+            raise RunError(str(lost))
+        self._poll.unregister(self._controls.pop(host))
+        self._clocks.lose(host)
+        self.injectors.lose(host)
+        self._hang_up(host)
+        return lost

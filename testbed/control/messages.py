@@ -8,7 +8,7 @@ A run, seen from a node::
     SetUp… ▶ (BS) Accept ▶ ◀ Listening  (UAV) Connect ▶  ◀ Connected
              ProbeLinks ▶ ◀ Probed     CountFrames ▶ ◀ FramesSent
     per round: ServeRound or JoinRound ▶ ◀ Ready  Begin ▶  (BS) ◀ Started
-               ◀ StepsSoFar, Progress, Abandoned  ◀ RoundReport
+               LoseClients ▶  ◀ StepsSoFar, Progress, Abandoned  ◀ RoundReport
     Save ▶ ◀ Saved  Restore ▶ ◀ Restored  Evaluate ▶ ◀ Evaluated  Stop ▶
 
 `testbed.control.codec` writes and checks them. Times are emulated seconds where nothing else is
@@ -217,6 +217,8 @@ class ServeRound:
     """Whether the broadcast is held back by the links until it is due."""
     ahead: RoundAhead | None = None
     """None: the order is one of the paper's."""
+    may_lose: bool = False
+    """Whether clients live on other machines: `LoseClients` may come until the round is over."""
 
     def of(self, client: int) -> RoundTerms:
         """What that client is told."""
@@ -233,6 +235,8 @@ class JoinRound:
     backward_ratio: float
     """ς: τ_CB(0) = ς τ_CF(1)."""
     faults: UavFaults | None
+    tells: bool = False
+    """Whether to tell its steps as they begin and end: its machine may be lost."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +244,17 @@ class Begin:
     """The round begins when this clock says so."""
 
     clock: EmulatedClock
+
+
+@dataclass(frozen=True)
+class LoseClients:
+    """To the base station, in mid-round: machines of clients are gone."""
+
+    clients: tuple[int, ...]
+    lost_s: float
+    """When they count as lost, if they have not finished."""
+    drops: bool
+    """See `testbed.core.faults.BsFaults`."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +333,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class StepsSoFar:
-    """What a UAV that will crash has done so far."""
+    """What a UAV that will crash, or may be lost, has done so far."""
 
     spans: tuple[Span, ...]
     going: tuple[Span, ...]
@@ -599,6 +614,7 @@ NodeOrder = (
     | ServeRound
     | JoinRound
     | Begin
+    | LoseClients
     | Save
     | Restore
     | Evaluate

@@ -3,6 +3,7 @@
 
 """Orders to a node and its reports, over the control plane and never over the shaped links."""
 
+import select
 import socket
 from typing import Any, Generic, TypeVar
 
@@ -86,6 +87,16 @@ class NodeControl(Generic[Received]):
         if not isinstance(message, kind):
             raise ControlLost(f"{type(message).__name__} came where {kind.__name__} was due")
         return message
+
+    def wait(self, over: socket.socket) -> bool:
+        """Wait until a message begins to come, or the other side is gone; False once the other end
+        of `over` is closed."""
+        if self._control.has_some:
+            return True
+        poll = select.poll()
+        poll.register(self, select.POLLIN)
+        poll.register(over, select.POLLIN)
+        return over.fileno() not in dict(poll.poll())
 
     def close(self) -> None:
         """Close this end."""

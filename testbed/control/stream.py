@@ -94,6 +94,11 @@ class ControlSocket:
         self._closed = not data
         return bool(data)
 
+    @property
+    def has_some(self) -> bool:
+        """Whether something has been read that is not taken yet."""
+        return bool(self._buffer)
+
     def next(self) -> Message | None:
         """The next message that is complete, if any.
 

@@ -150,6 +150,12 @@ class AsynchronousRound:
         """Whether it is, or will be if it does not finish before."""
         return client in self.lost or client in self._lost_at
 
+    def lose_at(self, clients: Collection[int], at: float, *, drops: bool) -> None:
+        """See `ServerRound.lose_at`."""
+        self._drops = drops
+        for client in self.here & set(clients):
+            self._lost_at[client] = min(at, self._lost_at.get(client, math.inf))
+
     def waiting(self) -> dict[Resource, list[int]]:
         """See `Schedule.waiting`; any thread may ask."""
         return self._schedule.waiting()

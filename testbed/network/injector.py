@@ -296,14 +296,22 @@ class _Service:
             self._tell(Low(self._table.end))
 
     def _sample(self, deadline: int, done: int, changes: int) -> None:
-        """Note what the links have carried up to this slot."""
-        bs = self._fabric.base_station
-        downlinks, downlinks_ns = queue_counts(bs.netlink), time.monotonic_ns()
-        values: list[int] = []
-        for end, uav in zip(bs.ends, self._fabric.uavs, strict=True):
-            uplink, uplink_ns = queue_counts(uav.netlink)[uav.ends[0].index], time.monotonic_ns()
-            for read_ns, count in ((uplink_ns, uplink), (downlinks_ns, downlinks[end.index])):
-                values += (read_ns, count.sent_bytes, count.backlog_bytes, count.dropped_frames)
+        """Note what the links have carried up to this slot; zeros where another machine counts."""
+        fabric = self._fabric
+        values = [0] * (2 * _SAMPLE_OF_WAY * fabric.links)
+
+        def note(way: int, read_ns: int, count: QueueCount) -> None:
+            at = way * _SAMPLE_OF_WAY
+            told = read_ns, count.sent_bytes, count.backlog_bytes, count.dropped_frames
+            values[at : at + _SAMPLE_OF_WAY] = told
+
+        if fabric.base_station.ends:
+            downlinks, read_ns = queue_counts(fabric.base_station.netlink), time.monotonic_ns()
+            for place, end in enumerate(fabric.base_station.ends):
+                note(2 * place + 1, read_ns, downlinks[end.index])
+        for client, uav in zip(fabric.clients, fabric.uavs, strict=True):
+            uplink = queue_counts(uav.netlink)[uav.ends[0].index]
+            note(2 * client - 2, time.monotonic_ns(), uplink)
         self._samples.extend((self._slot, deadline, done, changes, *values))
         if self._slot % _LIMIT_EVERY_SLOTS == 0:
             self._limit_packets()

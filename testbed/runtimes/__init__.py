@@ -9,6 +9,7 @@ A runtime's `start` makes a `World`: one network namespace a node, wired by the 
 node programs running in them. Node programs reach the orchestrator through `connect_control`.
 """
 
+import os
 import selectors
 import signal
 import socket
@@ -34,6 +35,8 @@ from testbed.system import leftovers
 CONTROL_ADDRESS = "\0testbed/control"
 """An abstract unix address belongs to a network namespace: each node finds its own orchestrator
 socket under this one name, no other process can reach it, and no file is left behind."""
+LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
+"""Variables of this user's session that lead out of a node begin so; so do those of proxies end."""
 OWN_FOLDERS = ("/tmp", "/dev/shm")
 """Of each room, which hide this machine's."""
 
@@ -141,6 +144,20 @@ class WorldLost:
     reason: str
 
 
+@dataclass(frozen=True)
+class HostLost:
+    """One of the hosts of a world is gone, with all nodes that it had; the others go on."""
+
+    host: str
+    nodes: tuple[NodeId, ...]
+    at_ns: int
+    """When it was last heard of, by our monotonic clock."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"host {self.host}: {self.reason}"
+
+
 WorldNews = Exit | Ended | WorldLost
 WORLD_NEWS: Kinds[WorldNews] = Kinds(WorldNews)
 """What a world tells while it lives."""
@@ -232,6 +249,10 @@ class World:
         """An order as that node must be given it: moments are those of its clock."""
         return order
 
+    def moment_at(self, node: NodeId, monotonic_ns: int) -> int:
+        """A moment of our monotonic clock, by that of a node."""
+        return monotonic_ns
+
     def machines(self) -> Mapping[str, MachineNow]:
         """What the machine of each host has done until now; empty: all nodes are here."""
         return {}
@@ -249,20 +270,20 @@ class World:
         """
         return [news for news in self.news() if isinstance(news, Exit)]
 
-    def news(self) -> list[Exit | Ended]:
-        """The nodes, and programs of rooms, that ended since the last call.
+    def news(self) -> list[Exit | Ended | HostLost]:
+        """The nodes, programs of rooms, and hosts, that ended since the last call.
 
         Raises:
             RunError: The world itself is gone.
         """
-        found = []
+        found: list[Exit | Ended | HostLost] = []
         while news := self._receive():
             if isinstance(news, WorldLost):
                 raise RunError(news.reason)
             found.append(news)
         return found
 
-    def _receive(self) -> WorldNews | None:
+    def _receive(self) -> WorldNews | HostLost | None:
         try:
             message = self._news.receive(0)
         except RunError:
@@ -315,6 +336,18 @@ def start(
         world: World = module.start(nodes, shape, **options)
         world.at_end(cleanup.pop_all().close)
     return world
+
+
+def passed_on() -> dict[str, str]:
+    """What programs in rooms find in their environment of this process's: all but what leads out
+    of a node."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(LEFT_OUT)
+        and not name.lower().endswith("_proxy")
+        and name != leftovers.VARIABLE
+    }
 
 
 def listen_control() -> socket.socket:

@@ -18,6 +18,7 @@ from testbed.cluster.injectors import Captures, HostInjectors
 from testbed.cluster.world import far_links, parts_of
 from testbed.control.stream import ControlSocket
 from testbed.core.clock import EmulatedClock
+from testbed.core.errors import RunError
 from testbed.core.node import BS, uav
 from testbed.network.relay import datagrams
 from testbed.network.shaping import Shape
@@ -34,6 +35,10 @@ class SameClock:
 
     def now(self) -> Reading:
         return Reading(0, 1000, time.monotonic_ns())
+
+
+def _fails(host: str, why: str) -> None:
+    raise RunError(f"host {host}: {why}")
 
 
 class SplitWorld(SmallWorld):
@@ -64,7 +69,7 @@ class SplitWorld(SmallWorld):
             self.closing = cleanup.pop_all()
         clocks: Any = SimpleNamespace(of={host: SameClock() for host in self.parts})
         injectors = {host: world.injector for host, world in self.worlds.items()}
-        self.injector = HostInjectors(injectors, clocks)
+        self.injector = HostInjectors(injectors, clocks, PLACES[BS], _fails)
         (folder / "a").mkdir()
         self.injector.captures = Captures(
             "a", str(folder / "a"), lambda name, to: shutil.move(folder / "a" / name, to)

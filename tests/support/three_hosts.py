@@ -6,24 +6,28 @@
     unshare --net --pid --mount --fork --kill-child --mount-proc python three_hosts.py FOLDER JSON
 
 Runs inside namespaces that its caller made, as root: here are the bridge, the scheduler and the
-orchestrator. JSON is a list of what to do: `{"run": [arguments of the command line]}`, with
-`"kill": NAME` to end that host once its nodes run, or `"narrow": RATE` to give what goes to beta
-that rate meanwhile. Prints a JSON line for each: `status`, `stderr`, and `left`, the processes of
-agents and worlds that are there a moment later. The MTU between hosts is that of the variable MTU;
-where the variable ORDINARY is set, hosts are an ordinary user's.
+orchestrator. JSON is a list of what to do, where `Job` says what there is to be said: a command of
+the testbed is run, while something happens to a host. Prints a JSON line for each: `status`,
+`stdout`, `stderr`, `seconds`, when it was struck (`struck_s`), and what there is of agents and
+worlds a moment later: their processes (`left`), and, after `testbed clean`, their files (`files`).
+The MTU between hosts is that of the variable MTU; where the variable ORDINARY is set, hosts are an
+ordinary user's.
 """
 
+import contextlib
 import json
+import mmap
 import os
 import shutil
-import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 
@@ -31,10 +35,68 @@ MTU = os.environ.get("MTU", "1600")
 NOBODY = "65534"
 OURS_ALONE = "/mnt"
 """Hidden behind memory that ends with this mount namespace, where there are ordinary users."""
+AS_NOBODY = f"--reuid {NOBODY} --regid {NOBODY} --clear-groups"
 HOSTS = {"alpha": 0, "beta": 1000, "gamma": 2_000_000}
 """By how many seconds their clocks are ahead of ours."""
 TESTBED = [sys.executable, "-m", "orchestrator"]
-WAIT_S = 120
+WAIT_S = 300
+GONE_S = 30.0
+"""After a command has ended, all that it has made on any host is gone: a host that hears nothing
+more ends its part after half of that."""
+NODE = "workloads.nodes.program"
+AGENT = "testbed.cluster.agent"
+OURS = (AGENT, "testbed.runtimes.namespace", "testbed.network.injector", NODE)
+JUMPY = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+/* The monotonic clock, ahead by as many nanoseconds as the file of the variable JUMP says. */
+int clock_gettime(clockid_t id, struct timespec *now) {
+    static int (*kernels)(clockid_t, struct timespec *);
+    static const volatile int64_t *ahead;
+    if (!kernels) {
+        int file = open(getenv("JUMP"), O_RDONLY | O_CLOEXEC);
+        ahead = mmap(NULL, sizeof *ahead, PROT_READ, MAP_SHARED, file, 0);
+        close(file);
+        kernels = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    }
+    int status = kernels(id, now);
+    if (!status && id == CLOCK_MONOTONIC) {
+        int64_t ns = now->tv_nsec + *ahead;
+        now->tv_sec += ns / 1000000000;
+        now->tv_nsec = ns % 1000000000;
+    }
+    return status;
+}
+"""
+"""A library for the programs of a host: the kernel lets nobody set a monotonic clock."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command, and what happens meanwhile."""
+
+    run: list[str]
+    """Its arguments; scheduler and key are added."""
+    command: str = "run"
+    strike: Literal["", "worker", "agent", "cut", "jump"] = ""
+    """Kill the host's worker or agent, take its network away, set its clock forward."""
+    host: str = ""
+    after_s: float = 0.0
+    """Since all nodes run."""
+    nodes: int = 0
+    """So many are all."""
+    lasts_s: float | None = None
+    """Seconds without the network; None: for ever."""
+    jump_s: float = 0.0
+    narrow: str = ""
+    """What goes to beta has that rate meanwhile."""
+    limit_s: float = 2.0 * WAIT_S
 
 
 def ip(*words: str) -> None:
@@ -47,7 +109,7 @@ def traffic(what: str, *words: str) -> None:
     subprocess.run(["tc", "qdisc", what, "dev", "beta", "root", *words], check=True)
 
 
-def until(condition: Any) -> Any:
+def until(condition: Callable[[], Any]) -> Any:
     """Wait until it is true."""
     deadline = time.monotonic() + WAIT_S
     while not (found := condition()):
@@ -56,7 +118,17 @@ def until(condition: Any) -> Any:
     return found
 
 
-AS_NOBODY = f"--reuid {NOBODY} --regid {NOBODY} --clear-groups"
+def ours(words: Sequence[str] = OURS) -> list[psutil.Process]:
+    """Processes of agents, worlds and nodes."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if any(word in line for word in words) and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
 
 
 def open_up(path: Path) -> None:
@@ -83,103 +155,208 @@ def as_nobody(key: Path) -> Path:
     return mine
 
 
-def host(index: int, name: str, key: Path, log: Path) -> subprocess.Popen[bytes]:
-    """A host in namespaces of its own, 10.99.0.index."""
-    script = 'read -r _; ip link set lo up; exec "$@"'
-    if "ORDINARY" in os.environ:
-        key = as_nobody(key)
-        script = script.replace("exec", "exec env -C / HOME=$HOME setpriv " + AS_NOBODY)
-        script = f"export HOME={key.parent}; {script}"
-    testbed = [*TESTBED, "host", "tls://10.99.0.1:8786", "--key", str(key), "--name", name]
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
+class Host:
+    """A host in namespaces of its own, 10.99.0.index, with a worker in it."""
+
+    def __init__(self, index: int, name: str, scheduler: str, key: Path, folder: Path) -> None:
+        self.index, self.name = index, name
+        self._scheduler, self._key = scheduler, key
+        self._log = (folder / f"{name}.log").open("ab")
+        self._jump = folder / f"{name}.jump"
+        self._jump.write_bytes(bytes(8))
+        library = folder / "jumpy.so"
+        self._env = dict(os.environ)
+        if library.exists():
+            self._env |= {"LD_PRELOAD": str(library), "JUMP": str(self._jump)}
+        self.start()
+
+    def start(self) -> None:
+        """Begin, or begin anew."""
+        self.set_ahead(0.0)
+        script = 'read -r _; ip link set lo up; exec "$@"'
+        env = self._env
+        if "ORDINARY" in os.environ:
+            env, self._key = dict(os.environ), as_nobody(self._key)
+            del env["TMPDIR"]
+            script = script.replace("exec", "exec env -C / HOME=$HOME setpriv " + AS_NOBODY)
+            script = f"export HOME={self._key.parent}; {script}"
+        testbed = [*TESTBED, "host", self._scheduler, "--key", str(self._key), "--name", self.name]
+        self.process = subprocess.Popen(
             ["unshare", "--net", "--mount", "--time", "--fork", "--kill-child",
-             "--monotonic", str(HOSTS[name]), "bash", "-c", script, "bash", *testbed],
-            stdin=subprocess.PIPE, stdout=stream, stderr=stream,
+             "--monotonic", str(HOSTS[self.name]), "bash", "-c", script, "bash", *testbed],
+            stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, env=env,
         )  # fmt: skip
-    own = Path("/proc/self/ns/net").readlink()
-    (inside,) = until(lambda: psutil.Process(process.pid).children())
-    until(lambda: Path(f"/proc/{inside.pid}/ns/net").readlink() != own)
-    ip("link", "add", name, "mtu", MTU, "type", "veth", "peer", "name", "eth0", "mtu", MTU,
-       "netns", str(inside.pid))  # fmt: skip
-    ip("link", "set", name, "master", "bridge", "up")
-    enter = ["nsenter", "--net", "-t", str(inside.pid), "ip"]
-    subprocess.run([*enter, "address", "add", f"10.99.0.{index}/24", "dev", "eth0"], check=True)
-    subprocess.run([*enter, "link", "set", "eth0", "up"], check=True)
-    assert process.stdin is not None
-    process.stdin.write(b"\n")
-    process.stdin.flush()
-    return process
+        own = Path("/proc/self/ns/net").readlink()
+        (self.worker,) = until(lambda: psutil.Process(self.process.pid).children())
+        until(lambda: self.net != own)
+        ip("link", "add", self.name, "mtu", MTU, "type", "veth", "peer", "name", "eth0",
+           "mtu", MTU, "netns", str(self.worker.pid))  # fmt: skip
+        ip("link", "set", self.name, "master", "bridge", "up")
+        enter = ["nsenter", "--net", "-t", str(self.worker.pid), "ip"]
+        address = f"10.99.0.{self.index}/24"
+        subprocess.run([*enter, "address", "add", address, "dev", "eth0"], check=True)
+        subprocess.run([*enter, "link", "set", "eth0", "up"], check=True)
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+
+    @property
+    def net(self) -> Path:
+        """Its network namespace."""
+        return Path(f"/proc/{self.worker.pid}/ns/net").readlink()
+
+    @property
+    def agent(self) -> psutil.Process:
+        """Its agent, while there is a run."""
+        return next(
+            p for p in ours([AGENT]) if Path(f"/proc/{p.pid}/ns/net").readlink() == self.net
+        )
+
+    def set_ahead(self, seconds: float) -> None:
+        """Let its clock jump, as its programs read it."""
+        with self._jump.open("r+b") as file, mmap.mmap(file.fileno(), 8) as shared:
+            shared[:] = struct.pack("=q", round(seconds * 1e9))
+
+    def end(self) -> None:
+        """Let its worker die, and its network with it."""
+        self.process.kill()
+        self.process.wait()
+        # The namespace goes with its last process, and the pair with it: it may have gone already.
+        subprocess.run(["ip", "link", "del", self.name], capture_output=True)
 
 
-NODE = "workloads.nodes.program"
-OURS = ("testbed.cluster.agent", "testbed.runtimes.namespace", NODE)
+def strike(job: Job, host: Host) -> None:
+    """Let it happen."""
+    match job.strike:
+        case "worker":
+            host.process.kill()
+        case "agent":
+            host.agent.kill()
+        case "jump":
+            host.set_ahead(job.jump_s)
+        case "cut":
+            ip("link", "set", host.name, "down")
+            if job.lasts_s is not None:
+                time.sleep(job.lasts_s)
+                ip("link", "set", host.name, "up")
 
 
-def workers(words: Sequence[str] = OURS) -> list[psutil.Process]:
-    """Processes of agents, worlds and nodes."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            line = " ".join(process.cmdline())
-        except psutil.Error:
-            continue
-        if any(word in line for word in words) and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
+@contextlib.contextmanager
+def narrowed(rate: str) -> Iterator[None]:
+    """With what goes to beta at that rate, where one is given."""
+    if rate:
+        traffic("add", "tbf", "rate", rate, "burst", "64k", "latency", "20ms")
+    yield
+    if rate:
+        traffic("del")
 
 
-def nodes() -> list[psutil.Process]:
-    """Those that are nodes by now."""
-    return workers([NODE])
+class Place:
+    """The bridge, the scheduler, and its hosts."""
+
+    def __init__(self, folder: Path, *, jumps: bool) -> None:
+        """Begin; clocks may be set if `jumps`."""
+        self.folder = folder
+        # Files of agents that are killed stay; nobody else's are to be among them.
+        self.tmp = Path(tempfile.mkdtemp(dir=folder))
+        os.environ["TMPDIR"] = str(self.tmp)
+        if jumps:
+            source, library = folder / "jumpy.c", folder / "jumpy.so"
+            source.write_text(JUMPY)
+            words = ["cc", "-shared", "-fPIC", "-O1", source, "-o", library, "-ldl"]
+            subprocess.run(words, check=True)
+        ip("link", "set", "lo", "up")
+        ip("link", "add", "bridge", "mtu", MTU, "type", "bridge")
+        ip("address", "add", "10.99.0.1/24", "dev", "bridge")
+        ip("link", "set", "bridge", "up")
+        self.key = folder / "key"
+        with (folder / "scheduler.log").open("wb") as log:
+            words = ["campaign", "scheduler", "--host", "10.99.0.1", "--key", str(self.key)]
+            subprocess.Popen([*TESTBED, *words], stderr=log)
+        self.scheduler = "tls://10.99.0.1:8786"
+        told = f"testbed: {self.scheduler}"
+        until(lambda: told in (folder / "scheduler.log").read_text())
+        self.hosts = {
+            name: Host(index, name, self.scheduler, self.key, folder)
+            for index, name in enumerate(HOSTS, 2)
+        }
+        self.await_hosts()
+
+    def await_hosts(self) -> None:
+        """Wait until the scheduler has them all."""
+        from distributed import Client
+
+        from testbed.host.dask_nodes import security
+
+        with Client(self.scheduler, security=security(self.key), set_as_default=False) as client:
+            until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == len(HOSTS))
+
+    def do(self, job: Job) -> dict[str, Any]:
+        """Do a job; what came of it."""
+        words = [
+            *TESTBED,
+            job.command,
+            *job.run,
+            "--scheduler",
+            self.scheduler,
+            "--key",
+            str(self.key),
+        ]
+        began, struck_s = time.monotonic(), None
+        with narrowed(job.narrow), tempfile.TemporaryFile("w+") as said:
+            run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=said, text=True)
+            if job.strike:
+                until(lambda: len(ours([NODE])) >= job.nodes or run.poll() is not None)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    run.wait(job.after_s)
+                if run.poll() is None:
+                    struck_s = time.monotonic() - began
+                    strike(job, self.hosts[job.host])
+            try:
+                stdout, _ = run.communicate(timeout=job.limit_s)
+            except subprocess.TimeoutExpired:
+                run.kill()
+                stdout, _ = run.communicate()
+            said.seek(0)
+            told = {
+                "status": run.returncode,
+                "stdout": stdout,
+                "stderr": said.read(),
+                "seconds": time.monotonic() - began,
+                "struck_s": struck_s,
+            }
+        deadline = time.monotonic() + GONE_S
+        while (left := ours()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        told["left"] = [f"{each.pid} {' '.join(each.cmdline())}" for each in left]
+        subprocess.run([*TESTBED, "clean"], capture_output=True)
+        told["files"] = [path.name for path in self.tmp.iterdir() if "testbed-" in path.name]
+        self._mend(job)
+        return told
+
+    def _mend(self, job: Job) -> None:
+        if job.strike == "jump":
+            self.hosts[job.host].set_ahead(0.0)
+        if job.strike == "worker" or (job.strike == "cut" and job.lasts_s is None):
+            self.hosts[job.host].end()
+            self.hosts[job.host].start()
+        if job.strike:
+            self.await_hosts()
 
 
-def main(folder: Path, jobs: list[dict[str, Any]]) -> None:
+def main(folder: Path, jobs: Sequence[dict[str, Any]]) -> None:
     """Make hosts, and do the jobs."""
     if "ORDINARY" in os.environ:
         memory = ["mount", "-t", "tmpfs", "-o", "mode=755", "none", OURS_ALONE]
         subprocess.run(memory, check=True)
         for needed in (sys.base_prefix, sys.prefix, str(Path(__file__).parents[2])):
             open_up(Path(needed))
-    ip("link", "set", "lo", "up")
-    ip("link", "add", "bridge", "mtu", MTU, "type", "bridge")
-    ip("address", "add", "10.99.0.1/24", "dev", "bridge")
-    ip("link", "set", "bridge", "up")
-    key = folder / "key"
-    with (folder / "scheduler.log").open("wb") as log:
-        subprocess.Popen(
-            [*TESTBED, "campaign", "scheduler", "--host", "10.99.0.1", "--key", key], stderr=log
-        )
-    address = "tls://10.99.0.1:8786"
-    until(lambda: f"testbed: {address}" in (folder / "scheduler.log").read_text())
-    there = {
-        name: host(index, name, key, folder / f"{name}.log") for index, name in enumerate(HOSTS, 2)
-    }
-    from distributed import Client
-
-    from testbed.host.dask_nodes import security
-
-    with Client(address, security=security(key), set_as_default=False) as client:
-        client.wait_for_workers(len(HOSTS), timeout=WAIT_S)
+    place = Place(folder, jumps=any(job.get("strike") == "jump" for job in jobs))
     for job in jobs:
-        if "narrow" in job:
-            traffic("add", "tbf", "rate", job["narrow"], "burst", "64k", "latency", "20ms")
-        words = [*TESTBED, "run", *job["run"], "--scheduler", address, "--key", str(key)]
-        run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        if "kill" in job:
-            until(lambda j=job, r=run: len(nodes()) >= j["nodes"] or r.poll() is not None)
-            there[job["kill"]].send_signal(signal.SIGKILL)
-        _, stderr = run.communicate(timeout=job.get("limit_s", 2 * WAIT_S))
-        if "narrow" in job:
-            traffic("del")
-        deadline = time.monotonic() + 15
-        while (left := workers()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        told = {"status": run.returncode, "stderr": stderr, "left": [str(p) for p in left]}
-        print(json.dumps(told), flush=True)
+        print(json.dumps(place.do(Job(**job))), flush=True)
+    shutil.rmtree(place.tmp, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    signal.alarm(600)
     main(Path(sys.argv[1]), json.loads(sys.argv[2]))
     os._exit(0)  # What was started ends with the PID namespace.

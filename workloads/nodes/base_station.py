@@ -19,6 +19,7 @@ from testbed.control.messages import (
     Evaluated,
     FramesSent,
     Listening,
+    LoseClients,
     NodeOrder,
     Probed,
     ProbeLinks,
@@ -75,6 +76,8 @@ class BaseStation:
                     self.control.send(Evaluated(**vars(self.work.evaluate())))
                 case AskTraces():
                     self.control.send(traces())
+                case LoseClients():
+                    pass  # Its round was over before.
                 case _:
                     raise ControlLost(f"{type(order).__name__} is no order to the base station")
 

@@ -8,17 +8,26 @@ protocol, and begins what it answers; one worker thread computes, most urgent fi
 transfer sends.
 """
 
+import contextlib
 import heapq
 import itertools
 import math
 import queue
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from testbed.control.messages import LearnedBatch, LostClient, ServeRound, Span, Started
+from testbed.control.messages import (
+    LearnedBatch,
+    LoseClients,
+    LostClient,
+    ServeRound,
+    Span,
+    Started,
+)
 from testbed.core import asynchronous_round
 from testbed.core.asynchronous_round import (
     AsynchronousRound,
@@ -73,7 +82,7 @@ class Worked:
     done_s: float
 
 
-Event = Arrived | Worked | Failed
+Event = Arrived | Worked | Failed | LoseClients
 
 
 @dataclass(frozen=True, order=True)
@@ -177,12 +186,13 @@ class EmulatedServerRound:
         else:
             self._start_threads(self._broadcast, self.turns)
         try:
-            while not self.protocol.is_over:
-                for event in self._all_that_happened():
-                    self._happened(event)
-                self._steps_come_due()
-                self.protocol.tell(TimePassed(self.clock.now()))
-                self._begin_all()
+            with self._hearing():
+                while not self.protocol.is_over:
+                    for event in self._all_that_happened():
+                        self._happened(event)
+                    self._steps_come_due()
+                    self.protocol.tell(TimePassed(self.clock.now()))
+                    self._begin_all()
         finally:
             if self.reporter is not None:
                 self.reporter.stop()
@@ -200,6 +210,8 @@ class EmulatedServerRound:
                 self.protocol.tell(Refused(event.client, event.at_s, str(event.error)))
             case Failed():
                 pass  # Silence has its own time.
+            case LoseClients():
+                self.protocol.lose_at(event.clients, event.lost_s, drops=event.drops)
             case Arrived(header) if header.client in self.protocol.here:
                 self._arrived(header, event.end_s)
 
@@ -299,7 +311,7 @@ class EmulatedServerRound:
                 self._start_threads(self._broadcast, [client])
             case Finish(client):
                 self.more[client].put(False)
-                self._send(client, Kind.END, 0)
+                self._send_word(client, Kind.END)
             case StartClients():
                 self._start_clients(instruction)
             case Compute(client, _, at_s):
@@ -328,7 +340,7 @@ class EmulatedServerRound:
     def _start_clients(self, start: StartClients) -> None:
         self._tell_started()
         for client in start.clients:
-            self._send(client, Kind.START, 0, time_s=start.at)
+            self._send_word(client, Kind.START, start.at)
 
     def _give_up(self, lost: GiveUp) -> None:
         self.lost.append(LostClient(lost.client, lost.at, lost.refused))
@@ -339,7 +351,34 @@ class EmulatedServerRound:
         self.more[lost.client].put(False)
         self.station.links[lost.client].hang_up()
 
+    def _send_word(self, client: int, kind: Kind, time_s: float | None = None) -> None:
+        """Send a frame of nothing but a header, from this thread."""
+        try:
+            self._send(client, kind, 0, time_s=time_s)
+        except wire.ConnectionLost as error:
+            self.events.put(Failed(client, self.clock.now(), error))
+
     # Threads.
+
+    @contextlib.contextmanager
+    def _hearing(self) -> Iterator[None]:
+        """Hear meanwhile of clients whose machines are gone, where there are other machines."""
+        if not self.order.may_lose:
+            yield
+            return
+        over, ended = socket.socketpair()
+
+        def hear(_: int) -> None:
+            while self.station.control.wait(over):
+                self.events.put(self.station.control.expect(LoseClients))
+
+        (thread,) = self._start_threads(hear, [0])
+        try:
+            yield
+        finally:
+            ended.close()
+            thread.join()
+            over.close()
 
     def _start_threads(
         self, target: Callable[[int], None], clients: Iterable[int]
@@ -508,5 +547,8 @@ class EmulatedServerRound:
             return True
         if isinstance(failed.error, wire.WireError):
             return self.order.faults is not None and failed.client > 0
-        lost = isinstance(failed.error, wire.ConnectionLost)
-        return lost and self.protocol.may_be_lost(failed.client)
+        if not isinstance(failed.error, wire.ConnectionLost):
+            return False
+        # Whose machine is gone may show before we are told.
+        is_away = self.order.may_lose and failed.client > 0
+        return is_away or self.protocol.may_be_lost(failed.client)

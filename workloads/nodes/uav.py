@@ -179,7 +179,8 @@ class Uav:
         """One round; answers with this node's steps and how much each computing step overran."""
         fate = Fate(order.faults, clock)
         watch = Stopwatch(clock, order.terms.modelled, fate.slow, fate.leaves_s)
-        steps = Steps(self.client, self._tell) if fate.crashes else Steps(self.client)
+        tells = fate.crashes or order.tells
+        steps = Steps(self.client, self._tell) if tells else Steps(self.client)
         with fate.leaving(self.link.hang_up):
             self._play(_Going(order, watch, steps, fate))
         return steps, watch.overruns

@@ -16,7 +16,7 @@ import warm
 from small_scenario import TREE
 
 from orchestrator.cli.virtual import enter
-from orchestrator.emulation import guests
+from orchestrator.pace import guests
 from orchestrator.reporting import live
 from orchestrator.runs.directory import claimed, is_locked, part_of
 from orchestrator.scenario.schema import Scenario

@@ -167,7 +167,7 @@ class Silent:
     def ordered(self, node: NodeId, order: NodeOrder) -> NodeOrder:
         return order
 
-    def exits(self) -> list[Exit]:
+    def news(self) -> list[Exit]:
         return []
 
 

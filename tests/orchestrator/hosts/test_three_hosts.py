@@ -21,6 +21,7 @@ THREE_HOSTS = Path(__file__).parents[2] / "support" / "three_hosts.py"
 PLACES = "emulation: {placement: {alpha: [bs, uav1], beta: [uav2], gamma: [uav3]}}\n"
 AIR = ["--set", "links.one_way_delay_s=0.005", "--set", "links.loss=0.01"]
 LONG = ["--rounds", "500", "--set", "emulation.calibrate=false"]
+DROPS = ["--rounds", "8", "--set", "emulation.calibrate=false", "--set", "faults.on_loss=drop"]
 
 pytestmark = [
     pytest.mark.alone,
@@ -41,6 +42,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def done(folder: Path) -> list[dict[str, Any]]:
     """What became of a run, of one over a narrow network, and of one that loses a host."""
     scenario = str(folder / "small.yaml")
+
+    def struck(how: str, host: str, after_s: float) -> dict[str, Any]:
+        return {"strike": how, "host": host, "after_s": after_s, "nodes": 4}
+
+    def kept(name: str) -> list[str]:
+        return ["--out", str(folder / name), "--json", str(folder / f"{name}.json")]
+
     jobs = [
         {
             "run": [
@@ -50,7 +58,9 @@ def done(folder: Path) -> list[dict[str, Any]]:
         },
         {"run": [scenario, *AIR, "--out", str(folder / "air")]},
         {"run": [scenario, "--out", str(folder / "narrow")], "narrow": "5mbit"},
-        {"run": [scenario, *LONG], "kill": "beta", "nodes": 4},
+        {"run": [scenario, *LONG], **struck("worker", "beta", 3)},
+        {"run": [scenario, *DROPS, *kept("dropped")], **struck("agent", "gamma", 4)},
+        {"run": [scenario, *DROPS, *kept("cut")], **struck("cut", "beta", 4), "lasts_s": 2},
     ]
     return on_three_hosts(folder, jobs)
 
@@ -202,10 +212,51 @@ def test_a_network_that_is_too_narrow_is_refused_before_anything_is_written(
     assert not (folder / "narrow").exists()
 
 
-def test_a_host_that_dies_ends_the_run_with_its_name(done: list[dict[str, Any]]) -> None:
+def test_a_host_that_may_not_be_dropped_ends_the_run_with_its_name(
+    done: list[dict[str, Any]],
+) -> None:
     assert done[3]["status"] == 1
-    assert "testbed: host beta: " in done[3]["stderr"]
+    said = (
+        r"round \d+: the base station waited for uav2, which is lost since .* \(loss of host beta\)"
+    )
+    assert re.search(said, done[3]["stderr"])
+
+
+def test_a_host_that_is_dropped_is_told_of_as_the_crash_of_its_uavs(
+    done: list[dict[str, Any]], folder: Path
+) -> None:
+    assert done[4]["status"] == 0, done[4]["stderr"]
+    manifest = json.loads((folder / "dropped" / "manifest.json").read_text())
+    (fault,) = manifest["faults"]
+    assert (fault["origin"], fault["nodes"]) == ("host gamma", ["uav3"])
+    assert [h["lost"] is None for h in manifest["hosts"]] == [True, True, False]
+    lost = pd.read_parquet(folder / "dropped" / "lost.parquet")
+    assert set(lost["cause"]) == {"loss of host gamma"}
+    assert set(lost["client"]) == {3}
+    first = lost[lost["kind"] == "measured"]["round"].min()
+    assert set(lost[lost["kind"] == "measured"]["round"]) == set(range(first, 8))
+    assert set(lost["kind"]) == {"measured", "predicted", "predicted_wire"}
+    result = json.loads((folder / "dropped.json").read_text())
+    struck, wire = result["measured"][first], result["predicted_wire"][first]
+    # What it had done is known, and each loss is where the prediction has it.
+    assert [s for s in struck["steps"] if s["client"] == 3]
+    assert struck["lost"][0]["lost_s"] == pytest.approx(wire["lost"][0]["lost_s"], abs=0.2)
+    for after in result["measured"][first + 1 :]:
+        assert {step["client"] for step in after["steps"]} == {1, 2}
+    table = pd.read_parquet(folder / "dropped" / "accounts.parquet")
+    assert len(table[table["round"] == 7])
+
+
+def test_a_network_that_is_cut_for_two_seconds_is_survived_and_not_valid(
+    done: list[dict[str, Any]], folder: Path
+) -> None:
+    assert done[5]["status"] == 0, done[5]["stderr"]
+    manifest = json.loads((folder / "cut" / "manifest.json").read_text())
+    assert manifest["status"] == "complete"
+    assert manifest["valid"] is False
+    assert not len(pd.read_parquet(folder / "cut" / "lost.parquet"))
 
 
 def test_nothing_is_left_on_any_host(done: list[dict[str, Any]]) -> None:
-    assert [job["left"] for job in done] == [[]] * 4
+    assert [job["left"] for job in done] == [[]] * 6
+    assert [job["files"] for job in done] == [[]] * 6

@@ -4,6 +4,7 @@
 """Faults: what a scenario plans, and the engine with them against a second implementation."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,16 +13,17 @@ from reference_engine import TooShort, reference_round
 from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
-from orchestrator.participation.faults import FaultSchedule, RoundFaults, planned
+from orchestrator.participation.faults import Fault, FaultSchedule, RoundFaults, planned
 from orchestrator.prediction.engine import simulate
-from orchestrator.prediction.rounds import predict
+from orchestrator.prediction.plan import fixed_allocation
+from orchestrator.prediction.rounds import Companion, Decision, EngineBackend, predict
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError
+from testbed.core.errors import InputError, RunEnds
 from testbed.core.faults import slowed_end
-from testbed.core.node import BS, uavs
-from testbed.core.timeline import STEPS
+from testbed.core.node import BS, uav, uavs
+from testbed.core.timeline import STEPS, Loss
 
 SMALL = TREE | {"workload": TREE["workload"] | {"batch_size": 16}}
 
@@ -334,3 +336,74 @@ def test_a_slow_node_takes_longer_and_more_energy() -> None:
     assert computing_s(round_, 1) == pytest.approx(3 * computing_s(plain, 1))
     assert computing_s(round_, 2) == pytest.approx(computing_s(plain, 2))
     assert round_.energy_j[0] > plain.energy_j[0] + 30 * computing_s(plain, 1)
+
+
+# --- hosts ---------------------------------------------------------------------------------------
+
+
+def companion(scenario: Scenario) -> Companion:
+    trace = ChannelTrace(np.full((3, 4000), 1e-10), scenario.slot_s)
+    return Companion(EngineBackend(scenario, Replay(trace), profile_of(scenario)))
+
+
+def test_a_host_that_is_lost_in_a_round_is_a_crash_of_its_uavs() -> None:
+    """The round is predicted once more, as if the crash had been planned; and so is the next."""
+    scenario = small(on_loss="drop", loss_timeout_s=0.5)
+    decision = Decision(0, 0.0, fixed_allocation(scenario))
+    along = companion(scenario)
+    whole = along.of(decision, None)
+    at_s = 0.4 * whole.latency_s
+    slot = math.ceil(at_s / scenario.slot_s)
+    along.engine.strike(Fault.of_host("beta", [uav(2), uav(3)], at_s, slot * 0.1 + 0.5))
+    struck = along.again(decision, None)
+    events = [{"kind": "uav-crash", "nodes": ["uav2", "uav3"], "at_s": slot * scenario.slot_s}]
+    planned_too = companion(small(on_loss="drop", loss_timeout_s=0.5, events=events))
+    crashed = planned_too.of(decision, None)
+    assert (struck.spans == crashed.spans).all()
+    assert struck.latency_s == crashed.latency_s != whole.latency_s
+    assert [(loss.client, loss.cause) for loss in struck.lost] == [
+        (2, "loss of host beta"),
+        (3, "loss of host beta"),
+    ]
+    after = along.of(replace(decision, index=1, start_s=struck.end_s), None)
+    assert set(after.spans["client"]) == {1}
+    assert after.start_s == struck.end_s
+
+
+def test_a_host_that_is_lost_between_rounds_is_absent_from_the_next() -> None:
+    scenario = small(on_loss="drop")
+    decision = Decision(0, 0.0, fixed_allocation(scenario))
+    along, alone = companion(scenario), companion(scenario)
+    first = along.of(decision, None)
+    along.strike("gamma", [uav(3)])
+    second = along.of(replace(decision, index=1, start_s=first.end_s), None)
+    assert second.lost == [Loss(3, first.end_s, first.end_s, "loss of host gamma")]
+    assert set(second.spans["client"]) == {1, 2}
+    both = alone.of(decision, None)
+    assert (
+        second.latency_s < alone.of(replace(decision, index=1, start_s=both.end_s), None).latency_s
+    )
+
+
+@pytest.mark.parametrize("on_loss", ["wait", "abort"])
+def test_no_round_goes_on_without_a_host_that_may_not_be_dropped(on_loss: str) -> None:
+    schedule = FaultSchedule(small(on_loss=on_loss))
+    assert schedule.round(0, 0.0) is None
+    schedule.strike(Fault.of_host("beta", [uav(2)], 1.0, 1.0))
+    with pytest.raises(RunEnds, match=r"uav2, which is lost since 1 s \(loss of host beta\)"):
+        schedule.round(1, 1.0)
+
+
+def test_what_was_planned_for_a_round_happens_once_when_it_is_begun_again() -> None:
+    events = [{"kind": "slow-node", "nodes": ["uav1"], "round": 0, "at_s": 0, "duration_s": 1,
+               "factor": 3}]  # fmt: skip
+    schedule = FaultSchedule(small(on_loss="drop", events=events))
+    first = schedule.round(0, 0.0)
+    schedule.strike(Fault.of_host("beta", [uav(2)], 0.31, 2.5))
+    again = schedule.round(0, 0.0)
+    assert first is not None
+    assert again is not None
+    assert again.slow.tolist() == first.slow.tolist() == [[1, 0, 1, 3]]
+    assert (again.stop_s[1], again.lost_s[1]) == (pytest.approx(0.4), 2.5)
+    assert again.silent == [(2, 4, None)]
+    assert not again.absent.any()

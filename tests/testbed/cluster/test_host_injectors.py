@@ -24,6 +24,7 @@ from testbed.control.messages import (
     Low,
     MachineNow,
     PhaseSet,
+    Samples,
 )
 from testbed.control.stream import ControlSocket
 from testbed.core.clock import EmulatedClock
@@ -115,13 +116,17 @@ def processes():
 @pytest.fixture
 def injectors(processes):
     echo = Echo("127.0.0.1", "token")
-    clocks = Clocks(dict.fromkeys(processes, (("127.0.0.1", echo.port), "token")))
+    clocks = Clocks(dict.fromkeys(processes, (("127.0.0.1", echo.port), "token")), pytest.fail)
     assert clocks.await_first(30) is None
     # As if b's clock were ahead.
     clocks.close()
     ahead = clocks.of["b"]
     ahead._best = replace(ahead.now(), offset_ns=ahead.now().offset_ns + 10**12)
-    yield HostInjectors({name: each.handle for name, each in processes.items()}, clocks)
+    failures = []
+    handles = {name: each.handle for name, each in processes.items()}
+    made = HostInjectors(handles, clocks, "a", lambda *told: failures.append(told))
+    made.failures = failures
+    yield made
     echo.close()
 
 
@@ -169,12 +174,33 @@ def test_low_rates_are_told_once(processes, injectors) -> None:
     assert injectors.events() == []
 
 
-def test_a_failure_names_the_host(processes, injectors) -> None:
+def test_the_failure_of_the_base_stations_host_names_it(processes, injectors) -> None:
+    processes["a"].tell(Failed("no luck"))
+    processes["b"].tell(PhaseSet(1))
+    injectors.rates(0, np.ones((1, 5)), np.ones((1, 5)))
+    with pytest.raises(RunError, match="host a: injector: no luck"):
+        injectors.phase(0)
+
+
+def test_another_host_that_fails_is_left_out_and_its_counters_stay(processes, injectors) -> None:
+    def told(sent: int) -> Counters:
+        way = replace(ZERO, sent_bytes=sent)
+        return counters(((way, way),), (sent, 1, 2, 3), asked_ns=sent)
+
+    for name, sent in (("a", 100), ("b", 20)):
+        processes[name].tell(told(sent))
+    assert injectors.report().uplink[0].sent_bytes == 120
     processes["a"].tell(PhaseSet(1))
     processes["b"].tell(Failed("no luck"))
     injectors.rates(0, np.ones((1, 5)), np.ones((1, 5)))
-    with pytest.raises(RunError, match="host b: injector: no luck"):
-        injectors.phase(0)
+    injectors.phase(0)
+    assert injectors.failures == [("b", "injector: no luck")]
+    processes["a"].tell(told(150))
+    report = injectors.report()
+    assert report.uplink[0].sent_bytes == 170
+    assert report.asked_ns == 150
+    assert report.slot.tolist() == [150]
+    assert "b" not in injectors._assumed
 
 
 def test_every_host_says_what_its_machine_does(processes, injectors) -> None:
@@ -183,3 +209,31 @@ def test_every_host_says_what_its_machine_does(processes, injectors) -> None:
         each.tell(told[name])
     assert injectors.machines() == told
     assert [each.order() for each in processes.values()] == [AskMachine(), AskMachine()]
+
+
+def test_slots_are_counted_where_their_links_end_and_wait_for_the_last_host(
+    processes, injectors
+) -> None:
+    """Host a has the downlink, b the uplink, and b's clock is 1000 s ahead."""
+    injectors.rates(0, np.ones((1, 5)), np.ones((1, 5)))
+
+    def tell(name: str, *rows: tuple[int, ...]) -> None:
+        processes[name].tell(Samples(0, np.array(rows, np.int64).tobytes()))
+
+    none, ahead = (0, 0, 0, 0), 10**12
+    tell("a", (0, 100, 110, 1, *none, 120, 50, 5, 1), (1, 200, 210, 1, *none, 220, 80, 8, 1))
+    tell("b", (0, 100 + ahead, 130 + ahead, 1, 140 + ahead, 70, 7, 2, *none))
+    first = injectors.samples()
+    assert first.slot.tolist() == [0]
+    assert first.boundary_ns[0] == pytest.approx(100, abs=10**6)
+    assert abs(first.done_ns[0] - 130) < 10**6  # as far as b's clock is known
+    assert first.sent_bytes.tolist() == [[[70, 50]]]
+    assert first.queued_bytes.tolist() == [[[7, 5]]]
+    assert first.dropped_frames.tolist() == [[[2, 1]]]
+    assert abs(first.counted_ns[0, 0, 0] - 140) < 10**6
+    assert first.counted_ns[0, 0, 1] == pytest.approx(120, abs=10**6)
+    tell("a")
+    tell("b", (1, 200 + ahead, 210 + ahead, 1, 240 + ahead, 90, 9, 2, *none))
+    second = injectors.samples()
+    assert second.slot.tolist() == [1]
+    assert second.sent_bytes.tolist() == [[[90, 80]]]

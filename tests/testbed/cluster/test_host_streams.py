@@ -21,7 +21,7 @@ LARGE = bytes(range(256)) * 40_000
 @pytest.fixture
 def listener():
     ours, theirs = identities(1)
-    made = Listener(theirs, "127.0.0.1", TOKEN)
+    made = Listener(theirs, "127.0.0.1", TOKEN, "program/")
     made.ours = ours
     yield made
     made.close()

@@ -59,13 +59,13 @@ def echo():
 
 
 def test_this_machine_has_one_clock(echo: Echo) -> None:
-    clocks = Clocks({"here": (("127.0.0.1", echo.port), "token")})
+    clocks = Clocks({"here": (("127.0.0.1", echo.port), "token")}, pytest.fail)
     try:
         assert clocks.await_first(30) is None
         found = clocks.of["here"].now()
         assert abs(found.offset_ns) <= found.bound_at(time.monotonic_ns())
         assert clocks.of["here"].exchanges >= FIRST
-        assert clocks.silent() is None
+        assert not clocks.is_silent("here")
     finally:
         clocks.close()
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_is_not_believed(echo: Echo, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         echo, "_answer", lambda n, arrived_ns, to: answer(n, arrived_ns - 10**9, to)
     )
-    clocks = Clocks({"here": (("127.0.0.1", echo.port), "token")})
+    clocks = Clocks({"here": (("127.0.0.1", echo.port), "token")}, pytest.fail)
     try:
         assert clocks.await_first(0.3) == "here"
         assert clocks.of["here"].exchanges == 0
@@ -113,10 +113,12 @@ def test_only_who_has_the_token_is_answered(echo: Echo, monkeypatch: pytest.Monk
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.sendto(b"\0" * 24, ("127.0.0.1", echo.port))
     monkeypatch.setattr(clock, "SILENCE_S", 0.2)
-    clocks = Clocks({"here": (("127.0.0.1", echo.port), "another")})
+    silent: list[str] = []
+    clocks = Clocks({"here": (("127.0.0.1", echo.port), "another")}, silent.append)
     try:
         assert clocks.await_first(0.5) == "here"
-        assert clocks.silent() == "here"
+        assert silent == ["here"]  # and told once
+        assert clocks.is_silent("here")
         assert echo.heard_ns == before_ns
         assert echo.silent()
     finally:

@@ -157,6 +157,22 @@ def test_a_client_that_is_lost_is_waited_for_no_longer() -> None:
     assert then(sending, TimePassed(40)) == [GiveUp(1, 40, "", 1, "SG"), SendGradient(2, 1, 40)]
 
 
+def test_whose_machine_is_gone_is_lost_when_that_is_told() -> None:
+    """Also if nothing of the kind was planned; who has finished has finished."""
+    round_ = begun(CPSFL, (1, 2, 3), lost_at={2: 20})
+    then(round_, AdaptersArrived(3))
+    round_.lose_at((1, 2, 3), 30, drops=True)
+    assert round_.next_loss == 20
+    assert then(round_, TimePassed(25)) == [GiveUp(2, 20, "", 1, "")]
+    assert then(round_, TimePassed(29)) == []
+    assert then(round_, TimePassed(31)) == [GiveUp(1, 30, "", 1, "")]
+    assert round_.finished == [3]
+    ended = begun(CPSFL)
+    ended.lose_at((2,), 30, drops=False)
+    assert ended.may_be_lost(2)
+    assert then(ended, TimePassed(31)) == [Abandon(2, 30, "")]
+
+
 def test_all_may_be_lost_before_anyone_starts() -> None:
     round_ = a_round(CPSFL, lost_at={1: 5, 2: 6}, drops=True)
     lost = then(round_, TimePassed(7))

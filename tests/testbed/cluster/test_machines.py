@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.emulation import machines
-from orchestrator.emulation.machines import Machines
+from testbed.cluster import machines
+from testbed.cluster.machines import Machines
 from testbed.control.messages import MachineNow
 from testbed.core.node import BS, uav
 from testbed.system.machine import Machine

@@ -29,7 +29,8 @@ class Machines:
     def passed(
         self, world: World, nodes_s: Mapping[NodeId, float]
     ) -> tuple[Machine, dict[str, Machine]]:
-        """What has passed since then here, and on other machines by the first host of each.
+        """What has passed since then here, and on other machines by the first host of each that is
+        still there.
 
         Args:
             world: The same.
@@ -37,14 +38,16 @@ class Machines:
         """
         now, boot = Machines.now(world), boot_id()
         own_s: dict[str, float] = defaultdict(float)
-        for host, then in self.hosts.items():
+        there = {host: then for host, then in self.hosts.items() if host in now.hosts}
+        for host, then in there.items():
             own_s[then.boot] += now.hosts[host].machine.own_s - then.machine.own_s
         for node, seconds in nodes_s.items():
             place = world.places.get(node)
-            own_s[boot if place is None else self.hosts[place].boot] += seconds
+            if place is None or place in there:
+                own_s[boot if place is None else there[place].boot] += seconds
         here = now.here.since(self.here, own_s.pop(boot, 0.0))
         elsewhere = {}
-        for host, then in self.hosts.items():
+        for host, then in there.items():
             if then.boot in own_s:
                 passed = now.hosts[host].machine.since(then.machine, 0.0)
                 elsewhere[host] = replace(passed, own_s=own_s.pop(then.boot))

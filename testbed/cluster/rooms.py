@@ -1,0 +1,201 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Rooms of a world on several hosts: programs started in them, and what these leave, brought here.
+
+On its host, a room's home is a folder of the agent's; it comes back when the world ends.
+"""
+
+import io
+import itertools
+import os
+import socket
+import tarfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from testbed.cluster.messages import PartEnded, SignalProgram, StartProgram, stream_of
+from testbed.cluster.standard_files import Carried
+from testbed.control.codec import encode
+from testbed.control.stream import ControlSocket
+from testbed.core.errors import InputError, RunError
+from testbed.core.node import NodeId
+from testbed.runtimes import Command, NodeSpec, Room, World, passed_on
+
+MOST_START_BYTES = 1 << 20
+MOST_HOME_BYTES = 1 << 26
+"""Of a node's home: more stays behind."""
+DRAIN_S = 1.0
+"""How long what a program has written last may be on its way, once it has ended."""
+NOT_STARTED = 126
+"""Exit status of shells for what cannot be executed."""
+
+
+class FarRooms:
+    """The orchestrator's end."""
+
+    def __init__(
+        self,
+        controls: Mapping[str, ControlSocket],
+        places: Mapping[NodeId, str],
+        opened: Callable[[str, str], socket.socket],
+    ) -> None:
+        """Start programs on hosts.
+
+        Args:
+            controls: Of the hosts' agents, by name.
+            places: The host of each node.
+            opened: A socket of a host, by its name.
+        """
+        self._controls = controls
+        self._places = places
+        self._opened = opened
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._running: dict[int, tuple[str, list[Carried]]] = {}
+
+    def spawn(self, command: Command, files: tuple[int, int, int]) -> int:
+        """See `World.spawn`."""
+        host = self._places[command.node]
+        if command.terminal:
+            raise InputError(
+                f"`command`: {command.node} is on host {host}, where no terminal of this machine "
+                "is: give a command, or let standard input be none"
+            )
+        number = next(self._numbers)
+        merged = files[1] == files[2]
+        order, _ = encode(StartProgram(number, command, merged))
+        if len(str(order)) > MOST_START_BYTES:
+            raise InputError("command: with its environment, it is too long")
+        try:
+            with self._lock:
+                self._controls[host].send(order)
+        except (RunError, KeyError):
+            raise RunError(f"host {host}: it is gone") from None
+        self._running[number] = (
+            host,
+            [
+                Carried(self._opened(host, stream_of(number, k)), os.dup(files[k]), outward=k == 0)
+                for k in range(2 if merged else 3)
+            ],
+        )
+        return number
+
+    def signal(self, number: int, signal_: int) -> None:
+        """See `World.signal`."""
+        host, _ = self._running.get(number, ("", []))
+        if host in self._controls:
+            with self._lock:
+                self._controls[host].send(*encode(SignalProgram(number, signal_)))
+
+    def ended(self, number: int) -> None:
+        """A program has: see that all it has written is here."""
+        _, carried = self._running.pop(number, ("", []))
+        for each in carried[1:]:
+            each.await_end(DRAIN_S)
+
+
+class HostRooms:
+    """A host's end: programs in the rooms of its part."""
+
+    def __init__(
+        self, nodes: Sequence[NodeSpec], world: World, offer: Callable[[str, socket.socket], None]
+    ) -> None:
+        """Serve rooms that are there.
+
+        Args:
+            nodes: As the orchestrator has them: their homes are there.
+            world: With rooms whose homes are here.
+            offer: Lets a socket be asked for by name.
+        """
+        self._theirs = {spec.node: _home(spec) for spec in nodes}
+        self._world = world
+        self._offer = offer
+        self._numbers: dict[int, int] = {}
+        """By ours."""
+
+    def start(self, order: StartProgram, home: Path) -> None:
+        """Start a program.
+
+        Raises:
+            InputError: It is too long.
+        """
+        command = order.command
+        own = {"HOME": str(home)}
+        there = home if command.folder == self._theirs[command.node] else command.folder
+        command = replace(
+            command,
+            env=passed_on() | dict(command.env) | own,
+            folder=there,
+            shown=tuple(path for path in command.shown if path.exists()),
+        )
+        given: list[int] = []
+        for file in range(2 if order.merged else 3):
+            near, far = socket.socketpair()
+            read, write = os.pipe2(os.O_CLOEXEC)
+            theirs, ours = (read, write) if file == 0 else (write, read)
+            Carried(near, ours, outward=file > 0)
+            self._offer(stream_of(order.number, file), far)
+            given.append(theirs)
+        try:
+            number = self._world.spawn(command, (given[0], given[1], given[-1]))
+        finally:
+            for descriptor in given:
+                os.close(descriptor)
+        self._numbers[number] = order.number
+
+    def signal(self, order: SignalProgram) -> None:
+        """Send a program a signal, if it still runs."""
+        for ours, theirs in self._numbers.items():
+            if theirs == order.number:
+                self._world.signal(ours, order.signal)
+
+    def ended(self, number: int) -> int:
+        """A program of that number has: the orchestrator's number of it."""
+        return self._numbers.pop(number)
+
+
+def _home(spec: NodeSpec) -> Path:
+    assert isinstance(spec.program, Room)
+    return spec.program.writable[0]
+
+
+def with_home(spec: NodeSpec, home: Path) -> NodeSpec:
+    """The same room with a new home, made here."""
+    assert isinstance(spec.program, Room)
+    home.mkdir()
+    return replace(spec, program=replace(spec.program, writable=(home,)))
+
+
+def packed(homes: Mapping[str, Path]) -> tuple[bytes, tuple[str, ...]]:
+    """What is in homes, as a tar file, but for those that hold too much."""
+    data, left_out = io.BytesIO(), []
+    with tarfile.open(fileobj=data, mode="w:gz", compresslevel=1) as tar:
+        for node, home in homes.items():
+            sizes = [p.lstat().st_size for p in home.rglob("*") if p.is_file()]
+            if sum(sizes) > MOST_HOME_BYTES:
+                left_out.append(node)
+            else:
+                tar.add(home, node, filter=_of_kind)
+    return data.getvalue(), tuple(left_out)
+
+
+def _of_kind(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return member if member.isfile() or member.isdir() or member.issym() else None
+
+
+def unpack(ended: PartEnded, homes: Mapping[str, Path]) -> None:
+    """Put what rooms have left where their homes are here.
+
+    Raises:
+        OSError: It cannot be written.
+        tarfile.TarError: It leads elsewhere.
+    """
+    with tarfile.open(fileobj=io.BytesIO(ended.homes), mode="r:gz") as tar:
+        for member in tar:
+            node, _, rest = member.name.partition("/")
+            if rest:
+                member.name = rest
+                tar.extract(member, homes[node], filter="data")
