@@ -25,8 +25,12 @@ BUNDLE = "bundle.zip"
 TOLERANCE = 0.5
 """Relative, of a measured round on an emulated processor."""
 _QUICK = ["scenarios/quickstart.yaml", "--set", f"emulation.dilation={DILATION}"]
+_LONG_DILATION = 10
 _BYTES = [*_QUICK, "--set", "workload.compute=none", "--set", "rounds=1"]
-_LONG = [*_BYTES, "--set", "workload.batch_size=128"]
+_LONG = [
+    *("scenarios/quickstart.yaml", "--set", f"emulation.dilation={_LONG_DILATION}"),
+    *("--set", "workload.compute=none", "--set", "workload.batch_size=128", "--set", "rounds=1"),
+]
 """Transfers of some MB, which overflow a queue that TCP does not feel."""
 
 

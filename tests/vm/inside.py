@@ -87,10 +87,15 @@ def run(step: dict[str, Any], results: Path) -> int:
             if step["user"]:
                 become_user()
             execute(step["words"])
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
         except BaseException as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
-            os._exit(error.code if isinstance(error, SystemExit) and error.code else 70)
-        os._exit(0)
+            status = 70
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
     deadline = time.monotonic() + step["limit_s"]
     while time.monotonic() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
