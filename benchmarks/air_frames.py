@@ -3,27 +3,30 @@
 
 """Whether the air loses and delays the frames that it is asked to: numbered datagrams of a session.
 
-python benchmarks/air_frames.py [--clock virtual|real] [--frames N] [--part loss|delay|jitter]...
-    [--json FILE]
+python benchmarks/air_frames.py [--clock virtual|real] [--frames N] [--json FILE]
+    [--part loss|delay|jitter|cpu]...
 
 loss: the share of N frames lost, in standard deviations from what was asked; the same frames with
 the same seed, at another pace, too; those of another seed, by a chi-square test of independence.
 delay: what frames of ten links of 30 Mb/s are later than without delay. jitter: a
-Kolmogorov-Smirnov test of sparse frames' delays against the asked normal. On a real clock the
-machine must do nothing else.
+Kolmogorov-Smirnov test of sparse frames' delays against the asked normal. cpu: what ten uplinks of
+100 Mb/s that TCP fills cost, with losses and without: CPU seconds of the whole machine for each
+emulated one, and in virtual time those of the kernel's processes. On a real clock the machine must
+do nothing else.
 """
 
 import argparse
 import contextlib
 import json
 import math
+import os
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,8 @@ RATE_BPS = 40e6
 EVERY_S = 4e-4
 FIRST = 100
 """Frames that are left out: addresses are looked up, buffers grow."""
+REAL_DILATION = 5.0
+"""Of the part `cpu`: netem's stand-in does not carry ten links of 100 Mb/s as they are."""
 
 
 def send(client: int, count: int, size: int, every_s: float) -> None:
@@ -68,6 +73,24 @@ def receive(client: int) -> None:
                 sock.settimeout(QUIET_S)
         except TimeoutError:
             np.save(Path.home() / f"uav{client}.npy", np.array(found))
+
+
+def pour(client: int, seconds: float) -> None:
+    """In a UAV: as much as TCP takes in so many seconds of its clock."""
+    with socket.create_connection(("bs", PORT + client)) as sock:
+        end_s, chunk = time.monotonic() + seconds, bytes(1 << 17)
+        while time.monotonic() < end_s:
+            sock.sendall(chunk)
+
+
+def drain(client: int) -> None:
+    """In the base station: the number of bytes that come from a UAV, in a file."""
+    with socket.create_server(("0.0.0.0", PORT + client)) as server:
+        sock, _ = server.accept()
+        room, size = bytearray(1 << 20), 0
+        while taken := sock.recv_into(room):
+            size += taken
+    (Path.home() / f"uav{client}").write_text(str(size))
 
 
 @contextlib.contextmanager
@@ -189,18 +212,63 @@ def jitter(clock: str, frames: int = 4000) -> Iterator[dict[str, Any]]:
     }
 
 
+def cpu(clock: str, seconds: tuple[int, int] = (2, 8)) -> Iterator[dict[str, Any]]:
+    """Of ten uplinks of 100 Mb/s: what a long session takes beyond a short one."""
+    dilation = REAL_DILATION if clock == "real" else 1.0
+    emulation = {"clock": clock, "dilation": dilation}
+    me, uavs = f"{sys.executable} {Path(__file__)}", range(1, 11)
+    span_s = seconds[1] - seconds[0]
+    for probability in (0.0, 0.01):
+        spent_s, carried = [], []
+        for each_s in seconds:
+            nodes = {"bs": " & ".join(f"{me} drain {k}" for k in uavs) + " & wait"}
+            nodes |= {
+                f"uav{k}": f"sleep {LEAD_S}; exec {me} pour {k} {each_s * dilation}" for k in uavs
+            }
+            tree = {"seed": 1, "links": {"loss": {"up": probability}}, "emulation": emulation}
+            before_s = _spent_s(clock)
+            with session(tree, 100e6, nodes) as folder:
+                spent_s.append(_spent_s(clock) - before_s)
+                carried.append(sum(int((folder / "bs" / f"uav{k}").read_text()) for k in uavs))
+        yield {
+            "loss": probability,
+            "dilation": dilation,
+            "carried_bps": 8 * (carried[1] - carried[0]) / span_s,
+            "cpu_s_a_second": (spent_s[1] - spent_s[0]) / span_s,
+        }
+
+
+def _spent_s(clock: str) -> float:
+    """CPU seconds so far: of this program's children, or on a real clock of the whole machine."""
+    if clock == "virtual":
+        times = os.times()
+        return times.children_user + times.children_system
+    first, _, _ = Path("/proc/stat").read_text().partition("\n")
+    user, nice, system, _, _, irq, softirq = map(int, first.split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+PARTS: dict[str, Callable[[str], Iterator[dict[str, Any]]]] = {
+    "delay": delay,
+    "jitter": jitter,
+    "cpu": cpu,
+}
+"""Beside `loss`, which takes a number of frames."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--clock", choices=("virtual", "real"), default="virtual")
     parser.add_argument("--frames", type=int, default=100_000)
-    parser.add_argument("--part", action="append", choices=("loss", "delay", "jitter"))
+    parser.add_argument("--part", action="append", choices=("loss", *PARTS))
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
     found: dict[str, list[dict[str, Any]]] = {}
-    for part in wanted.part or ("loss", "delay", "jitter"):
-        rows = loss(wanted.clock, wanted.frames) if part == "loss" else None
+    for part in wanted.part or ("loss", *PARTS):
+        many = part == "loss"
+        rows = loss(wanted.clock, wanted.frames) if many else PARTS[part](wanted.clock)
         found[part] = []
-        for row in rows or (delay if part == "delay" else jitter)(wanted.clock):
+        for row in rows:
             found[part].append(row)
             print(part, json.dumps(row), flush=True)
     if wanted.json:
@@ -212,5 +280,9 @@ if __name__ == "__main__":
         send(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
     elif sys.argv[1:2] == ["receive"]:
         receive(int(sys.argv[2]))
+    elif sys.argv[1:2] == ["pour"]:
+        pour(int(sys.argv[2]), float(sys.argv[3]))
+    elif sys.argv[1:2] == ["drain"]:
+        drain(int(sys.argv[2]))
     else:
         main()

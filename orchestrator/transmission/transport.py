@@ -13,7 +13,11 @@ of this is used. Elsewhere a transfer is a sequence of *flights*, a window of fr
   1 ms, as Linux has it where senders are paced.
 - Then `cubic` grows as RFC 9438 says (C = 0.4, β = 0.7, Reno's pace where that is faster), with
   Linux's bound of 5 % a round trip before the first loss; `reno` by one frame a round trip
-  (RFC 5681). `bbr` fills the pipe (Cardwell et al. 2016): its probing is left out.
+  (RFC 5681). `bbr` fills the pipe (Cardwell et al. 2016): its window doubles each round trip, but
+  for that in which it begins to recover from a loss, where it sends what is acknowledged. Ten
+  seconds after the shortest round trip that it has seen, which is that of the connection's own
+  frames and later that of receipts, it sends four frames a round trip for 200 ms; but not where it
+  was idle then. Its probing for more is left out.
 - Each frame is lost by the link's own process. A loss shrinks the window, to whole frames as Linux
   counts them, once three frames have arrived after it. The next flight is larger by what had left
   until then and by what is sent for each further acknowledgement (RFC 6937). Losses among what had
@@ -76,11 +80,17 @@ QUEUE_FRAMES, QUEUE_S = 3.0, 1.2e-3
 RECEIVER_FRAMES = 45.0
 """64 KiB: what a receiver offers at first."""
 RECEIVER_GROWTH = 3.0
+PROBE_RTT_EVERY_S, PROBE_RTT_S, PROBE_RTT_FRAMES = 10.0, 0.2, 4.0
+"""Of bbr, when it looks for the shortest round trip."""
+CONNECTED_S = 1.9
+"""So long before a UAV's first upload its connection is made, as measured; emulated seconds."""
 LATER_FRAMES = 3
 """Whose acknowledgements show that one before them was lost (RFC 5681)."""
 
 # What is known of a sender.
-WINDOW, THRESHOLD, CEILING, ORIGIN, TURN_S, SINCE_S, FRIENDLY, IDLE_FROM_S, OFFERED, BAD = range(10)
+WINDOW, THRESHOLD, CEILING, ORIGIN, TURN_S, SINCE_S, FRIENDLY, IDLE_FROM_S, OFFERED = range(9)
+LOOK_S, LOOKED_S, BAD = range(9, 12)
+"""When bbr is to look for the shortest round trip, and until when it last did so."""
 
 
 class Paths(NamedTuple):
@@ -110,7 +120,7 @@ class Paths(NamedTuple):
     round_trips: int
     """That opening a connection for each transfer takes."""
     sender: Array
-    """Shape [2, K, 10]; written to."""
+    """Shape [2, K, 12]; written to."""
     draws: npt.NDArray[np.uint64]
     """Shape [2, K], states of generators; written to."""
 
@@ -159,6 +169,7 @@ class Transport:
         sender[..., THRESHOLD] = math.inf
         sender[..., OFFERED] = self.offered
         sender[..., IDLE_FROM_S] = math.inf
+        sender[..., LOOKED_S] = 1e-9 if self.round else 0.0
         draws = self.seeds ^ np.uint64((self.round + 1) * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
         slots = self.slots
         if slots is None:
@@ -304,6 +315,28 @@ def _after_idle(paths: Paths, way: int, k: int, time_s: float, timeout_s: float)
 
 
 @inlined
+def _put_off_look(paths: Paths, way: int, k: int, time_s: float) -> None:
+    """Put off bbr's look for the shortest round trip, where a transfer begins."""
+    sender = paths.sender[way, k]
+    if paths.round_trips > 0:
+        sender[LOOK_S] = time_s + PROBE_RTT_EVERY_S
+    elif sender[LOOK_S] == 0.0 and sender[LOOKED_S] == 0.0:
+        sender[LOOK_S] = time_s + PROBE_RTT_EVERY_S - CONNECTED_S
+    elif sender[LOOKED_S] > 0.0 or time_s >= sender[LOOK_S]:
+        sender[LOOK_S], sender[LOOKED_S] = time_s + PROBE_RTT_EVERY_S, time_s
+
+
+@inlined
+def _looks(paths: Paths, way: int, k: int, start_s: float, trip_s: float) -> bool:
+    """Whether bbr keeps its window small in a flight, to see the shortest round trip."""
+    sender = paths.sender[way, k]
+    if start_s >= sender[LOOK_S]:
+        sender[LOOKED_S] = start_s + trip_s + PROBE_RTT_S
+        sender[LOOK_S] = sender[LOOKED_S] + PROBE_RTT_EVERY_S
+    return bool(start_s < sender[LOOKED_S])
+
+
+@inlined
 def _shrink(paths: Paths, way: int, k: int) -> None:
     """What a loss does to a window, in whole frames."""
     sender = paths.sender[way, k]
@@ -421,11 +454,14 @@ def delivered(
         )
         sender[CEILING], sender[SINCE_S] = 0.0, 0.0
         time_s += paths.round_trips * back_s
+    if paths.control == BBR:
+        _put_off_look(paths, side, k, time_s)
     bits = 8.0 * size
     left = max(1, math.ceil(bits / paths.frame_bits - 1e-9))
     each = bits / left
     left_s, ready_s, before, frame_s = time_s, time_s, 0, 0.0
     recovers, timeout_s, again, point, early = False, LEAST_TIMEOUT_S, 0, 0, 0.0
+    conserves = False
     while left > 0:
         start_s = max(left_s, ready_s)
         now = _slot_of(paths, start_s)
@@ -439,6 +475,8 @@ def delivered(
         trip_s = back_s + frame_s
         pipe = trip_s / frame_s + max(QUEUE_FRAMES, QUEUE_S / frame_s)
         allowed = min(min(sender[WINDOW] + early, sender[OFFERED]), pipe)
+        if paths.control == BBR and _looks(paths, side, k, start_s, trip_s):
+            allowed = min(allowed, PROBE_RTT_FRAMES)
         frames = min(left, max(1, int(allowed)))
         left_s, slot = carried(
             air, paths.airtime, way, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1
@@ -462,7 +500,9 @@ def delivered(
         ready_s = first_s + back_s
         held = sender[WINDOW]
         if paths.control == BBR:
-            _grow(paths, side, k, frames, pipe, trip_s, frame_s)
+            conserves = lost > 0 and not conserves
+            if not conserves:
+                _grow(paths, side, k, frames, pipe, trip_s, frame_s)
         elif first > point and (lost == 0 or first < frames):
             _grow(paths, side, k, first - point, pipe, trip_s, frame_s)
         grown = sender[WINDOW] - held

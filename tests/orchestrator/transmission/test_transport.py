@@ -96,6 +96,7 @@ def test_without_loss_and_delay_it_is_the_integral() -> None:
         ("bbr", 25e6, 0.0, 0.05, 0.915, 0.08),
         ("bbr", 25e6, 0.005, 0.01, 0.817, 0.01),
         ("bbr", 25e6, 0.02, 0.05, 0.962, 0.04),
+        ("bbr", 25e6, 0.02, 0.01, 0.866, 0.01),
         # Of ten transfers.
         ("cubic", 5e6, 0.02, 0.0, 4.039, 0.01),
         ("cubic", 5e6, 0.0, 0.05, 5.236, 0.06),
@@ -124,6 +125,34 @@ def test_windows_of_hundreds_of_frames_meet_their_first_losses_as_the_kernels_do
     made = (transport(0.02, 0.001, "cubic", seed) for seed in range(200))
     found = [mean(took_s(318e6, each, 3, on_link, pause_s=5.0)) for each in made]
     assert mean(found) == pytest.approx(4.41, abs=0.3)
+
+
+def test_bbr_is_slower_to_fill_a_pipe_of_hundreds_of_frames_where_it_recovers() -> None:
+    """9.6 MB on that pipe: 0.455 s in the kernel, ± 0.003; 0.382 if each flight grew its window."""
+    on_link = 9_633_792 + math.ceil(9_633_792 / 1448) * 66
+    made = (transport(0.02, 0.01, "bbr", seed) for seed in range(100))
+    assert mean(mean(took_s(318e6, each, 3, on_link)) for each in made) == pytest.approx(
+        0.455, rel=0.07
+    )
+
+
+def test_bbr_looks_for_the_shortest_round_trip_ten_seconds_after_it_has_seen_it() -> None:
+    """A pause of 200 ms and a round trip, once: not where it was idle then, nor in later rounds."""
+    made = transport(0.02, 0.0, "bbr")
+
+    def beyond_s(
+        made: Transport, megabytes: int, transfers: int = 1, pause_s: float = 0.4
+    ) -> float:
+        """What the last transfer takes beyond its bits, at 8 Mb/s."""
+        size = megabytes * 1_000_000
+        return took_s(8e6, made, transfers, size, pause_s)[-1] - megabytes
+
+    start_s = beyond_s(made, 4)
+    assert start_s < 0.1
+    # Four of some 35 frames a round trip are sent meanwhile.
+    assert beyond_s(made, 9) == pytest.approx(start_s + 0.24 * (1 - 4 / 35), abs=0.02)
+    assert beyond_s(made.of_round(1), 9) == pytest.approx(start_s, abs=0.01)
+    assert beyond_s(made, 1, transfers=2, pause_s=9.0) < 0.1
 
 
 def test_a_loss_shrinks_a_window_once_until_what_had_left_before_is_acknowledged() -> None:
