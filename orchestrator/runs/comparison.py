@@ -230,8 +230,9 @@ def _relative(latency_s: pd.Series, to_s: pd.Series) -> float:
 
 
 def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Its rows as JSON has them: NaN is nothing that JSON knows."""
-    cells = table.astype(object).where(table.notna(), None)
+    """Its rows as JSON has them, which knows neither NaN nor infinity."""
+    known = table.replace([np.inf, -np.inf], np.nan).notna()
+    cells = table.astype(object).where(known, None)
     return [{str(name): value for name, value in row.items()} for row in cells.to_dict("records")]
 
 

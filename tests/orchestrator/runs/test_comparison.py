@@ -3,6 +3,7 @@
 
 """Results beside each other, made of a few numbers: every column, and what they are named by."""
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -128,6 +129,16 @@ def test_json_has_rounds_steps_and_budget_and_no_nan() -> None:
     assert told.rounds["run"].tolist() == ["CPSFL (a)", "CPSFL (b)", "CPSFL (b)"]
     assert compare([result("a", 1.0)], ["ours"]).labels == ["ours"]
     assert len(compare([result("a", 1.0)]).sessions) == 0
+
+
+def test_what_is_beyond_all_numbers_is_null_in_json() -> None:
+    """Squares of an error of 1e308, and a loss that diverged."""
+    far = learned().assign(smashed_error=1e308, loss=[math.inf, 1, 1, -math.inf, 1, 1, 1])
+    (object_,) = compare([result("a", 1.0, learning=far)]).to_json()
+    json.dumps(object_, allow_nan=False)
+    nothing = ("smashed_error", "train_loss", "held_out_loss")
+    assert [object_[name] for name in nothing] == [None] * 3
+    assert object_["train_accuracy"] == 0.625
 
 
 def test_results_are_named_by_what_tells_them_apart() -> None:
