@@ -63,7 +63,7 @@ def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
         return checked(scenario, name, make(scenario, **scenario.allocation.parameters))
     except ValueError as error:
         raise InputError(f"allocation.parameters: {' '.join(str(error).split())}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise plugins.unfit(plugins.POLICIES, name, f"fails: {plugins.reason(error)}") from error
 
 
@@ -92,7 +92,7 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
         where = f"allocation.policy {name!r}, round {now.index}"
         try:
             allocation = decide(now)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # A plugin does not say how a run ends.
             raise RunError(f"{where}: {plugins.reason(error)}") from error
         if not isinstance(allocation, Allocation):
             raise RunError(f"{where}: must answer with an Allocation, not {_shown(allocation)}")

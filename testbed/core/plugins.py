@@ -73,7 +73,7 @@ def load(group: str, name: str) -> Any:
         return entry.load()
     except ImportError as error:
         raise unfit(group, name, f"cannot be loaded: {_missing(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise unfit(group, name, f"cannot be loaded: {reason(error)}") from error
 
 
@@ -104,7 +104,7 @@ def _missing(error: ImportError) -> str:
     return reason(error)
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """An exception in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 

@@ -100,6 +100,22 @@ def test_what_a_plugin_decides_is_refused_in_one_line(answer, says):
     assert len(line) < 200
 
 
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (SystemExit(0), "SystemExit: 0"),
+        (ZeroDivisionError("two\nlines"), "ZeroDivisionError: two lines"),
+    ],
+)
+def test_a_plugin_that_fails_ends_the_run_in_one_line_whatever_it_raises(error, says):
+    def decide(now):
+        raise error
+
+    with pytest.raises(RunError) as told:
+        checked(SCENARIO, "mine", decide)(Situation(0, 0.0, [], [], None))
+    assert str(told.value) == f"allocation.policy 'mine', round 0: {says}"
+
+
 def test_numpys_integers_and_lists_are_fine():
     given = Allocation(np.int64(2), EQUAL.tolist(), EQUAL, EQUAL)
     decide = checked(SCENARIO, "mine", lambda now: given)
