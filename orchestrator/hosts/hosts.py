@@ -271,7 +271,7 @@ def _found(scheduler: str, key: Path | None) -> Iterator[tuple[Any, dict[str, st
     with client_of(1, Cluster(scheduler, key=key)) as client:
         workers = {
             str(worker["name"]): address
-            for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()
+            for address, worker in client.scheduler_info(n_workers=-1).get("workers", {}).items()
             if HOST in worker["resources"]
         }
         if not workers:

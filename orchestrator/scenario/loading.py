@@ -19,7 +19,7 @@ from testbed.system.files import read_regular
 MOST_BYTES = 4_000_000
 """Of a scenario file."""
 _TYPE_TAGS = {
-    *("Profile", "list", "float", "int", "str", "constrained-float"),
+    *("Profile", "list", "float", "int", "str", "constrained-float", "constrained-int"),
     *("number", "directions", "link-model", "independent", "gilbert-elliott"),
     *("snr", "trace", "distance"),
 }

@@ -98,6 +98,7 @@ def test_emulated_cells_are_narrowed_and_changed(tmp_path: Path) -> None:
         ({"studies": {}}, "studies"),
         ({"colour": "red"}, "colour: no such key"),
         ({"repeats": [1, 1]}, "repeats: must be different seeds"),
+        ({"repeats": 10**9}, r"repeats: [^.]"),
         ({"mode": "guess"}, "mode: "),
         ({"set": {"workload.local_iterations": 0}}, r"studies.split \(u = 2, paradigm = cpsfl\)"),
         ({"set": {"rounds": 1, "rounds.first": 1}}, "rounds is a value, not a section"),
