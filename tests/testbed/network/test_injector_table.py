@@ -47,7 +47,7 @@ from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment, Losses
 from testbed.network import injector
-from testbed.network.fabric import DeviceCount
+from testbed.network.fabric import DeviceCount, Fabric
 from testbed.network.shaping import End, QueueCount, Shape
 from testbed.network.slot_air import ChangingAir
 from testbed.network.slot_table import SlotTable
@@ -211,9 +211,12 @@ def test_a_slots_rates_are_what_changed_and_what_is_below_the_floor_is_an_outage
 
 def fabric(base_station: Any, uavs: dict[int, Any]) -> Any:
     """That much of two links as is here."""
-    return SimpleNamespace(
+    made: Any = SimpleNamespace(
         base_station=base_station, clients=tuple(uavs), uavs=list(uavs.values()), links=2
     )
+    made.relay, made.up_taps, made.down_taps = None, (), ()
+    made.arrivals = Fabric.arrivals.fget(made)  # type: ignore[attr-defined]
+    return made
 
 
 @pytest.fixture
@@ -283,7 +286,6 @@ def test_orders_are_obeyed_in_their_turn(
 
     monkeypatch.setattr(injector, "Capture", Capture)
     monkeypatch.setattr(injector, "impair", lambda *given: captures.append(given))
-    running._fabric.relay, running._fabric.up_taps, running._fabric.down_taps = None, (), ()
     running._limit_packets = lambda: None
     running._hold = lambda opening: captures.append(opening)
     running._samples = array.array("q", [1, 2])
@@ -564,7 +566,6 @@ def impaired(service: Any, *probabilities: float | None, by_slot: bool = False) 
         for p in probabilities
     ]
     service._line, service._counting_ns = None, 0
-    service._fabric.up_taps = service._fabric.down_taps = ()
     service._air = ChangingAir(service._fabric, None, ways[:2], ways[2:])
 
 
