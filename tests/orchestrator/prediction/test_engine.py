@@ -16,6 +16,7 @@ from reference_engine import TooShort, reference_round
 from ns3_scenarios.trace import TraceExhausted
 from orchestrator.prediction.engine import (
     round_of,
+    round_of_spans,
     service_order_of,
     simulate,
     simulate_batch,
@@ -31,7 +32,7 @@ from orchestrator.prediction.plan import (
 )
 from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import BUILT_IN, paradigm
-from testbed.core.timeline import STEPS
+from testbed.core.timeline import CA, CB, CF, CM, SG, SPAN, STEPS, Loss, S
 from workloads.costs.profile import PAPER
 
 
@@ -438,6 +439,27 @@ def test_round_of_a_timeline():
     assert entry["start_s"] == 0.4
     assert [step["step"] for step in entry["steps"]] == list(STEPS)
     assert [step["bytes"] for step in entry["steps"]] == [0, 0, MB, 0, MB, 0, 0]
+
+
+def test_a_round_of_spans_from_elsewhere_has_their_energy_and_their_order():
+    rng = np.random.default_rng(3)
+    plan, radio, *_ = random_case(rng, paradigm("cpsfl"))
+    steps = [CF, CA, S, SG, CB, CM]
+    spans = np.zeros(2 * len(steps), SPAN)
+    spans["client"], spans["step"] = [2] * len(steps) + [1] * len(steps), 2 * steps
+    spans["start_s"] = np.arange(len(spans), 0.0, -1)
+    spans["end_s"] = spans["start_s"] + [1, 2, 4, 8, 16, 32] * 2
+    found = round_of_spans(5, plan, radio, 0.25, spans)
+    due = np.full(plan.clients, 17 * plan.compute_power_w) + 34 * radio.uplink_power_w
+    due[2:] = 0  # They are in no span.
+    np.testing.assert_allclose(found.energy_j, due)
+    assert (found.index, found.paradigm, found.split) == (5, "cpsfl", plan.allocation.split)
+    assert (found.start_s, found.latency_s) == (0.25, 39 - 0.25)
+    assert found.objective == pytest.approx(found.latency_s + plan.energy_weight * due.max())
+    np.testing.assert_array_equal(found.spans, spans[::-1])
+    late = Loss(1, 99.0, 98.0, "uav-crash")
+    lost = round_of_spans(5, plan, radio, 0.25, spans, (late,))
+    assert (lost.latency_s, lost.lost) == (98.75, (late,))
 
 
 def test_compiles_where_nothing_can_be_cached():
