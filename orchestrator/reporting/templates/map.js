@@ -42,9 +42,12 @@ function planOfUavs() {
     ];
   }
 
-  /* The window in metres: all rings, or one UAV's path. */
-  function windowOf(view) {
-    if (view === "rings") return [base[0] - reach, -base[1] - reach, 2 * reach];
+  /* The window in metres that so many pixels show: all rings with their names, or one UAV's path. */
+  function windowOf(view, across) {
+    if (view === "rings") {
+      const half = Math.max(reach, outer / (1 - 32 / across));
+      return [base[0] - half, -base[1] - half, 2 * half];
+    }
     const k = Number(view) - 1;
     const [left, right, low, high] = [
       Math.min(...x_m[k]),
@@ -60,10 +63,11 @@ function planOfUavs() {
   let ringNames = [];
   let baseName;
   function refit() {
-    const [left, top, size] = windowOf(byId("view").value);
     const width = widthOf(holder) || 500;
-    pixel = size / Math.min(width, 520);
-    svg.setAttribute("height", Math.min(width, 520));
+    const across = Math.min(width, 520);
+    const [left, top, size] = windowOf(byId("view").value, across);
+    pixel = size / across;
+    svg.setAttribute("height", across);
     const spare = (width * pixel - size) / 2;
     svg.setAttribute(
       "viewBox",

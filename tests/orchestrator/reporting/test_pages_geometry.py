@@ -46,6 +46,8 @@ LABELS = """
       return { text: t.textContent, left: left - own.left, right: right - own.left, top, bottom };
     });
     if (own.width) together(svg.getAttribute("aria-label"), boxes, own.width);
+    for (const { text, top, bottom } of boxes)
+      if (top < own.top - 2 || bottom > own.bottom + 2) found.push(`'${text}' above or below`);
     for (const dot of svg.querySelectorAll(".uav circle")) {
       const of = dot.getBoundingClientRect();
       for (const box of boxes)
