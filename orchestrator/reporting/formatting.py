@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup, escape
 
 NOTHING = "–"
 
@@ -32,11 +31,6 @@ def milliseconds(value: float | None) -> str:
 def in_ms(value: float | None) -> str:
     """The same without its unit, for columns that have it in their head."""
     return milliseconds(value).removesuffix(" ms")
-
-
-def breakable(name: object) -> Markup:
-    """A name that may be broken behind its underscores."""
-    return escape(name).replace("_", Markup("_<wbr>"))
 
 
 def sentence(text: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from orchestrator.reporting import formatting
 from orchestrator.reporting.glossary import terms_on
@@ -30,7 +30,6 @@ FILTERS = (
     "plain",
     "observed",
     "sentence",
-    "breakable",
 )
 """The functions of `formatting` that templates may use."""
 
@@ -59,6 +58,11 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
     return page.render(glossary=terms_on(page.render(glossary=[], **parts)), **parts)
 
 
+def _breakable(name: object) -> Markup:
+    """A name that may be broken behind its underscores."""
+    return escape(name).replace("_", Markup("_<wbr>"))
+
+
 @functools.cache
 def _environment() -> Environment:
     """One for all pages: to compile templates takes longer than to fill them."""
@@ -70,6 +74,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
+    environment.filters["breakable"] = _breakable
     return environment
 
 

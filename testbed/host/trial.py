@@ -27,7 +27,7 @@ def output_of(module: str, limit_s: float, field: str, what: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=True)
     except subprocess.TimeoutExpired:
-        why = f"waited {limit_s:g} s for the process that tries {what}"
+        why = f"waited {limit_s:.3g} s for the process that tries {what}"
         raise RunError(f"{field}: {why}") from None
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip() or "it says nothing").splitlines()[-1]

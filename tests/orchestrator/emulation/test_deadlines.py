@@ -29,7 +29,7 @@ from testbed.control.stream import ControlSocket, NoAnswer
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.node import BS, NodeId, uav
-from testbed.host import doctor
+from testbed.host import doctor, trial
 from testbed.network import injector
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
@@ -225,6 +225,7 @@ def test_a_program_that_times_nothing_is_given_up(sleeper: Path, monkeypatch) ->
 def test_doctor_does_not_wait_for_a_tool(sleeper: Path, monkeypatch) -> None:
     monkeypatch.setattr(doctor, "_TOOL_TIMEOUT_S", 0.1)
     monkeypatch.setattr(doctor, "_PROBE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(trial, "slowness", lambda: 1.0)
     assert doctor._first_line([str(sleeper)]) == f"waited 0.1 s for {sleeper}"
     with pytest.raises(RunError, match=r"^doctor: waited 0\.1 s for the process that tries"):
         doctor.has_netem()

@@ -142,7 +142,7 @@ def test_opens_without_a_complaint_and_draws(page: Page, three: Path, dark: bool
     assert all(drawn[step] > 50 for step in STEP_COLOURS), drawn
     for chart in ("plan", "waterfall", "lateness", "loss", "accuracy"):
         assert page.js(f"byId('{chart}').querySelectorAll('svg *').length") > 8, chart
-    assert page.js("byId('waterfall').querySelectorAll('rect').length") == 10
+    assert page.js("byId('waterfall').querySelectorAll('rect').length") == 8
     assert page.js("byId('now').tBodies[0].rows.length") == 3
 
 
@@ -456,14 +456,14 @@ def test_waterfall_shows_the_round_and_what_framing_leaves(report: Page, three: 
     budget = pd.read_parquet(three / "budget.parquet").query("round == 1")
     seconds = budget.set_index("part")["seconds"]
     shown = report.js(texts)
-    assert len(shown) == 10
+    assert len(shown) == 8  # Links neither delay nor lose.
     assert shown[2] == f"{1e3 * seconds['framing']:+.1f} ms"
     assert shown[-1] == f"{_measured_rounds(three)[1].latency_s:.4f} s"
     choose(report, "budget-axis", "rest")
     rest = report.js(texts)
-    assert len(rest) == 8
+    assert len(rest) == 6
     heights = "[...byId('waterfall').querySelectorAll('rect')].map(r => +r.getAttribute('height'))"
-    _, _, _, compute, _, _, rest_height, _ = report.js(heights)
+    _, compute, _, _, rest_height, _ = report.js(heights)
     share = seconds["rest"] / seconds["compute"]
     assert rest_height / compute == pytest.approx(share, rel=0.05)
 
