@@ -58,7 +58,7 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
     return page.render(glossary=terms_on(page.render(glossary=[], **parts)), **parts)
 
 
-def _breakable(name: object) -> Markup:
+def breakable(name: object) -> Markup:
     """A name that may be broken behind its underscores."""
     return escape(name).replace("_", Markup("_<wbr>"))
 
@@ -74,7 +74,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
-    environment.filters["breakable"] = _breakable
+    environment.filters["breakable"] = breakable
     return environment
 
 

@@ -21,6 +21,7 @@ from ns3_scenarios.trace import ChannelTrace
 from orchestrator.analysis.error_budget import KEYS
 from orchestrator.reporting import charts, formatting
 from orchestrator.reporting.legend import OF_THE_AIR
+from orchestrator.reporting.pages import breakable
 from orchestrator.reporting.report import holdings, reading, render, write_report
 from orchestrator.reporting.run_figures import figures
 from orchestrator.runs.reader import read_run
@@ -242,7 +243,7 @@ def test_budget_that_does_not_add_up_is_called_out(run_dir: Path) -> None:
         (formatting.in_ms(None), "–"),
         (formatting.seconds(-0.1), "−0.100 s"),
         (formatting.sentence("why: so"), "Why: so."),
-        (formatting.breakable("a_<b"), "a_<wbr>&lt;b"),
+        (breakable("a_<b"), "a_<wbr>&lt;b"),
         (formatting.percent(0.0012345), "+0.123 %"),
         (formatting.percent(-0.12345), "−12.35 %"),
         (formatting.percent(0.04, sign=False), "4.00 %"),
