@@ -12,6 +12,7 @@ import typer
 
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.grouped import Grouped
+from orchestrator.cli.options import SchedulerKey
 from testbed.core.errors import RunError
 
 if TYPE_CHECKING:
@@ -41,10 +42,6 @@ Scheduler = Annotated[
         help="Use the workers of this Dask scheduler; left out: processes on this machine.",
     ),
 ]
-Key = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="The scheduler's key, as `campaign scheduler` makes it."),
-]
 Workers = Annotated[
     int | None,
     typer.Option(min=1, help="Processes on this machine; left out: one a core."),
@@ -56,7 +53,7 @@ def run(
     given: Given,
     output: Output = None,
     scheduler: Scheduler = None,
-    key: Key = None,
+    key: SchedulerKey = None,
     workers: Workers = None,
     retry_invalid: Annotated[
         bool, typer.Option("--retry-invalid", help="Emulate again what was not valid.")
@@ -123,7 +120,7 @@ def verify(
         float, typer.Option(min=0, help="Relative, of measured latencies.")
     ] = 0.05,
     scheduler: Scheduler = None,
-    key: Key = None,
+    key: SchedulerKey = None,
     workers: Workers = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the verdicts as JSON.")

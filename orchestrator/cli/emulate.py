@@ -12,7 +12,16 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
+from orchestrator.cli.options import (
+    HostScheduler,
+    JsonFile,
+    Overrides,
+    Rounds,
+    ScenarioFile,
+    SchedulerKey,
+    TraceFile,
+    rounds_of,
+)
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress
 
@@ -48,14 +57,8 @@ def run(
     strict: Annotated[
         bool, typer.Option("--strict", help=f"End with status {NOT_VALID} if the run is not valid.")
     ] = False,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Put the nodes on the hosts of this Dask scheduler."),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The scheduler's key, as `campaign scheduler` makes it."),
-    ] = None,
+    scheduler: HostScheduler = None,
+    key: SchedulerKey = None,
     wait_quiet: Annotated[
         str | None,
         typer.Option(

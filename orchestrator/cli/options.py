@@ -23,6 +23,14 @@ Rounds = Annotated[int | None, typer.Option(min=1, help="In place of the scenari
 TraceFile = Annotated[
     Path | None, typer.Option("--trace", metavar="T.npz", help="Replay this channel trace.")
 ]
+HostScheduler = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Put the nodes on the hosts of this Dask scheduler."),
+]
+SchedulerKey = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The scheduler's key, as `campaign scheduler` makes it."),
+]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write what was computed as JSON.")
 ]

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.options import Overrides, ScenarioFile, TraceFile
+from orchestrator.cli.options import (
+    HostScheduler,
+    Overrides,
+    ScenarioFile,
+    SchedulerKey,
+    TraceFile,
+)
 from orchestrator.cli.stopping import ending
 from testbed.core.errors import InputError
 
@@ -69,14 +75,8 @@ def up(
     live: Annotated[
         bool, typer.Option("--live", help="Serve a page on loopback that shows the links.")
     ] = False,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Put the nodes on the hosts of this Dask scheduler."),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The scheduler's key, as `campaign scheduler` makes it."),
-    ] = None,
+    scheduler: HostScheduler = None,
+    key: SchedulerKey = None,
     overrides: Overrides = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier session in DIR.")
