@@ -8,7 +8,8 @@ python benchmarks/air_frames.py [--clock virtual|real] [--frames N] [--json FILE
 
 loss: the share of N frames lost, in standard deviations from what was asked; the same frames with
 the same seed, at another pace, too; those of another seed, by a chi-square test of independence.
-delay: what frames of ten links of 30 Mb/s are later than without delay. jitter: a
+delay: what frames of ten links that
+carry 30 Mb/s each (iperf3) are later than without delay. jitter: a
 Kolmogorov-Smirnov test of sparse frames' delays against the asked normal. cpu: what ten uplinks of
 100 Mb/s that TCP fills cost, with losses and without: CPU seconds of the whole machine for each
 emulated one, and in virtual time those of the kernel's processes. On a real clock the machine must
@@ -35,8 +36,9 @@ import numpy.typing as npt
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTBED = Path(sys.executable).with_name("testbed")
-PORT, LEAD_S, QUIET_S = 9000, 1.0, 1.5
-HEAD = struct.Struct("=QQ")
+PORT, LEAD_S, QUIET_S, POLL_S = 9000, 2.5, 1.5, 0.005
+HEAD, STAMP = struct.Struct("=QQ"), struct.Struct("=qq")
+SO_TIMESTAMPNS = 35
 RATE_BPS = 40e6
 EVERY_S = 4e-4
 FIRST = 100
@@ -55,24 +57,32 @@ def send(client: int, count: int, size: int, every_s: float) -> None:
             due_s = number * every_s - (time.monotonic_ns() - start_ns) * 1e-9
             if due_s > 0:
                 time.sleep(due_s)
-            sock.send(HEAD.pack(number, time.monotonic_ns()) + rest)
+            sock.send(HEAD.pack(number, time.time_ns()) + rest)
 
 
 def receive(client: int) -> None:
-    """In the base station: numbers and delays in ns of what comes from a UAV, as a NumPy file."""
+    """In the base station: numbers and delays in ns of what comes from a UAV, as a NumPy file.
+
+    Until the kernel has it: these programs look rarely, for to be woken by each frame would fill
+    the machine.
+    """
     found: list[tuple[int, int]] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         sock.bind(("0.0.0.0", PORT + client))
-        try:
-            while True:
-                data = sock.recv(2048)
-                now_ns = time.monotonic_ns()
-                number, sent_ns = HEAD.unpack_from(data)
-                found.append((number, now_ns - sent_ns))
-                sock.settimeout(QUIET_S)
-        except TimeoutError:
-            np.save(Path.home() / f"uav{client}.npy", np.array(found))
+        sock.setblocking(False)
+        heard_s = math.inf
+        while time.monotonic() < heard_s + QUIET_S:
+            time.sleep(POLL_S)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    data, ((_, _, stamp),), _, _ = sock.recvmsg(2048, 64)
+                    seconds, nanoseconds = STAMP.unpack(stamp)
+                    number, sent_ns = HEAD.unpack_from(data)
+                    found.append((number, seconds * 1_000_000_000 + nanoseconds - sent_ns))
+                    heard_s = time.monotonic()
+    np.save(Path.home() / f"uav{client}.npy", np.array(found))
 
 
 def pour(client: int, seconds: float) -> None:
@@ -127,13 +137,26 @@ def datagrams(
     count: int,
     size: int,
     every_s: float,
+    beside_bps: float = 0.0,
 ) -> list[npt.NDArray[np.int64]]:
-    """What arrived of each UAV's datagrams: rows of number and delay in ns."""
+    """What arrived of each UAV's datagrams: rows of number and delay in ns.
+
+    Args:
+        beside_bps: What iperf3 sends from each UAV besides, over links that have much more.
+    """
     me, uavs = f"{sys.executable} {Path(__file__)}", range(1, clients + 1)
     nodes = {"bs": " & ".join(f"{me} receive {k}" for k in uavs) + " & wait"}
     nodes |= {f"uav{k}": f"exec {me} send {k} {count} {size} {every_s}" for k in uavs}
+    rate_bps = RATE_BPS
+    if beside_bps:
+        rate_bps = 1e9
+        sender = f"iperf3 -c bs -u -b {beside_bps:.0f} -l 1400 -t {LEAD_S + count * every_s + 1}"
+        servers = "".join(f"iperf3 -s -1 -p {PORT - k} >/dev/null & " for k in uavs)
+        nodes["bs"] = servers + nodes["bs"]
+        for k in uavs:
+            nodes[f"uav{k}"] = f"(sleep 1; {sender} -p {PORT - k}) & " + nodes[f"uav{k}"]
     tree = {"seed": seed, "links": links, "emulation": {"clock": clock}}
-    with session(tree, RATE_BPS, nodes) as folder:
+    with session(tree, rate_bps, nodes) as folder:
         return [np.load(folder / "bs" / f"uav{k}.npy") for k in uavs]
 
 
@@ -172,15 +195,14 @@ def loss(clock: str, frames: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def delay(clock: str, seconds: float = 2.0) -> Iterator[dict[str, Any]]:
-    """Of ten links that carry 30 Mb/s each, of their 40."""
-    size = 1400
-    every_s = 8 * (size + 42) / 30e6
+def delay(clock: str, seconds: float = 6.0) -> Iterator[dict[str, Any]]:
+    """Of frames sent now and then over ten links, on each of which iperf3 sends 30 Mb/s besides."""
+    every_s = 0.01
     count = FIRST + round(seconds / every_s)
 
     def late_ms(asked_s: float) -> npt.NDArray[np.float64]:
         links = {"one_way_delay_s": {"up": asked_s}} if asked_s else {}
-        ways = datagrams(clock, links, 1, 10, count, size, every_s)
+        ways = datagrams(clock, links, 1, 10, count, 100, every_s, beside_bps=30e6)
         return np.concatenate([way[way[:, 0] >= FIRST, 1] for way in ways]) * 1e-6
 
     plain = float(np.median(late_ms(0.0)))
