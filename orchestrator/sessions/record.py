@@ -105,7 +105,8 @@ class Recorder:
 
     def _sent_at_boundaries(self, samples: Samples) -> Counts:
         """What had been sent when slots began: counters are read some tenths of a millisecond
-        later, in which a busy link goes on."""
+        later, in which a busy link goes on. Of one that has nothing left to send, all of it counts:
+        after the last slot, nobody would count the rest."""
         counted_ns, sent = samples.counted_ns, samples.sent_bytes
         if len(sent) == 0:
             return sent
@@ -117,7 +118,7 @@ class Recorder:
         since_ns = samples.boundary_ns[:, None, None] - counted_ns[:-1]
         part = (since_ns / np.diff(counted_ns, axis=0).clip(1)).clip(0, 1)
         whole: Counts = sent[:-1] + np.rint(part * np.diff(sent, axis=0)).astype(np.int64)
-        return whole
+        return np.where(samples.queued_bytes > 0, whole, samples.sent_bytes)
 
     def _add(self, first: int, carried: Counts, queued: Counts) -> None:
         """The slots from `first` on: carried bytes [n, K, 2], queued ones at n + 1 moments."""

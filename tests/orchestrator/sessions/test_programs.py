@@ -166,6 +166,13 @@ def test_what_is_read_late_is_put_where_it_was_carried(tmp_path) -> None:
     assert uplink.carried_bytes.tolist() == [10_000, 10_000, 10_000]
 
 
+def test_what_is_done_when_it_is_read_late_counts_in_the_last_slot(tmp_path) -> None:
+    recorder = Recorder(feed(np.full((3, 9), 1e-9)), 3, 1514, tmp_path / "t.parquet")
+    recorder.take(samples(0, [0, 100_000], [0, 0], [0, 5_000_000]), 1)
+    recorder.close()
+    assert recorder.totals.carried_bytes[0, 0] == 100_000
+
+
 def test_a_row_says_what_a_link_carried_from_one_boundary_to_the_next(tmp_path) -> None:
     source = feed(np.linspace(1e-9, 2e-9, 300).reshape(3, 100))  # no two slots are alike
     recorder = Recorder(source, 3, 1514, tmp_path / "t.parquet")
