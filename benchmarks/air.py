@@ -48,20 +48,26 @@ CELL = ("transport", "control", "loss", "delay_s")
 Cell = tuple[str, str, float, float]
 
 
-def engine(scenario: Scenario, _: Sequence[str]) -> float:
-    """Seconds of a round, with frames, windows and losses."""
+RESULTS = ("latency_s", "valid")
+Found = tuple[float, bool]
+"""A round's latency in seconds, and whether its run was valid: a full queue that drops frames, say,
+is a loss which nobody asked for."""
+
+
+def engine(scenario: Scenario, _: Sequence[str]) -> Found:
+    """A round with frames, windows and losses."""
     with ns3_source(scenario) as source:
         timeline = predict(scenario, source, profile_of(scenario), sizing=link_bytes)
-    return timeline.rounds[0].latency_s
+    return timeline.rounds[0].latency_s, True
 
 
-def packets(scenario: Scenario, _: Sequence[str]) -> float:
+def packets(scenario: Scenario, _: Sequence[str]) -> Found:
     """The same, packet by packet."""
     with ns3_source(scenario) as source:
-        return play(scenario, source, profile_of(scenario)).timeline.rounds[0].latency_s
+        return play(scenario, source, profile_of(scenario)).timeline.rounds[0].latency_s, True
 
 
-def kernel(_: Scenario, overrides: Sequence[str]) -> float:
+def kernel(_: Scenario, overrides: Sequence[str]) -> Found:
     """The same, in Linux, in virtual time."""
     words = [word for each in (*overrides, "emulation.clock=virtual") for word in ("--set", each)]
     with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +78,8 @@ def kernel(_: Scenario, overrides: Sequence[str]) -> float:
         if not result.exists():
             _, _, why = done.stderr.strip().rpartition("\n")
             raise RunError(f"{' '.join(overrides)}: {why}")
-        return float(json.loads(result.read_text())["measured"][0]["latency_s"])
+        told = json.loads(result.read_text())
+        return float(told["measured"][0]["latency_s"]), bool(told["valid"])
 
 
 def played(
@@ -83,7 +90,7 @@ def played(
     at_once: int,
     file: Path | None,
 ) -> list[dict[str, Any]]:
-    """One entry a round with these overrides: cell, execution, seed and latency in seconds.
+    """One entry a round with these overrides: cell, execution, seed, and `RESULTS`.
 
     Args:
         cells: Transport, congestion control, loss, delay.
@@ -93,7 +100,7 @@ def played(
         at_once: So many rounds are played beside each other.
         file: Where entries are kept, and looked up.
     """
-    run: dict[str, Callable[[Scenario, Sequence[str]], float]] = {
+    run: dict[str, Callable[[Scenario, Sequence[str]], Found]] = {
         "engine": engine,
         "ns-3": packets,
         "kernel": kernel,
@@ -106,9 +113,9 @@ def played(
         for cell in cells
         if (seed == 1 or cell[2]) and (name != "ns-3" or cell[0] == "tcp")
     ]
-    known = [{k: v for k, v in entry.items() if k != "latency_s"} for entry in entries]
+    known = [{k: v for k, v in entry.items() if k not in RESULTS} for entry in entries]
 
-    def latency_s(one: dict[str, Any]) -> float:
+    def found(one: dict[str, Any]) -> Found:
         overrides = [
             *("workload.compute=none", "rounds=1", f"seed={one['seed']}"),
             f"emulation.congestion_control={one['control']}",
@@ -119,11 +126,11 @@ def played(
         return run[one["execution"]](load(PAPER, overrides), overrides)
 
     with ThreadPoolExecutor(at_once) as pool:
-        rounds = {pool.submit(latency_s, one): one for one in due if one not in known}
+        rounds = {pool.submit(found, one): one for one in due if one not in known}
         try:
             done = as_completed(rounds)
             for round_ in track(done, "rounds", len(rounds), console=Console(stderr=True)):
-                entries.append({**rounds[round_], "latency_s": round_.result()})
+                entries.append({**rounds[round_], **dict(zip(RESULTS, round_.result(), strict=True))})
                 if file:
                     write_json(file, entries)
         finally:
@@ -134,20 +141,23 @@ def played(
 def by_cell(
     cells: Sequence[Cell], entries: Sequence[dict[str, Any]]
 ) -> list[dict[str, float | str]]:
-    """One row a cell; of each execution the mean, its standard error and the number of rounds."""
+    """One row a cell; of each execution the mean, its standard error, the number of rounds, and how
+    many of them were not valid."""
     rows = []
     for cell in cells:
         row: dict[str, float | str] = dict(zip(CELL, cell, strict=True))
         for name in EXECUTIONS:
-            found = [
-                entry["latency_s"]
+            own = [
+                entry
                 for entry in entries
                 if entry["execution"] == name and tuple(entry[key] for key in CELL) == cell
             ]
+            found = [entry["latency_s"] for entry in own]
             if found:
                 row[f"{name}_s"] = mean(found)
                 row[f"{name}_error_s"] = stdev(found) / len(found) ** 0.5 if found[1:] else 0.0
                 row[f"{name}_rounds"] = len(found)
+                row[f"{name}_not_valid"] = sum(not entry.get("valid", True) for entry in own)
         rows.append(row)
     return rows
 
@@ -177,6 +187,15 @@ def picture(rows: Sequence[dict[str, float | str]], file: Path) -> None:
     panels[0][-1].legend(fontsize="x-small")
     figure.tight_layout()
     figure.savefig(file)
+
+
+def _told(row: dict[str, float | str], name: str) -> str:
+    if f"{name}_s" not in row:
+        return "–"
+    rounds = f"{row[f'{name}_rounds']}"
+    if row[f"{name}_not_valid"]:
+        rounds += f", {row[f'{name}_not_valid']} not valid"
+    return f"{row[f'{name}_s']:.3f} ± {row[f'{name}_error_s']:.3f} ({rounds})"
 
 
 def _numbers(text: str) -> list[float]:
@@ -214,12 +233,7 @@ def main() -> None:
     ):
         table.add_column(column, justify="right")
     for row in rows:
-        told = (
-            f"{row[f'{n}_s']:.3f} ± {row[f'{n}_error_s']:.3f} ({row[f'{n}_rounds']})"
-            if f"{n}_s" in row
-            else "–"
-            for n in executions
-        )
+        told = (_told(row, name) for name in executions)
         delay_ms = f"{1e3 * float(row['delay_s']):g}"
         table.add_row(
             str(row["transport"]), str(row["control"]), f"{row['loss']:g}", delay_ms, *told
