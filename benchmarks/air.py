@@ -130,7 +130,8 @@ def played(
         try:
             done = as_completed(rounds)
             for round_ in track(done, "rounds", len(rounds), console=Console(stderr=True)):
-                entries.append({**rounds[round_], **dict(zip(RESULTS, round_.result(), strict=True))})
+                results = dict(zip(RESULTS, round_.result(), strict=True))
+                entries.append({**rounds[round_], **results})
                 if file:
                     write_json(file, entries)
         finally:
