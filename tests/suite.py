@@ -5,8 +5,8 @@
 
     python tests/suite.py [PYTEST ARGUMENTS…]
 
-Tests marked `alone` judge by the real clock, so that nothing may run beside them. The last line
-counts both parts; the status is 1 if either failed.
+Tests marked `alone` judge by the real clock, so that nothing may run beside them. At the end the
+dearest files are listed; the last line counts both parts; the status is 1 if either failed.
 """
 
 import collections
@@ -24,10 +24,17 @@ WORKERS = int(os.environ.get("TEST_WORKERS", FITTING))
 # By files, in the order of `conftest.py`.
 SIDE_BY_SIDE = ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
 NO_TESTS_COLLECTED = 5
+DEAREST = 12
 
 
-def part(what: str, marks: str, words: list[str], counts: collections.Counter[str]) -> bool:
-    """Run the tests that these marks select, add up their outcomes; whether all went well."""
+def part(
+    what: str,
+    marks: str,
+    words: list[str],
+    counts: collections.Counter[str],
+    seconds: dict[str, float],
+) -> bool:
+    """Run the tests that these marks select, add up outcomes and seconds; whether all went well."""
     print(f"\n{f' {what} '.center(100, '=')}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "junit.xml"
@@ -43,7 +50,10 @@ def part(what: str, marks: str, words: list[str], counts: collections.Counter[st
         ]
         status = subprocess.run(command, check=False).returncode
         if record.exists():
-            counts.update(outcomes(ET.parse(record).getroot()))
+            root = ET.parse(record).getroot()
+            counts.update(outcomes(root))
+            for case in root.iter("testcase"):
+                seconds[case.get("classname", "")] += float(case.get("time", 0))
     return status in (0, NO_TESTS_COLLECTED)
 
 
@@ -74,15 +84,26 @@ def main() -> int:
         only = f" and ({words[at + 1]})"
         del words[at : at + 2]
     counts: collections.Counter[str] = collections.Counter()
+    seconds: dict[str, float] = collections.defaultdict(float)
     fine = [
         part(
             f"1 of 2: tests that bear company, {WORKERS} side by side",
             f"not alone{only}",
             [*SIDE_BY_SIDE, *words],
             counts,
+            seconds,
         ),
-        part("2 of 2: tests that judge by the clock, one by one", f"alone{only}", words, counts),
+        part(
+            "2 of 2: tests that judge by the clock, one by one",
+            f"alone{only}",
+            words,
+            counts,
+            seconds,
+        ),
     ]
+    dearest = sorted(seconds.items(), key=lambda entry: -entry[1])[:DEAREST]
+    took = (f"{spent_s:7.1f} s  {name}" for name, spent_s in dearest)
+    print("\nwhere time went, side by side or not:", *took, sep="\n")
     # What came before may have left its last line open, on either stream.
     print(f"\n{summary(counts, time.monotonic() - began)}", flush=True)
     return 0 if all(fine) and counts["passed"] else 1

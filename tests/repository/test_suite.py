@@ -51,7 +51,9 @@ def test_a_failure_in_either_part_is_one_of_all(
     beside: str, alone: str, says: str, tmp_path: Path
 ) -> None:
     done = run(tmp_path, beside, alone)
-    assert says in done.stdout.splitlines()[-1]
+    *_, dearest, _, counts = done.stdout.splitlines()
+    assert says in counts
+    assert dearest.endswith(" s  test_it")
     assert done.returncode == (1 if "failed" in says else 0)
 
 
