@@ -106,6 +106,8 @@ def judge(trial: Trial, told: dict[str, Any], out: Path) -> None:
     status, struck = told["status"], told["struck_s"] is not None
     trial.said = errors[-1] if errors and told["status"] else ""
     trial.seconds, trial.left = told["seconds"], told["left"] + told["files"]
+    if told["unclean"]:
+        trial.left.append(f"testbed clean: {told['unclean'].strip()}")
     if status == -9:
         trial.untrue.append("not in time")
     if "Traceback" in told["stderr"]:

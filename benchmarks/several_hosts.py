@@ -60,10 +60,12 @@ PARTS = {
     "1500": Part("paper", (*PAPER, "emulation.mtu=1450"), 1500),
     "9000": Part("paper", PAPER, 9000),
     "ordinary": Part("paper", (*PAPER, "emulation.mtu=1448"), 1500, ordinary=True),
-    "hundred": Part("hundred", ("emulation.mtu=1450",), 1500, False, 1.0, None),
+    "hundred": Part(
+        "hundred", ("emulation.dilation=16", "emulation.mtu=1450"), 1500, False, 1.0, None
+    ),
     "three-hundred": Part(
         "hundred",
-        (f"uavs.tx_power_w={POWERS_W * 30}", "emulation.dilation=16", "emulation.mtu=1450"),
+        (f"uavs.tx_power_w={POWERS_W * 30}", "emulation.dilation=10", "emulation.mtu=1450"),
         1500,
         False,
         1.0,
@@ -88,12 +90,16 @@ class Figures:
     """Measured less `predicted_wire`, of it."""
     unexplained: float
     """Measured less predicted latency less the budget's parts, of the latency."""
+    order: float
+    """The budget's part for gradients that were sent in another order, of the latency."""
     rest: float
     """The budget's part that no cause explains, of the latency."""
     clock_error_us: float | None
     """At most, between two hosts."""
     others: float
     """Of the CPU time."""
+    failed: str
+    """Checks of validity that failed."""
 
 
 def play(name: str, part: Part) -> Figures | None:
@@ -154,9 +160,11 @@ def _figures(name: str, folder: Path) -> Figures:
         broadcasts_p95=float(size[size.index == "SM"].quantile(0.95)),
         latency=100 * (measured / wire - 1),
         unexplained=100 * abs(measured - predicted - sum(parts.values())) / measured,
+        order=100 * parts["order"] / measured,
         rest=100 * parts["rest"] / measured,
         clock_error_us=1e6 * checks["clock_error_s"] if "clock_error_s" in checks else None,
         others=100 * (checks["cpu_others"] or 0.0),
+        failed=", ".join(check["check"] for check in manifest["validity"] if not check["ok"]),
     )
 
 
@@ -164,7 +172,8 @@ def table(all_: Sequence[Figures]) -> Table:
     """Figures beside their targets."""
     shown = Table(box=None, pad_edge=False)
     columns = ("part", "K", "dilation", "p50 %", "p95 %", "max %", "SM p95 %", "latency %")
-    for column in (*columns, "unexplained %", "rest %", "clocks µs", "others %"):
+    budget = ("unexplained %", "order %", "rest %")
+    for column in (*columns, *budget, "clocks µs", "others %", "valid"):
         shown.add_column(column, justify="left" if column == "part" else "right")
     for each in all_:
         part = PARTS[each.part]
@@ -175,7 +184,7 @@ def table(all_: Sequence[Figures]) -> Table:
         values = (each.p50, each.most, each.broadcasts_p95)
         p50, most, broadcasts = (f"{value:.3f}" for value in values)
         clocks = "" if each.clock_error_us is None else f"{each.clock_error_us:.0f}"
-        rests = f"{each.unexplained:.1e}", f"{each.rest:+.3f}", clocks, f"{each.others:.1f}"
+        rests = f"{each.unexplained:.1e}", f"{each.order:+.3f}", f"{each.rest:+.3f}", clocks
         shown.add_row(
             each.part,
             str(each.uavs),
@@ -186,6 +195,8 @@ def table(all_: Sequence[Figures]) -> Table:
             broadcasts,
             latency,
             *rests,
+            f"{each.others:.1f}",
+            "yes" if each.failed == "" else f"no: {each.failed}",
         )
     return shown
 
@@ -205,7 +216,7 @@ def main() -> None:
         err.print(f"{name} …")
         if (figures := play(name, PARTS[name])) is not None:
             found.append(figures)
-    Console(width=160).print(table(found))
+    Console(width=200).print(table(found))
     if given.json is not None:
         about = {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count()}
         about |= {"kernel": platform.release(), "parts": [asdict(each) for each in found]}

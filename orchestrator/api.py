@@ -247,8 +247,8 @@ def emulate(
     if capture is not None and out is None:
         raise InputError("`capture`: needs a run directory, where captures are kept")
     resolved = _resolved(scenario, policy, rounds)
-    check_kernel(resolved)
     if scheduler is None:
+        check_kernel(resolved)
         check_placement(resolved, None)
     decide = _decider(resolved, policy)
     keep = keep and out is not None

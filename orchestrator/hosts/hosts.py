@@ -232,7 +232,9 @@ def hosts_of(
             "workload.data.source: must be 'synthetic' where nodes are on several machines"
         )
     with _found(scheduler, key) as (client, workers):
-        answers = client.run(examine, files, workers=list(workers.values()), on_error="return")
+        choices = scenario.links.queue, scenario.emulation.congestion_control
+        at = list(workers.values())
+        answers = client.run(examine, files, *choices, workers=at, on_error="return")
         facts = {name: answers.get(workers[name]) for name in sorted(workers)}
         _compare(facts, files)
         offers = {name: Resources(fact["cores"], fact["gpus"]) for name, fact in facts.items()}
@@ -240,6 +242,7 @@ def hosts_of(
         on_gpu = learning is not None and scenario.base_station.device.startswith("cuda")
         places = place(scenario.emulation.placement or "spread", nodes, offers, on_gpu=on_gpu)
         hosts = Hosts(client, workers, facts, places)
+        _check_kernels(hosts)
         _check_tunnels(scenario, hosts)
         yield hosts
 
@@ -326,6 +329,14 @@ def _difference(key: str, fact: Mapping[str, Any], here: Mapping[str, Any]) -> s
     if key == "source_sha256":
         return "its sources"
     return f"{key}: {fact[key]} there, {here[key]} here"
+
+
+def _check_kernels(hosts: Hosts) -> None:
+    """See that the kernel of each host that has nodes has what links are to have."""
+    for name in hosts.used:
+        if (lacks := hosts.facts[name]["lacks"]) is not None:
+            field_, there = lacks
+            raise InputError(f"{field_}: the kernel of host {name} {there}")
 
 
 def _check_tunnels(scenario: Scenario, hosts: Hosts) -> None:

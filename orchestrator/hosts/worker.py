@@ -24,11 +24,15 @@ GPUS = "/proc/driver/nvidia/gpus"
 """A folder for each, where there are any."""
 
 
-def examine(files: Sequence[str], *, dask_worker: Any) -> dict[str, Any]:
+def examine(
+    files: Sequence[str], queue: str, congestion_control: str, *, dask_worker: Any
+) -> dict[str, Any]:
     """What this host is; plain values.
 
     Args:
         files: Paths whose content matters: their digests come back, None where one is missing.
+        queue: What links are to have, which the kernel may lack; so with `congestion_control`.
+        congestion_control: Of links' ends.
     """
     address = urlsplit(dask_worker.address).hostname or ""
     return {
@@ -38,6 +42,7 @@ def examine(files: Sequence[str], *, dask_worker: Any) -> dict[str, Any]:
         "mtu": _mtu(address),
         "gpus": len(list(Path(GPUS).glob("*"))),
         "tunnels": os.geteuid() == 0,
+        "lacks": doctor.lacking(queue, congestion_control),
         "files": {path: sha256_of(Path(path)) if Path(path).is_file() else None for path in files},
     }
 

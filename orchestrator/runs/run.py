@@ -36,12 +36,10 @@ from orchestrator.transmission.links import are_impaired
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Loss, Timeline
-from testbed.host.doctor import has_qdisc
+from testbed.host.doctor import lacking
 from testbed.system.files import write_json, write_whole
 
 log = logging.getLogger(__name__)
-
-AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 def run(
@@ -73,7 +71,8 @@ def run(
         InputError: This machine cannot run the scenario as it is.
         RunError: The run failed; nothing of it is left running.
     """
-    check_kernel(scenario)
+    if hosts is None:
+        check_kernel(scenario)
     profile = profile_of(scenario)
     if scenario.emulation.dilation == "auto" and scenario.emulation.clock == "real":
         progress("choosing the dilation", 0, 1)
@@ -158,19 +157,10 @@ def check_kernel(scenario: Scenario) -> None:
     Raises:
         InputError: Names the field and what there is.
     """
-    queue = scenario.links.queue
-    if queue != "fifo" and not has_qdisc(queue):
-        raise InputError(
-            f"links.queue: this kernel has no {queue} (the module sch_{queue}); "
-            "emulation.clock 'virtual' has"
-        )
-    name = scenario.emulation.congestion_control
-    available = AVAILABLE.read_text().split()
-    if name not in available:
-        raise InputError(
-            f"emulation.congestion_control: this kernel has {', '.join(available)}, not {name!r}; "
-            f"if it has the module, `modprobe tcp_{name}` as root loads it"
-        )
+    lacks = lacking(scenario.links.queue, scenario.emulation.congestion_control)
+    if lacks is not None:
+        field, there = lacks
+        raise InputError(f"{field}: this kernel {there}")
 
 
 def write_run(done: Emulation, folder: Path) -> None:

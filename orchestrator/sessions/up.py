@@ -59,7 +59,8 @@ def check_playable(scenario: Scenario, hosts: Hosts | None = None) -> None:
     Raises:
         InputError: Names the field.
     """
-    check_kernel(scenario)
+    if hosts is None:
+        check_kernel(scenario)
     if scenario.emulation.clock == "virtual" and inside.told() is None:
         raise InputError("emulation.clock: 'virtual' is for `testbed up`; here it must be 'real'")
     check_placement(scenario, hosts)

@@ -94,6 +94,20 @@ def has_qdisc(kind: str) -> bool:
     return bool(_probe().get("qdiscs", {}).get(kind))
 
 
+def lacking(queue: str, congestion_control: str) -> tuple[str, str] | None:
+    """What of a scenario's choices this machine's kernel has not: the field, and what there is."""
+    if queue != "fifo" and not has_qdisc(queue):
+        there = f"has no {queue} (the module sch_{queue})"
+        return "links.queue", f"{there}; on one machine, emulation.clock 'virtual' has"
+    if congestion_control not in (available := _available()):
+        there = (
+            f"has {', '.join(available)}, not {congestion_control!r}; if it has the module, "
+            f"`modprobe tcp_{congestion_control}` as root loads it"
+        )
+        return "emulation.congestion_control", there
+    return None
+
+
 def _system() -> Finding:
     cores = len(os.sched_getaffinity(0))
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -174,8 +188,12 @@ def _tunnels(probe: dict[str, Any]) -> Finding:
     return Finding("tunnels", True, "VXLAN leads links to other machines", needed_for)
 
 
+def _available() -> list[str]:
+    return (_SYSCTL / "net/ipv4/tcp_available_congestion_control").read_text().split()
+
+
 def _congestion_controls() -> Finding:
-    available = (_SYSCTL / "net/ipv4/tcp_available_congestion_control").read_text().split()
+    available = _available()
     standard = (_SYSCTL / "net/ipv4/tcp_congestion_control").read_text().strip()
     return Finding(
         "congestion control",

@@ -9,7 +9,8 @@ Runs inside namespaces that its caller made, as root: here are the bridge, the s
 orchestrator. JSON is a list of what to do, where `Job` says what there is to be said: a command of
 the testbed is run, while something happens to a host. Prints a JSON line for each: `status`,
 `stdout`, `stderr`, `seconds`, when it was struck (`struck_s`), and what there is of agents and
-worlds a moment later: their processes (`left`), and, after `testbed clean`, their files (`files`).
+worlds a moment later: their processes (`left`), and, after `testbed clean`, their files (`files`)
+and what it could not do (`unclean`).
 The MTU between hosts is that of the variable MTU; where the variable ORDINARY is set, hosts are an
 ordinary user's.
 """
@@ -25,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +44,9 @@ WAIT_S = 300
 GONE_S = 30.0
 """After a command has ended, all that it has made on any host is gone: a host that hears nothing
 more ends its part after half of that."""
+SOCKET = "session.sock"
+SAID = "hello\n"
+"""What visitors' programs may read."""
 NODE = "workloads.nodes.program"
 AGENT = "testbed.cluster.agent"
 OURS = (AGENT, "testbed.runtimes.namespace", "testbed.network.injector", NODE)
@@ -96,6 +100,9 @@ class Job:
     jump_s: float = 0.0
     narrow: str = ""
     """What goes to beta has that rate meanwhile."""
+    visits: list[list[str]] = field(default_factory=list)
+    """What `testbed exec` is given, one after the other, once the session is up: `visits` of what
+    came of the job has `status`, `stdout` and `stderr` of each."""
     limit_s: float = 2.0 * WAIT_S
 
 
@@ -241,6 +248,18 @@ def strike(job: Job, host: Host) -> None:
                 ip("link", "set", host.name, "up")
 
 
+def made(visits: Sequence[list[str]], going: Callable[[], bool]) -> list[dict[str, Any]]:
+    """Visit a session, once it is up; what came of each, as long as it goes on."""
+    done: list[dict[str, Any]] = []
+    for folder, *words in visits:
+        until(lambda at=folder: (Path(at) / SOCKET).exists() or not going())
+        visit = [*TESTBED, "exec", folder, *words]
+        told = subprocess.run(visit, input=SAID, capture_output=True, text=True, timeout=WAIT_S)
+        about = {"status": told.returncode, "stdout": told.stdout, "stderr": told.stderr}
+        done.append(about)
+    return done
+
+
 @contextlib.contextmanager
 def narrowed(rate: str) -> Iterator[None]:
     """With what goes to beta at that rate, where one is given."""
@@ -305,6 +324,7 @@ class Place:
         began, struck_s = time.monotonic(), None
         with narrowed(job.narrow), tempfile.TemporaryFile("w+") as said:
             run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=said, text=True)
+            visits = made(job.visits, lambda: run.poll() is None)
             if job.strike:
                 until(lambda: len(ours([NODE])) >= job.nodes or run.poll() is not None)
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -324,12 +344,14 @@ class Place:
                 "stderr": said.read(),
                 "seconds": time.monotonic() - began,
                 "struck_s": struck_s,
+                "visits": visits,
             }
         deadline = time.monotonic() + GONE_S
         while (left := ours()) and time.monotonic() < deadline:
             time.sleep(0.05)
         told["left"] = [f"{each.pid} {' '.join(each.cmdline())}" for each in left]
-        subprocess.run([*TESTBED, "clean"], capture_output=True)
+        cleaned = subprocess.run([*TESTBED, "clean"], capture_output=True, text=True)
+        told["unclean"] = cleaned.stderr if cleaned.returncode else ""
         told["files"] = [path.name for path in self.tmp.iterdir() if "testbed-" in path.name]
         self._mend(job)
         return told

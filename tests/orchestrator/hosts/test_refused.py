@@ -3,6 +3,7 @@
 
 """What is refused before any host is asked for anything, or because a host differs."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -19,6 +20,7 @@ from small_scenario import TREE
 import orchestrator as tb
 from orchestrator.hosts import hosts
 from orchestrator.hosts.hosts import check_spreadable, hosts_of
+from orchestrator.hosts.worker import examine
 from orchestrator.runs.manifest import environment
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError, RunError
@@ -81,6 +83,7 @@ def fact(**changes: Any) -> dict[str, Any]:
         "files": {},
         "mtu": 1550,
         "tunnels": True,
+        "lacks": None,
         **changes,
     }
 
@@ -125,6 +128,24 @@ def test_frames_must_fit_through_tunnels() -> None:
     with pytest.raises(InputError, match=r"^emulation.mtu: 1498 .* a relay of host b, .* 1497"):
         hosts._check_tunnels(scenario(mtu=1498), placed("a", "b"))
     hosts._check_tunnels(scenario(mtu=1497), placed("a", "b"))
+
+
+def test_a_kernel_that_lacks_what_links_are_to_have_is_refused_by_its_hosts_name() -> None:
+    lacks = "links.queue", "has no pie (the module sch_pie)"
+    facts = {"a": fact(), "b": fact(lacks=lacks)}
+    hosts._check_kernels(hosts.Hosts(None, {}, facts, {hosts.BS: "a"}))
+    there = hosts.Hosts(None, {}, facts, {hosts.BS: "a", hosts.NodeId(1): "b"})
+    with pytest.raises(InputError, match=r"^links.queue: the kernel of host b has no pie"):
+        hosts._check_kernels(there)
+
+
+def test_a_host_says_what_its_kernel_lacks() -> None:
+    worker = SimpleNamespace(address="tls://127.0.0.1:1")
+    said = examine([], "fifo", "cubic", dask_worker=worker)
+    assert (said["lacks"], said["mtu"]) == (None, 65536)
+    field, there = examine([], "fifo", "vegas9", dask_worker=worker)["lacks"]
+    assert field == "emulation.congestion_control"
+    assert re.match(r"has .*cubic.*, not 'vegas9'; ", there)
 
 
 def test_each_host_answers_for_the_transfers_whose_rates_it_set() -> None:

@@ -13,14 +13,30 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from console import run_testbed
 from small_scenario import TEXT
 
-from testbed.capture.pcap import frames
+from testbed.capture.pcap import RECORD, frames
+from testbed.host.doctor import has_qdisc
 
 THREE_HOSTS = Path(__file__).parents[2] / "support" / "three_hosts.py"
 PLACES = "emulation: {placement: {alpha: [bs, uav1], beta: [uav2], gamma: [uav3]}}\n"
 AIR = ["--set", "links.one_way_delay_s=0.005", "--set", "links.loss=0.01"]
 LONG = ["--rounds", "500", "--set", "emulation.calibrate=false"]
+REAL = ["quickstart", "--rounds", "1", "--set", "workload.local_iterations=1"]
+ANSWERS = """
+import socket
+with socket.create_server(("", 8000)) as server:
+    there, (address, _) = server.accept()
+    with there:
+        there.sendall(address.encode())
+"""
+ASKS = """
+import pathlib, socket
+with socket.create_connection(("bs", 8000), 30) as there:
+    print(there.recv(100).decode())
+pathlib.Path.home().joinpath("left").write_text("by a visitor")
+"""
 DROPS = ["--rounds", "8", "--set", "emulation.calibrate=false", "--set", "faults.on_loss=drop"]
 
 pytestmark = [
@@ -265,3 +281,100 @@ def test_a_network_that_is_cut_for_two_seconds_is_survived_and_not_valid(
 def test_nothing_is_left_on_any_host(done: list[dict[str, Any]]) -> None:
     assert [job["left"] for job in done] == [[]] * 6
     assert [job["files"] for job in done] == [[]] * 6
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """What became of a session with visitors, of a run that learns, and of two with other links."""
+    made = tmp_path_factory.mktemp("others")
+    scenario = str(made / "small.yaml")
+    (made / "small.yaml").write_text(TEXT + PLACES)
+    (made / "answers.py").write_text(ANSWERS)
+    (made / "asks.py").write_text(ASKS)
+    session, python = str(made / "session"), sys.executable
+    visits = [
+        [session, "uav3", "--", "sh", "-c", "cat; echo $TESTBED_NODE; echo oops >&2; exit 3"],
+        [session, "uav1"],  # A shell, which is told nothing that it could do.
+        [session, "uav2", "--", python, str(made / "asks.py")],
+    ]
+    spread = ["--set", "emulation.placement=spread"]
+    jobs = [
+        {
+            "command": "up",
+            "run": [
+                *(scenario, "--out", session, "--set", "emulation.calibrate=false"),
+                *("--node", f"bs=exec {python} {made / 'answers.py'}"),
+            ],
+            "visits": visits,
+        },
+        {"run": [*REAL, *spread, "--out", str(made / "real")]},
+        {
+            "run": [
+                *(scenario, "--set", "links.ecn=true", "--set", "emulation.calibrate=false"),
+                *("--pcap-headers", "--out", str(made / "marked")),
+            ]
+        },
+        {"run": [scenario, "--set", "links.queue=red", "--out", str(made / "queued")]},
+    ]
+    return made, on_three_hosts(made, jobs)
+
+
+def test_visitors_enter_nodes_on_other_hosts(others: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, done = others
+    assert done[0]["status"] == 0, done[0]["stderr"]
+    told, shell, asked = done[0]["visits"]
+    assert told == {"status": 3, "stdout": "hello\nuav3\n", "stderr": "oops\n"}
+    # Its words are commands: there is none of that name.
+    assert shell["status"] == 127
+    assert "hello" in shell["stderr"]
+    assert (asked["status"], asked["stdout"]) == (0, "10.0.2.2\n"), asked["stderr"]
+    assert (folder / "session" / "nodes" / "uav2" / "left").read_text() == "by a visitor"
+    assert (done[0]["left"], done[0]["files"]) == ([], [])
+
+
+def test_what_is_learned_on_three_hosts_is_the_same_bytes_as_on_one(
+    others: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    folder, done = others
+    assert done[1]["status"] == 0, done[1]["stderr"]
+    run_testbed("run", *REAL, "--out", folder / "alone")
+    manifest = json.loads((folder / "real" / "manifest.json").read_text())
+    assert len(manifest["hosts"]) == 3
+    spread, alone = ((folder / name / "adapters.safetensors") for name in ("real", "alone"))
+    assert spread.read_bytes() == alone.read_bytes()
+    losses = [
+        pd.read_parquet(folder / name / "learning.parquet").sort_values(["client", "iteration"])
+        for name in ("real", "alone")
+    ]
+    assert losses[0]["loss"].tolist() == losses[1]["loss"].tolist()
+    assert (done[1]["left"], done[1]["files"]) == ([], [])
+
+
+def test_marks_of_congestion_cross_between_hosts(
+    others: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    """Both ends have agreed on them: packets with data bear ECT(0), whichever way they go."""
+    folder, done = others
+    assert done[2]["status"] == 0, done[2]["stderr"]
+    data, senders = (folder / "marked" / "pcap" / "uav2.pcap").read_bytes(), set()
+    at = 24
+    while at < len(data):
+        _, _, held, length = RECORD.unpack_from(data, at)
+        at += RECORD.size
+        ip, at = data[at + 14 : at + held], at + held
+        if ip[0] == 0x45 and length > 1000:
+            assert ip[1] & 3 == 2
+            senders.add(ip[15])
+    assert senders == {1, 2}
+
+
+def test_queues_are_those_that_the_kernels_of_hosts_have(
+    others: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    folder, done = others
+    if has_qdisc("red"):
+        assert done[3]["status"] == 0, done[3]["stderr"]
+        return
+    assert done[3]["status"] == 2
+    assert re.search(r"testbed: links.queue: the kernel of host \w+ has no red", done[3]["stderr"])
+    assert not (folder / "queued").exists()
