@@ -29,7 +29,7 @@ from orchestrator.campaign.worker import Files
 from orchestrator.runs.directory import MANIFEST
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
-from testbed.system.files import write_json, write_whole
+from testbed.system.files import check_no_link, write_json, write_whole
 
 CAMPAIGN = "campaign.yaml"
 
@@ -51,6 +51,7 @@ class CampaignFolder:
         Raises:
             InputError: The directory holds something else, or another process works in it.
         """
+        check_no_link(self.path)
         if self.path.exists() and not (self.path / CAMPAIGN).is_file() and any(self._visible()):
             raise InputError(f"`out`: {self.path} exists already and holds no campaign")
         try:

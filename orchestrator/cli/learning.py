@@ -105,7 +105,9 @@ def export(
     """Write what a run has trained as a folder that peft loads over the same backbone."""
     from orchestrator.runs.reader import read_run
     from orchestrator.scenario.profiles import model_of
+    from testbed.system.files import check_no_link
 
+    check_no_link(folder)
     run = read_run(run_dir)
     state = run_dir / "adapters.safetensors"
     if not state.is_file():

@@ -66,10 +66,11 @@ def cross_check(
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
     from orchestrator.studies import cross_check as study
-    from testbed.system.files import check_writable, write_json
+    from testbed.system.files import check_no_link, check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
+    check_no_link(output)
     delays_s = [] if delay_ms is None else _delays(delay_ms)
     if kernel:
         enter(parsed, "emulated s", trace=trace_file)
@@ -121,11 +122,12 @@ def overhead(
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
     from orchestrator.studies import overhead as studies
-    from testbed.system.files import check_writable, write_json
+    from testbed.system.files import check_no_link, check_writable, write_json
 
     given = [*(overrides or []), *rounds_of(rounds)]
     points = [(value, load(scenario, [*given, *words])) for value, words in studies.sweep_of(sweep)]
     check_writable("json", json_file)
+    check_no_link(output)
     if len({parsed.emulation.clock for _, parsed in points}) > 1:
         raise InputError("--sweep: emulation.clock cannot be swept; ask once for each")
     enter(points[0][1], "emulated s", trace=trace_file)

@@ -38,7 +38,7 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import SPAN, Round
-from testbed.system.files import write_whole
+from testbed.system.files import check_no_link, write_whole
 
 CHECKPOINT = "agent.pt"
 HISTORY = "rounds.parquet"
@@ -385,6 +385,7 @@ def train(
         "seed": seed,
         "settings": asdict(settings),
     }
+    check_no_link(out)
     out.mkdir(parents=True, exist_ok=True)
     checkpoint = out / CHECKPOINT
     saved = _saved(checkpoint, identity)

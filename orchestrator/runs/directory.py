@@ -26,7 +26,7 @@ from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.trees import differing
-from testbed.system.files import write_json
+from testbed.system.files import check_no_link, write_json
 from testbed.system.leftovers import temporary_folder
 
 MANIFEST = "manifest.json"
@@ -134,8 +134,7 @@ def _check_own(out: Path, part: Path) -> None:
     Raises:
         InputError: Says what is in the way.
     """
-    if out.is_symlink():
-        raise InputError(f"`out`: {out} is a symbolic link; name the directory itself")
+    check_no_link(out)
     try:
         about = part.lstat()
     except FileNotFoundError:

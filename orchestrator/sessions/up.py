@@ -33,7 +33,7 @@ from testbed.core.errors import InputError
 from testbed.core.node import NodeId
 from testbed.core.progress import Progress, silent
 from testbed.system import inside
-from testbed.system.files import write_json
+from testbed.system.files import check_no_link, write_json
 
 
 @dataclass
@@ -228,8 +228,7 @@ def _claim(out: Path, overwrite: bool) -> Path | None:
     """
     if runs_in(out):
         raise InputError(f"`out`: a session is running in {out}")
-    if out.is_symlink():
-        raise InputError(f"`out`: {out} is a symbolic link; name the folder itself")
+    check_no_link(out)
     # In virtual time, its host has put a socket there.
     if out.exists() and not (out.is_dir() and {p.name for p in out.iterdir()} <= {SOCKET}):
         is_session = object_in(out / MANIFEST).get("kind") == "session"

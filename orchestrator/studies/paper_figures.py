@@ -33,7 +33,7 @@ from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
 from testbed.core.paradigm import paradigm
 from testbed.core.timeline import SPAN, STEPS, Round, Timeline
-from testbed.system.files import write_csv
+from testbed.system.files import check_no_link, write_csv
 from workloads.costs.lookup import counted
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK
 from workloads.models.config import ModelConfig
@@ -127,6 +127,7 @@ def run(
         RunError: A point failed.
     """
     wanted = _wanted(names)
+    check_no_link(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -50,7 +50,7 @@ from orchestrator.validation.worker import (
 )
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
-from testbed.system.files import write_json, write_whole
+from testbed.system.files import check_no_link, write_json, write_whole
 
 TOLERANCE = 0.05
 """Relative error up to which a model that states a value counts as right."""
@@ -447,6 +447,7 @@ def check_folder(asked: Asked, folder: Path) -> None:
     Raises:
         InputError: Names it.
     """
+    check_no_link(folder)
     if not folder.exists():
         return
     if not folder.is_dir():

@@ -86,6 +86,16 @@ def write_csv(path: Path, table: "pd.DataFrame") -> None:
     write_whole(path, partial(table.to_csv, index=False))
 
 
+def check_no_link(folder: Path | None) -> None:
+    """Refuse a symbolic link as the folder of results: what it points to is not ours to fill.
+
+    Raises:
+        InputError: Names it.
+    """
+    if folder is not None and folder.is_symlink():
+        raise InputError(f"`out`: {folder} is a symbolic link; name the folder itself")
+
+
 def check_writable(argument: str, path: Path | None) -> None:
     """Refuse an output file whose folder is not there, before any work is done.
 

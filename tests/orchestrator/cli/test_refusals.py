@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
+from small_campaign import write_campaign
 from small_scenario import TEXT
 
 from orchestrator.cli import main as command_line
@@ -34,6 +36,28 @@ def shell(folder: Path, line: str, **env: str) -> subprocess.CompletedProcess[by
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])} | env,
         timeout=120,
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train s.yaml --variant drl- --rounds 12",
+        "reproduce table2",
+        "campaign run small.yaml",
+        "validate s.yaml --model tau2-hat --samples 16",
+        "cross-check s.yaml --trace t.npz",
+        "overhead s.yaml --trace t.npz",
+        "export .",
+    ],
+)
+def test_results_are_not_written_through_a_symbolic_link(folder: Path, command: str) -> None:
+    write_campaign(folder)
+    (folder / "precious").mkdir()
+    (folder / "out").symlink_to(folder / "precious")
+    done = warm.run(*command.split(), "--out", "out", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "testbed: --out: out is a symbolic link; name the folder itself\n"
+    assert not any((folder / "precious").iterdir())
 
 
 def test_a_file_that_may_not_be_so_long(folder: Path) -> None:

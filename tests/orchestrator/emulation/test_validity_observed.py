@@ -220,6 +220,8 @@ def test_frames_that_the_air_lost_are_held_against_what_was_asked() -> None:
     assert found["loss_deviation"] == (pytest.approx(3.0), "downlink 1: lost 117 of 900 frames")
     assert found["late_frames"] == (pytest.approx(18 / 1620), "uplink 2"), "counters go on"
     assert "rest_share" not in found, "windows are no fault of ours"
+    only = round_record([way(arrived=1, late=1), way()], [way(), way()])
+    assert observed([only], links={"loss": 0.1})["late_frames"] == (1, "uplink 1")
     assert "injection_share" in found
 
 
@@ -242,6 +244,12 @@ def test_a_packet_by_which_a_transfer_ends_early_is_no_error() -> None:
     dilated = {"emulation": {"dilation": 4}}
     assert of_one(-slower - 0.03, **dilated) == pytest.approx(0.03)
     assert of_one(0.5, "SM", **dilated) == pytest.approx(0.5 - PAUSE_S / 4 / 0.1)
+
+
+def test_a_transfer_of_nothing_has_no_rate_and_is_no_error() -> None:
+    transfers = {"error": [0.2, np.nan], "rate_bps": [1e9, np.nan]}
+    only = round_record([way(sent=1)] * 2, [way(sent=1)] * 2, transfers=transfers)
+    assert observed([only])["transfer_error"][0] == pytest.approx(0.2)
 
 
 def test_by_the_real_clock_the_broadcast_may_pause() -> None:

@@ -161,6 +161,8 @@ def test_results_are_named_by_what_tells_them_apart() -> None:
         assert len(words) in (0, MOST_LETTERS)
         (_, own) = named({}, {"radio": TREE["radio"] | {"noise_dbm_per_mhz": noise}})
         assert own == f"CPSFL, {words or 'folder 1'}"
+    (_, own) = named({}, {"mobility": {"speed_m_s": [1, 4]}})
+    assert own == "CPSFL, speed_m_s [1.0, 4.0]", "as in the scenario's file"
     assert named({}, {}, executions=("measured", "kernel")) == ["CPSFL, measured", "CPSFL, kernel"]
     assert named({}, {}) == ["CPSFL (folder 0)", "CPSFL (folder 1)"]
     assert named({}, {"paradigm": "pipesfl"}) == ["CPSFL", "PipeSFL"]

@@ -43,7 +43,7 @@ def test_a_symbolic_link_is_no_place_for_a_run(
         fill(target)
     (tmp_path / "out").symlink_to(target)
     line = refused(tmp_path / "out", **options)
-    assert line == f"`out`: {tmp_path / 'out'} is a symbolic link; name the directory itself"
+    assert line == f"`out`: {tmp_path / 'out'} is a symbolic link; name the folder itself"
     assert not part_of(tmp_path / "out").exists()
     assert dangling or (target / MANIFEST).is_file()
 

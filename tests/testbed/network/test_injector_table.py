@@ -4,6 +4,7 @@
 """What the injector knows of rates, and what it does when phase or table change; no links."""
 
 import array
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from testbed.control.codec import encode
 from testbed.control.messages import (
+    FROM_INJECTOR,
     TO_INJECTOR,
     AskCounters,
     AskMachine,
@@ -40,6 +42,7 @@ from testbed.control.messages import (
     StartCapture,
     Stop,
     Watch,
+    Wired,
 )
 from testbed.control.messages import Samples as SamplesReport
 from testbed.control.stream import ControlSocket
@@ -51,6 +54,7 @@ from testbed.network.fabric import DeviceCount, Fabric
 from testbed.network.shaping import End, QueueCount, Shape
 from testbed.network.slot_air import ChangingAir
 from testbed.network.slot_table import SlotTable
+from testbed.system import linux
 
 
 def blob(first: int, slots: int, variants: int = 1) -> bytes:
@@ -426,6 +430,79 @@ def give(service: Any, slots: int, *, first: int = 0, warn_slots: int = 2) -> No
     service._take_rates(SetRates(first, 2, warn_slots, values.tobytes()))
 
 
+def test_a_held_downlink_is_closed_until_its_gate_opens(running: Any) -> None:
+    """Made ready, opened, then let save up as always; the others are not touched."""
+    give(running, 10)
+    running._prepare(3).send()
+    station = running._fabric.base_station
+    sent: list[Any] = []
+    station.netlink = SimpleNamespace(transact=sent.append, send=sent.append, check=int)
+    first, other = station.ends
+    opening: Any = SimpleNamespace(
+        ends=(first,),
+        rates_bps=(7e6,),
+        **{"soon_ns": 20, "at_ns": 30, "restored_ns": 40},
+        **{"soon": lambda: "ready", "open": lambda: "open", "restore": lambda: "all"},
+    )
+    running._hold([opening])
+    assert (first.held, first.rate_bps) == (True, 0)
+    assert (other.held, other.rate_bps) == (False, pytest.approx(1003.2e6))
+    assert len(sent) == 1
+    assert [step.at_ns for step in running._gates] == [20, 30, 40]
+    running._step_of_gates()
+    assert (first.held, first.rate_bps, list(running._record)) == (True, 0, [])
+    running._step_of_gates()
+    assert (first.held, first.rate_bps) == (False, 7e6)
+    assert list(running._record)[:2] + list(running._record)[3:] == [0, 30, 1]
+    running._step_of_gates()
+    assert sent[1:] == ["ready", "open", "all"]
+    assert (running._gates, len(running._record)) == ([], 4)
+
+
+def test_a_sample_has_both_ways_of_each_link(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = {n: QueueCount(100 * n, n, n + 1, n + 2) for n in range(4, 8)}
+    monkeypatch.setattr(injector, "queue_counts", lambda _: queues)
+    monkeypatch.setattr(injector, "limit_packets", lambda *_: None)
+    give(running, 10)
+    running._samples = array.array("q")
+    begun_ns = time.monotonic_ns()
+    running._sample(70, 80, 2)
+    slot, deadline, done, changes, *values = running._samples
+    assert (slot, deadline, done, changes) == (3, 70, 80, 2)
+    ways = np.array(values).reshape(4, 4)
+    assert (begun_ns <= ways[:, 0]).all()
+    # By link, the uplink first: bytes, queue and drops of the UAV's end, then of the station's.
+    assert ways[:, 1].tolist() == [600, 400, 700, 500]
+    assert ways[:, 2].tolist() == [8, 6, 9, 7]
+    assert ways[:, 3].tolist() == [7, 5, 8, 6]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_process_wires_serves_and_keeps_nothing_of_the_other_hosts(
+    several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The namespace of the tunnels is closed where there is one."""
+    underlay = os.open("/", os.O_PATH) if several else None
+    kept: list[tuple[int, ...]] = []
+    served: list[Any] = []
+    monkeypatch.setattr(injector, "wire", lambda *given: given)
+    monkeypatch.setattr(injector.linux, "keep_capabilities", lambda *each: kept.append(each))
+    monkeypatch.setattr(
+        injector, "_Service", lambda _, *given: SimpleNamespace(run=lambda: served.append(given))
+    )
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        injector.serve(theirs, 10, [11], Shape(), None, underlay)  # type: ignore[arg-type]
+        message = ControlSocket(ours).receive(10)
+        assert message is not None
+        assert FROM_INJECTOR.decode(*message) == Wired()
+    assert served == [((10, [11], Shape(), None, underlay, ()), Shape())]
+    assert kept == [(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)]
+    if underlay is not None:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(underlay)
+
+
 def test_downlinks_are_the_base_stations_and_uplinks_the_uavs(running: Any) -> None:
     give(running, 10)
     running._phase = 1
@@ -707,6 +784,16 @@ def test_a_report_says_how_late_each_slot_was(
     assert air.lost_frames[1].tolist() == [[14, 17], [20, 23]]
     assert air.arrived_frames[0].tolist() == [[2, 5], [8, 11]]
     assert (air.asked_loss == 0.5).all()
+
+
+def test_who_ends_a_capture_waits_for_the_files_but_not_for_ever(
+    handle: tuple[injector.Injector, ControlSocket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links, _ = handle
+    monkeypatch.setattr(injector, "END_S", 0.02)
+    monkeypatch.setattr(injector, "ANSWER_S", 0.01)
+    with pytest.raises(RunError, match=r"^injector: waited 0\.03 s for Captured"):
+        links.end_capture(1)
 
 
 def test_samples_have_bytes_queues_and_drops_of_each_way(

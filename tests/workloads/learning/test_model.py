@@ -95,6 +95,18 @@ def test_initial_adapters_depend_on_seed_and_name_only() -> None:
             assert tensor.abs().max() <= tensor.shape[1] ** -0.5
         elif name.endswith("lora_B"):
             assert not tensor.any()
+    weight = large.views(initial_trainables(large, 1))["head.fc.weight"]
+    assert float(weight.std()) == pytest.approx(0.02, rel=0.1)
+    assert float(weight.mean()) == pytest.approx(0, abs=0.002)
+
+
+def test_what_networks_do_in_training_alone_is_left_out() -> None:
+    """Dropout and dropped paths would make what is computed twice differ."""
+    model = SplitModel(NANO)
+    ours = (LoraLinear, nn.Identity)
+    left = [module for module in model.net.modules() if not isinstance(module, ours)]
+    assert any(isinstance(module, nn.Dropout) for module in left)
+    assert not [module for module in left if module.training]
 
 
 @pytest.mark.parametrize("clients", [None, 3])
@@ -114,6 +126,31 @@ def test_lora_gradients_are_those_of_autograd(clients: int | None) -> None:
     assert torch.autograd.gradcheck(apply, (x, a, b))
     plain = functional.linear(x, layer.weight, layer.bias) + 0.7 * (x @ a.mT @ b.mT)
     torch.testing.assert_close(apply(x, a, b), plain)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_dora_scales_rows_and_leaves_the_bias(bias: bool) -> None:
+    """Equation (5) of Liu et al., DoRA (2024)."""
+    torch.manual_seed(0)
+    layer = LoraLinear(nn.Linear(6, 5, bias).requires_grad_(False), scale=0.7)
+    x, a, b = torch.randn(3, 2, 6), torch.randn(4, 6), torch.randn(5, 4)
+    layer.adapter, layer.magnitude = (a, b), torch.rand(5)
+    direction = layer.weight + 0.7 * b @ a
+    norms = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
+    expected = functional.linear(x, layer.magnitude[:, None] * direction / norms, layer.bias)
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_weights_in_half_precision_are_multiplied_in_it_and_trained_in_full() -> None:
+    layer = LoraLinear(nn.Linear(6, 5).bfloat16().requires_grad_(False), scale=0.7)
+    layer.adapter = (
+        torch.randn(4, 6).requires_grad_(),
+        torch.randn(5, 4).requires_grad_(),
+    )
+    out = layer(torch.randn(3, 2, 6))
+    assert out.dtype == torch.bfloat16
+    out.sum().backward()
+    assert [each.grad.dtype for each in layer.adapter] == [torch.float32] * 2  # type: ignore[union-attr]
 
 
 def test_backbone_is_built_once_and_by_seed(cache: Path) -> None:
@@ -235,4 +272,6 @@ def test_header_and_vector_make_a_safetensors_file() -> None:
     read = safetensors.torch.load(layout.header(2) + part.numpy().tobytes())
     expected = layout.views(part)
     assert read.keys() == expected.keys()
+    saved = len(safetensors.torch.save(expected)) - 4 * len(part)
+    assert len(layout.header(2)) == pytest.approx(saved, abs=16), "offsets have other digits"
     assert all(torch.equal(read[name], expected[name]) for name in expected)
