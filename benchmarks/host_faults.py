@@ -20,6 +20,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -68,6 +69,8 @@ class Trial:
     """What is not as it should be."""
     left: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    stderr: str = ""
+    """Of the run, where something is not well."""
 
     @property
     def ok(self) -> bool:
@@ -190,8 +193,9 @@ def _judge_loss(trial: Trial, status: int, manifest: dict[str, Any], lost: pd.Da
 
 
 def len_of(manifest: dict[str, Any]) -> str:
-    """The round that a failure names."""
-    return str(manifest["failure"]).partition(":")[0].removeprefix("round ")
+    """The round that a failure names; a question mark where it names none."""
+    named = re.match(r"round (\d+): ", str(manifest["failure"]))
+    return named[1] if named else "?"
 
 
 def table_of(done: Sequence[Trial]) -> Table:
@@ -240,13 +244,15 @@ def main() -> int:
             if time.monotonic() > deadline:
                 break
             made, out = drawn(options.seed, run, options.kinds), folder / f"run{run}"
-            judge(made, place.do(job_of(made, folder, out)), out)
+            told = place.do(job_of(made, folder, out))
+            judge(made, told, out)
+            made.stderr = "" if made.ok else told["stderr"]
             shutil.rmtree(out, ignore_errors=True)
             done.append(made)
             verdict = "ok" if made.ok else f"NOT OK {made.untrue} {made.left}"
-            told = f"{run}: {made.kind}, {made.host}, {made.policy}, {made.after_s:.1f} s"
-            told += f": {made.came_to}; {verdict}; {made.said}"
-            err.print(told, highlight=False, markup=False, soft_wrap=True)
+            line = f"{run}: {made.kind}, {made.host}, {made.policy}, {made.after_s:.1f} s"
+            line += f": {made.came_to}; {verdict}; {made.said}"
+            err.print(line, highlight=False, markup=False, soft_wrap=True)
             if options.json:
                 trials = [dataclasses.asdict(each) for each in done]
                 write_json(options.json, {"seed": options.seed, "trials": trials})
