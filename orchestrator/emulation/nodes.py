@@ -137,11 +137,13 @@ class Nodes:
                 del waiting[descriptor]
             if not waiting:
                 return received
-            if time.monotonic() > deadline:
+            watch()
+            is_late = time.monotonic() > deadline
+            ready = [descriptor for descriptor, _ in poll.poll(1000 * self._rest_s())]
+            # What has come meanwhile is not late: it may be we who took so long.
+            if is_late and not ready:
                 late = ", ".join(map(str, sorted(waiting.values())))
                 raise RunError(f"waited {limit_s:g} s for {kind.__name__} from {late}")
-            watch()
-            ready = [descriptor for descriptor, _ in poll.poll(1000 * self._rest_s())]
 
     def _rest_s(self) -> float:
         """Real seconds until there is something to be done."""

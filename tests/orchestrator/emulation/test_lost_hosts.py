@@ -5,6 +5,7 @@
 
 import contextlib
 import socket
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,6 +79,18 @@ def test_nobody_waits_for_them_and_what_they_told_is_heard(world: World, nodes: 
     nodes.kill(uav(1))
     world.ends[BS].send(FramesSent(()))
     assert nodes.collect(FramesSent, [BS, uav(1)], 10).keys() == {BS}
+
+
+def test_who_answers_while_a_loss_is_dealt_with_is_not_late(world: World, nodes: Nodes) -> None:
+    """As where predictions are made once more, by code that has to be compiled first."""
+
+    def deal_with(_: HostLost) -> None:
+        time.sleep(0.2)
+        world.ends[BS].send(FramesSent(()))
+
+    nodes.on_lost = deal_with
+    world.lose()
+    assert nodes.collect(FramesSent, [BS, uav(1), uav(2)], 0.1).keys() == {BS}
     assert nodes.may_lose_hosts
 
 
