@@ -6,6 +6,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from engine_cases import CONTENTION, by_hand
 
@@ -241,6 +242,18 @@ def test_every_transfer_is_held_against_the_integral_of_its_rates(delay_s):
     }
     for row in table.itertuples():
         assert row.start_s == begun[row.client, row.iteration, row.step]
+
+
+def test_adapters_may_have_a_size_for_each_iteration():
+    """As where the base station updates with each batch."""
+    plan, radio = by_hand("sfl-pp", **CONTENTION, sm=0.5, cm=0.7, iterations=2)
+    measured = played(plan, radio)
+    each = {n: np.repeat(getattr(plan, n)[:, None], 2, axis=1) for n in ("sm_bytes", "cm_bytes")}
+    tables = [
+        transfer_errors(measured, of, radio, GAIN, SLOT_S, None)
+        for of in (plan, replace(plan, **each))
+    ]
+    pd.testing.assert_frame_equal(*tables)
 
 
 def test_a_transfer_that_was_cut_off_has_no_error():
