@@ -238,7 +238,9 @@ def strike(job: Job, host: Host) -> None:
         case "worker":
             host.process.kill()
         case "agent":
-            host.agent.kill()
+            # Where the run is just ending, there is none any more.
+            with contextlib.suppress(StopIteration, psutil.NoSuchProcess):
+                host.agent.kill()
         case "jump":
             host.set_ahead(job.jump_s)
         case "cut":
