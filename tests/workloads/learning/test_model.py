@@ -78,6 +78,16 @@ def test_other_models_are_refused_by_name(name: str, size: int | None) -> None:
     assert "\n" not in str(refusal.value)
 
 
+def test_what_a_network_raises_is_part_of_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> torch.Tensor:
+        raise ValueError("no\n  such  thing")
+
+    monkeypatch.setattr(SplitModel, "between", broken)
+    line = r"^workload\.model: swin_nano.* cannot be traced .*\(ValueError: no such thing\)"
+    with pytest.raises(InputError, match=line):
+        SplitModel(NANO)
+
+
 def test_image_size_is_an_option() -> None:
     assert chain_of(NANO).input == Images(64)
     assert chain_of(replace(NANO, image_size=96)).input == Images(96)
