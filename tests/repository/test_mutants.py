@@ -84,6 +84,8 @@ def test_the_lists_are_of_the_code_as_it_is(driver: Any) -> None:
     subjects = {subject.name: subject for subject in driver.subjects_of([])}
     for subject in subjects.values():
         for test in subject.tests:
+            if test.startswith("-k"):  # What it no longer leaves out fails unmutated.
+                continue
             file, _, name = test.removeprefix("--deselect=").partition("::")
             assert (ROOT / file).is_file(), test
             assert f"def {name}" in (ROOT / file).read_text(), test
