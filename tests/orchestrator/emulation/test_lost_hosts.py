@@ -79,6 +79,7 @@ def test_nobody_waits_for_them_and_what_they_told_is_heard(world: World, nodes: 
     nodes.kill(uav(1))
     world.ends[BS].send(FramesSent(()))
     assert nodes.collect(FramesSent, [BS, uav(1)], 10).keys() == {BS}
+    assert nodes.may_lose_hosts
 
 
 def test_who_answers_while_a_loss_is_dealt_with_is_not_late(world: World, nodes: Nodes) -> None:
@@ -91,7 +92,6 @@ def test_who_answers_while_a_loss_is_dealt_with_is_not_late(world: World, nodes:
     nodes.on_lost = deal_with
     world.lose()
     assert nodes.collect(FramesSent, [BS, uav(1), uav(2)], 0.1).keys() == {BS}
-    assert nodes.may_lose_hosts
 
 
 def test_an_order_that_meets_a_closed_stream_waits_for_the_reason(

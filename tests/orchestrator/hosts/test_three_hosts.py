@@ -16,7 +16,7 @@ import pytest
 from console import run_testbed
 from small_scenario import TEXT
 
-from testbed.capture.pcap import RECORD, frames
+from testbed.capture.pcap import _FILE, RECORD, _records, frames
 from testbed.host.doctor import has_qdisc
 
 THREE_HOSTS = Path(__file__).parents[2] / "support" / "three_hosts.py"
@@ -359,12 +359,10 @@ def test_marks_of_congestion_cross_between_hosts(
     """Both ends have agreed on them: packets with data bear ECT(0), whichever way they go."""
     folder, done = others
     assert done[2]["status"] == 0, done[2]["stderr"]
-    data, senders = (folder / "marked" / "pcap" / "uav2.pcap").read_bytes(), set()
-    at = 24
-    while at < len(data):
-        _, _, held, length = RECORD.unpack_from(data, at)
-        at += RECORD.size
-        ip, at = data[at + 14 : at + held], at + held
+    senders = set()
+    for record in _records((folder / "marked" / "pcap" / "uav2.pcap").read_bytes(), _FILE.size):
+        *_, length = RECORD.unpack_from(record)
+        ip = record[RECORD.size + 14 :]
         if ip[0] == 0x45 and length > 1000:
             assert ip[1] & 3 == 2
             senders.add(ip[15])

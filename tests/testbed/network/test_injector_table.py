@@ -492,7 +492,7 @@ def test_a_process_wires_serves_and_keeps_nothing_of_the_other_hosts(
     )
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        injector.serve(theirs, 10, [11], Shape(), None, underlay)  # type: ignore[arg-type]
+        injector.serve(theirs, 10, [11], Shape(), None, underlay)
         message = ControlSocket(ours).receive(10)
         assert message is not None
         assert FROM_INJECTOR.decode(*message) == Wired()
