@@ -33,12 +33,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from testbed.transport.wire import arrived, note_arrivals
+from testbed.transport.wire import note_arrivals
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTBED = Path(sys.executable).with_name("testbed")
 PORT, LEAD_S, QUIET_S, POLL_S = 9000, 2.5, 1.5, 0.005
-HEAD = struct.Struct("=QQ")
+HEAD, STAMP = struct.Struct("=QQ"), struct.Struct("=qq")
 RATE_BPS = 40e6
 EVERY_S = 4e-4
 FIRST = 100
@@ -57,7 +57,7 @@ def send(client: int, count: int, size: int, every_s: float) -> None:
             due_s = number * every_s - (time.monotonic_ns() - start_ns) * 1e-9
             if due_s > 0:
                 time.sleep(due_s)
-            sock.send(HEAD.pack(number, time.monotonic_ns()) + rest)
+            sock.send(HEAD.pack(number, time.time_ns()) + rest)
 
 
 def receive(client: int) -> None:
@@ -77,9 +77,10 @@ def receive(client: int) -> None:
             time.sleep(POLL_S)
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    data, notes, _, _ = sock.recvmsg(2048, 64)
+                    data, ((_, _, note),), _, _ = sock.recvmsg(2048, 64)
+                    seconds, nanoseconds = STAMP.unpack(note)
                     number, sent_ns = HEAD.unpack_from(data)
-                    found.append((number, arrived(notes) - sent_ns))
+                    found.append((number, seconds * 1_000_000_000 + nanoseconds - sent_ns))
                     heard_s = time.monotonic()
     np.save(Path.home() / f"uav{client}.npy", np.array(found))
 
