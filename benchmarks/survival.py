@@ -259,12 +259,17 @@ def of_run(orchestrator: int, folder: Path) -> Iterator[psutil.Process]:
 
 
 def containers_of(orchestrator: int) -> list[Any]:
-    """Its containers, running or not."""
+    """Its containers, running or not; none where no daemon answers."""
+    import docker
+
     from testbed.runtimes.docker import MARK_LABEL
 
-    found = docker_client().containers.list(
-        all=True, filters={"label": MARK_LABEL}, ignore_removed=True
-    )
+    try:
+        found = docker_client().containers.list(
+            all=True, filters={"label": MARK_LABEL}, ignore_removed=True
+        )
+    except docker.errors.DockerException:
+        return []
     return [c for c in found if c.labels[MARK_LABEL].split("-")[2] == str(orchestrator)]
 
 
