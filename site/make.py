@@ -19,6 +19,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from diagram import drawing
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HOME, INDEX = Path("README.md"), Path("docs/README.md")
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)([^)]*\))")
 FENCE = re.compile(r"^(\s*)(`{3,})(\w+)?(.*)$")
+CHART = re.compile(r"^```mermaid\n(.*?)\n```$", re.M | re.S)
 SHOWN_AS = {".py": "python", ".yaml": "yaml", ".cff": "yaml", ".toml": "toml"}
 PICTURES = {".svg", ".png"}
 
@@ -75,7 +77,8 @@ def _rendered(path: Path, links: list[Path]) -> str:
     if path.suffix != ".md":
         return f"# {path}\n\n{_fenced(file)}"
     lines, inside = [], False
-    for line in file.read_text(encoding="utf-8").splitlines():
+    text = CHART.sub(lambda match: f"<div>{drawing(match[1])}</div>", file.read_text("utf-8"))
+    for line in text.splitlines():
         if match := FENCE.match(line):
             inside = not inside
             line = f"{match[1]}{match[2]}{_language(match[3], match[4]) if inside else ''}"
@@ -98,7 +101,7 @@ def _to_page(path: Path, links: list[Path], match: re.Match[str]) -> str:
 def _language(language: str | None, words: str) -> str:
     """Behind a fence stand words for the tests, or the name of a file."""
     name = words.split()[0] if "." in words else ""
-    shown = {"mermaid": "text", "sh": "bash", None: "text"}.get(language, language)
+    shown = {"sh": "bash", None: "text"}.get(language, language)
     return f'{shown} title="{name}"' if name else str(shown)
 
 

@@ -5,6 +5,8 @@
 
 import importlib.util
 import re
+import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -35,13 +37,15 @@ class Links(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def make() -> ModuleType:
+def make() -> Iterator[ModuleType]:
+    sys.path.append(str(ROOT / "site"))
     spec = importlib.util.spec_from_file_location("make_site", ROOT / "site" / "make.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    yield module
+    sys.path.remove(str(ROOT / "site"))
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +82,43 @@ def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
             assert there.is_file(), f"{page.relative_to(site)}: {link}"
             if anchor and there in pages and not anchor.startswith("__"):
                 assert anchor in pages[there].anchors, f"{page.relative_to(site)}: {link}"
+
+
+def test_charts_are_drawings(site: Path) -> None:
+    page = (site / "docs" / "architecture.html").read_text(encoding="utf-8")
+    source = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = re.findall(r"<svg role.*?</svg>", page, re.S)
+    charts = re.findall(r"```mermaid\n(.*?)```", source, re.S)
+    assert len(drawn) == len(charts) >= 3
+    for drawing, chart in zip(drawn, charts, strict=True):
+        names = set(re.findall(r"\w+", chart)) - {"flowchart", "TD"}
+        assert set(re.findall(r"<text[^>]*>(\w+)</text>", drawing)) == names
+        assert drawing.count('fill="none" stroke="currentColor" opacity') == chart.count("-->")
+        assert chart.count("-->") <= drawing.count("C")
+    assert "flowchart" not in page
+
+
+def test_boxes_stand_below_what_points_to_them_and_apart(make: ModuleType) -> None:
+    # Three ways of different lengths to one box, and one that passes a layer.
+    ways = [("top", "a"), ("top", "far"), ("a", "b"), ("b", "far"), ("c", "far"), ("top", "c")]
+    text = make.drawing("\n".join(["flowchart TD", *(f"  {a} --> {b}" for a, b in ways)]))
+    boxes = [
+        tuple(map(float, found))
+        for found in re.findall(r'<rect x="(.+?)" y="(.+?)" width="(.+?)" height="(.+?)"', text)
+    ]
+    box = dict(zip(re.findall(r"<text[^>]*>(\w+)<", text), boxes, strict=True))
+    assert set(box) == {"top", "a", "b", "c", "far"}
+    for one, other in ways:
+        assert box[one][1] + box[one][3] < box[other][1]
+    (x, y, wide, _), (x_far, y_far, wide_far, _) = box["top"], box["far"]
+    assert f'd="M{x + wide / 2:.0f} {y + 30:.0f}C' in text
+    assert text.count(f"{x_far + wide_far / 2:.0f} {y_far:.0f}l-4 -8") == 3
+    for at, (left, upper, width, _) in enumerate(boxes):
+        assert left >= -1
+        for left_2, upper_2, width_2, _ in boxes[at + 1 :]:
+            assert upper != upper_2 or left + width < left_2 or left_2 + width_2 < left
+    with pytest.raises(ValueError, match="only `flowchart TD`"):
+        make.drawing("sequenceDiagram\n  a ->> b")
 
 
 def test_what_pages_link_to_in_the_code_can_be_read(site: Path) -> None:
