@@ -483,13 +483,12 @@ def _connect(timeout_s: int, connections: int = 10) -> docker.DockerClient:
 
 def _remove_all(client: docker.DockerClient, run: str) -> None:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(_remove, _containers(client, f"{LABEL}={run}")))
+        list(pool.map(_remove, _containers(client, label=f"{LABEL}={run}")))
 
 
-def _containers(client: docker.DockerClient, label: str) -> list[Any]:
+def _containers(client: docker.DockerClient, **filters: str) -> list[Any]:
     # `ignore_removed`: between listing and looking, one may have gone.
-    found = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
-    return list(found)
+    return list(client.containers.list(all=True, filters=filters, ignore_removed=True))
 
 
 def _remove(container: Any) -> None:
@@ -513,17 +512,26 @@ def find_leftovers() -> list[Leftover]:
 def find_image() -> list[Leftover]:
     """The image `host`, if it is there and no emulation runs that may want it.
 
+    Containers may use it whose run is not seen from here: one in another network namespace.
+
     Raises:
         RunError: As `find_leftovers`.
     """
     with _one_line(), closing(_connect(5)) as client:
-        found = client.images.list(HOST_IMAGE)
-    return [Leftover(f"image {HOST_IMAGE}", _remove_image)] if found and not running() else []
+        if running() or not client.images.list(HOST_IMAGE):
+            return []
+        used = any(map(_lives, _containers(client, ancestor=HOST_IMAGE)))
+    return [] if used else [Leftover(f"image {HOST_IMAGE}", _remove_image)]
+
+
+def _lives(container: Any) -> bool:
+    """Whether it is no dead run's: a live one's, or not the testbed's."""
+    return leftovers.alive(container.labels.get(MARK_LABEL, ""))
 
 
 def _dead_containers(client: docker.DockerClient) -> Iterator[Leftover]:
-    for container in _containers(client, MARK_LABEL):
-        if not leftovers.alive(container.labels[MARK_LABEL]):
+    for container in _containers(client, label=MARK_LABEL):
+        if not _lives(container):
             yield Leftover(f"container {container.name}", partial(_remove_by_name, container.name))
 
 

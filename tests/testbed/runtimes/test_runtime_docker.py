@@ -149,6 +149,9 @@ def test_what_a_killed_orchestrator_and_its_killed_reaper_leave_is_found(client,
         assert left <= found
         assert not found & live
         assert runtime.find_image() == [], "an emulation runs that may want it"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runtime, "running", list)  # as from another network namespace
+            assert runtime.find_image() == [], "a live container uses it"
         # The next run begins by removing them.
         with SmallWorld(tmp_path, runtime="docker"):
             assert containers(client, process.pid) == []
@@ -311,9 +314,10 @@ def test_a_daemon_that_dies_in_mid_run_is_named_and_its_containers_are_found_lat
         patch.setattr(leftovers, "alive", lambda mark: False)
         found = runtime.find_leftovers()
         assert len(found) == 2
+        patch.setattr(runtime, "running", list)  # whatever else runs uses another daemon
+        assert len(runtime.find_image()) == 1, "those which use it are dead"
         assert not any(leftovers.remove(found).values())
         assert runtime.find_leftovers() == []
-        patch.setattr(runtime, "running", list)  # whatever else runs uses another daemon
         (image,) = runtime.find_image()
         image.remove()
         assert runtime.find_image() == []
