@@ -409,7 +409,7 @@ def _local_cluster(workers: int) -> Any:
     """
     from distributed import Nanny, Security, SpecCluster
 
-    from testbed.host.dask_nodes import QuietScheduler, QuietWorker
+    from testbed.host.dask_nodes import QuietScheduler, SilentWorker
 
     common = {
         "host": "127.0.0.1",
@@ -418,7 +418,7 @@ def _local_cluster(workers: int) -> Any:
         "dashboard": False,
     }
     options = common | {
-        "worker_class": QuietWorker,
+        "worker_class": SilentWorker,
         "nthreads": 1,
         "memory_limit": 0,
         "silence_logs": logging.ERROR,

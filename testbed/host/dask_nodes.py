@@ -10,6 +10,7 @@ nothing else.
 
 import asyncio
 import contextlib
+import logging
 import os
 import platform
 import re
@@ -39,6 +40,17 @@ class QuietWorker(Worker):  # type: ignore[misc]
 
     def start_http_server(self, *_: Any, **__: Any) -> None:
         """Not started."""
+
+
+class SilentWorker(QuietWorker):
+    """One that logs nothing either: who made it says what becomes of it.
+
+    A heartbeat that meets its cluster's end would be logged with a traceback.
+    """
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        super().__init__(*words, **options)
 
 
 def make_key(path: Path) -> None:

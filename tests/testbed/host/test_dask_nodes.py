@@ -3,6 +3,7 @@
 
 """Schedulers and workers that only those with the key can use, and that serve no pages."""
 
+import logging
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +80,16 @@ def test_a_local_campaigns_processes_serve_no_pages() -> None:
     assert len(own) - before == 2, "the scheduler, and the worker's nanny"
     assert set(own[before:]) == {"127.0.0.1"}
     assert worker == ["127.0.0.1"]
+
+
+def test_a_local_campaigns_processes_log_no_tracebacks() -> None:
+    from distributed import Client
+
+    def logs_errors() -> bool:
+        return logging.getLogger("distributed.worker").isEnabledFor(logging.ERROR)
+
+    with clusters._local_cluster(1) as cluster, Client(cluster, set_as_default=False) as client:
+        assert client.submit(logs_errors, pure=False).result(30) is False
 
 
 def test_a_key_is_for_its_owner_alone_and_made_once(tmp_path: Path) -> None:
