@@ -4,7 +4,7 @@
 """Runs in virtual time, held against their prediction step by step; see `in_guest`."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -35,6 +35,17 @@ def played(folder: Path, runs: Iterable[tuple[str, dict[str, Any], list[str]]]) 
         trace = [] if "--trace" in words else ["--trace", "trace.npz"]
         commands[name] = ["run", f"{name}.yaml", "--json", f"{name}.json", *trace, *words]
     return folder, play(folder, commands)
+
+
+def all_wanted(request: pytest.FixtureRequest) -> bool:
+    """Whether tests of the file that asks are among those to be run that are marked `full`."""
+    chosen = (item for item in request.session.items if item.path == request.path)
+    return any(item.get_closest_marker("full") for item in chosen)
+
+
+def each(names: Iterable[str], long: Collection[str]) -> list[Any]:
+    """Parameters of a test, of which some are for `full`."""
+    return [pytest.param(name, marks=pytest.mark.full if name in long else ()) for name in names]
 
 
 def result(played: Played, name: str) -> dict[str, Any]:

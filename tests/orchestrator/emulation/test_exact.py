@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from exact import RESUMED_S, SMALL, Played, assert_exact, played, result, spans
+from exact import RESUMED_S, SMALL, Played, all_wanted, assert_exact, each, played, result, spans
 from small_scenario import trace_of_rates
 
 import orchestrator as tb
@@ -42,6 +42,10 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 """Ways to carry a round."""
 WITHOUT_ROUNDS = [paradigm.name for paradigm in ASYNCHRONOUS]
+LONG = {*PARADIGMS, *OTHERS, *WITHOUT_ROUNDS, "red"} - {
+    *("cpsfl", "pipesfl", "sfl-sp", "asfl-ps", "grpc"),
+}
+"""What `make test` leaves to `full`: it differs from others by a gate, an order or a header."""
 UPDATES = 8
 ORDER = "shortest-job-first"
 UNEQUAL = {"tx_power_w": [1.0, 0.4, 0.1], "compute_flops": [2.5e12, 0.3e12, 0.1e12]}
@@ -71,16 +75,17 @@ def runs() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def all_played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+def all_played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder = tmp_path_factory.mktemp("exact")
     gain = np.full((3, 800), 1e-9)
     gain[1, 8:48] = 0  # UAV 2 is away from 0.4 s to 2.4 s, which meets an upload.
     np.savez(folder / "outage.npz", gain=gain, slot_s=0.05)
     np.savez(folder / "rates.npz", **trace_of_rates())
-    return played(folder, runs())
+    every = all_wanted(request)
+    return played(folder, [run for run in runs() if every or run[0] not in LONG])
 
 
-@pytest.mark.parametrize("name", PARADIGMS)
+@pytest.mark.parametrize("name", each(PARADIGMS, LONG))
 def test_every_step_of_every_paradigm_begins_and_ends_as_predicted(
     all_played: Played, name: str
 ) -> None:
@@ -105,7 +110,7 @@ def test_so_do_those_of_a_fleet_that_differs_in_another_order(all_played: Played
         assert served == SERVED
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", each(OTHERS, LONG))
 def test_so_do_those_that_are_carried_otherwise(all_played: Played, name: str) -> None:
     run = result(all_played, name)
     assert run["valid"]
@@ -120,7 +125,7 @@ def test_a_transfer_waits_for_the_end_of_an_outage(all_played: Played) -> None:
     assert waited["duration_s"] == pytest.approx(waited["due_s"], abs=RESUMED_S)
 
 
-@pytest.mark.parametrize("name", WITHOUT_ROUNDS)
+@pytest.mark.parametrize("name", each(WITHOUT_ROUNDS, LONG))
 def test_who_waits_for_nobody_makes_the_predicted_updates(all_played: Played, name: str) -> None:
     run = result(all_played, name)
     for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
@@ -197,6 +202,7 @@ def test_what_loses_nothing_has_no_table_of_losses(all_played: Played) -> None:
     assert 'id="lost-frames"' not in (out / "report.html").read_text()
 
 
+@pytest.mark.full
 def test_another_queue_carries_the_same(all_played: Played) -> None:
     run = result(all_played, "red")
     for predicted, seen in zip(run["predicted_wire"], run["measured"], strict=True):

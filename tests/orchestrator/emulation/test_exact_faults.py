@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from exact import RESUMED_S, SMALL, Played, assert_exact, played, result, spans
+from exact import RESUMED_S, SMALL, Played, all_wanted, assert_exact, each, played, result, spans
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 
@@ -45,6 +45,8 @@ ASYNCHRONOUS: dict[str, list[tuple[list[dict[str, Any]], list[int]]]] = {
     "asfl-sp": [HAPPENS["one sends twice"], HAPPENS["two lose their links within a gradient"]],
 }
 UPDATES = 5
+LONG = {"sfl-ps", "asfl-sp", "some"}
+"""What `make test` leaves to `full`."""
 DIFFERING = {"tx_power_w": [1.0, 0.4, 0.1], "compute_flops": [2.5e12, 2.5e12, 0.1e12]}
 """The third UAV is slow."""
 
@@ -80,8 +82,10 @@ def runs() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def all_played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    return played(tmp_path_factory.mktemp("faults"), runs())
+def all_played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    every = all_wanted(request)
+    wanted = [run for run in runs() if every or run[0] not in LONG]
+    return played(tmp_path_factory.mktemp("faults"), wanted)
 
 
 def assert_lost_as_predicted(predicted: dict[str, Any], measured: dict[str, Any]) -> None:
@@ -111,7 +115,7 @@ def test_rounds_go_on_as_predicted(all_played: Played) -> None:
         assert total == pytest.approx(budget["measured_s"], abs=1e-12)
 
 
-@pytest.mark.parametrize("paradigm", GATED)
+@pytest.mark.parametrize("paradigm", each(GATED, LONG))
 def test_gates_and_queues_forget_the_lost(all_played: Played, paradigm: str) -> None:
     run = result(all_played, paradigm)
     for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
@@ -119,7 +123,7 @@ def test_gates_and_queues_forget_the_lost(all_played: Played, paradigm: str) -> 
     assert {client for client, _, step in spans(run["measured"][1]) if step == "CM"} == {1, 3}
 
 
-@pytest.mark.parametrize("paradigm", ASYNCHRONOUS)
+@pytest.mark.parametrize("paradigm", each(ASYNCHRONOUS, LONG))
 def test_asynchronous_rounds_go_on_as_predicted(all_played: Played, paradigm: str) -> None:
     run = result(all_played, paradigm)
     for (_, lost), predicted, measured in zip(
@@ -132,6 +136,7 @@ def test_asynchronous_rounds_go_on_as_predicted(all_played: Played, paradigm: st
         assert not set(mixed) & set(lost)
 
 
+@pytest.mark.full
 def test_asynchronous_rounds_of_some_go_as_predicted(all_played: Played) -> None:
     run = result(all_played, "some")
     assert_exact(run)

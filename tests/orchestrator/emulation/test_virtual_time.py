@@ -90,7 +90,8 @@ def test_equal_runs_measure_the_same_bytes_whoever_asks_and_from_wherever(
 
 
 @pytest.mark.guest
-@pytest.mark.parametrize("transport", ["grpc", pytest.param("tls", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("transport", ["grpc", "tls"])
 def test_rounds_and_their_captures_repeat_from_elsewhere(
     small: Path, tmp_path: Path, transport: str
 ) -> None:
