@@ -310,7 +310,14 @@ class Place:
         from testbed.host.dask_nodes import security
 
         with Client(self.scheduler, security=security(self.key), set_as_default=False) as client:
-            until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == len(HOSTS))
+
+            def there() -> list[str]:
+                workers = client.scheduler_info(n_workers=-1)["workers"].values()
+                return sorted(worker["name"] for worker in workers)
+
+            with contextlib.suppress(AssertionError):
+                until(lambda: there() == sorted(HOSTS))
+            assert there() == sorted(HOSTS)
 
     def do(self, job: Job) -> dict[str, Any]:
         """Do a job; what came of it."""
