@@ -30,7 +30,7 @@ from testbed.core.node import uav
 from testbed.runtimes import docker as runtime
 from testbed.runtimes.docker_rooms import PROGRAM_LABEL
 
-pytestmark = [pytest.mark.alone, pytest.mark.docker]
+pytestmark = pytest.mark.docker
 TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
 IMAGE = f"uav-sfl-test-{os.getpid()}"
 
@@ -114,6 +114,7 @@ def test_programs_of_an_own_image_run_on_the_links(tmp_path, image) -> None:
     assert calibration["error"].abs().median() < 0.1
 
 
+@pytest.mark.alone
 def test_commands_start_before_slot_0(tmp_path) -> None:
     say = "import os, time; print(time.monotonic_ns() - int(os.environ['TESTBED_EPOCH_NS']))"
     command = {"command": [sys.executable, "-c", say]}
@@ -131,6 +132,7 @@ def test_commands_start_before_slot_0(tmp_path) -> None:
     assert max(said) < 0, said
 
 
+@pytest.mark.alone
 def test_limits_bite_and_the_links_carry(image) -> None:
     given = scenario(uav1={"image": image, "cpus": 0.1, "memory_bytes": 32 << 20})
     send = "import socket; s = socket.create_server(('', 5000)); c, _ = s.accept();"
@@ -232,6 +234,7 @@ def test_a_shell_in_an_image_is_one_that_it_has(image) -> None:
         assert (done.stdout, done.stderr) == ("typed uav1\n", "")
 
 
+@pytest.mark.alone
 def test_what_a_killed_look_into_an_image_leaves_is_found(image) -> None:
     killed = (
         "import os, signal, sys; from testbed.runtimes import docker, docker_rooms;"

@@ -1,0 +1,32 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Compile the engine as most tests need it, once: in a fresh checkout, all workers would."""
+
+from typing import Any
+
+import numpy as np
+from small_scenario import TREE
+
+import orchestrator as tb
+
+LOSSY = {"one_way_delay_s": 0.005, "loss": 0.001}
+NEEDED: tuple[dict[str, Any], ...] = (
+    {},
+    {"links": LOSSY},
+    {"order": "shortest-job-first"},
+    {"paradigm": "asfl-pp"},
+    {"participation": {"clients": 2}},
+)
+"""Keys of scenarios whose rounds take other machine code."""
+FLAT = {"gain": np.full((3, 400), 1e-9), "slot_s": 0.1}
+
+
+def main() -> None:
+    """Predict a round of each."""
+    for keys in NEEDED:
+        tb.predict(tb.Scenario.model_validate(TREE | keys), FLAT, wire=True)
+
+
+if __name__ == "__main__":
+    main()
