@@ -171,7 +171,11 @@ def _figures(name: str, folder: Path) -> Figures:
         rest=100 * parts["rest"] / measured,
         clock_error_us=1e6 * checks["clock_error_s"] if "clock_error_s" in checks else None,
         others=100 * (checks["cpu_others"] or 0.0),
-        failed=", ".join(check["check"] for check in manifest["validity"] if not check["ok"]),
+        failed=", ".join(
+            f"{check['check']} {check['value']:.2g} (limit {check['limit']:g})"
+            for check in manifest["validity"]
+            if not check["ok"]
+        ),
     )
 
 
