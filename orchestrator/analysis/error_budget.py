@@ -3,6 +3,7 @@
 
 """Predicted against measured: the join of two timelines, and what each cause contributes."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -175,10 +176,10 @@ def measured_service_order(measured: Round, plan: RoundPlan) -> npt.NDArray[np.i
 
 
 def integral_end_s(rate_bps: Array, slot_s: float, start_s: float, bits: float) -> float:
-    """When the integral of a link's rates has come to a transfer's bits.
+    """When the integral of a link's rates has come to a transfer's bits; inf where it never does.
 
     Args:
-        rate_bps: Shape [S], of each slot from time 0; it must reach as far as the transfer.
+        rate_bps: Shape [S], of each slot from time 0.
         slot_s: Length of a slot.
         start_s: When the transfer starts.
         bits: What it carries.
@@ -187,7 +188,9 @@ def integral_end_s(rate_bps: Array, slot_s: float, start_s: float, bits: float) 
     carried = np.concatenate([[0.0], np.cumsum(rate_bps * slot_s)])
     end = np.interp(start_s, edges_s, carried) + bits
     # The first moment with that much: during an outage the integral stands still.
-    slot = int(np.searchsorted(carried, end)) - 1
+    slot = max(0, int(np.searchsorted(carried, end)) - 1)
+    if slot == len(rate_bps):
+        return math.inf
     return float(edges_s[slot] + (end - carried[slot]) / rate_bps[slot])
 
 
@@ -212,7 +215,9 @@ def transfer_errors(
             error.
 
     Returns:
-        One row a transfer: `KEYS`, start_s, duration_s, due_s (the integral's), rate_bps (its mean
+        One row a transfer, but of those that were cut off, and of those that rates never carry: a
+        host that was lost may have sent some after the moment from which its links count as silent.
+        Columns: `KEYS`, start_s, duration_s, due_s (the integral's), rate_bps (its mean
         meanwhile), and error, the relative one.
     """
     rates = link_rates(link_plan, radio, gain)
@@ -234,6 +239,8 @@ def transfer_errors(
         rate_bps, size = links[step]
         bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]
         due_s = integral_end_s(rate_bps[client - 1], slot_s, start_s, bits)
+        if math.isinf(due_s):
+            continue
         mean_bps = bits / (due_s - start_s) if bits else np.nan
         if transport is not None:
             way = {SM: DOWN if link_plan.updates else BROADCAST, SG: DOWN}.get(step, UP)

@@ -3,6 +3,7 @@
 
 """The error budget: what is put in comes out under its name, and nothing is left over."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -267,6 +268,22 @@ def test_a_transfer_that_was_cut_off_has_no_error():
         2: ["SM", "CA"],
         3: ["SM", "CA", "SG", "CM"],
     }
+
+
+def test_what_arrived_after_its_link_counts_as_silent_has_no_error():
+    """A host was lost; what it had sent meanwhile was there."""
+    plan, radio = by_hand("sfl-pp", **CONTENTION, sm=0.5, cm=0.5)
+    measured = played(plan, radio)
+    gain = GAIN.copy()
+    own = measured.spans[measured.spans["client"] == 2]
+    gain[1, math.ceil(own["start_s"][-1] / SLOT_S) :] = 0.0
+    table = transfer_errors(measured, plan, radio, gain, SLOT_S)
+    assert table.groupby("client")["step"].apply(list).to_dict() == {
+        1: ["SM", "CA", "SG", "CM"],
+        2: ["SM", "CA", "SG"],
+        3: ["SM", "CA", "SG", "CM"],
+    }
+    assert np.isfinite(table["error"]).all()
 
 
 def test_clocks_that_are_apart_stretch_one_way_and_shorten_the_other():

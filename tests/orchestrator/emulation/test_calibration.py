@@ -4,6 +4,7 @@
 """The calibration before a run: what is sent when, and what is made of it."""
 
 import itertools
+import math
 
 import numpy as np
 import pandas as pd
@@ -76,6 +77,8 @@ def test_the_integral_waits_out_an_outage():
     rates = np.array([10.0, 0.0, 0.0, 20.0])
     assert integral_end_s(rates, 1.0, 0.5, 5.0) == pytest.approx(1.0)
     assert integral_end_s(rates, 1.0, 0.5, 15.0) == pytest.approx(3.5)
+    assert integral_end_s(rates, 1.0, 0.5, 25.0) == pytest.approx(4.0)
+    assert integral_end_s(rates, 1.0, 0.5, 25.1) == math.inf
 
 
 def test_in_short_errors_count_without_their_sign():
