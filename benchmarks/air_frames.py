@@ -33,12 +33,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from testbed.transport.wire import note_arrivals
+from testbed.system.arrivals import NOTE_BYTES, note_arrivals, noted_ns
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTBED = Path(sys.executable).with_name("testbed")
 PORT, LEAD_S, QUIET_S, POLL_S = 9000, 2.5, 1.5, 0.005
-HEAD, STAMP = struct.Struct("=QQ"), struct.Struct("=qq")
+HEAD = struct.Struct("=QQ")
 RATE_BPS = 40e6
 EVERY_S = 4e-4
 FIRST = 100
@@ -77,10 +77,11 @@ def receive(client: int) -> None:
             time.sleep(POLL_S)
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    data, ((_, _, note),), _, _ = sock.recvmsg(2048, 64)
-                    seconds, nanoseconds = STAMP.unpack(note)
+                    data, notes, _, _ = sock.recvmsg(2048, NOTE_BYTES)
+                    came_ns = noted_ns(notes)
+                    assert came_ns is not None
                     number, sent_ns = HEAD.unpack_from(data)
-                    found.append((number, seconds * 1_000_000_000 + nanoseconds - sent_ns))
+                    found.append((number, came_ns - sent_ns))
                     heard_s = time.monotonic()
     np.save(Path.home() / f"uav{client}.npy", np.array(found))
 

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -51,12 +52,14 @@ class CampaignFolder:
         Raises:
             InputError: The directory holds something else, or another process works in it.
         """
-        check_no_link(self.path)
+        for folder in (self.path, self._points):
+            check_no_link(folder)
         if self.path.exists() and not (self.path / CAMPAIGN).is_file() and any(self._visible()):
             raise InputError(f"`out`: {self.path} exists already and holds no campaign")
         try:
             self._points.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("a+", encoding="utf-8")
+            follow_none = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            lock = os.fdopen(os.open(self.path / ".lock", follow_none, 0o666), "a+")
         except OSError as error:
             raise InputError(f"`out`: {self.path} cannot be written ({error.strerror})") from None
         with lock:
@@ -112,7 +115,8 @@ class CampaignFolder:
 
     def store(self, id_: str, files: Files, instead: Path | None = None) -> None:
         """Put a point's files into their place, all at once; `instead` of an older folder."""
-        place, part = self._points / id_, self._points / f".{id_}.part"
+        # A name that nobody could have put a link under, in a folder that others may write.
+        place, part = self._points / id_, self._points / f".{id_}.{secrets.token_hex(4)}.part"
         for name, data in files.items():
             path = part / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -98,7 +98,7 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
             raise RunError(f"{where}: must answer with an Allocation, not {_shown(allocation)}")
         split: object = allocation.split  # a plugin's: whatever it may be
         points = split if isinstance(split, tuple) else (split,)
-        if not all(isinstance(u, (int, np.integer)) and 1 <= u <= splits for u in points):
+        if not all(_is_split(u, splits) for u in points):
             raise RunError(f"{where}: split must be 1 to {splits}, not {_shown(split)}")
         if len(points) not in (1, scenario.uavs.count):
             raise RunError(
@@ -107,6 +107,8 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
             )
         if len(points) > 1 and scenario.workload.server_adapters == "shared":
             raise RunError(f"{where}: split must be one number where server_adapters is 'shared'")
+        if allocation.clients is not None:
+            raise RunError(f"{where}: clients must be left out: `participation` chooses them")
         for share in ("alpha", "beta", "rho"):
             if not _is_shares(getattr(allocation, share), scenario.uavs.count):
                 raise RunError(
@@ -115,6 +117,11 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
         return allocation
 
     return decided
+
+
+def _is_split(given: Any, splits: int) -> bool:
+    is_whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
+    return is_whole and 1 <= given <= splits
 
 
 def _is_shares(given: object, count: int) -> bool:

@@ -39,7 +39,8 @@ class Allocation:
     rho: Array
     """Shares of the base station's transmit power under parallel transmission, [K]."""
     clients: tuple[int, ...] | None = None
-    """Who takes part, from 1, among whom alone the shares are; None: everybody."""
+    """Who takes part, from 1, among whom alone the shares are; None: everybody. A policy leaves it
+    out."""
 
     def __post_init__(self) -> None:
         """Split points that are all the same are one number."""

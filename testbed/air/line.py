@@ -30,6 +30,7 @@ from pathlib import Path
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment, Losses
 from testbed.system import linux, netlink
+from testbed.system.arrivals import NOTE_BYTES, note_arrivals, noted_ns
 from testbed.system.netlink import attribute, message, nested, text, u32
 
 LATE_NS = 1_000_000
@@ -50,7 +51,6 @@ _DROP = struct.pack("=HBBI", 6, 0, 0, 2)
 _EVERY_PROTOCOL = 3
 """Only such sockets see frames before they are dropped."""
 _SOL_PACKET, _VNET_HDR, _QDISC_BYPASS, _IGNORE_OUTGOING = 263, 15, 20, 23
-_SO_TIMESTAMPNS = 35
 _STATISTICS = 6
 _BUFFER_BYTES = 16 << 20
 _MOST_PACKET_BYTES = 1 << 17
@@ -99,7 +99,7 @@ def tap(socket_: netlink.Netlink, device: int, name: str, address: bytes, mtu: i
     for sock in (taken, given):
         sock.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
     taken.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
-    taken.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    note_arrivals(taken)
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
     given.bind((out, 0))
     return Tap(device, name, taken, given)
@@ -246,15 +246,16 @@ def _carry(ways: Sequence[_Way], shared: mmap.mmap) -> None:
             way = ways[place]
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    packet, extra, _, _ = way.taken.recvmsg(_MOST_PACKET_BYTES, 64)
+                    packet, extra, _, _ = way.taken.recvmsg(_MOST_PACKET_BYTES, NOTE_BYTES)
                     if way.loses():
                         way.lost += 1
                         _COUNTS.pack_into(
                             shared, place * _COUNTS.size, way.lost, way.arrived, way.late
                         )
                         continue
-                    seconds, nanoseconds = struct.unpack("=qq", extra[0][2])
-                    due_ns = way.due_ns(seconds * 1_000_000_000 + nanoseconds)
+                    came_ns = noted_ns(extra)
+                    assert came_ns is not None
+                    due_ns = way.due_ns(came_ns)
                     serial += 1
                     heapq.heappush(held, (due_ns, serial, place, packet))
                     if held[0][0] <= time.time_ns():

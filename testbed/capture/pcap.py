@@ -35,6 +35,7 @@ from pathlib import Path
 from testbed.control.messages import Captured
 from testbed.control.stream import readable
 from testbed.system import inside, linux
+from testbed.system.arrivals import note_arrivals, noted_ns
 
 BLOCK_BYTES = 1 << 20
 BLOCKS = 64
@@ -55,7 +56,7 @@ _RX_RING, _STATISTICS, _VERSION, _VNET_HDR = 5, 6, 10, 15
 _TPACKET_V3 = 2
 _ETH_P_ALL = 3
 _AUXDATA = 8
-_SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 26, 33, 35
+_SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
 ANCILLARY_BYTES = 256
 _BPF_RETURN = 6
 _FILTER = struct.Struct("HBBI")
@@ -177,7 +178,7 @@ _Take = Callable[[socket.socket, int], Iterator[_Packet]]
 
 def _received(sock: socket.socket, until: int) -> Iterator[_Packet]:
     """Packets received one by one. No call fails: one that does takes virtual time."""
-    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    note_arrivals(sock)
     sock.setsockopt(_SOL_PACKET, _AUXDATA, 1)
     with contextlib.suppress(PermissionError):
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BLOCK_BYTES * BLOCKS)
@@ -188,7 +189,9 @@ def _received(sock: socket.socket, until: int) -> Iterator[_Packet]:
     while sock.fileno() in dict(poll.poll()):
         count, said, _, sender = sock.recvmsg_into([buffer], ANCILLARY_BYTES)
         told = {(level, kind): data for level, kind, data in said}
-        sec, nsec = struct.unpack("=qq", told[socket.SOL_SOCKET, _SO_TIMESTAMPNS])
+        came_ns = noted_ns(said)
+        assert came_ns is not None
+        sec, nsec = divmod(came_ns, 1_000_000_000)
         (size,) = struct.unpack_from("=4xI", told[_SOL_PACKET, _AUXDATA])
         _, kind, _, segment = _VNET.unpack_from(buffer)
         data = memoryview(buffer)[_VNET.size : count]

@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from testbed.system.arrivals import NOTE_BYTES, note_arrivals, noted_ns
+
 DRIFT = 100e-6
 """By how much two clocks may differ in speed; quartz differs by some 20 ppm."""
 EVERY_S = 0.05
@@ -36,9 +38,6 @@ SILENCE_S = 15.0
 """After so long without a word, the other side is given up."""
 _ASK, _ANSWER = struct.Struct("!Q"), struct.Struct("!Qqq")
 _MAC_BYTES = 16
-_STAMP = struct.Struct("=qq")
-_SO_TIMESTAMPNS = 35
-_ANCILLARY_BYTES = socket.CMSG_SPACE(_STAMP.size)
 
 
 @dataclass(frozen=True)
@@ -256,7 +255,7 @@ class Echo:
 def _datagram_socket() -> socket.socket:
     """A socket whose arrivals the kernel notes."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    note_arrivals(sock)
     return sock
 
 
@@ -266,13 +265,10 @@ def _received(sock: socket.socket) -> tuple[bytes, int, tuple[str, int]]:
     Whoever is interrupted between the two clocks takes the arrival for later than it was, and so
     the bound for wider than it is; the other way round, it would be no bound.
     """
-    data, notes, _, sender = sock.recvmsg(64, _ANCILLARY_BYTES, socket.MSG_DONTWAIT)
+    data, notes, _, sender = sock.recvmsg(64, NOTE_BYTES, socket.MSG_DONTWAIT)
     unix_ns, now_ns = time.time_ns(), time.monotonic_ns()
-    for level, kind, note in notes:
-        if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
-            seconds, ns = _STAMP.unpack(note)
-            return data, now_ns - max(0, unix_ns - (seconds * 10**9 + ns)), sender
-    return data, now_ns, sender
+    then_ns = noted_ns(notes)
+    return data, now_ns if then_ns is None else now_ns - max(0, unix_ns - then_ns), sender
 
 
 def _sealed(key: bytes, body: bytes) -> bytes:

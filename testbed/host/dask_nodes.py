@@ -14,10 +14,13 @@ import logging
 import os
 import platform
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
 from distributed import Nanny, Scheduler, Security, Worker
+from distributed.comm import parse_address
+from distributed.comm.addressing import parse_host_port
 
 from testbed.core.errors import InputError, RunError
 from testbed.system.files import read_regular
@@ -122,6 +125,27 @@ def serve_scheduler(host: str, port: int, key: Path, ready: Any = None) -> None:
         raise RunError(f"cannot listen on {host}:{port} ({error.strerror or error})") from None
 
 
+def _own_address(scheduler: str) -> str | None:
+    """Where to listen: at the address from which this machine reaches a scheduler, and no other.
+
+    None, which stands for all of them, as long as the scheduler's name means nothing.
+
+    Raises:
+        InputError: It is no address.
+    """
+    try:
+        host, port = parse_host_port(parse_address(scheduler)[1])
+    except ValueError:
+        raise InputError(f"{scheduler}: must be tls://HOST:PORT") from None
+    try:
+        ((family, _, _, _, at), *_) = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.connect(at)  # sends nothing
+            return str(sock.getsockname()[0])
+    except OSError:
+        return None
+
+
 def serve_host(scheduler: str, key: Path, name: str | None) -> None:
     """Be a host of runs that are spread over machines until told to stop.
 
@@ -137,6 +161,7 @@ def serve_host(scheduler: str, key: Path, name: str | None) -> None:
     async def serve() -> None:
         node = QuietWorker(
             scheduler,
+            host=_own_address(scheduler),
             name=name or platform.node(),
             nthreads=1,
             memory_limit=0,
@@ -163,6 +188,7 @@ def serve_workers(scheduler: str, key: Path, workers: int, *, machine: bool) -> 
         machine: Whether they emulate, too: one a machine should.
     """
     options = {
+        "host": _own_address(scheduler),
         "nthreads": 1,
         "memory_limit": 0,
         "security": security(key),

@@ -30,6 +30,7 @@ from aioquic.quic.connection import QuicConnection
 from aioquic.quic.packet import QuicPacketType
 from aioquic.quic.packet_builder import QuicSentPacket
 
+from testbed.system.arrivals import NOTE_BYTES, note_arrivals
 from testbed.transport import wire
 from testbed.transport.accounts import QuicCount
 from testbed.transport.wire import ConnectionLost
@@ -183,7 +184,7 @@ class Endpoint:
         self._wake: int | None = os.eventfd(0)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._queued_bytes)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
-        wire.note_arrivals(sock)
+        note_arrivals(sock)
 
     def start(self) -> None:
         """Drive the connection from now on."""
@@ -337,7 +338,7 @@ class Endpoint:
             # No call fails: one that does takes virtual time.
             if not _waiting(self._sock, termios.FIONREAD):
                 return
-            datagram, notes, _, _ = self._sock.recvmsg(_DATAGRAM_BYTES, wire.NOTE_BYTES)
+            datagram, notes, _, _ = self._sock.recvmsg(_DATAGRAM_BYTES, NOTE_BYTES)
             arrived_ns = wire.arrived(notes)
             self.connection.receive_datagram(datagram, _PEER, time.monotonic())
             self._heed(arrived_ns)

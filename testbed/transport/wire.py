@@ -25,6 +25,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from testbed.system.arrivals import NOTE_BYTES, note_arrivals, noted_ns
+
 Buffer = bytes | bytearray | memoryview
 
 MAGIC = 0x5AF1
@@ -36,11 +38,6 @@ _CRC = struct.Struct("<I")
 HEADER_BYTES = _BODY.size + _CRC.size
 PIECE_BYTES = 1 << 14
 """Bytes that a receiver sleeps through; more would leave the sender waiting for its window."""
-_SO_TIMESTAMPNS = 64
-"""With 64-bit seconds on every machine; Python has no name for it."""
-_TIMESPEC = struct.Struct("=qq")
-NOTE_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
-"""Room for the kernel's note of arrival beside what is received."""
 LABEL_BYTES = 4
 """A label travels as a little-endian uint32 beside the smashed data."""
 PORT = struct.Struct("<H")
@@ -248,15 +245,7 @@ def receive_into(sock: socket.socket, place: memoryview) -> int:
 def arrived(notes: Iterable[tuple[int, int, bytes]]) -> int:
     """Monotonic time in ns at which what was received came in, by the kernel's note beside it."""
     now_ns = time.monotonic_ns()
-    for _, kind, note in notes:
-        if kind == _SO_TIMESTAMPNS:
-            seconds, nanoseconds = _TIMESPEC.unpack(note)
-            # The kernel notes the time of day; what has passed since then is the same by both.
-            passed_ns = time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)
-            return now_ns - max(0, int(passed_ns))
-    return now_ns
-
-
-def note_arrivals(sock: socket.socket) -> None:
-    """Have the kernel note when what is received came in."""
-    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    if (then_ns := noted_ns(notes)) is None:
+        return now_ns
+    # The kernel notes the time of day; what has passed since then is the same by both.
+    return now_ns - max(0, time.time_ns() - then_ns)

@@ -40,7 +40,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,12 @@ class Subject:
     tests: Sequence[str]
     """Arguments of pytest."""
     interpreted: bool = False
-    """Whether compiled functions run as plain Python: compiling each mutant would take minutes."""
+    """Whether compiled functions run as plain Python, so that none waits for compiling."""
+    then_compiled: bool = False
+    """Whether what survives so is tried compiled, too, which takes each test's first call long:
+    Python forgives what machine code does not, such as a division by zero of NumPy's."""
+    uncached: bool = False
+    """Whether machine code is kept nowhere: each mutant has its own."""
     compiled_apart: bool = False
     """Whether nothing of the module is compiled, so that the machine code of before is right."""
 
@@ -336,6 +341,8 @@ class Place:
         env = os.environ | {"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"}
         if subject.interpreted:
             env["NUMBA_DISABLE_JIT"] = "1"
+        if subject.uncached:
+            env["NUMBA_CACHE_LOCATOR_CLASSES"] = "ZipCacheLocator"
         given = asdict(subject) | {"folder": str(self.folder), "modules": modules}
         command = [sys.executable, str(HERE / "nursery.py")]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -465,21 +472,31 @@ def main() -> int:
             watched = places[0].watch(subject, tree)
             took = f"{watched.took_s:.1f} s unmutated, watched"
             err.print(f"{subject.name}: {len(drawn)} mutants; {took}", highlight=False)
-            _play(drawn, subject, watched, places, results, err)
+            ways = [(subject, watched)]
+            if subject.then_compiled:
+                ways.append(_compiled(subject, places[0], tree))
+            _play(drawn, ways, places, results, err)
     shares = _show(list(results.outcomes.values()), results.total)
     return int(min(shares, default=1.0) < ENOUGH)
 
 
+def _compiled(subject: Subject, place: Place, tree: str) -> tuple[Subject, Watched]:
+    """The same tests of compiled functions; any of them may be the one that waits for compiling."""
+    name = f"{subject.name}-compiled"
+    compiled = replace(subject, name=name, interpreted=False, uncached=True)
+    watched = place.watch(compiled, tree)
+    return compiled, replace(watched, seconds=dict.fromkeys(watched.seconds, watched.took_s))
+
+
 def _play(
     drawn: Sequence[Mutant],
-    subject: Subject,
-    watched: Watched,
+    ways: Sequence[tuple[Subject, Watched]],
     places: Sequence[Place],
     results: Results,
     err: Console,
 ) -> None:
     """Test every mutant of a module, several side by side; what survives is told at once."""
-    known = reasons()
+    known, subject = reasons(), ways[0][0]
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in drawn:
         waiting.put(mutant)
@@ -490,7 +507,11 @@ def _play(
                 mutant = waiting.get_nowait()
             except queue.Empty:
                 return place.end()
-            by, took_s = place.test(subject, mutant, watched, results.kills(subject.name))
+            by, took_s = "", 0.0
+            for way, watched in ways:
+                if not by:
+                    by, more_s = place.test(way, mutant, watched, results.kills(subject.name))
+                    took_s += more_s
             what = (subject.name, mutant.within, mutant.was, mutant.now)
             outcome = "killed" if by else "equivalent" if what in known else "survived"
             by = by or known.get(what, "")

@@ -165,7 +165,9 @@ def test_what_runs_points_has_no_rights_over_the_machine() -> None:
         assert service["cap_drop"] == ["ALL"]
         added = ["SETFCAP", "SYS_NICE"] if name == "worker" else []
         assert service.get("cap_add", []) == added
-        assert "seccomp:unconfined" not in service.get("security_opt", [])
+        options = service.get("security_opt", [])
+        assert "seccomp:unconfined" not in options
+        assert ("seccomp:compose-seccomp.json" in options) == (name == "worker")
     profile = json.loads((ROOT / "compose-seccomp.json").read_text(encoding="utf-8"))
     (denied,) = profile["syscalls"]
     assert denied["action"] == "SCMP_ACT_ERRNO"

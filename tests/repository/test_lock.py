@@ -84,6 +84,28 @@ def test_every_pin_has_a_hash(lock):
     assert not [name for name, pin in pins(lock).items() if "--hash=sha256:" not in pin["rest"]]
 
 
+@pytest.mark.parametrize("which", EXTRAS)
+def test_nothing_is_fetched_but_by_its_hash(installer, monkeypatch, tmp_path, which):
+    """What source packages are built with, too: it comes first, and no build fetches its own."""
+    ran = []
+
+    def run(words, **_):
+        ran.append(words[2:])  # without `uv pip`, or `python -m`
+
+    monkeypatch.setattr(installer, "check", lambda: None)
+    monkeypatch.setattr(installer, "environment", lambda folder: ("python", {}))
+    monkeypatch.setattr(installer.subprocess, "run", run)
+    installer.install(which, tmp_path, packages_only=False)
+    locks = [Path(words[words.index("-r") + 1]).name if "-r" in words else "" for words in ran]
+    assert locks == ["build.txt", f"{which}.txt", ""]
+    for words, lock in zip(ran, locks, strict=True):
+        assert "install" in words
+        assert "--no-deps" in words
+        assert ("--require-hashes" in words) is bool(lock)
+        assert ("--no-build-isolation" in words) is (lock != "build.txt")
+    assert ran[2][-2:] == ["-e", str(ROOT)]  # nothing but what is here
+
+
 @pytest.mark.parametrize("lock", LOCKS)
 def test_the_lock_names_no_index(lock):
     assert not re.findall(r"^\s*(?:-i|--\S*index|--find-links|.*://).*", LOCKS[lock], re.M)

@@ -6,6 +6,7 @@
 import hashlib
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -121,6 +122,33 @@ def test_what_imports_the_module_is_not_imported_before_it_is_mutated(
         *("testbed.mutated", "testbed.at_once", "testbed.in_turn", "helper"),
         *("workloads", "workloads.below", "workloads.beside", "orchestrator.over"),
     }
+
+
+INTERPRETED = """
+import sys
+import numpy as np
+sys.path[:0] = sys.argv[1:]
+import nursery
+nursery.call_orders()
+from engine_cases import EVERY_ORDER, random_case
+from reference_engine import reference_round
+from orchestrator.prediction import kernel
+from orchestrator.prediction.engine import simulate
+
+assert not hasattr(kernel.play_round, "py_func"), "it is compiled"
+rng = np.random.default_rng(1)
+for scheme in EVERY_ORDER:
+    case = random_case(rng, scheme)
+    assert abs(simulate(*case).latency_s - reference_round(*case)[0]) < 1e-9, scheme
+"""
+
+
+def test_interpreted_code_is_told_by_orders_what_compiled_code_is() -> None:
+    folders = [DRIVER.parent, ROOT / "tests" / "support"]
+    env = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", INTERPRETED, *map(str, folders)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_tests_of_the_line_come_first_and_of_these_what_kills_most_a_second(driver: Any) -> None:

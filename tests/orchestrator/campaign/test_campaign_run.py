@@ -146,6 +146,32 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
 
 
+def test_links_in_a_folder_that_others_may_write_are_not_followed(tmp_path: Path) -> None:
+    campaign, folder = load_campaign(write_campaign(tmp_path)), CampaignFolder(tmp_path / "out")
+    with folder.held(campaign):
+        pass
+    precious = tmp_path / "precious"
+    (precious / ".thesis.part").mkdir(parents=True)
+    (precious / "thesis.tex").write_text("all of it")
+    lock, points = tmp_path / "out" / ".lock", tmp_path / "out" / "points"
+    lock.unlink()
+    lock.symlink_to(precious / "thesis.tex")
+    with pytest.raises(InputError, match="cannot be written"), folder.held(campaign):
+        pass
+    assert (precious / "thesis.tex").read_text() == "all of it"
+    lock.unlink()
+    points.rmdir()
+    points.symlink_to(precious)
+    with pytest.raises(InputError, match="points is a symbolic link"), folder.held(campaign):
+        pass
+    assert (precious / ".thesis.part").is_dir()
+    points.unlink()
+    with folder.held(campaign):
+        (points / ".a.part").symlink_to(precious)
+        folder.store("a", {"rounds.parquet": b"PAR1"})
+    assert not (precious / "rounds.parquet").exists()
+
+
 def killed_until_done(file: Path, folder: Path, moments_s: list[float]) -> int:
     """Run the campaign, kill it at each of the moments; answers how many were killed in time."""
     words = [sys.executable, "-m", "orchestrator", "campaign", "run", file, "--out", folder]

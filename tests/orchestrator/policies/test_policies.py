@@ -79,6 +79,14 @@ EQUAL = np.full(10, 0.1)
     [
         (Allocation(np.array([2, 3]), EQUAL, EQUAL, EQUAL), "split must have one entry a UAV: 10"),
         (Allocation(np.full(500, 2), EQUAL, EQUAL, EQUAL), "split must have one entry a UAV: 10"),
+        (Allocation([2, 3], EQUAL, EQUAL, EQUAL), "split must have one entry a UAV: 10"),
+        (
+            Allocation(np.array([]), EQUAL, EQUAL, EQUAL),
+            "split must have one entry a UAV: 10, not 0",
+        ),
+        (Allocation(np.full(10, 2.5), EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not 2.5"),
+        (Allocation(np.arange(10), EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not (0, 1, 2, 3"),
+        (Allocation(np.array(2.0), EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not (2.0,)"),
         (Allocation(2.0, EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not 2.0"),
         (Allocation(None, EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not None"),
         (Allocation("2", EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not '2'"),
@@ -88,6 +96,9 @@ EQUAL = np.full(10, 0.1)
         (Allocation(2, EQUAL, EQUAL, EQUAL[:9]), "rho must be 10 positive shares"),
         (Allocation(2, EQUAL, EQUAL, EQUAL * np.nan), "rho must be 10 positive shares"),
         (np.zeros((99, 99)), "must answer with an Allocation, not array"),
+        (Allocation(True, EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not True"),
+        (Allocation(2, EQUAL, EQUAL, EQUAL, (99,)), "clients must be left out"),
+        (Allocation(2, EQUAL, EQUAL, EQUAL, "ab"), "clients must be left out"),
     ],
 )
 def test_what_a_plugin_decides_is_refused_in_one_line(answer, says):

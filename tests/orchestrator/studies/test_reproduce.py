@@ -143,6 +143,7 @@ def test_findings_disagree_with_anything_else():
         ((29.1, 30.6, 33.0, 32.2, 32.1), True, False),  # up and then hardly down
         ((30, 10, 5, 1, 30.01), False, False),  # the last above the first, and nothing else
         ((10, 12, 14, 16, 5), False, False),
+        ((10, 14, 12, 16, 11), False, False),  # a rank correlation of 0.3
         ((7, 7, 7, 7, 7), False, False),
     ],
 )
@@ -164,6 +165,12 @@ def test_a_trend_that_seeds_disagree_on_is_none():
     trend, ci95 = trend_of(ticks, np.stack([up, up, up, down], axis=1))
     assert trend == 0.5
     assert ci95 > 0.5
+    o = outcomes("fig5", lambda *_: 1.0)
+    grows, hardly = np.array([1.0, 2, 3, 4, 5]), np.array([1.0, 5, 2, 4, 3])
+    for seeds, agrees in (([grows, grows, grows], True), ([grows, grows, hardly], False)):
+        o.savings = lambda than, seeds=seeds: np.stack(seeds, axis=1)
+        finding = reproduce._savings(o, "pipesfl", "", 1, "")
+        assert finding.agrees == agrees, finding.note
 
 
 def test_run_writes_figures_and_summary(tmp_path):

@@ -4,6 +4,7 @@
 """The engine's transport model, against the integral and against the kernel's TCP."""
 
 import math
+from itertools import pairwise
 from statistics import mean
 from typing import Any
 
@@ -30,7 +31,7 @@ from orchestrator.transmission.transport import (
     note,
     transport_of,
 )
-from testbed.core.timeline import Timeline
+from testbed.core.timeline import SG, S, Timeline
 
 SIZE = 2_400_000
 ON_LINK = SIZE + math.ceil(SIZE / 1448) * 66
@@ -242,6 +243,20 @@ def test_delay_lengthens_every_transfer_and_the_same_seed_loses_the_same() -> No
     assert played(lossy, seed=2).to_json() != again[0]
     one, two = played(lossy).rounds
     assert one.latency_s != two.latency_s
+
+
+def test_the_next_gradient_waits_for_a_receipt_but_for_the_credit() -> None:
+    """An idle link saves up 4 ms, and 0.15 of them are the way through programs and kernel."""
+    (round_,) = played({"one_way_delay_s": {"up": 0.03, "down": 0.02}}, rounds=1).rounds
+    spans = round_.spans
+    computed_s = {(s["client"], s["iteration"]): s["end_s"] for s in spans[spans["step"] == S]}
+    gradients = np.sort(spans[spans["step"] == SG], order="start_s")
+    waits_s = [
+        after["start_s"] - before["end_s"]
+        for before, after in pairwise(gradients)
+        if after["start_s"] > computed_s[after["client"], after["iteration"]] + 1e-9
+    ]
+    assert waits_s == [pytest.approx(0.03 - 0.00385)] * len(waits_s) != []
 
 
 def test_a_scenario_without_air_has_no_model() -> None:

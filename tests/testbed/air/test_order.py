@@ -60,6 +60,7 @@ from testbed.core.impairment import Impairment
 from testbed.network.fabric import impair, link_addresses, wire
 from testbed.network.shaping import Shape
 from testbed.system import linux
+from testbed.system.arrivals import NOTE_BYTES, note_arrivals, noted_ns
 
 def arrivals(seed, reorders):
     base_station, uav = linux.new_network_namespace(), linux.new_network_namespace()
@@ -69,7 +70,7 @@ def arrivals(seed, reorders):
     linux.enter(base_station)
     with socket.socket(type=socket.SOCK_DGRAM) as there, fabric.uavs[0].netlink as netlink:
         there.bind((link_addresses(1)[0], 9))
-        there.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS
+        note_arrivals(there)
         there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         linux.enter(uav)
         netlink.transact(fabric.uavs[0].ends[0].change(1e10))
@@ -83,9 +84,8 @@ def arrivals(seed, reorders):
         time.sleep(1)
         there.setblocking(False)
         for _ in range({COUNT}):
-            number, ((_, _, at),), _, _ = there.recvmsg(4, 64)
-            seconds, nanoseconds = struct.unpack("=qq", at)
-            yield *struct.unpack("=I", number), seconds * 10**9 + nanoseconds - began_ns
+            number, notes, _, _ = there.recvmsg(4, NOTE_BYTES)
+            yield *struct.unpack("=I", number), noted_ns(notes) - began_ns
 
 print(json.dumps([list(arrivals(*case)) for case in json.loads(sys.argv[1])]))
 """

@@ -52,12 +52,12 @@ from orchestrator import ServiceRequest
 
 
 def mixed(asked: ServiceRequest, weight: float = 1.0) -> float:
-    """Every number of a request counts."""
+    """Every number of a request counts, and no client or iteration is number 0."""
     return weight * (
         asked.service_s
         - asked.lag_s
-        + 0.3 * asked.iteration / asked.iterations
-        + 0.1 * asked.client / asked.clients
+        - 0.3 * asked.iterations / asked.iteration
+        - 0.1 * asked.clients / asked.client
         + asked.enqueued_s
         - asked.client_s
         - 0.7 * asked.upload_s

@@ -3,13 +3,16 @@
 
 """Schedulers and workers that only those with the key can use, and that serve no pages."""
 
+import contextlib
 import logging
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+import warm
 from console import TESTBED
 from small_campaign import write_campaign
 
@@ -23,11 +26,20 @@ from testbed.host.dask_nodes import make_key, security
 
 def listening(process: psutil.Process) -> list[str]:
     """Addresses on which a process listens."""
-    return [
-        f"{each.laddr.ip}"
-        for each in process.net_connections("tcp")
-        if each.status == psutil.CONN_LISTEN
-    ]
+    return [ip for ip, _ in listeners(process)]
+
+
+def listeners(process: psutil.Process) -> list[tuple[str, int]]:
+    found = process.net_connections("tcp")
+    return [each.laddr for each in found if each.status == psutil.CONN_LISTEN]
+
+
+def plain_answer(at: tuple[str, int], route: str) -> bytes:
+    """What a caller without a certificate is answered, who asks for a page."""
+    with socket.create_connection(at, timeout=20) as caller, contextlib.suppress(ConnectionError):
+        caller.sendall(f"GET {route} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+        return caller.recv(1000)
+    return b""
 
 
 @pytest.fixture
@@ -44,7 +56,14 @@ def address(tmp_path: Path) -> Iterator[str]:
         words = ["campaign", "worker", found, "--key", str(tmp_path / "key"), "--workers", "1"]
         workers.append(subprocess.Popen([*TESTBED, *words], stderr=subprocess.DEVNULL, text=True))
         assert any("Register worker" in line for line in scheduler.stderr)
-        assert listening(psutil.Process(scheduler.pid)) == ["127.0.0.1"]
+        nanny = psutil.Process(workers[0].pid)
+        everyone = [psutil.Process(scheduler.pid), nanny, *nanny.children(recursive=True)]
+        at = [listeners(process) for process in everyone if listeners(process)]
+        # Scheduler, nanny and worker, at one port each, which speaks TLS alone.
+        assert [[ip for ip, _ in each] for each in at] == [["127.0.0.1"]] * 3
+        for (place,) in at:
+            for route in ("/", "/status", "/health", "/metrics", "/json/identity.json"):
+                assert not plain_answer(place, route).startswith(b"HTTP"), (place, route)
         yield found
     finally:
         for process in (*workers, scheduler):
@@ -66,6 +85,14 @@ def test_who_has_the_key_computes_and_nobody_else(tmp_path: Path, address: str) 
             run_campaign(
                 campaign, CampaignFolder(tmp_path / "no"), cluster=Cluster(address, key=key)
             )
+
+
+@pytest.mark.parametrize("words", [["campaign", "worker"], ["host"]])
+def test_an_address_without_a_port_is_refused_in_a_line(tmp_path: Path, words: list[str]) -> None:
+    make_key(tmp_path / "key")
+    done = warm.run(*words, "tls://10.255.0.9", "--key", tmp_path / "key")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "testbed: tls://10.255.0.9: must be tls://HOST:PORT\n"
 
 
 def test_a_local_campaigns_processes_serve_no_pages() -> None:

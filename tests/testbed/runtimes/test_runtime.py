@@ -68,13 +68,22 @@ def test_an_ordinary_user_may_run_a_world():
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_when_the_orchestrator_is_killed(tmp_path, end):
-    process = spawn("namespace", tmp_path)
+    process = spawn("namespace", tmp_path, stderr=subprocess.PIPE)
     check_result(process)
     processes = family(process)
     assert len(processes) == 5  # supervisor, world, fabric, base station, UAV
     process.send_signal(end)
     process.wait(10)
     until(lambda: gone(processes))
+    if end == signal.SIGKILL:
+        assert process.stderr.read() == "", "an orphan's"
+
+
+def test_a_world_whose_orchestrator_has_closed_its_sockets_says_nothing(tmp_path):
+    """So does one whose orchestrator was killed, before the supervisor ends it."""
+    process = spawn("namespace", tmp_path, stderr=subprocess.PIPE)
+    check_result(process)
+    assert process.communicate("")[1] == ""
 
 
 @pytest.mark.parametrize("victim", [0, 1])

@@ -203,6 +203,23 @@ def test_a_header_of_others_is_refused_by_its_first_wrong_field(
         Header.unpack(data)
 
 
+def test_moments_are_of_the_monotonic_clock_to_the_nanosecond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 5_000)
+    monkeypatch.setattr(time, "time_ns", lambda: 3_000_000_700)
+    for at_ns, came_ns in ((700, 5_000), (699, 4_999), (200, 4_500), (701, 5_000)):
+        note = (socket.SOL_SOCKET, 64, struct.pack("=qq", 3, at_ns))
+        assert arrived([note]) == came_ns
+
+
+def test_frames_have_the_protocols_kinds() -> None:
+    names = "HELLO BROADCAST RECEIPT START SMASHED GRADIENT ADAPTERS PROBE END"
+    assert [(kind.name, int(kind)) for kind in Kind] == [
+        (name, number) for number, name in enumerate(names.split(), 1)
+    ]
+
+
 def test_a_headers_bytes_are_what_the_protocol_says() -> None:
     assert HEADER.pack() == packed(0x5AF1, 1, 5, 3, 2, 7, 16, 4096, 1.5, 0.25)
     assert HEADER.frame_bytes == HEADER_BYTES + 16 + 4096

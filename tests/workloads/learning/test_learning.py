@@ -524,6 +524,25 @@ def test_fedprox_adds_its_pull_to_every_gradient(model: SplitModel) -> None:
     assert pull.abs().max() > 1e-4
 
 
+def test_a_rule_finds_the_layers_in_what_clients_have_become(model: SplitModel) -> None:
+    """`svd` asks for tensors by name: each layer gets the mean of its products B A, cut to rank."""
+    server = ServerLearner(model, [1, 2], replace(TRAINING, aggregation="svd"))
+    cut = len(server.begin_round(2))
+    random = torch.Generator().manual_seed(4)
+    parts = {k: torch.randn(cut, generator=random) for k in (1, 2)}
+    server.aggregate(parts, {1: 1, 2: 3})
+    state = server.state()
+    one, other = (model.layout.views(part) for part in parts.values())
+    names = [name.removesuffix(".lora_A") for name in one if name.endswith(".lora_A")]
+    assert names
+    for name in names:
+        a, b = f"{name}.lora_A", f"{name}.lora_B"
+        left, values, right = torch.linalg.svd(0.25 * one[b] @ one[a] + 0.75 * other[b] @ other[a])
+        rank = len(one[a])
+        best = left[:, :rank] * values[:rank] @ right[:rank]
+        torch.testing.assert_close(state[b] @ state[a], best, rtol=1e-4, atol=1e-4)
+
+
 def test_what_a_rule_remembers_goes_on_with_the_state(model: SplitModel, tmp_path: Path) -> None:
     training = replace(TRAINING, aggregation="fedavgm")
     data = shares(1)
