@@ -486,7 +486,7 @@ def _remove_all(client: docker.DockerClient, run: str) -> None:
         list(pool.map(_remove, _containers(client, label=f"{LABEL}={run}")))
 
 
-def _containers(client: docker.DockerClient, **filters: str) -> list[Any]:
+def _containers(client: docker.DockerClient, **filters: Any) -> list[Any]:
     # `ignore_removed`: between listing and looking, one may have gone.
     return list(client.containers.list(all=True, filters=filters, ignore_removed=True))
 
