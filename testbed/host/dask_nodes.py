@@ -28,6 +28,8 @@ from testbed.system.files import read_regular
 MOST_KEY_BYTES = 1 << 16
 HOST = "host"
 """The resource that a host of runs over several machines offers."""
+SILENT_S = 60
+"""A worker that is silent for so long is forgotten: its name is free again, nobody waits for it."""
 _PEM = re.compile(r"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----\n?", re.DOTALL)
 
 
@@ -112,7 +114,12 @@ def serve_scheduler(host: str, port: int, key: Path, ready: Any = None) -> None:
 
     async def serve() -> None:
         node = QuietScheduler(
-            host=host, port=port, protocol="tls", security=security(key), dashboard=False
+            host=host,
+            port=port,
+            protocol="tls",
+            security=security(key),
+            dashboard=False,
+            worker_ttl=SILENT_S,
         )
         async with node:
             if ready is not None:

@@ -5,8 +5,11 @@
 
 import contextlib
 import logging
+import queue
+import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import psutil
 import pytest
 import warm
 from console import TESTBED
+from processes import until
 from small_campaign import write_campaign
 
 from orchestrator.campaign import cluster as clusters
@@ -21,6 +25,7 @@ from orchestrator.campaign.cluster import Cluster, run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import load_campaign
 from testbed.core.errors import InputError
+from testbed.host import dask_nodes
 from testbed.host.dask_nodes import make_key, security
 
 
@@ -117,6 +122,41 @@ def test_a_local_campaigns_processes_log_no_tracebacks() -> None:
 
     with clusters._local_cluster(1) as cluster, Client(cluster, set_as_default=False) as client:
         assert client.submit(logs_errors, pure=False).result(30) is False
+
+
+def test_a_host_that_vanished_without_a_word_is_soon_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask would take its name for taken for five minutes."""
+    from distributed import Client
+
+    assert dask_nodes.SILENT_S <= 60
+    monkeypatch.setattr(dask_nodes, "SILENT_S", 3)
+    key, told = tmp_path / "key", queue.Queue[str]()
+    make_key(key)
+    words = ("127.0.0.1", 0, key, told.put)
+    thread = threading.Thread(target=dask_nodes.serve_scheduler, args=words, daemon=True)
+    thread.start()
+    address = told.get(timeout=30)
+    host = subprocess.Popen(
+        [*TESTBED, "host", address, "--key", str(key), "--name", "alpha"], stderr=subprocess.DEVNULL
+    )
+    try:
+        with Client(address, security=security(key), set_as_default=False) as client:
+
+            def there() -> list[str]:
+                known = client.scheduler_info(n_workers=-1)["workers"].values()
+                return [worker["name"] for worker in known]
+
+            until(lambda: there() == ["alpha"], 60)
+            host.send_signal(signal.SIGSTOP)
+            until(lambda: there() == [], 30)
+            client.shutdown()
+    finally:
+        host.kill()
+        host.wait()
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_a_key_is_for_its_owner_alone_and_made_once(tmp_path: Path) -> None:
