@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from testbed.runtimes import docker as runtime
 from testbed.runtimes.docker_rooms import PROGRAM_LABEL
 
 pytestmark = pytest.mark.docker
-TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
+TRACE: dict[str, Any] = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
 IMAGE = f"uav-sfl-test-{os.getpid()}"
 
 
@@ -189,6 +190,8 @@ def test_limits_bite_and_the_links_carry(image) -> None:
         assert server.communicate(timeout=60)[0] == "100000\n"
         with pytest.raises(InputError, match=r"^`args`: image .* has no program 'nonsense'"):
             net["uav1"].popen(["nonsense"])
+        # Whole slots alone count: the one in which the last byte went has to end.
+        time.sleep(3 * TRACE["slot_s"])
     carried = net.carried.groupby(["client", "direction"]).carried_bytes.sum()
     assert carried[2, "up"] > 100_000
     assert isinstance(net.carried, pd.DataFrame)
