@@ -11,6 +11,7 @@ place in each of them, so that it goes around boxes.
 from collections import defaultdict
 from html import escape
 from itertools import pairwise
+from statistics import fmean
 
 HIGH, GAP, LETTER, BETWEEN = 30, 42, 8, 26
 """A box's height, what is between layers, a letter's width, and between two in a layer; pixels."""
@@ -24,13 +25,18 @@ def drawing(text: str) -> str:
     first, *lines = text.split("\n")
     if first.strip() != "flowchart TD":
         raise ValueError(f"only `flowchart TD` is drawn, not {first.strip()!r}")
-    arrows = [tuple(word.strip() for word in line.split("-->")) for line in lines if line.strip()]
-    chains = _chains([(one, other) for one, other in arrows])
-    layers = _layers(chains)
+    ends = (line.split("-->") for line in lines if line.strip())
+    arrows = [(one.strip(), other.strip()) for one, other in ends]
+    depth = _depths(arrows)
+    chains: list[list[Node]] = [
+        [one, *((one, other, at) for at in range(depth[one] + 1, depth[other])), other]
+        for one, other in arrows
+    ]
+    layers = _layers(chains, depth)
     place, wide = _places(layers)
     high = len(layers) * (HIGH + GAP) - GAP
     drawn = [_arrow([place[node] for node in chain]) for chain in chains]
-    drawn += [_box(node, *place[node]) for layer in layers for node in layer if _is_box(node)]
+    drawn += [_box(name, *place[name]) for name in depth]
     label = escape("; ".join(f"{one} uses {other}" for one, other in arrows))
     return (
         f'<svg role="img" aria-label="{label}" viewBox="-1 -1 {wide + 2} {high + 2}" '
@@ -40,49 +46,33 @@ def drawing(text: str) -> str:
     )
 
 
-def _chains(arrows: list[tuple[str, str]]) -> list[list[Node]]:
-    """Each arrow from layer to layer: its ends, and the places it passes between them."""
-    depth: dict[str, int] = defaultdict(int)
-    # Longest ways, found when nothing moves any more: there are no more steps than boxes.
-    for _ in {name for arrow in arrows for name in arrow}:
+def _depths(arrows: list[tuple[str, str]]) -> dict[str, int]:
+    """The layer of each box: the longest way to it."""
+    depth = dict.fromkeys((name for arrow in arrows for name in arrow), 0)
+    # Nothing moves any more after as many passes as there are boxes.
+    for _ in depth:
         for one, other in arrows:
             depth[other] = max(depth[other], depth[one] + 1)
-    return [
-        [one, *((one, other, at) for at in range(depth[one] + 1, depth[other])), other]
-        for one, other in arrows
-    ]
+    return depth
 
 
-def _layers(chains: list[list[Node]]) -> list[list[Node]]:
+def _layers(chains: list[list[Node]], depth: dict[str, int]) -> list[list[Node]]:
     """Who stands in each layer, in an order in which few arrows cross: each near its neighbours."""
+    layers: list[list[Node]] = [[] for _ in range(max(depth.values()) + 1)]
+    for node in dict.fromkeys(node for chain in chains for node in chain):
+        layers[depth[node] if isinstance(node, str) else node[2]].append(node)
     above, below = defaultdict(list), defaultdict(list)
     for chain in chains:
         for one, other in pairwise(chain):
             above[other].append(one)
             below[one].append(other)
-    layers: list[list[Node]] = []
-    now: list[Node] = [node for node in below if node not in above]
-    while now:
-        layers.append(now)
-        placed = {node for layer in layers for node in layer}
-        reached = dict.fromkeys(other for node in now for other in below[node])
-        now = [node for node in reached if placed.issuperset(above[node])]
     for sweep in range(SWEEPS):
-        neighbours = (above, below)[sweep % 2]
-        place, _ = _places(layers)
-
-        middle = {
-            node: sum(place[other][0] for other in near or [node]) / len(near or [node])
-            for node in place
-            for near in [neighbours[node]]
-        }
-        for layer in layers:
+        neighbours, way = ((above, 1), (below, -1))[sweep % 2]
+        for layer in layers[::way]:
+            place, _ = _places(layers)
+            middle = {n: fmean(place[near][0] for near in neighbours[n] or [n]) for n in layer}
             layer.sort(key=middle.__getitem__)
     return layers
-
-
-def _is_box(node: Node) -> bool:
-    return isinstance(node, str)
 
 
 def _width(node: Node) -> int:
@@ -103,26 +93,24 @@ def _places(layers: list[list[Node]]) -> tuple[dict[Node, tuple[float, float]], 
 
 def _arrow(points: list[tuple[float, float]]) -> str:
     """From the lower edge of a box to the upper one of another, upright through what it passes."""
-    (x, y), *rest = points
-    path = f"M{x:.0f} {y + HIGH / 2:.0f}"
-    at = top = y + HIGH / 2
-    for x_next, y_next in rest:
-        top = y_next - HIGH / 2
-        half = (at + top) / 2
-        path += f"C{x:.0f} {half:.0f} {x_next:.0f} {half:.0f} {x_next:.0f} {top:.0f}"
-        if (x_next, y_next) != points[-1]:
-            path += f"V{y_next + HIGH / 2:.0f}"
-        x, at = x_next, y_next + HIGH / 2
+    path = "M"
+    for (x, y), (x_next, y_next) in pairwise(points):
+        bottom, top = y + HIGH / 2, y_next - HIGH / 2
+        half = (bottom + top) / 2
+        path += f"{x:.0f} {bottom:.0f}C{x:.0f} {half:.0f} {x_next:.0f} {half:.0f} "
+        path += f"{x_next:.0f} {top:.0f}L"
+    x, y = points[-1]
+    tip = f"{x:.0f} {y - HIGH / 2:.0f}"
     return (
-        f'<path d="{path}" fill="none" stroke="currentColor" opacity=".6"/>'
-        f'<path d="M{x:.0f} {top:.0f}l-4 -8h8z"/>'
+        f'<path d="{path.removesuffix("L")}" fill="none" stroke="currentColor" opacity=".6"/>'
+        f'<path d="M{tip}l-4 -8h8z"/>'
     )
 
 
-def _box(name: Node, x: float, y: float) -> str:
+def _box(name: str, x: float, y: float) -> str:
     wide = _width(name)
     return (
         f'<rect x="{x - wide / 2:.0f}" y="{y - HIGH / 2:.0f}" width="{wide}" height="{HIGH}" '
         'rx="4" fill="none" stroke="currentColor"/>'
-        f'<text x="{x:.0f}" y="{y + 4.5:.1f}">{escape(str(name))}</text>'
+        f'<text x="{x:.0f}" y="{y + 4.5:.1f}">{escape(name)}</text>'
     )
