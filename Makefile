@@ -9,7 +9,7 @@ LOCKS := pyproject.toml $(wildcard constraints/*)
 
 ARGS ?=
 
-.PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint site lock sbom audit clean
+.PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint compiled checked site lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -38,13 +38,12 @@ lint: setup-dev
 	$(BIN)/reuse lint --lines
 
 # Both at once: each keeps one core busy.
-.PHONY: checked compiled
 checked: setup-dev
 	@$(MAKE) --no-print-directory -j2 lint compiled
 
 # What all tests need compiled, and each worker would compile in a fresh checkout.
 compiled: setup-dev
-	@PYTHONPATH=. $(BIN)/python tests/support/compiled.py
+	@$(BIN)/python tests/support/compiled.py
 
 test: checked
 	$(BIN)/python tests/suite.py -m 'not full'

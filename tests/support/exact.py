@@ -20,12 +20,14 @@ WITHIN_S = 1e-3
 """A frame takes about as long on these links."""
 RESUMED_S = 6e-3
 """Some frames more or less: of a link that comes back, or of a header that is refused."""
+Run = tuple[str, dict[str, Any], list[str]]
+"""A name, a scenario and further words."""
 Played = tuple[Path, dict[str, "CompletedProcess[str]"]]
 """The folder in which runs were played, and how each command ended."""
 
 
-def played(folder: Path, runs: Iterable[tuple[str, dict[str, Any], list[str]]]) -> Played:
-    """Play runs, each a name, a scenario and further words, on a channel of their own."""
+def played(folder: Path, runs: Iterable[Run]) -> Played:
+    """Play runs on a channel of their own."""
     slots = np.arange(400)
     gain = np.array([3e-10, 2e-10, 1e-10])[:, None] * np.exp(0.3 * np.sin(slots))
     np.savez(folder / "trace.npz", gain=gain, slot_s=0.1)
@@ -37,10 +39,11 @@ def played(folder: Path, runs: Iterable[tuple[str, dict[str, Any], list[str]]]) 
     return folder, play(folder, commands)
 
 
-def all_wanted(request: pytest.FixtureRequest) -> bool:
-    """Whether tests of the file that asks are among those to be run that are marked `full`."""
+def wanted(request: pytest.FixtureRequest, all_: Iterable[Run], long: Collection[str]) -> list[Run]:
+    """The runs that tests of the file that asks need: the long ones only where `full` tests run."""
     chosen = (item for item in request.session.items if item.path == request.path)
-    return any(item.get_closest_marker("full") for item in chosen)
+    every = any(item.get_closest_marker("full") for item in chosen)
+    return [run for run in all_ if every or run[0] not in long]
 
 
 def each(names: Iterable[str], long: Collection[str]) -> list[Any]:

@@ -308,20 +308,17 @@ class Place:
 
         It may have gone without a word, and its name is taken until the scheduler forgets it.
         """
-        due = sorted(HOSTS.keys() - {but})
         from distributed import Client
 
         from testbed.host.dask_nodes import security
 
         with Client(self.scheduler, security=security(self.key), set_as_default=False) as client:
 
-            def there() -> list[str]:
+            def are_there() -> bool:
                 workers = client.scheduler_info(n_workers=-1)["workers"].values()
-                return sorted(worker["name"] for worker in workers)
+                return {worker["name"] for worker in workers} == HOSTS.keys() - {but}
 
-            with contextlib.suppress(AssertionError):
-                until(lambda: there() == due)
-            assert there() == due
+            until(are_there)
 
     def do(self, job: Job) -> dict[str, Any]:
         """Do a job; what came of it."""

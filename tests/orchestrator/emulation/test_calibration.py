@@ -75,6 +75,7 @@ def test_levels_leave_outages_out():
 
 def test_the_integral_waits_out_an_outage():
     rates = np.array([10.0, 0.0, 0.0, 20.0])
+    assert integral_end_s(rates, 1.0, 0.0, 0.0) == 0.0
     assert integral_end_s(rates, 1.0, 0.5, 5.0) == pytest.approx(1.0)
     assert integral_end_s(rates, 1.0, 0.5, 15.0) == pytest.approx(3.5)
     assert integral_end_s(rates, 1.0, 0.5, 25.0) == pytest.approx(4.0)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from exact import RESUMED_S, SMALL, Played, all_wanted, assert_exact, each, played, result, spans
+from exact import RESUMED_S, SMALL, Played, Run, assert_exact, each, played, result, spans, wanted
 from small_scenario import trace_of_rates
 
 import orchestrator as tb
@@ -56,7 +56,7 @@ AIR = {
 }
 
 
-def runs() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+def runs() -> Iterator[Run]:
     for name in PARADIGMS:
         yield name, SMALL | {"paradigm": name}, []
     yield "shortest", FLEET | {"order": "shortest-job-first"}, []
@@ -81,8 +81,7 @@ def all_played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     gain[1, 8:48] = 0  # UAV 2 is away from 0.4 s to 2.4 s, which meets an upload.
     np.savez(folder / "outage.npz", gain=gain, slot_s=0.05)
     np.savez(folder / "rates.npz", **trace_of_rates())
-    every = all_wanted(request)
-    return played(folder, [run for run in runs() if every or run[0] not in LONG])
+    return played(folder, wanted(request, runs(), LONG))
 
 
 @pytest.mark.parametrize("name", each(PARADIGMS, LONG))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from exact import RESUMED_S, SMALL, Played, all_wanted, assert_exact, each, played, result, spans
+from exact import RESUMED_S, SMALL, Played, Run, assert_exact, each, played, result, spans, wanted
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 
@@ -61,7 +61,7 @@ def updates(count: int) -> dict[str, Any]:
     return SMALL["workload"] | {"asynchronous": {"updates": count}}
 
 
-def runs() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+def runs() -> Iterator[Run]:
     yield "faults", faulty("drop", [begin for begin, _ in HAPPENS.values()]), []
     gone = [[OUT | {"at_s": 0.3, "duration_s": 0.5}], [ENDS["wait"][0]]]
     for paradigm in GATED:
@@ -83,9 +83,7 @@ def runs() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
 
 @pytest.fixture(scope="module")
 def all_played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
-    every = all_wanted(request)
-    wanted = [run for run in runs() if every or run[0] not in LONG]
-    return played(tmp_path_factory.mktemp("faults"), wanted)
+    return played(tmp_path_factory.mktemp("faults"), wanted(request, runs(), LONG))
 
 
 def assert_lost_as_predicted(predicted: dict[str, Any], measured: dict[str, Any]) -> None:
