@@ -3,7 +3,7 @@
 
 """How close one network over three hosts is to the channel's rates, beside the same on one.
 
-    python benchmarks/several_hosts.py [PART...] [--json FILE]
+    python benchmarks/several_hosts.py [PART...] [--dilation D] [--json FILE]
 
 Hosts are namespaces of this machine on a bridge, with clocks of their own
 (`tests/support/three_hosts.py`); that takes root. Parts: `one` is the paper's round without
@@ -216,6 +216,7 @@ def main() -> None:
     """Play the parts, and print what they came to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("part", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--dilation", type=float, metavar="D", help="of all parts; else their own")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     given = parser.parse_args()
     if unknown := [part for part in given.part if part not in PARTS]:
@@ -225,7 +226,11 @@ def main() -> None:
     found = []
     for name in given.part or UNLESS_NAMED:
         err.print(f"{name} …")
-        if (figures := play(name, PARTS[name])) is not None:
+        part = PARTS[name]
+        if given.dilation is not None:
+            slower = f"emulation.dilation={given.dilation:g}"
+            part = replace(part, overrides=(*part.overrides, slower))
+        if (figures := play(name, part)) is not None:
             found.append(figures)
     Console(width=200).print(table(found))
     if given.json is not None:
