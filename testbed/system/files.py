@@ -3,6 +3,7 @@
 
 """Files that appear whole or not at all, and are read without trust."""
 
+import errno
 import hashlib
 import json
 import os
@@ -19,12 +20,19 @@ from testbed.system.leftovers import noted
 if TYPE_CHECKING:
     import pandas as pd
 
+_NO_FILE = "is not a regular file"
+
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, then rename it into place.
 
     A failure leaves neither a half-written file nor a changed one.
+
+    Raises:
+        OSError: As `write` does, or the path is a device, a pipe or the like.
     """
+    if not _may_be_replaced(path):
+        raise OSError(errno.EINVAL, _NO_FILE, str(path))
     # A name that nobody could have put a link under, in a folder that others may write.
     part = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
     with noted(part):
@@ -39,6 +47,13 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             part.unlink(missing_ok=True)
 
 
+def _may_be_replaced(path: Path) -> bool:
+    """Not a device, which would be gone for everybody, a pipe, or a name such as `/dev/stdout`."""
+    if path.is_symlink() and str(path.readlink()).startswith("/proc/"):
+        return False
+    return path.is_file() or path.is_dir() or not path.exists()
+
+
 def read_regular(path: Path, most_bytes: int) -> bytes:
     """The content of a file; never waits for one, nor takes more memory than it says to hold.
 
@@ -47,12 +62,12 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
         ValueError: It is no regular file, or holds more than `most_bytes`.
     """
     if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("is not a regular file")
+        raise ValueError(_NO_FILE)
     # It may have been put in place since: a pipe without a writer would keep us waiting.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
-            raise ValueError("is not a regular file")
+            raise ValueError(_NO_FILE)
         if about.st_size > most_bytes:
             raise ValueError(f"is longer than {most_bytes:,} bytes")
         data = file.read(about.st_size + 1)
@@ -97,7 +112,7 @@ def check_no_link(folder: Path | None) -> None:
 
 
 def check_writable(argument: str, path: Path | None) -> None:
-    """Refuse an output file whose folder is not there, before any work is done.
+    """Refuse an output file that cannot be made where it is to be, before any work is done.
 
     Raises:
         InputError: Names the argument.
@@ -106,6 +121,8 @@ def check_writable(argument: str, path: Path | None) -> None:
         return
     if path.is_dir():
         raise InputError(f"`{argument}`: {path} is a directory")
+    if not _may_be_replaced(path):
+        raise InputError(f"`{argument}`: {path} {_NO_FILE}")
     if not path.parent.is_dir():
         raise InputError(f"`{argument}`: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):

@@ -67,6 +67,21 @@ def test_a_file_that_may_not_be_so_long(folder: Path) -> None:
     assert not list(folder.glob("*o.json*"))
 
 
+def test_what_is_no_file_is_not_replaced_by_one(folder: Path) -> None:
+    """As root, `--json /dev/null` would take the device from the whole machine."""
+    os.mkfifo(folder / "pipe")
+    (folder / "stdout").symlink_to("/proc/self/fd/1")
+    for name in ("pipe", "stdout"):
+        done = shell(folder, f"{TESTBED} predict s.yaml --trace t.npz --json {name}")
+        said = f"testbed: --json: {name} is not a regular file\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, b"", said.encode())
+        with pytest.raises(OSError, match="is not a regular file"):
+            write_json(folder / name, {})
+    assert (folder / "pipe").is_fifo()
+    assert (folder / "stdout").is_symlink()
+    assert not list(folder.glob("*.part"))
+
+
 def test_too_little_memory(folder: Path) -> None:
     done = shell(folder, f"ulimit -v 300000; {TESTBED} predict s.yaml --trace t.npz")
     assert done.returncode == 1
