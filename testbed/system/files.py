@@ -51,7 +51,11 @@ def _may_be_replaced(path: Path) -> bool:
     """Not a device, which would be gone for everybody, a pipe, or a name such as `/dev/stdout`."""
     if path.is_symlink() and str(path.readlink()).startswith("/proc/"):
         return False
-    return path.is_file() or path.is_dir() or not path.exists()
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # There is nothing yet.
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
