@@ -19,6 +19,8 @@ is a file without a name; the files that it starts from are removed as soon as i
 """
 
 import contextlib
+import errno
+import itertools
 import json
 import os
 import queue
@@ -75,6 +77,8 @@ STOP_S = 60.0
 """Real seconds that a command may take for its end after it was told to."""
 SOCKET_TABLES = ("thash_entries=131072", "uhash_entries=8192")
 """Ports that are drawn and backlogs go by them; the kernel would size them by its memory."""
+CLAIM = "\0uav-sfl-guest"
+"""How names of sockets begin that say on which processors guests are; they lie in no folder."""
 MAPS = Path("/proc/sys/vm/max_map_count")
 MAPS_WANTED = 1_048_576
 _HOST_MEMORY = "UML ran out of memory on the host side"
@@ -201,7 +205,8 @@ def run(
         with its_orders, its_words:
             _lay_out(folder, argv, cwd, told or {})
             line = (its_orders, its_words)
-            guest = _start(kernel, folder, line, log, memory_bytes(share))
+            processor = stack.enter_context(_processor())
+            guest = _start(kernel, folder, line, log, memory_bytes(share), processor)
         stack.callback(_end, guest)
         started(guest.pid)
         stops = stack.enter_context(_signals())
@@ -262,6 +267,7 @@ def _start(
     line: tuple[socket.socket, socket.socket],
     log: IO[bytes],
     memory: int,
+    processor: int,
 ) -> "subprocess.Popen[bytes]":
     orders, words = (end.fileno() for end in line)
     command = [
@@ -295,14 +301,37 @@ def _start(
             cwd="/",
             # Ctrl-C in a terminal comes to us alone; who gets it inside is ours to say.
             start_new_session=True,
-            preexec_fn=_with_us,
+            preexec_fn=lambda: _with_us(processor),
         )
     except OSError as error:
         raise RunError(f"virtual time: {kernel.program} cannot be started: {error}") from None
 
 
-def _with_us() -> None:
+@contextlib.contextmanager
+def _processor() -> Iterator[int]:
+    """One of our processors, with the fewest guests on it.
+
+    A guest and its processes compute by turns, many thousand a second. On one processor a turn is a
+    switch; on two, one of them falls asleep and is woken, and that takes longer than the turn.
+    What says that a processor is taken is a socket's name, which goes with its process.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    for place in itertools.count():
+        guests, at = divmod(place, len(allowed))
+        with socket.socket(socket.AF_UNIX) as claim:
+            try:
+                claim.bind(f"{CLAIM}-{allowed[at]}-{guests}")
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                raise
+            yield allowed[at]
+            return
+
+
+def _with_us(processor: int) -> None:
     linux.signal_at_parents_death(signal.SIGKILL)
+    os.sched_setaffinity(0, {processor})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

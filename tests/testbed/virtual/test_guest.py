@@ -3,6 +3,7 @@
 
 """Commands in virtual time: as if they ran here, but for the clock."""
 
+import contextlib
 import json
 import os
 import signal
@@ -288,6 +289,27 @@ def test_a_file_that_a_guest_does_not_see_is_refused() -> None:
     assert KERNEL is not None
     with pytest.raises(InputError, match="--out=/dev/shm/x: cannot be seen in virtual time"):
         guest.run(KERNEL, [sys.executable, "--out=/dev/shm/x"])
+
+
+def test_guests_keep_to_one_processor_each_and_share_them_evenly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[set[int]] = []
+    assert KERNEL is not None
+    argv = [sys.executable, "-c", ""]
+    done = guest.run(KERNEL, argv, started=lambda pid: seen.append(os.sched_getaffinity(pid)))
+    assert done.status == 0
+    ((_,),) = seen
+
+    monkeypatch.setattr(guest, "CLAIM", f"\0{NAME}")
+    allowed = sorted(os.sched_getaffinity(0))
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(guest._processor()) for _ in range(2 * len(allowed))]
+        assert taken == allowed * 2
+        with guest._processor() as one_more:
+            assert one_more == allowed[0]
+    with guest._processor() as after_all:
+        assert after_all == allowed[0]
 
 
 def test_namespaces_and_links_are_there_for_ordinary_users(printed: dict[str, str]) -> None:
