@@ -21,7 +21,7 @@ from testbed.system import linux
 
 _LENGTHS = struct.Struct("!II")
 _CHUNK = 1 << 16
-_DESCRIPTORS_AT_ONCE = 200
+DESCRIPTORS_AT_ONCE = 200
 """The kernel passes at most 253 a message."""
 
 MOST_HEADER_BYTES, MOST_BLOB_BYTES = 1 << 28, 1 << 30
@@ -140,8 +140,8 @@ class ControlSocket:
 
     def send_descriptors(self, descriptors: Sequence[int]) -> None:
         """Pass open files on. The other side must expect them, and all messages must be read."""
-        for start in range(0, len(descriptors), _DESCRIPTORS_AT_ONCE):
-            part = array.array("i", descriptors[start : start + _DESCRIPTORS_AT_ONCE])
+        for start in range(0, len(descriptors), DESCRIPTORS_AT_ONCE):
+            part = array.array("i", descriptors[start : start + DESCRIPTORS_AT_ONCE])
             self._socket.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, part)])
 
     def receive_descriptors(self, count: int) -> list[int]:
@@ -155,7 +155,7 @@ class ControlSocket:
         while len(found) < count:
             there = readable(self._socket, PATIENCE_S)
             data, part, _, _ = (
-                socket.recv_fds(self._socket, 1, _DESCRIPTORS_AT_ONCE)
+                socket.recv_fds(self._socket, 1, DESCRIPTORS_AT_ONCE)
                 if there
                 else (b"", [], 0, None)
             )

@@ -11,12 +11,13 @@ are entered by hand, so there is no ARP, and IPv6 gives its devices no addresses
 one network, their loopback has them.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import os
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment
 from testbed.core.node import BS, NodeId
 from testbed.network.relay import Inner, Relay, frames
-from testbed.network.shaping import End, Shape
+from testbed.network.shaping import End, Shape, removal
 from testbed.system import linux, netlink
 from testbed.system.netlink import Netlink, NetlinkError, attribute, message, nested, text, u32
 
@@ -141,6 +142,10 @@ class Fabric:
     down_taps: Sequence[Tap] = ()
     relay: Relay | None = None
     """What carries links to other machines, where tunnels do not."""
+
+    def unshape(self) -> None:
+        """Hold no frames any more, as whoever made the links must in the end; see `unshape`."""
+        unshape(site.netlink for site in (self.base_station, *self.uavs))
 
     @property
     def arrivals(self) -> list[Arrival]:
@@ -288,6 +293,28 @@ def _relay(ends: Sequence[Inner], relays: Sequence[socket.socket], shape: Shape)
             for place, end in enumerate(ends, 1)
         ]
         return Relay(list(zip(taken, relays, strict=True)))
+
+
+def unshape(inside: Iterable[Netlink]) -> None:
+    """Drop the frames that wait at the ends of links in sockets' namespaces, and hold no more.
+
+    Who ends without it leaves both for as long as the machine runs: a frame behind a closed gate
+    holds its sender's socket, the socket its namespace, and the namespace the gate, which tries
+    again and again. Nobody can enter such a namespace any more.
+    """
+    for each in inside:
+        with contextlib.suppress(OSError):  # Some devices have no more than they came with.
+            devices = each.dump(netlink.GETLINK, netlink.IFINFO.pack(0, 0, 0, 0, 0))
+            indices = [netlink.IFINFO.unpack_from(body)[2] for body in devices]
+            each.transact([removal(index) for index in indices if index >= UAV_DEVICE])
+
+
+def sockets_in(namespaces: Iterable[int]) -> Iterator[Netlink]:
+    """Enter one namespace after another, for `unshape`; the caller stays in the last."""
+    for namespace in namespaces:
+        linux.enter(namespace)
+        with Netlink() as inside:
+            yield inside
 
 
 def device_counts(socket: Netlink) -> dict[int, DeviceCount]:

@@ -585,7 +585,10 @@ def serve(
         # To change rates, and to capture.
         linux.keep_capabilities(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)
         channel.send(*encode(Wired()))
-        _Service(channel, fabric, shape).run()
+        try:
+            _Service(channel, fabric, shape).run()
+        finally:
+            fabric.unshape()
     except (OSError, RunError) as error:
         with contextlib.suppress(RunError):
             channel.send(*encode(Failed(str(error))))

@@ -140,6 +140,11 @@ class Shape:
         return self.frame_bytes * 8 / slot_s
 
 
+def removal(device: int) -> bytes:
+    """The message that takes from a device all that shapes it, with the frames that wait there."""
+    return _object(netlink.DELQDISC, 0, device, 0, _ROOT)
+
+
 def _object(kind: int, flags: int, index: int, handle: int, parent: int, *options: bytes) -> bytes:
     return message(kind, flags, _TCMSG.pack(0, index, handle, parent, 0) + b"".join(options))
 

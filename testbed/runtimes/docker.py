@@ -43,6 +43,7 @@ from testbed.control.codec import encode
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
+from testbed.network.fabric import sockets_in, unshape
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.runtimes import (
@@ -268,14 +269,14 @@ def _wired(
     containers: Sequence[Any], shape: Shape, cleanup: ExitStack
 ) -> tuple[list[socket.socket], Injector]:
     """Links between running containers; a socket that listens in each, and who sets the rates."""
-    with ExitStack() as opened, ThreadPoolExecutor(1) as pool:
-        namespaces = []
-        for container in containers:
-            namespaces.append(_namespace(container))
-            opened.callback(os.close, namespaces[-1])
+    namespaces = []
+    for container in containers:
+        namespaces.append(_namespace(container))
+        cleanup.callback(os.close, namespaces[-1])
+    with ThreadPoolExecutor(1) as pool:
         # Entering a namespace moves one thread only, which then ends.
         sockets = pool.submit(_listen_in, namespaces).result()
-        return sockets, _fabric(namespaces, shape, cleanup)
+    return sockets, _fabric(namespaces, shape, cleanup)
 
 
 @contextmanager
@@ -388,19 +389,23 @@ def _fabric(namespaces: Sequence[int], shape: Shape, cleanup: ExitStack) -> Inje
             start_new_session=True,
             env=leftovers.marked(),
         )
-    cleanup.callback(_end, process)
+    cleanup.callback(_end, process, namespaces)
     cleanup.callback(ours.close)
     injector = Injector(ours)
     injector.await_wired()
     return injector
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: "subprocess.Popen[bytes]", namespaces: Sequence[int]) -> None:
+    """Wait for the fabric process, which drops frames that wait; do it where it was killed."""
     try:
         process.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:  # It may be stopped.
         process.kill()
         process.wait()
+    if process.returncode:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: unshape(sockets_in(namespaces))).result()
 
 
 def _news(

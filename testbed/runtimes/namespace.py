@@ -5,9 +5,11 @@
 
 Theory of operation. `start` runs this module as a program, the *supervisor*. It leaves the shared
 user, PID, mount, UTS and network namespaces and forks the *world*, which is PID 1 of the new PID
-namespace: when it dies, by whatever cause, the kernel kills every process of that namespace, and
-with the last process of a network namespace go its links. The world dies with the supervisor, and
-the supervisor with the orchestrator. Nothing has a name on the host, so nothing can be left there.
+namespace: when it dies, by whatever cause, the kernel kills every process of that namespace. The
+world ends with the supervisor, and the supervisor with the orchestrator. Nothing has a name on the
+host, and with the last process of a network namespace go its links, unless frames wait in them, see
+`testbed.network.fabric.unshape`: the world drops those as it ends, and the supervisor when it is
+gone.
 
 The world makes a network namespace for each node and forks the fabric process, which wires them.
 Nodes that import the same modules are forked by one *fork server*: a process that imports them,
@@ -39,7 +41,7 @@ import sys
 import termios
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -47,10 +49,10 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from testbed.control.codec import Kinds, encode
-from testbed.control.stream import ControlSocket
+from testbed.control.stream import DESCRIPTORS_AT_ONCE, ControlSocket
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
-from testbed.network.fabric import Part
+from testbed.network.fabric import Part, sockets_in, unshape
 from testbed.network.injector import Injector, serve
 from testbed.network.shaping import Shape
 from testbed.runtimes import (
@@ -230,12 +232,17 @@ class _Rooms:
 
 
 def _end(supervisor: subprocess.Popen[bytes]) -> None:
-    """Wait for the supervisor: it ends with the world, and the world when its socket closes."""
-    try:
-        supervisor.wait(END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        supervisor.kill()
-        supervisor.wait()
+    """Wait for the supervisor: it ends with the world, and the world when its socket closes.
+
+    Where the world stands still, the supervisor ends it when it is told to; where the supervisor
+    does, the world ends when it is gone.
+    """
+    for end in (supervisor.terminate, supervisor.kill):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            supervisor.wait(END_TIMEOUT_S)
+            return
+        end()
+    supervisor.wait()
 
 
 # What follows runs in the supervisor and in the world.
@@ -257,11 +264,15 @@ def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int, *relay
         with contextlib.suppress(RunError):
             control.send(*encode(WorldLost(str(error))))
         return 1
+    ours, its = socket.socketpair()
     world = os.fork()
     if world == 0:
+        ours.close()
         injector, spawns = (socket.socket(fileno=number) for number in (injector_fd, spawn_fd))
         carried = [socket.socket(fileno=number) for number in relays]
-        _run_and_exit(lambda: _World(control, injector, spawns, underlay, carried).run())
+        _run_and_exit(lambda: _World(control, injector, spawns, its, underlay, carried).run())
+    its.close()
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(world, signal.SIGKILL))
     linux.ordinary_scheduling()
     control.close()
     for descriptor in (injector_fd, spawn_fd, *relays):
@@ -272,7 +283,19 @@ def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int, *relay
     poll.register(ended, select.POLLIN)
     if ended not in dict(poll.poll()):
         os.kill(world, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(world, 0)[1])
+    status = os.waitstatus_to_exitcode(os.waitpid(world, 0)[1])
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    unshape(sockets_in(_passed_on(ours)))
+    return status
+
+
+def _passed_on(world: socket.socket) -> Iterator[int]:
+    """The namespaces that the world has passed on by its end."""
+    while True:
+        data, namespaces, _, _ = socket.recv_fds(world, 1, DESCRIPTORS_AT_ONCE)
+        if not data:
+            return
+        yield from namespaces
 
 
 def _leave_host(*, as_root: bool) -> None:
@@ -328,12 +351,16 @@ class _World:
         control: ControlSocket,
         injector_control: socket.socket,
         spawns: socket.socket,
+        supervisor: socket.socket,
         underlay: int | None,
         relays: Sequence[socket.socket],
     ) -> None:
         self._control = control
         self._injector_control = injector_control
         self._spawns = spawns
+        self._supervisor = supervisor
+        """Ends with it, and takes the namespaces in its care."""
+        self._namespaces: list[int] = []
         self._underlay = underlay
         self._relays = relays
         self._rooms: dict[NodeId, _OpenRoom] = {}
@@ -348,7 +375,6 @@ class _World:
         os.set_blocking(self._births, False)
 
     def run(self) -> None:
-        linux.signal_at_parents_death(signal.SIGKILL)
         # A handler makes SIGCHLD reach the wake-up descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -359,13 +385,19 @@ class _World:
                 self._create()
             except (OSError, RunError) as error:
                 self._control.send(*encode(WorldLost(str(error))))
-                return
-            self._watch(wake)
+            else:
+                self._watch(wake)
+        # So does the supervisor, if nobody ends it before.
+        unshape(sockets_in(self._namespaces))
 
     def _watch(self, wake: int) -> None:
+        """Serve until the orchestrator or the supervisor is gone."""
         while True:
             sources = [self._control.fileno(), self._spawns.fileno(), self._births, wake]
-            ready, _, _ = select.select(sources, [], [])
+            supervisor = self._supervisor.fileno()
+            ready, _, _ = select.select([supervisor, *sources], [], [])
+            if supervisor in ready:
+                return
             self._note_births()
             if self._control.fileno() in ready:
                 self._kill(self._next_order(_Kill).node)
@@ -383,12 +415,13 @@ class _World:
             linux.hide("/run")
         linux.raise_open_files()
         order = self._next_order(_MakeWorld)
-        namespaces, listeners = [], []
+        namespaces, listeners = self._namespaces, []
         for spec in order.nodes:
             namespaces.append(linux.new_network_namespace())
             listeners.append(listen_control())
             if isinstance(spec.program, Room):
                 self._rooms[spec.node] = _OpenRoom.make(spec.node, spec.program, namespaces[-1])
+        ControlSocket(self._supervisor).send_descriptors(namespaces)
         self._control.send(*encode(_Made()))
         self._next_order(_PassListeners)
         self._control.send_descriptors([listener.fileno() for listener in listeners])
@@ -411,9 +444,6 @@ class _World:
             os.close(self._underlay)
         for relay in self._relays:
             relay.close()
-        kept = {room.network for room in self._rooms.values()}
-        for namespace in set(namespaces) - kept:
-            os.close(namespace)
 
     def _next_order(self, kind: type[Order]) -> Order:
         message = self._control.receive()

@@ -115,6 +115,18 @@ class SmallWorld:
         self.injector.pause()
         self.injector.report()
 
+    def let_frames_wait(self) -> None:
+        """Behind the gates of both ends of the first link, none of which has opened yet."""
+        for node, to in zip(("uav1", "bs"), link_addresses(1), strict=True):
+            self.order(node, "connect", to=to)
+        time.sleep(0.3)
+
+    def forget(self) -> None:
+        """The sockets that were made in the nodes' namespaces."""
+        for stream in self.nodes.values():
+            stream.close()
+        self.world.close()
+
     def run(
         self, uplink: np.ndarray, *downlink: np.ndarray, slot_s: float, ahead_s: float = 0.05
     ) -> None:

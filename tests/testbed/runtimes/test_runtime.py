@@ -12,12 +12,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 from processes import SMALL_WORLD, arguments, check_result, family, gone, spawn, until
 from small_world import SmallWorld
+from tripwire import Tripwires
 
 from orchestrator.emulation.stage import LEARNING_IMPORTS, NODE_IMPORTS
 from testbed import runtimes
@@ -120,6 +122,33 @@ def test_nothing_is_left_whoever_is_killed_or_stands_still(tmp_path, monkeypatch
                 small.injector.report()
             until(lambda: Exit(None, -signal.SIGKILL) in small.world.exits())
     until(lambda: gone(everyone))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can look into namespaces")
+@pytest.mark.parametrize("victim", [None, "supervisor", "world", "fabric", "orchestrator"])
+def test_no_namespace_is_left_in_which_frames_wait_for_ever(tmp_path, victim):
+    if victim == "orchestrator":
+        process = spawn("namespace", tmp_path)
+        check_result(process)
+        wires = Tripwires(p.pid for p in family(process) if "link_program" in str(arguments(p)))
+        process.kill()
+        process.wait(10)
+        # TCP may send again what the other end is no longer there for.
+        return until(lambda: wires.left() == 0, 200)
+    with SmallWorld(tmp_path) as small:
+        everyone = psutil.Process().children(recursive=True)
+        supervisor = next(p for p in everyone if "testbed.runtimes.namespace" in arguments(p))
+        wires = Tripwires(p.pid for p in everyone if "link_program" in str(arguments(p)))
+        assert wires.left() == 2
+        small.let_frames_wait()
+        named = {"supervisor": supervisor, "world": supervisor.children()[0]}
+        named["fabric"] = next(p for p in everyone if "fabric" in " ".join(arguments(p)))
+        if victim:
+            named[victim].kill()
+            until(lambda: gone([named[victim]]))
+            time.sleep(0.2)  # Nobody else is told to end meanwhile.
+    small.forget()
+    until(lambda: wires.left() == 0)
 
 
 def test_exits_are_told_at_once(tmp_path):

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from processes import arguments, check_result, family, gone, spawn, until
 from small_world import SmallWorld
+from tripwire import Tripwires
 
 from testbed import runtimes
 from testbed.core.errors import RunError
@@ -130,6 +131,18 @@ def test_nothing_is_left_when_a_helping_process_is_gone_or_stands_still(
                 small.injector.report()
     assert containers(client) == []
     until(lambda: gone(processes))
+
+
+@pytest.mark.parametrize("victim", [None, "testbed.network.injector"])
+def test_no_namespace_is_left_in_which_frames_wait_for_ever(client, tmp_path, victim):
+    with SmallWorld(tmp_path, runtime="docker") as small:
+        wires = Tripwires(each.attrs["State"]["Pid"] for each in containers(client))
+        assert wires.left() == 2
+        small.let_frames_wait()
+        for process in helpers(victim) if victim else ():
+            process.kill()
+    small.forget()
+    until(lambda: wires.left() == 0)
 
 
 def test_what_a_killed_orchestrator_and_its_killed_reaper_leave_is_found(client, tmp_path):
