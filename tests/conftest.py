@@ -25,7 +25,6 @@ from testbed.virtual import kernel
 
 HERE = Path(__file__).parent
 ALONE = (
-    "orchestrator/emulation/test_faults_emulated.py",
     "orchestrator/emulation/test_validity.py",
     "testbed/network",
 )
@@ -35,6 +34,7 @@ LONG = (
     "repository/test_wheel.py",
     "orchestrator/emulation/test_resume.py",
     "orchestrator/cli/test_extras.py",
+    "orchestrator/emulation/test_faults_emulated.py",
 )
 """Files of the longest tests: their tests go to any worker."""
 FIRST = (

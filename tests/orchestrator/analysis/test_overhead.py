@@ -42,6 +42,7 @@ def run(request, tmp_path_factory) -> tuple[str, Path]:
     scenario, out = folder / "small.yaml", folder / "out"
     scenario.write_text(TEXT)
     words = [w for choice in CHOICES[request.param] for w in ("--set", f"emulation.{choice}")]
+    words += ["--set", "emulation.dilation=4"]
     run_testbed("run", scenario, *words, "--out", out, "--pcap-headers")
     return request.param, out
 
@@ -63,7 +64,6 @@ class Stretches:
         return True
 
 
-@pytest.mark.alone
 def test_accounts_and_captures_hold_the_same_bytes(run: tuple[str, Path]) -> None:
     choice, out = run
     accounts = pd.read_parquet(out / "accounts.parquet")

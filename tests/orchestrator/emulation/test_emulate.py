@@ -20,6 +20,9 @@ from small_scenario import TEXT
 
 from ns3_scenarios.trace import ChannelTrace
 
+SLOWLY = ("--set", "emulation.dilation=5")
+"""What others hold up is then a small part of a round."""
+
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
@@ -44,7 +47,7 @@ def two_rounds(tmp_path_factory: pytest.TempPathFactory) -> Played:
     small, out, result = folder / "small.yaml", folder / "runs" / "one", folder / "run.json"
     small.write_text(TEXT)
     words = ("--set", "paradigm=pipesfl", "--rounds", "2", "--out", out, "--json", result)
-    done = run_testbed("run", small, *words)
+    done = run_testbed("run", small, *SLOWLY, *words)
     wait_until_gone()
     return Played(small, out, done.stdout, json.loads(result.read_text()))
 
@@ -59,21 +62,18 @@ def assert_as_predicted(run: dict[str, Any], paradigm: str) -> None:
         assert seen == wanted
 
 
-@pytest.mark.alone
 def test_rounds_emulate_as_predicted(two_rounds: Played) -> None:
     """By the real clock, without gates and queues; `test_exact` has all paradigms."""
     assert_as_predicted(two_rounds.found, "pipesfl")
 
 
-@pytest.mark.alone
 def test_with_gates_and_queues_they_do_so_too(small: Path, tmp_path: Path) -> None:
     result = tmp_path / "run.json"
-    run_testbed("run", small, "--set", "paradigm=sfl-ps", "--json", result)
+    run_testbed("run", small, *SLOWLY, "--set", "paradigm=sfl-ps", "--json", result)
     assert_as_predicted(json.loads(result.read_text()), "sfl-ps")
     wait_until_gone()
 
 
-@pytest.mark.alone
 def test_run_directory_json_and_budget(two_rounds: Played) -> None:
     out, run = two_rounds.out, two_rounds.found
     assert "\r" not in two_rounds.stdout

@@ -230,11 +230,10 @@ def test_a_packages_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             chosen(nobody)
 
 
-@pytest.mark.alone
 def test_emulated_rounds_have_the_same_clients(tmp_path: Path) -> None:
     path, result = tmp_path / "some.yaml", tmp_path / "r.json"
     some = {"participation": {"clients": 2, "rule": "round-robin"}}
-    tree = TREE | some | {"rounds": 3, "emulation": {"calibrate": False}}
+    tree = TREE | some | {"rounds": 3, "emulation": {"calibrate": False, "dilation": 5}}
     path.write_text(yaml.safe_dump(tree))
     run_testbed("run", path, "--json", result, "--out", tmp_path / "out")
     run = json.loads(result.read_text())

@@ -346,13 +346,13 @@ def test_what_does_not_go_together_is_refused_by_its_field() -> None:
         tb.UavSflEnv(small("asfl-pp"))
 
 
-@pytest.mark.alone
 def test_emulated_rounds_are_as_predicted(tmp_path: Path) -> None:
     """By the real clock; `test_exact.py` has the steps, in virtual time."""
     path, result = tmp_path / "small.yaml", tmp_path / "r.json"
     workload = TREE["workload"] | {"asynchronous": {"updates": 8}}
     tree = TREE | {"paradigm": "asfl-ps", "workload": workload, "uavs": SLOW}
-    path.write_text(yaml.safe_dump(tree | {"emulation": {"calibrate": False}}))
+    slowly = {"emulation": {"calibrate": False, "dilation": 5}}
+    path.write_text(yaml.safe_dump(tree | slowly))
     run_testbed("run", path, "--json", result)
     run = json.loads(result.read_text())
     ((predicted,), (measured,)) = run["predicted_wire"], run["measured"]

@@ -140,11 +140,10 @@ def test_command_without_a_kernel(files: tuple[Path, Path], tmp_path: Path) -> N
     assert json.loads((out / "trace.json").read_text())["traceEvents"]
 
 
-@pytest.mark.alone
 def test_command_with_the_kernel(files: tuple[Path, Path], tmp_path: Path) -> None:
     scenario, trace = files
     result = tmp_path / "said.json"
-    command(scenario, "--trace", trace, "--json", result)
+    command(scenario, "--trace", trace, "--json", result, "--set", "emulation.dilation=5")
     said = json.loads(result.read_text())
     latency = {name: rounds[0]["latency_s"] for name, rounds in said["opinions"].items()}
     assert latency[KERNEL] == pytest.approx(latency[PACKETS], rel=0.1)

@@ -77,7 +77,6 @@ def address(tmp_path: Path) -> Iterator[str]:
             process.wait(30)
 
 
-@pytest.mark.alone
 def test_who_has_the_key_computes_and_nobody_else(tmp_path: Path, address: str) -> None:
     campaign = load_campaign(write_campaign(tmp_path))
     folder = CampaignFolder(tmp_path / "out")

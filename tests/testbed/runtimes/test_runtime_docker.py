@@ -28,7 +28,7 @@ from testbed.runtimes import Exit, NodeSpec
 from testbed.runtimes import docker as runtime
 from testbed.system import leftovers
 
-pytestmark = [pytest.mark.alone, pytest.mark.docker]
+pytestmark = pytest.mark.docker
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +114,7 @@ def helpers(word):
     return found
 
 
+@pytest.mark.alone  # By short limits.
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("victim", ["testbed.runtimes.docker", "testbed.network.injector"])
 def test_nothing_is_left_when_a_helping_process_is_gone_or_stands_still(
