@@ -22,6 +22,7 @@ then the lower client number.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -193,7 +194,8 @@ def simulate(
         float(plan.backward_ratio),
     )
     rules, bands = _rules(plan.paradigm), _bands(radio, gain)
-    links = links_of(rules, bands, plan.allocation.beta, plan.allocation.rho)
+    shares = plan.allocation
+    links = links_of(rules, bands, _read_only(shares.beta), _read_only(shares.rho))
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
     wrong = None if faults is None else _for_kernel(faults)
@@ -209,7 +211,7 @@ def simulate(
     spans, lost = _spans(plan, begin, end), []
     if faults is None or wrong is None:
         compute_w = np.full(plan.clients, plan.compute_power_w, float)
-        fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy)
+        fill_energy(work, _read_only(compute_w), bands.uplink_power_w, begin, end, energy)
     else:
         lost = _losses(faults, wrong.lost_s)
         spans = cut(spans, lost, start_s)
@@ -234,7 +236,8 @@ def _simulate_asynchronously(
     faults: RoundFaults | None,
 ) -> RoundTimes:
     shares = plan.allocation
-    links = links_of(_rules(plan.paradigm), _bands(radio, gain), shares.beta, shares.rho)
+    rules, bands = _rules(plan.paradigm), _bands(radio, gain)
+    links = links_of(rules, bands, _read_only(shares.beta), _read_only(shares.rho))
     paths = None if transport is None else transport.fresh()
     spans, end_s, lost_s = play_asynchronously(plan, links, air, paths, float(start_s), faults)
     lost = [] if faults is None else _losses(faults, lost_s)
@@ -454,16 +457,16 @@ def _many(
             float(costs.backward_ratio),
         ),
         costs.iterations,
-        np.ascontiguousarray(costs.compute_power_w, float),
+        _read_only(costs.compute_power_w),
         _bands(radio, gain),
         _air(gain, slot_s, None),
         float(start_s),
         follow,
         machine_code(costs.paradigm),
-        np.ascontiguousarray(splits, np.int64),
-        np.ascontiguousarray(alpha, float),
-        np.ascontiguousarray(beta, float),
-        np.ascontiguousarray(rho, float),
+        _read_only(splits, np.int64),
+        _read_only(alpha),
+        _read_only(beta),
+        _read_only(rho),
         starts,
         latency,
         energy,
@@ -495,7 +498,7 @@ def _bands(radio: Radio, gain: Gains) -> Bands:
         float(radio.downlink_hz),
         float(radio.noise_w_per_hz),
         float(radio.downlink_power_w),
-        np.ascontiguousarray(radio.uplink_power_w, float),
+        _read_only(radio.uplink_power_w),
     )
 
 
@@ -505,8 +508,8 @@ def _air(gain: Gains, slot_s: float, edges_s: Array | None) -> Air:
     return Air(_read_only(ways), float(slot_s), _read_only(edges))
 
 
-def _read_only(array: Array) -> Array:
+def _read_only(array: npt.NDArray[Any], kind: type = float) -> npt.NDArray[Any]:
     """A read-only view: numba would compile everything anew for arrays that are not."""
-    view = np.ascontiguousarray(array, float).view()
+    view: npt.NDArray[Any] = np.ascontiguousarray(array, kind).view()
     view.flags.writeable = False
     return view

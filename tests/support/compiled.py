@@ -11,12 +11,17 @@ from small_scenario import TREE
 import orchestrator as tb
 
 LOSSY = {"one_way_delay_s": 0.005, "loss": 0.001}
+CRASH = {"kind": "uav-crash", "nodes": ["uav1"], "at_s": 0.1}
 NEEDED: tuple[dict[str, Any], ...] = (
     {},
     {"links": LOSSY},
     {"order": "shortest-job-first"},
     {"paradigm": "asfl-pp"},
     {"participation": {"clients": 2}},
+    {"faults": {"on_loss": "drop", "events": [CRASH]}},
+    {"faults": {"on_loss": "drop", "events": [CRASH]}, "order": "shortest-job-first"},
+    {"allocation": {"policy": "planner"}},
+    {"allocation": {"policy": "planner"}, "order": "shortest-job-first"},
 )
 """Keys of scenarios whose rounds take other machine code."""
 FLAT = {"gain": np.full((3, 400), 1e-9), "slot_s": 0.1}

@@ -43,7 +43,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 """Ways to carry a round."""
 WITHOUT_ROUNDS = [paradigm.name for paradigm in ASYNCHRONOUS]
 LONG = {*PARADIGMS, *OTHERS, *WITHOUT_ROUNDS, "red"} - {
-    *("cpsfl", "pipesfl", "sfl-sp", "asfl-ps", "grpc"),
+    *("pipesfl", "asfl-ps", "grpc"),
 }
 """What `make test` leaves to `full`: it differs from others by a gate, an order or a header."""
 UPDATES = 8

@@ -48,7 +48,9 @@ def test_the_average_is_that_of_those_who_finished(tmp_path: Path, clock: str) -
     )
 
 
-@CLOCKS
+@pytest.mark.parametrize(
+    "clock", ["real", pytest.param("virtual", marks=[pytest.mark.guest, pytest.mark.full])]
+)
 def test_clients_cut_at_different_points_learn_what_one_process_does(
     tmp_path: Path, clock: str
 ) -> None:

@@ -120,6 +120,7 @@ def test_rounds_and_their_captures_repeat_from_elsewhere(
 
 
 @pytest.mark.guest
+@pytest.mark.full
 def test_a_campaigns_workers_emulate_beside_each_other(small: Path, tmp_path: Path) -> None:
     file = tmp_path / "campaign.yaml"
     tree = {
