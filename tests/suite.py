@@ -18,8 +18,8 @@ import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-# One more than there are cores: many tests wait for a while. More than some take too much memory.
-FITTING = min(len(os.sched_getaffinity(0)), 7) + 1
+# Two more than there are cores: many tests wait for a while. More than some take too much memory.
+FITTING = min(len(os.sched_getaffinity(0)), 6) + 2
 WORKERS = int(os.environ.get("TEST_WORKERS", FITTING))
 # By files, in the order of `conftest.py`.
 SIDE_BY_SIDE = ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
