@@ -9,6 +9,9 @@ LOCKS := pyproject.toml $(wildcard constraints/*)
 
 ARGS ?=
 
+# Without these files, each of the many processes compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint compiled checked site lock sbom audit clean
 
 demo: setup
@@ -41,9 +44,11 @@ lint: setup-dev
 checked: setup-dev
 	@$(MAKE) --no-print-directory -j2 lint compiled
 
-# What all tests need compiled, and each worker would compile in a fresh checkout.
+# What all tests need compiled, and each worker would compile in a fresh checkout: the engine, and the
+# tests themselves.
 compiled: setup-dev
 	@$(BIN)/python tests/support/compiled.py
+	@$(BIN)/python -m pytest -qq --collect-only -m 'not full' >/dev/null
 
 test: checked
 	$(BIN)/python tests/suite.py -m 'not full'

@@ -481,11 +481,13 @@ def test_a_sample_has_both_ways_of_each_link(running: Any, monkeypatch: pytest.M
 def test_a_process_wires_serves_and_keeps_nothing_of_the_other_hosts(
     several: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The namespace of the tunnels is closed where there is one."""
+    """The namespace of the tunnels is closed where there is one; what waits is dropped last."""
     underlay = os.open("/", os.O_PATH) if several else None
     kept: list[tuple[int, ...]] = []
+    wired: list[Any] = []
     served: list[Any] = []
-    monkeypatch.setattr(injector, "wire", lambda *given: given)
+    fabric = SimpleNamespace(unshape=lambda: served.append("no more"))
+    monkeypatch.setattr(injector, "wire", lambda *given: wired.append(given) or fabric)
     monkeypatch.setattr(injector.linux, "keep_capabilities", lambda *each: kept.append(each))
     monkeypatch.setattr(
         injector, "_Service", lambda _, *given: SimpleNamespace(run=lambda: served.append(given))
@@ -496,7 +498,8 @@ def test_a_process_wires_serves_and_keeps_nothing_of_the_other_hosts(
         message = ControlSocket(ours).receive(10)
         assert message is not None
         assert FROM_INJECTOR.decode(*message) == Wired()
-    assert served == [((10, [11], Shape(), None, underlay, ()), Shape())]
+    assert wired == [(10, [11], Shape(), None, underlay, ())]
+    assert served == [(fabric, Shape()), "no more"]
     assert kept == [(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)]
     if underlay is not None:
         with pytest.raises(OSError, match="Bad file descriptor"):
