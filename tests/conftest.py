@@ -10,6 +10,7 @@ time; in CI all must be there. Where they do not judge by the clock, they bear c
 """
 
 import functools
+import itertools
 import os
 import re
 from pathlib import Path
@@ -36,23 +37,26 @@ LONG = (
     "orchestrator/cli/test_extras.py",
     "orchestrator/emulation/test_faults_emulated.py",
 )
-"""Files of the longest tests: their tests go to any worker."""
+"""Files of the longest tests: their tests go to any worker. Most of the time, they wait."""
 FIRST = (
     "orchestrator/emulation/test_exact.py",
     "orchestrator/emulation/test_exact_faults.py",
     "orchestrator/emulation/test_virtual_time.py",
-    *LONG,
 )
-"""Files that take longest: these come first, so that nobody waits for them in the end; those that
-compute before those that mostly wait."""
+"""Files that compute longest: these come first, so that nobody waits for them in the end."""
+
+
+def scope_of(nodeid: str) -> str:
+    """What one worker does: a file, or a test of the longest."""
+    file = nodeid.partition("::")[0]
+    return nodeid if file.removeprefix(f"{HERE.name}/") in LONG else file
 
 
 class ByFile(LoadScopeScheduling):
     """A file's tests share its fixtures: they stay with one worker; the longest go to any."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return nodeid if file.removeprefix(f"{HERE.name}/") in LONG else file
+        return scope_of(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -71,13 +75,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the file they stand in, and put the longest first."""
+    """Mark tests by the file they stand in; put those that compute longest first, and one that
+    mostly waits before each other file, so that workers do not all wait at one time."""
     alone = tuple(HERE / name for name in ALONE)
-    first = [HERE / name for name in FIRST]
+    scopes: dict[str, list[pytest.Item]] = {}
     for item in items:
         if any(item.path.is_relative_to(place) for place in alone):
             item.add_marker(pytest.mark.alone)
-    items.sort(key=lambda item: first.index(item.path) if item.path in first else len(first))
+        scopes.setdefault(scope_of(item.nodeid), []).append(item)
+    first = [scopes.pop(f"{HERE.name}/{name}", []) for name in FIRST]
+    waiting, others = (
+        [scopes[scope] for scope in scopes if ("::" in scope) is waits] for waits in (True, False)
+    )
+    pairs = itertools.zip_longest(waiting, others, fillvalue=[])
+    mixed = itertools.chain.from_iterable(pairs)
+    items[:] = itertools.chain.from_iterable([*first, *mixed])
 
 
 def pytest_unconfigure() -> None:
