@@ -224,9 +224,10 @@ def _latencies(timeline: Timeline) -> pd.Series:
 
 
 def _relative(latency_s: pd.Series, to_s: pd.Series) -> float:
-    """How much larger over the rounds that both have; NaN where they have none."""
+    """How much larger over the rounds that both have; NaN where they have none that take time."""
     common = latency_s.index.intersection(to_s.index)
-    return float(latency_s[common].sum() / to_s[common].sum() - 1) if len(common) else np.nan
+    theirs = to_s[common].sum()
+    return float(latency_s[common].sum() / theirs - 1) if theirs else np.nan
 
 
 def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:

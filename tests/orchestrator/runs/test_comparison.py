@@ -131,6 +131,12 @@ def test_json_has_rounds_steps_and_budget_and_no_nan() -> None:
     assert len(compare([result("a", 1.0)]).sessions) == 0
 
 
+@pytest.mark.filterwarnings("error")
+def test_rounds_that_took_no_time_are_compared_with_nothing() -> None:
+    table = compare([result("none", 0.0), result("some", 2.0)]).table
+    assert table["against_first"].isna().all()
+
+
 def test_what_is_beyond_all_numbers_is_null_in_json() -> None:
     """Squares of an error of 1e308, and a loss that diverged."""
     far = learned().assign(smashed_error=1e308, loss=[math.inf, 1, 1, -math.inf, 1, 1, 1])
