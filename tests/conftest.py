@@ -84,12 +84,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.alone)
         scopes.setdefault(scope_of(item.nodeid), []).append(item)
     first = [scopes.pop(f"{HERE.name}/{name}", []) for name in FIRST]
-    waiting, others = (
-        [scopes[scope] for scope in scopes if ("::" in scope) is waits] for waits in (True, False)
-    )
+    waiting = [tests for scope, tests in scopes.items() if "::" in scope]
+    others = [tests for scope, tests in scopes.items() if "::" not in scope]
     pairs = itertools.zip_longest(waiting, others, fillvalue=[])
-    mixed = itertools.chain.from_iterable(pairs)
-    items[:] = itertools.chain.from_iterable([*first, *mixed])
+    items[:] = itertools.chain(*first, *itertools.chain(*pairs))
 
 
 def pytest_unconfigure() -> None:

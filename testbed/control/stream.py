@@ -13,7 +13,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from testbed.core.errors import RunError
@@ -21,7 +21,7 @@ from testbed.system import linux
 
 _LENGTHS = struct.Struct("!II")
 _CHUNK = 1 << 16
-DESCRIPTORS_AT_ONCE = 200
+_DESCRIPTORS_AT_ONCE = 200
 """The kernel passes at most 253 a message."""
 
 MOST_HEADER_BYTES, MOST_BLOB_BYTES = 1 << 28, 1 << 30
@@ -140,8 +140,8 @@ class ControlSocket:
 
     def send_descriptors(self, descriptors: Sequence[int]) -> None:
         """Pass open files on. The other side must expect them, and all messages must be read."""
-        for start in range(0, len(descriptors), DESCRIPTORS_AT_ONCE):
-            part = array.array("i", descriptors[start : start + DESCRIPTORS_AT_ONCE])
+        for start in range(0, len(descriptors), _DESCRIPTORS_AT_ONCE):
+            part = array.array("i", descriptors[start : start + _DESCRIPTORS_AT_ONCE])
             self._socket.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, part)])
 
     def receive_descriptors(self, count: int) -> list[int]:
@@ -154,13 +154,9 @@ class ControlSocket:
         found: list[int] = []
         while len(found) < count:
             there = readable(self._socket, PATIENCE_S)
-            data, part, _, _ = (
-                socket.recv_fds(self._socket, 1, DESCRIPTORS_AT_ONCE)
-                if there
-                else (b"", [], 0, None)
-            )
+            part = self._next_descriptors() if there else []
             found += part
-            if not data:
+            if not part:
                 for descriptor in found:
                     os.close(descriptor)
                 if there:
@@ -169,6 +165,15 @@ class ControlSocket:
                     f"control socket: waited {PATIENCE_S:g} s for the other side to pass files on"
                 )
         return found
+
+    def remaining_descriptors(self) -> Iterator[int]:
+        """Take over the open files that the other side has passed on by its end; waits for that."""
+        while part := self._next_descriptors():
+            yield from part
+
+    def _next_descriptors(self) -> list[int]:
+        """Those of the next message; none where the other side is gone."""
+        return socket.recv_fds(self._socket, 1, _DESCRIPTORS_AT_ONCE)[1]
 
 
 def _check_sizes(header_bytes: int, blob_bytes: int) -> None:

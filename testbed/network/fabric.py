@@ -304,9 +304,8 @@ def unshape(inside: Iterable[Netlink]) -> None:
     """
     for each in inside:
         with contextlib.suppress(OSError):  # Some devices have no more than they came with.
-            devices = each.dump(netlink.GETLINK, netlink.IFINFO.pack(0, 0, 0, 0, 0))
-            indices = [netlink.IFINFO.unpack_from(body)[2] for body in devices]
-            each.transact([removal(index) for index in indices if index >= UAV_DEVICE])
+            ends = (index for index in device_counts(each) if index >= UAV_DEVICE)
+            each.transact([removal(index) for index in ends])
 
 
 def sockets_in(namespaces: Iterable[int]) -> Iterator[Netlink]:

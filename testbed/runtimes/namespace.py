@@ -41,7 +41,7 @@ import sys
 import termios
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -49,7 +49,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from testbed.control.codec import Kinds, encode
-from testbed.control.stream import DESCRIPTORS_AT_ONCE, ControlSocket
+from testbed.control.stream import ControlSocket
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.network.fabric import Part, sockets_in, unshape
@@ -283,19 +283,11 @@ def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int, *relay
     poll.register(ended, select.POLLIN)
     if ended not in dict(poll.poll()):
         os.kill(world, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(world, 0)[1])
+    # As long as it is not waited for, its number is nobody else's.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    unshape(sockets_in(_passed_on(ours)))
+    status = os.waitstatus_to_exitcode(os.waitpid(world, 0)[1])
+    unshape(sockets_in(ControlSocket(ours).remaining_descriptors()))
     return status
-
-
-def _passed_on(world: socket.socket) -> Iterator[int]:
-    """The namespaces that the world has passed on by its end."""
-    while True:
-        data, namespaces, _, _ = socket.recv_fds(world, 1, DESCRIPTORS_AT_ONCE)
-        if not data:
-            return
-        yield from namespaces
 
 
 def _leave_host(*, as_root: bool) -> None:

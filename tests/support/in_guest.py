@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -84,23 +84,32 @@ def main(given: str) -> None:
         import_module(module)
     load()
     os.environ["COLUMNS"] = str((inside.told() or {})["columns"])
-    standard = [os.dup(1), os.dup(2)]
     for name, words in json.loads(given).items():
+        sys.argv = ["testbed", *words]
+        status: object = 0
+        with said_in_files(name):
+            try:
+                sys.modules["orchestrator.cli.main"].main()
+            except SystemExit as end:
+                status = end.code or 0
+        Path(f"{name}.status").write_text(str(status))
+
+
+@contextlib.contextmanager
+def said_in_files(name: str) -> Iterator[None]:
+    """What is written to the standard files, in files of that name."""
+    kept = {number: os.dup(number) for number in (1, 2)}
+    try:
         for number, kind in ((1, "out"), (2, "err")):
             file = os.open(f"{name}.{kind}", os.O_WRONLY | os.O_CREAT)
             os.dup2(file, number)
             os.close(file)
-        sys.argv = ["testbed", *words]
-        try:
-            sys.modules["orchestrator.cli.main"].main()
-            status: object = 0
-        except SystemExit as end:
-            status = end.code or 0
-        sys.stdout.flush()
-        sys.stderr.flush()
-        Path(f"{name}.status").write_text(str(status))
-    for number, file in enumerate(standard, 1):
-        os.dup2(file, number)
+        yield
+    finally:
+        for stream, (number, file) in zip((sys.stdout, sys.stderr), kept.items(), strict=True):
+            stream.flush()
+            os.dup2(file, number)
+            os.close(file)
 
 
 if __name__ == "__main__":

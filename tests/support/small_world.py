@@ -4,7 +4,8 @@
 """A world of a base station and K UAVs for tests, with orders to its nodes and expected times.
 
 As a program (``python tests/small_world.py RUNTIME FOLDER``) it makes one transfer, prints what
-it saw as JSON, and then waits: for tests that run it as another user or kill it.
+it saw as JSON, and then waits: for tests that run it as another user or kill it. It does so while
+frames wait in an outage.
 """
 
 import json
@@ -88,6 +89,9 @@ class SmallWorld:
         trace: TracebackType | None,
     ) -> None:
         self.world.close()
+        # They were made in the nodes' namespaces, and keep those.
+        for stream in self.nodes.values():
+            stream.close()
 
     def order(self, node: str, do: str, about: int = 0, **arguments: Any) -> None:
         self.nodes[node].send({"do": do, "about": about, **arguments})
@@ -116,16 +120,10 @@ class SmallWorld:
         self.injector.report()
 
     def let_frames_wait(self) -> None:
-        """Behind the gates of both ends of the first link, none of which has opened yet."""
+        """Behind the gates of both ends of the first link, which are closed."""
         for node, to in zip(("uav1", "bs"), link_addresses(1), strict=True):
             self.order(node, "connect", to=to)
         time.sleep(0.3)
-
-    def forget(self) -> None:
-        """The sockets that were made in the nodes' namespaces."""
-        for stream in self.nodes.values():
-            stream.close()
-        self.world.close()
 
     def run(
         self, uplink: np.ndarray, *downlink: np.ndarray, slot_s: float, ahead_s: float = 0.05
@@ -190,6 +188,10 @@ def main(runtime: str, folder: str) -> None:
         (transfer,) = small.transfer([1], 500_000, 0.0, down=False)
         late_s = small.late_s(transfer, rate[0], 0.1, 500_000)
         facts = small.ask("uav1", "facts")
+        outage = np.zeros((1, 1))
+        small.run(outage, outage, slot_s=0.1)
+        small.sleep_until(0.1)
+        small.let_frames_wait()
         print(json.dumps({"late_s": late_s, "facts": facts}), flush=True)
         sys.stdin.read()
 

@@ -142,7 +142,6 @@ def test_no_namespace_is_left_in_which_frames_wait_for_ever(client, tmp_path, vi
         small.let_frames_wait()
         for process in helpers(victim) if victim else ():
             process.kill()
-    small.forget()
     until(lambda: wires.left() == 0)
 
 
