@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from synthetic_run import make_run
 
@@ -141,6 +142,9 @@ def test_checks_have_names_of_their_own_and_may_be_told_to_the_machine() -> None
     assert {step.user for step in steps if step.words[:2] == ["testbed", "doctor"]} == {False, True}
     assert any(step.docker and step.learning for step in steps)
     assert all(isinstance(step, Step) and step.limit_s for step in steps)
+    ours = {Path(word).name for step in steps for word in step.words if word.endswith(".json")}
+    assert len(ours) == 3
+    assert not ours & {f"{step.name}.json" for step in steps}
 
 
 def judged(name: str, outcome: Outcome, results: Path) -> list[str]:
@@ -163,6 +167,32 @@ def test_a_run_is_held_to_its_steps_and_to_no_dropped_frame(tmp_path: Path) -> N
     assert judged("bytes", failed, tmp_path) == ["status 1: testbed: no"]
 
 
+@pytest.mark.parametrize(
+    ("name", "by", "lost", "arrived", "faults"),
+    [
+        ("delay", "netem", 0, 1000, []),
+        ("delay", "process", 0, 1000, ["who delays frames is not the kernel but "]),
+        ("delay", "netem", 1, 999, ["frames were lost where none were to be"]),
+        ("loss", "netem", 20, 980, []),
+        ("loss", "netem", 0, 2000, ["0 of 2000 frames were lost, 2% were asked for"]),
+        ("loss", "netem", 43, 957, ["43 of 1000 frames were lost, 2% were asked for"]),
+    ],
+)
+def test_frames_are_lost_as_asked_and_none_by_a_delay(
+    tmp_path: Path, name: str, by: str, lost: int, arrived: int, faults: list[str]
+) -> None:
+    folder = make_run(tmp_path / name)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest |= {"air": {"delayed_and_lost_by": by}}
+    manifest["validity"] = [{"check": "dropped_frames", "value": 0, "limit": 0.01, "ok": True}]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    links = {"lost_frames": [lost, 0], "arrived_frames": [arrived - 1, 1]}
+    pd.DataFrame(links).to_parquet(folder / "air.parquet")
+    found = judged(name, FINE, tmp_path)
+    assert len(found) == len(faults)
+    assert all(map(str.startswith, found, faults))
+
+
 def test_bbr_is_refused_with_how_to_get_it(tmp_path: Path) -> None:
     said = "if it has the module, `modprobe tcp_bbr` as root loads it"
     assert judged("bbr-refused", Outcome(2, 1.0, "", said), tmp_path) == []
@@ -178,5 +208,5 @@ def test_a_bundle_is_verified_with_what_differs(tmp_path: Path) -> None:
         ({"not_emulated": "no namespaces"}, 1),
         ({"environment": {"cpu": []}}, 1),
     ):
-        (tmp_path / "verify.json").write_text(json.dumps(told | change))
+        (tmp_path / checks.VERIFIED).write_text(json.dumps(told | change))
         assert len(judged("verify", FINE, tmp_path)) == faults

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from machine import MADE, Outcome, Step
 
 from orchestrator.runs.reader import read_run
@@ -22,6 +23,8 @@ DILATION = 50
 LOSS = 0.02
 BUNDLE = "bundle.zip"
 """Made on the host, into the machine's folder of results."""
+VERIFIED = "verified.json"
+"""What `testbed verify` finds there; files of a step's name are the machine's."""
 TOLERANCE = 0.5
 """Relative, of a measured round on an emulated processor."""
 _QUICK = ["scenarios/quickstart.yaml", "--set", f"emulation.dilation={DILATION}"]
@@ -76,7 +79,7 @@ def checks(results: Path) -> list[Check]:
             Step(
                 "verify",
                 [
-                    *("testbed", "verify", str(results / BUNDLE), "--json", f"{MADE}/verify.json"),
+                    *("testbed", "verify", str(results / BUNDLE), "--json", f"{MADE}/{VERIFIED}"),
                     *("--clock", "real", "--tolerance", str(TOLERANCE)),
                 ],
             ),
@@ -131,18 +134,23 @@ def delayed(folder: Path) -> Iterator[str]:
     run = read_run(folder)
     if "netem" not in json.dumps(run.manifest["air"]):
         yield f"who delays frames is not the kernel but {run.manifest['air']}"
-    if run.tables["air"]["lost_frames"].any():
+    if _air(folder)["lost_frames"].any():
         yield "frames were lost where none were to be"
 
 
 def lost(folder: Path) -> Iterator[str]:
     """As many frames as asked, within five standard deviations of the binomial distribution."""
     yield from sound(folder)
-    air = read_run(folder).tables["air"]
+    air = _air(folder)
     gone = int(air["lost_frames"].sum())
     frames = gone + int(air["arrived_frames"].sum())
     if abs(gone - LOSS * frames) > 5 * (frames * LOSS * (1 - LOSS)) ** 0.5:
         yield f"{gone} of {frames} frames were lost, {LOSS:.0%} were asked for"
+
+
+def _air(folder: Path) -> pd.DataFrame:
+    """Frames lost and arrived, of which reports show the slots' alone."""
+    return pd.read_parquet(folder / "air.parquet")
 
 
 def learned(folder: Path) -> Iterator[str]:
@@ -185,7 +193,7 @@ def _names_modprobe(outcome: Outcome, _: Path) -> Iterator[str]:
 def _verified(outcome: Outcome, results: Path) -> Iterator[str]:
     """Predictions come out equal, and what differs is told."""
     yield from fine(outcome)
-    done = json.loads((results / "verify.json").read_text())
+    done = json.loads((results / VERIFIED).read_text())
     if not done["ok"] or done["not_emulated"]:
         yield f"not verified: {done['not_emulated'] or outcome.out}"
     if not {"kernel", "cpu"} <= done["environment"].keys():
