@@ -6,9 +6,12 @@
 import math
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import psutil
 import pytest
+from processes import arguments
 from shaper_accounting import transfer_end_s
 from small_world import SETUP_BPS, SmallWorld, Transfer
 
@@ -16,9 +19,14 @@ from testbed.capture.pcap import BLOCK_MS, frames
 from testbed.control.messages import Exhausted, Low
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.network.fabric import MOST_LINKS, link_addresses
+from testbed.network.fabric import (
+    MOST_LINKS,
+    link_addresses,
+    sockets_in,
+    unshape,
+)
 from testbed.network.framing import Framing
-from testbed.network.shaping import End, Shape
+from testbed.network.shaping import End, Shape, queue_counts
 from testbed.system import linux, netlink
 from testbed.system.netlink import Netlink, NetlinkError
 
@@ -268,6 +276,28 @@ def test_an_idle_link_carries_nothing_and_payload_alone_can_be_charged(tmp_path)
             return on_time(small, found, slow, 0.1, 400_000)
 
         attempted(attempt)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can enter namespaces")
+def test_no_end_is_left_at_which_frames_may_wait(tmp_path):
+    def shaped(namespaces):
+        """How many ends each namespace has that are shaped, before and after."""
+        for inside in sockets_in(namespaces):
+            before = len(queue_counts(inside))
+            unshape([inside])
+            yield before, len(queue_counts(inside))
+
+    with SmallWorld(tmp_path, uavs=2), ThreadPoolExecutor(1) as pool:
+        pids = [p.pid for p in psutil.Process().children(recursive=True) if is_node(p)]
+        namespaces = [linux.open_network_namespace(pid) for pid in pids]
+        found = pool.submit(list, shaped(namespaces)).result()  # by a thread, which stays there
+        for namespace in namespaces:
+            os.close(namespace)
+    assert sorted(found) == [(1, 0), (1, 0), (2, 0)]
+
+
+def is_node(process):
+    return "link_program" in " ".join(arguments(process))
 
 
 def test_unknown_congestion_control_is_named(tmp_path):
