@@ -10,27 +10,47 @@ dearest files are listed; the last line counts both parts; the status is 1 if ei
 """
 
 import collections
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).with_name("support")))
+import warm
 
 # Two more than there are cores: many tests wait for a while. More than some take too much memory.
 FITTING = min(len(os.sched_getaffinity(0)), 6) + 2
 WORKERS = int(os.environ.get("TEST_WORKERS", FITTING))
 # By files, in the order of `conftest.py`.
-SIDE_BY_SIDE = ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
+BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]
 NO_TESTS_COLLECTED = 5
 DEAREST = 12
+
+
+@contextlib.contextmanager
+def side_by_side() -> Iterator[tuple[list[str], dict[str, str]]]:
+    """What pytest is told of its workers, and its environment.
+
+    Workers are forked from a process that has imported what tests import, and share its memory.
+    """
+    if not WORKERS:
+        yield [], dict(os.environ)
+        return
+    with warm.shared() as environment, tempfile.TemporaryDirectory() as folder:
+        warm.python(python := Path(folder) / "python", environment)
+        yield ["--tx", f"{WORKERS}*popen//python={python}", *BY_FILE], environment
 
 
 def part(
     what: str,
     marks: str,
     words: list[str],
+    environment: dict[str, str],
     counts: collections.Counter[str],
     seconds: dict[str, float],
 ) -> bool:
@@ -48,7 +68,7 @@ def part(
             f"--junitxml={record}",
             *words,
         ]
-        status = subprocess.run(command, check=False).returncode
+        status = subprocess.run(command, env=environment, check=False).returncode
         if record.exists():
             root = ET.parse(record).getroot()
             counts.update(outcomes(root))
@@ -85,22 +105,25 @@ def main() -> int:
         del words[at : at + 2]
     counts: collections.Counter[str] = collections.Counter()
     seconds: dict[str, float] = collections.defaultdict(float)
-    fine = [
-        part(
-            f"1 of 2: tests that bear company, {WORKERS} side by side",
-            f"not alone{only}",
-            [*SIDE_BY_SIDE, *words],
-            counts,
-            seconds,
-        ),
-        part(
-            "2 of 2: tests that judge by the clock, one by one",
-            f"alone{only}",
-            words,
-            counts,
-            seconds,
-        ),
-    ]
+    with side_by_side() as (workers, environment):
+        fine = [
+            part(
+                f"1 of 2: tests that bear company, {WORKERS} side by side",
+                f"not alone{only}",
+                [*workers, *words],
+                environment,
+                counts,
+                seconds,
+            ),
+            part(
+                "2 of 2: tests that judge by the clock, one by one",
+                f"alone{only}",
+                words,
+                environment,
+                counts,
+                seconds,
+            ),
+        ]
     dearest = sorted(seconds.items(), key=lambda entry: -entry[1])[:DEAREST]
     took = (f"{spent_s:7.1f} s  {name}" for name, spent_s in dearest)
     print("\nwhere time went, side by side or not:", *took, sep="\n")

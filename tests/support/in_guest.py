@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from warm import load
+from warm import end_at_once, load
 
 from testbed.system import inside
 from testbed.virtual import guest, kernel
@@ -114,3 +114,4 @@ def said_in_files(name: str) -> Iterator[None]:
 
 if __name__ == "__main__":
     main(sys.argv[1])
+    end_at_once(0)

@@ -5,13 +5,13 @@
 
 `start` is `subprocess.Popen` of `python -m orchestrator`: a process of its own with the caller's
 words, folder, environment and standard files, which gets signals and ends as any other. `program`
-writes a console script that does the same for a shell. As a program, this file is the server that
-imports and forks. What is about starting up (what is imported when, what is said where a package is
-missing) needs a process that really starts.
+writes a console script that does the same for a shell, `python` an interpreter that has imported.
+As a program, this file is the server that imports and forks. What is about starting up (what is
+imported when, what is said where a package is missing) needs a process that really starts.
 """
 
+import atexit
 import contextlib
-import functools
 import gc
 import json
 import multiprocessing
@@ -24,10 +24,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from types import ModuleType
+from typing import IO, Any, NoReturn
 
 PRELOAD = (
     "dask",
@@ -49,15 +51,17 @@ PRELOAD = (
     "testbed.host.doctor",
 )
 LEARNING = ("torch", "timm", "workloads.learning.real", "workloads.costs.counting")
+SHARED = "TESTBED_WARM"
+"""In the environment: the addresses of servers that are shared, with torch the second."""
 SCRIPT = Path(__file__).resolve().parents[2] / "orchestrator" / "__main__.py"
 
 
 class Process:
     """A command's process, used as a `subprocess.Popen`."""
 
-    def __init__(self, words: list[str], told: int) -> None:
+    def __init__(self, words: list[str], told: socket.socket) -> None:
         self.args = words
-        self.pid = int(os.read(told, 16))
+        self.pid = int(told.recv(16))
         self.returncode: int | None = None
         self._told = told
 
@@ -70,8 +74,8 @@ class Process:
         if self.returncode is None:
             if not select.select([self._told], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
-            self.returncode = int(os.read(self._told, 16))
-            os.close(self._told)
+            self.returncode = int(self._told.recv(16))
+            self._told.close()
         return self.returncode
 
     def poll(self) -> int | None:
@@ -108,13 +112,11 @@ def start(
         "env": dict(os.environ if env is None else env),
         "hidden": [*hidden],
     }
-    told, told_end = os.pipe()
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    told.connect(_address(learns))
     with Path(os.devnull).open("w") as dropped:
         files = [file.fileno() for file in (stdout or dropped, stderr or dropped)]
-        socket.send_fds(
-            _server(learns, os.getpid()), [json.dumps(order).encode()], [*files, told_end]
-        )
-    os.close(told_end)
+        socket.send_fds(told, [json.dumps(order).encode()], files)
     return Process(said, told)
 
 
@@ -132,32 +134,60 @@ def run(*words: object, timeout: float = 240, **options: Any) -> subprocess.Comp
         return subprocess.CompletedProcess(process.args, status, out.read(), err.read())
 
 
-_servers: list[tuple[int, "subprocess.Popen[bytes]", socket.socket]] = []
-"""With the process whose servers they are."""
+class Server:
+    """Imports, then forks a process for each that connects, until it is told to end."""
+
+    def __init__(self, *more: str) -> None:
+        """`more`: modules that it imports, too."""
+        self._ours, theirs = socket.socketpair()
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind("")  # a name that the kernel chooses, in no folder
+            listener.listen(64)
+            self.address: bytes = listener.getsockname()
+            numbers = [listener.fileno(), theirs.fileno()]
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, *map(str, numbers), *more],
+                pass_fds=numbers,
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+            )
+
+    def end(self) -> None:
+        """Returns when it has ended: coverage writes what it and its commands executed."""
+        self._ours.close()
+        self._process.wait(60)
 
 
-@functools.cache
-def _server(learns: bool, owner: int) -> socket.socket:
-    """The socket of a server of this process; it ends with it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno()), *(LEARNING if learns else ())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-        )
-    _servers.append((owner, process, ours))
-    return ours
+_own: dict[tuple[int, bool], Server] = {}
+"""By the process whose servers they are, and whether they have imported torch."""
+
+
+def _address(learns: bool, environment: Mapping[str, str] = os.environ) -> bytes:
+    if shared := environment.get(SHARED):
+        return b"\0" + shared.split()[learns].encode()
+    key = os.getpid(), learns
+    if key not in _own:
+        _own[key] = Server(*LEARNING) if learns else Server()
+    return _own[key].address
 
 
 def end() -> None:
-    """End this process's servers, and wait until they have: coverage writes what they executed."""
-    for owner, process, ours in _servers:
-        if owner == os.getpid():
-            ours.shutdown(socket.SHUT_RDWR)
-            process.wait(60)
-    _servers.clear()
+    """End this process's servers."""
+    for key in [key for key in _own if key[0] == os.getpid()]:
+        _own.pop(key).end()
+
+
+@contextlib.contextmanager
+def shared() -> Iterator[dict[str, str]]:
+    """Servers for many processes: the environment in which these find them."""
+    if SHARED in os.environ:
+        yield dict(os.environ)
+        return
+    with contextlib.ExitStack() as stack:
+        servers = [Server(), Server(*LEARNING)]
+        for server in servers:
+            stack.callback(server.end)
+        yield os.environ | {SHARED: " ".join(each.address[1:].decode() for each in servers)}
 
 
 PROGRAM = """#!{python} -IS
@@ -165,8 +195,7 @@ import json, os, signal, socket, sys
 
 server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({address!r})
-order = {{"words": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}}
-order["prefix"] = os.path.dirname(os.path.dirname(sys.argv[0]))
+order = {{"words": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ), **{more!r}}}
 socket.send_fds(server, [json.dumps(order).encode()], [1, 2, 0])
 pid = int(server.recv(64))
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -184,45 +213,44 @@ def program(path: Path) -> None:
 
     It finds what is installed there later, too.
     """
-    server = _server(False, os.getpid())
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind("")  # a name that the kernel chooses, in no folder
-        listener.listen(64)
-        socket.send_fds(server, [b"listen"], [listener.fileno()])
-        address = listener.getsockname()
-    path.write_text(PROGRAM.format(python=sys.executable, address=address))
+    _write(path, _address(False), prefix=str(path.parents[1]))
+
+
+def python(path: Path, environment: Mapping[str, str]) -> None:
+    """Write a Python that has imported what tests import; it takes `-c PROGRAM` alone.
+
+    `environment`: see `shared`.
+    """
+    _write(path, _address(True, environment), python=True)
+
+
+def _write(path: Path, address: bytes, **more: object) -> None:
+    path.write_text(PROGRAM.format(python=sys.executable, address=address, more=more))
     path.chmod(0o755)
 
 
 # What follows runs in the server.
 
 
-def main(descriptor: int, *more: str) -> None:
-    """Import, then fork a process for each command, until the other side closes its socket."""
+def main(listening: int, owned: int, *more: str) -> None:
+    """Import, then fork a process for each command, until the owner closes its socket."""
     for module in (*PRELOAD, *more):
         import_module(module)
     load()
     gc.collect()
     gc.freeze()
-    asked = socket.socket(fileno=descriptor)
-    open_ = [asked]
-    while True:
-        for ready in select.select(open_, [], [])[0]:
-            caller = ready if ready is asked else ready.accept()[0]
-            text, files, _, _ = socket.recv_fds(caller, 1 << 20, 3)
-            if text == b"listen":
-                open_.append(socket.socket(fileno=files[0]))
-                continue
-            if caller is not asked:
-                files = [*files[:2], caller.detach(), *files[2:]]
-            elif not text:
-                return
-            if text and os.fork() == 0:
-                for each in open_:
-                    each.close()
-                return _command(files, **json.loads(text))
-            for file in files:
-                os.close(file)
+    listener, owner = (socket.socket(fileno=number) for number in (listening, owned))
+    while owner not in (ready := select.select([listener, owner], [], [])[0]):
+        assert ready
+        caller, _ = listener.accept()
+        text, files, _, _ = socket.recv_fds(caller, 1 << 20, 3)
+        if text and os.fork() == 0:
+            listener.close()
+            owner.close()
+            return _command([*files, caller.detach()], **json.loads(text))
+        caller.close()
+        for file in files:
+            os.close(file)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -260,9 +288,10 @@ def _command(
     env: dict[str, str],
     hidden: Collection[str] = (),
     prefix: str = "",
+    python: bool = False,
 ) -> None:
     """Be the command, and the process that tells how it ended, or ends it if nobody listens."""
-    out, err, told, *standard_input = files
+    out, err, *standard_input, told = files
     if pid := os.fork():
         os.write(told, f"{pid}\n".encode())
         watch = select.poll()
@@ -294,8 +323,33 @@ def _command(
     if hidden:
         assert not {name.partition(".")[0] for name in sys.modules} & set(hidden)
         sys.meta_path.insert(0, _Hiding(hidden))
-    sys.argv = [str(SCRIPT), *words]
-    sys.modules["orchestrator.cli.main"].main()
+    try:
+        if python:
+            _run(words[-1])
+        else:
+            sys.argv = [str(SCRIPT), *words]
+            sys.modules["orchestrator.cli.main"].main()
+    except SystemExit as stop:
+        if isinstance(stop.code, str):
+            raise
+        end_at_once(stop.code or 0)
+    end_at_once(0)
+
+
+def _run(program: str) -> None:
+    """As `python -c` does."""
+    sys.argv = ["-c"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    exec(program, vars(sys.modules["__main__"]))
+
+
+def end_at_once(status: int) -> NoReturn:
+    """As an interpreter ends, but collect nothing: that would copy all memory of the server."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _belong_to(prefix: Path) -> None:
@@ -310,4 +364,4 @@ def _belong_to(prefix: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -24,10 +24,10 @@ def compute_for_ever() -> None:
 
 @contextmanager
 def busy_machine() -> Iterator[None]:
-    """Several programs a core that never rest."""
+    """Two programs a core that never rest."""
     processes = [
         multiprocessing.Process(target=compute_for_ever, daemon=True)
-        for _ in range(4 * len(os.sched_getaffinity(0)))
+        for _ in range(2 * len(os.sched_getaffinity(0)))
     ]
     for process in processes:
         process.start()
