@@ -277,6 +277,58 @@ print(Path("/proc/meminfo").read_text().splitlines()[0])
     assert len(settings) == 6
 
 
+WRITES = """
+import ctypes, json, mmap, os, struct
+
+PAGE, PAGES, PRESENT, OURS_ALONE = 4096, 256, 63, 56
+
+def pages(memory, bit):
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    with open("/proc/self/pagemap", "rb", 0) as file:
+        entries = os.pread(file.fileno(), 8 * PAGES, start // PAGE * 8)
+    return sum(entry >> bit & 1 for entry in struct.unpack(f"{PAGES}Q", entries))
+
+def mapped(kind, file=-1):
+    return mmap.mmap(file, PAGES * PAGE, flags=kind | (mmap.MAP_ANONYMOUS if file < 0 else 0))
+
+def written(memory, bit=PRESENT):
+    memory[100 * PAGE] = 1
+    return pages(memory, bit)
+
+with open("file", "wb") as file:
+    file.write(b"f" * PAGES * PAGE)
+with open("file", "r+b") as file:
+    ours = mapped(mmap.MAP_PRIVATE, file.fileno())
+found = {
+    "new": written(mapped(mmap.MAP_PRIVATE)),
+    "file": written(ours, OURS_ALONE),
+    "shared": written(mapped(mmap.MAP_SHARED)),
+}
+assert ours[:].count(b"f") == PAGES * PAGE - 1
+assert open("file", "rb").read() == b"f" * PAGES * PAGE
+memory = mapped(mmap.MAP_PRIVATE)
+memory[:] = b"m" * PAGES * PAGE
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.write(writing, bytes([written(memory, OURS_ALONE), memory[:].count(b"m") % 256]))
+    os._exit(0)
+os.close(writing)
+os.wait()
+found["copied"], others = os.read(reading, 2)
+assert others == 255 and memory[:].count(b"m") == PAGES * PAGE
+much = bytearray(b"x") * (400 << 20)
+found["where memory is short"] = written(mapped(mmap.MAP_PRIVATE))
+print(json.dumps(found))
+"""
+
+
+def test_who_writes_to_private_memory_gets_what_is_beside_it(tmp_path: Path) -> None:
+    done = python(WRITES, cwd=tmp_path, env={**os.environ, "SHARE": "0"})  # a gibibyte
+    assert done.returncode == 0, done.stderr
+    beside = {"new": 16, "file": 16, "shared": 1, "copied": 4, "where memory is short": 1}
+    assert json.loads(done.stdout) == beside
+
+
 def test_temporary_files_and_shared_memory_are_the_guests_own(printed: dict[str, str]) -> None:
     folder, memory = printed["files"].split()
     assert memory == NAME
