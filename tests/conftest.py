@@ -32,7 +32,6 @@ ALONE = (
 """Files, and folders of files, whose tests are `alone`; others mark them one by one."""
 LONG = (
     "repository/test_doc_commands.py",
-    "repository/test_wheel.py",
     "orchestrator/emulation/test_resume.py",
     "orchestrator/cli/test_extras.py",
     "orchestrator/emulation/test_faults_emulated.py",
