@@ -287,17 +287,19 @@ def test_no_end_is_left_at_which_frames_may_wait(tmp_path):
             unshape([inside])
             yield before, len(queue_counts(inside))
 
+    others = nodes()
     with SmallWorld(tmp_path, uavs=2), ThreadPoolExecutor(1) as pool:
-        pids = [p.pid for p in psutil.Process().children(recursive=True) if is_node(p)]
-        namespaces = [linux.open_network_namespace(pid) for pid in pids]
+        namespaces = [linux.open_network_namespace(pid) for pid in nodes() - others]
         found = pool.submit(list, shaped(namespaces)).result()  # by a thread, which stays there
         for namespace in namespaces:
             os.close(namespace)
     assert sorted(found) == [(1, 0), (1, 0), (2, 0)]
 
 
-def is_node(process):
-    return "link_program" in " ".join(arguments(process))
+def nodes():
+    """The processes of all worlds' nodes."""
+    processes = psutil.Process().children(recursive=True)
+    return {p.pid for p in processes if "link_program" in " ".join(arguments(p))}
 
 
 def test_unknown_congestion_control_is_named(tmp_path):

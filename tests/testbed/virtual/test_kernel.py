@@ -54,7 +54,8 @@ def archive(path: Path, makefile: str = MAKEFILE, **changed: str) -> Path:
     """An archive of what looks like Linux to the build."""
     files = {"Makefile": makefile, "arch/um/Kconfig": ""}
     for patch in kernel.patches():
-        files |= before(patch.read_text())
+        for name, text in before(patch.read_text()).items():
+            files[name] = files.get(name, "") + text
     with tarfile.open(path, "w:gz") as tar:
         for name, text in (files | changed).items():
             member = tarfile.TarInfo(f"linux-6.12.1/{name}")
@@ -72,7 +73,7 @@ def test_the_recipe_sets_each_option_once() -> None:
 def test_the_recipe_is_packed_and_its_patches_name_their_licence() -> None:
     packed = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert packed["tool"]["setuptools"]["package-data"]["testbed.virtual"] == ["recipe/*"]
-    assert len(kernel.patches()) == 4
+    assert len(kernel.patches()) == 5
     for path in kernel.patches():
         assert "License-Identifier: GPL-2.0\n" in path.read_text()
 
