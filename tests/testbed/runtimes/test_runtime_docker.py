@@ -142,7 +142,8 @@ def test_no_namespace_is_left_in_which_frames_wait_for_ever(client, tmp_path, vi
         small.let_frames_wait()
         for process in helpers(victim) if victim else ():
             process.kill()
-    until(lambda: wires.left() == 0)
+    # TCP may send again what the other end is no longer there for, but not for ever.
+    until(lambda: wires.left() == 0, 200)
 
 
 def test_what_a_killed_orchestrator_and_its_killed_reaper_leave_is_found(client, tmp_path):
