@@ -23,8 +23,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).with_name("support")))
 import warm
 
-# Two more than there are cores: many tests wait for a while. More than some take too much memory.
-FITTING = min(len(os.sched_getaffinity(0)), 6) + 2
+# Three more than there are cores: many tests wait for a while. More than some take too much memory.
+FITTING = min(len(os.sched_getaffinity(0)), 6) + 3
 WORKERS = int(os.environ.get("TEST_WORKERS", FITTING))
 # By files, in the order of `conftest.py`.
 BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]
