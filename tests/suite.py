@@ -35,24 +35,23 @@ DEAREST = 12
 
 
 @contextlib.contextmanager
-def side_by_side() -> Iterator[tuple[list[str], dict[str, str]]]:
-    """What pytest is told of its workers, and its environment.
+def side_by_side() -> Iterator[list[str]]:
+    """What pytest is told of its workers.
 
-    Workers are forked from a process that has imported what tests import, and share its memory.
+    They are forked from a process that has imported what tests import, and share its memory.
     """
     if not WORKERS:
-        yield [], dict(os.environ)
+        yield []
         return
-    with warm.shared() as environment, tempfile.TemporaryDirectory() as folder:
-        warm.python(python := Path(folder) / "python", environment)
-        yield ["--tx", f"{WORKERS}*popen//python={python}", *BY_FILE, *IMPORTED], environment
+    with warm.shared(), tempfile.TemporaryDirectory() as folder:
+        warm.python(python := Path(folder) / "python")
+        yield ["--tx", f"{WORKERS}*popen//python={python}", *BY_FILE, *IMPORTED]
 
 
 def part(
     what: str,
     marks: str,
     words: list[str],
-    environment: dict[str, str],
     counts: collections.Counter[str],
     seconds: dict[str, float],
 ) -> bool:
@@ -70,7 +69,7 @@ def part(
             f"--junitxml={record}",
             *words,
         ]
-        status = subprocess.run(command, env=environment, check=False).returncode
+        status = subprocess.run(command, check=False).returncode
         if record.exists():
             root = ET.parse(record).getroot()
             counts.update(outcomes(root))
@@ -107,13 +106,12 @@ def main() -> int:
         del words[at : at + 2]
     counts: collections.Counter[str] = collections.Counter()
     seconds: dict[str, float] = collections.defaultdict(float)
-    with side_by_side() as (workers, environment):
+    with side_by_side() as workers:
         fine = [
             part(
                 f"1 of 2: tests that bear company, {WORKERS} side by side",
                 f"not alone{only}",
                 [*workers, *words],
-                environment,
                 counts,
                 seconds,
             ),
@@ -121,7 +119,6 @@ def main() -> int:
                 "2 of 2: tests that judge by the clock, one by one",
                 f"alone{only}",
                 words,
-                environment,
                 counts,
                 seconds,
             ),

@@ -36,6 +36,11 @@ def family(process):
     return psutil.Process(process.pid).children(recursive=True)
 
 
+def nodes_of(process):
+    """The processes of the nodes of its worlds."""
+    return [p for p in family(process) if "link_program" in " ".join(arguments(p))]
+
+
 def arguments(process):
     try:
         return process.cmdline()

@@ -162,8 +162,8 @@ _own: dict[tuple[int, bool], Server] = {}
 """By the process whose servers they are, and whether they have imported torch."""
 
 
-def _address(learns: bool, environment: Mapping[str, str] = os.environ) -> bytes:
-    if shared := environment.get(SHARED):
+def _address(learns: bool) -> bytes:
+    if shared := os.environ.get(SHARED):
         return b"\0" + shared.split()[learns].encode()
     key = os.getpid(), learns
     if key not in _own:
@@ -178,16 +178,18 @@ def end() -> None:
 
 
 @contextlib.contextmanager
-def shared() -> Iterator[dict[str, str]]:
-    """Servers for many processes: the environment in which these find them."""
+def shared() -> Iterator[None]:
+    """Servers for this process and all that it starts, which find them by their environment."""
     if SHARED in os.environ:
-        yield dict(os.environ)
+        yield
         return
     with contextlib.ExitStack() as stack:
         servers = [Server(), Server(*LEARNING)]
         for server in servers:
             stack.callback(server.end)
-        yield os.environ | {SHARED: " ".join(each.address[1:].decode() for each in servers)}
+        os.environ[SHARED] = " ".join(each.address[1:].decode() for each in servers)
+        stack.callback(os.environ.pop, SHARED)
+        yield
 
 
 PROGRAM = """#!{python} -IS
@@ -216,12 +218,9 @@ def program(path: Path) -> None:
     _write(path, _address(False), prefix=str(path.parents[1]))
 
 
-def python(path: Path, environment: Mapping[str, str]) -> None:
-    """Write a Python that has imported what tests import; it takes `-c PROGRAM` alone.
-
-    `environment`: see `shared`.
-    """
-    _write(path, _address(True, environment), python=True)
+def python(path: Path) -> None:
+    """Write a Python that has imported what tests import; it takes `-c PROGRAM` alone."""
+    _write(path, _address(True), python=True)
 
 
 def _write(path: Path, address: bytes, **more: object) -> None:
@@ -240,8 +239,7 @@ def main(listening: int, owned: int, *more: str) -> None:
     gc.collect()
     gc.freeze()
     listener, owner = (socket.socket(fileno=number) for number in (listening, owned))
-    while owner not in (ready := select.select([listener, owner], [], [])[0]):
-        assert ready
+    while owner not in select.select([listener, owner], [], [])[0]:
         caller, _ = listener.accept()
         text, files, _, _ = socket.recv_fds(caller, 1 << 20, 3)
         if text and os.fork() == 0:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import psutil
 import pytest
-from processes import arguments
+from processes import nodes_of
 from shaper_accounting import transfer_end_s
 from small_world import SETUP_BPS, SmallWorld, Transfer
 
@@ -19,12 +19,7 @@ from testbed.capture.pcap import BLOCK_MS, frames
 from testbed.control.messages import Exhausted, Low
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.network.fabric import (
-    MOST_LINKS,
-    link_addresses,
-    sockets_in,
-    unshape,
-)
+from testbed.network.fabric import MOST_LINKS, link_addresses, sockets_in, unshape
 from testbed.network.framing import Framing
 from testbed.network.shaping import End, Shape, queue_counts
 from testbed.system import linux, netlink
@@ -287,19 +282,14 @@ def test_no_end_is_left_at_which_frames_may_wait(tmp_path):
             unshape([inside])
             yield before, len(queue_counts(inside))
 
-    others = nodes()
+    others = nodes_of(psutil.Process())
     with SmallWorld(tmp_path, uavs=2), ThreadPoolExecutor(1) as pool:
-        namespaces = [linux.open_network_namespace(pid) for pid in nodes() - others]
+        ours = set(nodes_of(psutil.Process())).difference(others)
+        namespaces = [linux.open_network_namespace(node.pid) for node in ours]
         found = pool.submit(list, shaped(namespaces)).result()  # by a thread, which stays there
         for namespace in namespaces:
             os.close(namespace)
     assert sorted(found) == [(1, 0), (1, 0), (2, 0)]
-
-
-def nodes():
-    """The processes of all worlds' nodes."""
-    processes = psutil.Process().children(recursive=True)
-    return {p.pid for p in processes if "link_program" in " ".join(arguments(p))}
 
 
 def test_unknown_congestion_control_is_named(tmp_path):

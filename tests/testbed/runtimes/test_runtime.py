@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import SMALL_WORLD, arguments, check_result, family, gone, spawn, until
+from processes import SMALL_WORLD, arguments, check_result, family, gone, nodes_of, spawn, until
 from small_world import SmallWorld
 from tripwire import Tripwires
 
@@ -130,7 +130,7 @@ def test_no_namespace_is_left_in_which_frames_wait_for_ever(tmp_path, victim):
     with SmallWorld(tmp_path) as small:
         everyone = psutil.Process().children(recursive=True)
         supervisor = next(p for p in everyone if "testbed.runtimes.namespace" in arguments(p))
-        wires = Tripwires(p.pid for p in everyone if "link_program" in str(arguments(p)))
+        wires = Tripwires(p.pid for p in nodes_of(psutil.Process()))
         assert wires.left() == 2
         small.let_frames_wait()
         named = {"supervisor": supervisor, "world": supervisor.children()[0]}
@@ -146,7 +146,7 @@ def test_no_namespace_is_left_in_which_frames_wait_for_ever(tmp_path, victim):
 def test_none_is_left_of_an_orchestrator_that_is_killed(tmp_path):
     process = spawn("namespace", tmp_path)
     check_result(process)
-    wires = Tripwires(p.pid for p in family(process) if "link_program" in str(arguments(p)))
+    wires = Tripwires(p.pid for p in nodes_of(process))
     assert wires.left() == 2
     process.kill()
     process.wait(10)
@@ -163,13 +163,8 @@ def test_exits_are_told_at_once(tmp_path):
         (supervisor,) = [
             p for p in psutil.Process().children() if "testbed.runtimes.namespace" in arguments(p)
         ]
-        nodes = [
-            p
-            for p in supervisor.children(recursive=True)
-            if "link_program" in " ".join(arguments(p))
-        ]
-        assert len(nodes) == 1
-        nodes[0].kill()
+        (node,) = nodes_of(supervisor)
+        node.kill()
         exits = []
         until(lambda: exits.extend(small.world.exits()) or exits)
         assert exits == [Exit(BS, -signal.SIGKILL)]
