@@ -40,7 +40,7 @@ lint: setup-dev
 	$(BIN)/mypy
 	$(BIN)/reuse lint --lines
 
-# Both at once: each keeps one core busy.
+# Both at once: neither keeps all cores busy.
 checked: setup-dev
 	@$(MAKE) --no-print-directory -j2 lint compiled
 

@@ -145,7 +145,7 @@ def error_budget(
         }
     )
     steps = table.reset_index()
-    steps["step"] = pd.Categorical(np.array(STEPS)[steps["step"]], categories=list(STEPS))
+    steps["step"] = pd.Categorical.from_codes(steps["step"], pd.Index(STEPS))
     steps.insert(0, "round", measured.index)
     return Budget(
         round=measured.index,
@@ -249,7 +249,7 @@ def transfer_errors(
         rows.append((client, iteration, step, *times_s, mean_bps))
     columns = [*KEYS[1:], "start_s", "duration_s", "due_s", "rate_bps"]
     table = pd.DataFrame(rows, columns=columns)
-    table["step"] = pd.Categorical(np.array(STEPS)[table["step"]], categories=list(STEPS))
+    table["step"] = pd.Categorical.from_codes(table["step"], pd.Index(STEPS))
     table.insert(0, "round", measured.index)
     table["error"] = table["duration_s"] / table["due_s"] - 1
     return table
@@ -286,7 +286,8 @@ def _by_one_clock(spans: npt.NDArray[np.void], ahead_s: Array | None) -> npt.NDA
 def _by_step(spans: npt.NDArray[np.void]) -> "pd.Series[float]":
     names = KEYS[1:]
     index = pd.MultiIndex.from_arrays([spans[name] for name in names], names=names)
-    return pd.Series(spans["end_s"] - spans["start_s"], index).sort_index()
+    took_s = spans["end_s"] - spans["start_s"]
+    return pd.Series(took_s, index).sort_index()
 
 
 def _durations(round_: Round, step: int, planned_s: Array) -> Array:

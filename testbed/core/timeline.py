@@ -193,7 +193,7 @@ class Timeline:
         spans = np.concatenate([np.empty(0, SPAN), *(np.asarray(r.spans) for r in self.rounds)])
         lengths = [len(r.spans) for r in self.rounds]
         table = pd.DataFrame({name: spans[name] for name in SPAN.names or ()})
-        table["step"] = pd.Categorical(np.array(STEPS)[spans["step"]], categories=list(STEPS))
+        table["step"] = pd.Categorical.from_codes(spans["step"], pd.Index(STEPS))
         table.insert(0, "round", np.repeat([r.index for r in self.rounds], lengths))
         table.insert(1, "paradigm", np.repeat([r.paradigm for r in self.rounds], lengths))
         return table

@@ -97,8 +97,8 @@ def layer_norm_backward_flops(_: Any, x: tuple[int, ...], *__: Any, **___: Any) 
 @pytest.mark.parametrize(
     ("name", "embed", "parts", "head"),
     [
-        ("vit_base_patch16_224", "patch_embed", "blocks", "head"),
-        ("convnext_base", "stem", "stages", "head.fc"),
+        ("vit_tiny_patch16_224", "patch_embed", "blocks", "head"),
+        ("convnext_tiny", "stem", "stages", "head.fc"),
     ],
 )
 def test_others_count_the_same_on_pefts_model(
