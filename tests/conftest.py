@@ -41,6 +41,9 @@ FIRST = (
     "orchestrator/emulation/test_exact.py",
     "orchestrator/emulation/test_exact_faults.py",
     "orchestrator/emulation/test_virtual_time.py",
+    "workloads/learning/test_learning.py",
+    "workloads/nodes/test_work.py",
+    "workloads/outside/test_outside.py",
 )
 """Files that compute longest: these come first, so that nobody waits for them in the end."""
 

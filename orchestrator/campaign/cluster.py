@@ -19,7 +19,7 @@ from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from math import ceil
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +216,8 @@ def _pooled(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: 
         for job in jobs:
             yield from function(task, job)
     elif jobs:
-        with ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn")) as pool:
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(min(workers, len(jobs)), spawn, _end_with_parent) as pool:
             try:
                 for future in as_completed([pool.submit(function, task, job) for job in jobs]):
                     yield from future.result()
@@ -224,6 +225,18 @@ def _pooled(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: 
                 raise RunError("a process that computed points was killed") from None
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A process of a pool that was killed would wait for its next job for ever."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _processes(cluster: Cluster) -> int:

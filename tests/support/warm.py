@@ -51,6 +51,8 @@ PRELOAD = (
     "testbed.host.doctor",
 )
 LEARNING = ("torch", "timm", "workloads.learning.real", "workloads.costs.counting")
+TESTS = ("docker", "orchestrator.reporting.figures")
+"""What tests import, too."""
 SHARED = "TESTBED_WARM"
 """In the environment: the addresses of servers that are shared, with torch the second."""
 SCRIPT = Path(__file__).resolve().parents[2] / "orchestrator" / "__main__.py"
@@ -184,7 +186,7 @@ def shared() -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as stack:
-        servers = [Server(), Server(*LEARNING)]
+        servers = [Server(), Server(*LEARNING, *TESTS)]
         for server in servers:
             stack.callback(server.end)
         os.environ[SHARED] = " ".join(each.address[1:].decode() for each in servers)

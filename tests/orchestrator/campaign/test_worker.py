@@ -4,12 +4,16 @@
 """What a point comes to, and what a worker keeps of one that takes long."""
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from processes import family, gone, until
 from small_campaign import ROOT, campaign_tree, write_campaign
 
 from ns3_scenarios.trace import ChannelTrace, Replay
@@ -80,6 +84,21 @@ def test_processes_and_this_process_answer_alike(tmp_path: Path) -> None:
     ]
     assert answers[0] == answers[1]
     assert len(answers[0]) == 8
+
+
+def test_processes_end_with_who_started_them_even_if_it_is_killed(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    program = f"""
+from pathlib import Path
+from orchestrator.campaign.cluster import Cluster, worked
+[*worked(Path.read_text, Path({str(pipe)!r}), [None, None], Cluster(workers=2, pool=True))]
+"""
+    # Who opens the pipe waits for who reads: they are at work then, and find nothing to read.
+    with subprocess.Popen([sys.executable, "-c", program]) as process, pipe.open("w"):
+        until(lambda: len(family(process)) == 3)  # Both, and who looks after what they share.
+        processes = family(process)
+        process.kill()
+        until(lambda: gone(processes))
 
 
 @pytest.mark.parametrize(
