@@ -71,3 +71,12 @@ def test_places_of_tests_that_run_alone_are_there() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert [name for name in module.ALONE if not (TESTS / name).exists()] == []
+
+
+@pytest.mark.parametrize(("ci", "marks"), [("true", "not full"), ("", "not full and not ci")])
+def test_ci_leaves_out_no_more_than_what_is_heavy(ci: str, marks: str) -> None:
+    words = ["make", "-n", "test"]
+    asked = subprocess.run(
+        words, cwd=SUITE.parents[1], env=os.environ | {"CI": ci}, capture_output=True, text=True
+    )
+    assert asked.stdout.splitlines()[-1].endswith(f"tests/suite.py -m '{marks}'")

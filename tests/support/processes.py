@@ -49,7 +49,14 @@ def arguments(process):
 
 
 def gone(processes):
-    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+    return all(map(_has_ended, processes))
+
+
+def _has_ended(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE or not process.is_running()
+    except psutil.NoSuchProcess:
+        return True
 
 
 def check_result(process):

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import gone
 from small_learning import ITERATIONS, sizes_of, small_settings
 
 from testbed.control.messages import SetUpBaseStation, SetUpUav
@@ -173,7 +174,7 @@ def test_its_process_ends_with_the_node_and_all_with_who_asks_for_them(
         process.kill()
     psutil.wait_procs([there, *children], timeout=30)
     shutil.rmtree(tmp_path)  # So that nobody waits for an answer when this process ends.
-    assert not any(p.is_running() and p.status() != "zombie" for p in (there, *children))
+    assert gone([there, *children])
 
 
 def test_a_nodes_program_ends_who_computes_for_it(
