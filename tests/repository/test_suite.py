@@ -75,7 +75,7 @@ def test_places_of_tests_that_run_alone_are_there() -> None:
 
 @pytest.mark.parametrize(("ci", "marks"), [("true", "not full"), ("", "not full and not ci")])
 def test_ci_leaves_out_no_more_than_what_is_heavy(ci: str, marks: str) -> None:
-    words = ["make", "-n", "test"]
+    words = ["make", "-n", "--no-print-directory", "test"]
     asked = subprocess.run(
         words, cwd=SUITE.parents[1], env=os.environ | {"CI": ci}, capture_output=True, text=True
     )
