@@ -18,6 +18,7 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 
 from testbed.core import plugins
 from testbed.core.errors import InputError
@@ -99,7 +100,7 @@ def chain_of(config: ModelConfig) -> Chain:
             net = make_net(config)
     except NotImplementedError:
         # Swin V2 makes its buffers where its parameters are; `load_model` has it make them again.
-        with torch.device("meta"):
+        with torch.device("meta"), _NothingToDraw():
             net = make_net(config)
     make = CHAINS.get(type(net))
     if make is None:
@@ -122,9 +123,39 @@ def _parameters_on_meta() -> Iterator[None]:
 
     hook = register_module_parameter_registration_hook(to_meta)
     try:
-        yield
+        with _NothingToDraw():
+            yield
     finally:
         hook.remove()
+
+
+class _NothingToDraw(TorchFunctionMode):
+    """Leaves out what would fill tensors without memory, which takes longer than all else."""
+
+    FILLING = frozenset(
+        [
+            *("add_", "clamp_", "div_", "erfinv_", "fill_", "mul_", "normal_", "uniform_", "zero_"),
+            # As `torch.nn.init` calls them.
+            *(
+                "constant_",
+                "kaiming_uniform_",
+                "ones_",
+                "trunc_normal_",
+                "xavier_uniform_",
+                "zeros_",
+            ),
+        ]
+    )
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function.__name__ in self.FILLING:
+            filled = args[0] if args else kwargs.get("tensor")
+            if isinstance(filled, Tensor) and filled.is_meta:
+                return filled
+        return function(*args, **kwargs)
 
 
 def _own(config: ModelConfig) -> nn.Module:

@@ -15,6 +15,7 @@ import timm
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from testbed.core.errors import InputError
 from workloads.learning.backbone import load_model
@@ -71,6 +72,29 @@ def timms(name: str) -> nn.Module:
         net = timm.create_model(name, num_classes=10, **size).eval()
     net.load_state_dict(safetensors.torch.load_file(backbone(name)), strict=False)
     return net.requires_grad_(False)
+
+
+class Filled(TorchDispatchMode):
+    """Notes which operations fill tensors without memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by: set[str] = set()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function.overloadpacket.__name__
+        if name.endswith("_") and isinstance(args[0], Tensor) and args[0].is_meta:
+            self.by.add(name)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_nothing_is_drawn_for_parameters_without_memory(name: str) -> None:
+    with Filled() as filled:
+        chain_of(config(name))
+    assert filled.by <= {"copy_"}, "of buffers, which are made again"
 
 
 def batches(size: int = 64) -> list[tuple[Tensor, Tensor]]:
