@@ -228,7 +228,10 @@ def _pooled(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: 
 
 
 def _end_with_parent() -> None:
-    """A process of a pool that was killed would wait for its next job for ever."""
+    """A process of a pool that was killed would wait for its next job for ever.
+
+    A signal at the parent's death would be missed by who is still importing.
+    """
     parent = parent_process()
     assert parent is not None
 

@@ -129,29 +129,26 @@ def _parameters_on_meta() -> Iterator[None]:
         hook.remove()
 
 
+_OPERATIONS = {"add_", "clamp_", "div_", "erfinv_", "fill_", "mul_", "normal_", "uniform_", "zero_"}
+_OF_TORCHS_INIT = {
+    "constant_",
+    "kaiming_uniform_",
+    "ones_",
+    "trunc_normal_",
+    "xavier_uniform_",
+    "zeros_",
+}
+_FILLING = _OPERATIONS | _OF_TORCHS_INIT
+
+
 class _NothingToDraw(TorchFunctionMode):
     """Leaves out what would fill tensors without memory, which takes longer than all else."""
-
-    FILLING = frozenset(
-        [
-            *("add_", "clamp_", "div_", "erfinv_", "fill_", "mul_", "normal_", "uniform_", "zero_"),
-            # As `torch.nn.init` calls them.
-            *(
-                "constant_",
-                "kaiming_uniform_",
-                "ones_",
-                "trunc_normal_",
-                "xavier_uniform_",
-                "zeros_",
-            ),
-        ]
-    )
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if function.__name__ in self.FILLING:
+        if function.__name__ in _FILLING:
             filled = args[0] if args else kwargs.get("tensor")
             if isinstance(filled, Tensor) and filled.is_meta:
                 return filled
