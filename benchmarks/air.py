@@ -31,9 +31,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from orchestrator.engine.plan import link_bytes
+from orchestrator.engine.rounds import predict
 from orchestrator.packet_simulation.rounds import play
-from orchestrator.prediction.plan import link_bytes
-from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of

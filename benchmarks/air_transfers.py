@@ -27,11 +27,11 @@ from rich.progress import track
 from rich.table import Table
 from transfers_in_turn import PAUSE_S
 
+from orchestrator.engine.links import shape_of
+from orchestrator.engine.slot_impairments import UP
+from orchestrator.engine.slots import Air
+from orchestrator.engine.tcp_model import delivered, transport_of
 from orchestrator.scenario.loading import validate
-from orchestrator.transmission.air import Air
-from orchestrator.transmission.links import shape_of
-from orchestrator.transmission.slots import UP
-from orchestrator.transmission.transport import delivered, transport_of
 
 CLIENTS = 10
 NODE = Path(__file__).with_name("transfers_in_turn.py")

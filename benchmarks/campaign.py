@@ -31,7 +31,7 @@ from orchestrator.campaign.folder import CampaignFolder, distinct
 from orchestrator.campaign.results import write_results
 from orchestrator.campaign.spec import Campaign, cells, load_campaign, to_yaml
 from orchestrator.campaign.worker import play
-from orchestrator.runs.manifest import source_sha256
+from orchestrator.records.manifest import source_sha256
 
 FILE = Path(__file__).parents[1] / "campaigns" / "paper.yaml"
 BASELINE_POINTS = 8

@@ -39,14 +39,14 @@ from rich.console import Console
 from rich.table import Table
 
 from ns3_scenarios.rma_av import los_path_loss_db
-from orchestrator.prediction.engine import (
+from orchestrator.engine.engine import (
     BatchTimes,
     simulate,
     simulate_batch,
     simulate_chain,
     split_costs,
 )
-from orchestrator.prediction.plan import Allocation, Array, Radio, RoundPlan, plan_round, radio_of
+from orchestrator.engine.plan import Allocation, Array, Radio, RoundPlan, plan_round, radio_of
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
 from testbed.core import orders, plugins
@@ -325,8 +325,8 @@ def start_up(repeats: int) -> float:
     program = (
         "from pathlib import Path\n"
         "import numpy as np\n"
-        "from orchestrator.prediction.engine import simulate\n"
-        "from orchestrator.prediction.plan import fixed_allocation, plan_round, radio_of\n"
+        "from orchestrator.engine.engine import simulate\n"
+        "from orchestrator.engine.plan import fixed_allocation, plan_round, radio_of\n"
         "from orchestrator.scenario.loading import load\n"
         "from workloads.costs.profile import PAPER\n"
         f"scenario = load(Path({str(SCENARIO)!r}))\n"

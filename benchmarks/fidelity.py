@@ -43,14 +43,14 @@ from rich.table import Table
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace
-from orchestrator.prediction.plan import (
+from orchestrator.engine.plan import (
     Array,
     fixed_allocation,
     link_bytes,
     payload_bytes,
     radio_of,
 )
-from orchestrator.prediction.rates import uplink_bps
+from orchestrator.engine.rates import uplink_bps
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of

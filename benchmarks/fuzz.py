@@ -258,13 +258,13 @@ def folders(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
     """Run directories: one file of each is mutated, and the pages of what can be read are made."""
     from synthetic_run import make_run
 
+    from orchestrator.records.comparison import compare
+    from orchestrator.records.reader import read_run
+    from orchestrator.records.results import result_of
     from orchestrator.reporting import comparison
     from orchestrator.reporting.perfetto import of_run
     from orchestrator.reporting.report import render
     from orchestrator.reporting.run_figures import figures
-    from orchestrator.runs.comparison import compare
-    from orchestrator.runs.reader import read_run
-    from orchestrator.runs.results import result_of
 
     with tempfile.TemporaryDirectory() as folder:
         run_dir = make_run(Path(folder) / "run", uavs=2, rounds=2)
@@ -287,10 +287,10 @@ def sessions(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
     """Folders of sessions: the same."""
     from synthetic_run import make_session
 
+    from orchestrator.records.comparison import Comparison
+    from orchestrator.records.session_reader import read_session
     from orchestrator.reporting import comparison
     from orchestrator.reporting.session_report import write_session_report
-    from orchestrator.runs.comparison import Comparison
-    from orchestrator.runs.session_reader import read_session
 
     with tempfile.TemporaryDirectory() as folder:
         path = make_session(Path(folder) / "session")

@@ -24,18 +24,18 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestrator.cli.console import shown
+from orchestrator.engine.engine import service_order_of
+from orchestrator.engine.plan import link_bytes
+from orchestrator.engine.rounds import predict
 from orchestrator.packet_simulation.rounds import play
 from orchestrator.policies.registry import decider
-from orchestrator.prediction.engine import service_order_of
-from orchestrator.prediction.plan import link_bytes
-from orchestrator.prediction.rounds import predict
-from orchestrator.runs.reader import read_run
+from orchestrator.records.reader import read_run
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from orchestrator.validation import kernel
-from orchestrator.validation.space import at
-from orchestrator.validation.worker import channels, light
+from orchestrator.studies.validation import kernel
+from orchestrator.studies.validation.space import at
+from orchestrator.studies.validation.worker import channels, light
 from testbed.core import orders
 from testbed.core.timeline import Round
 from testbed.system.files import write_json

@@ -22,14 +22,14 @@ from rich.console import Console
 
 from orchestrator.analysis.byte_accounts import BYTES
 from orchestrator.cli.tables import plain_table
-from orchestrator.emulation.record import Emulation
-from orchestrator.emulation.session import emulate
+from orchestrator.emulated.rounds import emulate
+from orchestrator.records.emulation import Emulation
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from testbed.capture.pcap import frames
 from testbed.network.fabric import link_addresses
+from testbed.network.pcap import frames
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 TRANSPORTS: dict[str, list[str]] = {

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestrator.cli.console import shown
+from orchestrator.emulated.run import run
 from orchestrator.policies.registry import policy
-from orchestrator.runs.run import run
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 

@@ -23,9 +23,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from orchestrator.analysis.statistics import half_width
+from orchestrator.engine.engine import split_costs
+from orchestrator.engine.plan import radio_of
 from orchestrator.policies.registry import evaluate, policy
-from orchestrator.prediction.engine import split_costs
-from orchestrator.prediction.plan import radio_of
 from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of

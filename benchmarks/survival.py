@@ -387,8 +387,8 @@ def judge(out: Path, status: int | None, said: str, fault: Fault, hit: bool) -> 
 
 def predicted_end(path: Path) -> str | None:
     """Why a scenario's run ends before its last round, as predicted; None: it does not."""
-    from orchestrator.prediction.plan import link_bytes
-    from orchestrator.prediction.rounds import predict
+    from orchestrator.engine.plan import link_bytes
+    from orchestrator.engine.rounds import predict
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
     from orchestrator.scenario.profiles import profile_of
@@ -476,7 +476,7 @@ def faults_table(done: Sequence[Outcome]) -> Table:
 
 def soak(minutes: float, file: Path | None, picture: Path | None) -> pd.DataFrame:
     """Run after run in this process; one row a run."""
-    from orchestrator.runs.run import run
+    from orchestrator.emulated.run import run
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
 

@@ -24,10 +24,10 @@ import numpy as np
 from rich.console import Console
 
 from orchestrator.scenario.loading import load
-from orchestrator.validation import study
-from orchestrator.validation.region import PURE
-from orchestrator.validation.space import default_space, features, tree_at
-from orchestrator.validation.worker import ROUNDING, Player, channels
+from orchestrator.studies.validation import study
+from orchestrator.studies.validation.region import PURE
+from orchestrator.studies.validation.space import default_space, features, tree_at
+from orchestrator.studies.validation.worker import ROUNDING, Player, channels
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = {"t-iter": "sfl-ps", "tau2": "cpsfl-no-at", "cpsfl-bounds": "cpsfl", "mg1": "cpsfl"}

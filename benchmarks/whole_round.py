@@ -35,7 +35,7 @@ import psutil
 from rich.console import Console
 from workload import MIB, show
 
-from orchestrator.emulation.learning import learning_settings, place
+from orchestrator.emulated.learning import learning_settings, place
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.schema import Scenario
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from orchestrator.api import predict as predict
     from orchestrator.api import read_run as read_run
     from orchestrator.api import run as run
+    from orchestrator.engine.plan import Allocation as Allocation
+    from orchestrator.engine.plan import Radio as Radio
+    from orchestrator.engine.plan import RoundPlan as RoundPlan
+    from orchestrator.engine.rounds import Situation as Situation
+    from orchestrator.engine.selection import RoundStart as RoundStart
     from orchestrator.network import Network as Network
-    from orchestrator.participation.selection import RoundStart as RoundStart
     from orchestrator.policies.environment import UavSflEnv as UavSflEnv
-    from orchestrator.prediction.plan import Allocation as Allocation
-    from orchestrator.prediction.plan import Radio as Radio
-    from orchestrator.prediction.plan import RoundPlan as RoundPlan
-    from orchestrator.prediction.rounds import Situation as Situation
-    from orchestrator.runs.reader import Run as Run
+    from orchestrator.records.reader import Run as Run
     from orchestrator.scenario.schema import Scenario as Scenario
     from orchestrator.theory.models import Interval as Interval
     from testbed.core.errors import InputError as InputError
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from workloads.models.chain import Tokens as Tokens
 
 _HOMES = {
-    "Allocation": "orchestrator.prediction.plan",
+    "Allocation": "orchestrator.engine.plan",
     "Chain": "workloads.models.chain",
     "Codec": "workloads.codecs.codec",
     "Images": "workloads.models.chain",
@@ -52,15 +52,15 @@ _HOMES = {
     "Interval": "orchestrator.theory.models",
     "Network": "orchestrator.network",
     "Paradigm": "testbed.core.paradigm",
-    "Radio": "orchestrator.prediction.plan",
+    "Radio": "orchestrator.engine.plan",
     "Round": "testbed.core.timeline",
-    "RoundPlan": "orchestrator.prediction.plan",
-    "RoundStart": "orchestrator.participation.selection",
-    "Run": "orchestrator.runs.reader",
+    "RoundPlan": "orchestrator.engine.plan",
+    "RoundStart": "orchestrator.engine.selection",
+    "Run": "orchestrator.records.reader",
     "RunError": "testbed.core.errors",
     "Scenario": "orchestrator.scenario.schema",
     "ServiceRequest": "testbed.core.orders",
-    "Situation": "orchestrator.prediction.rounds",
+    "Situation": "orchestrator.engine.rounds",
     "Stream": "workloads.codecs.codec",
     "Timeline": "testbed.core.timeline",
     "Tokens": "workloads.models.chain",

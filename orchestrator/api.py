@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceError
+from orchestrator.engine.links import are_impaired
 from orchestrator.scenario.channel import open_source, replay
 from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.loading import put, validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from orchestrator.transmission.links import are_impaired
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline
@@ -34,16 +34,16 @@ from testbed.core.timeline import Timeline
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.emulation.observer import Observer
-    from orchestrator.emulation.record import Emulation
-    from orchestrator.emulation.stage import Hosts
-    from orchestrator.prediction.rounds import Decide
-    from orchestrator.runs.comparison import Comparison
-    from orchestrator.runs.reader import Run
-    from orchestrator.runs.results import Result
-    from orchestrator.runs.session_reader import PlayedSession
-    from orchestrator.sessions.session import Session
-    from orchestrator.sessions.up import Outcome
+    from orchestrator.emulated.observer import Observer
+    from orchestrator.emulated.session import Session
+    from orchestrator.emulated.stage import Hosts
+    from orchestrator.emulated.up import Outcome
+    from orchestrator.engine.rounds import Decide
+    from orchestrator.records.comparison import Comparison
+    from orchestrator.records.emulation import Emulation
+    from orchestrator.records.reader import Run
+    from orchestrator.records.results import Result
+    from orchestrator.records.session_reader import PlayedSession
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +108,8 @@ def predict(
             "as the paper does; `wire` counts frames, delay and loss"
         )
     with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
-        from orchestrator.prediction.plan import link_bytes, payload_bytes
-        from orchestrator.prediction.rounds import predict as predict_rounds
+        from orchestrator.engine.plan import link_bytes, payload_bytes
+        from orchestrator.engine.rounds import predict as predict_rounds
 
         return predict_rounds(
             resolved,
@@ -158,7 +158,7 @@ def run(
         InputError: Something does not fit, or this machine cannot run the scenario.
         RunError: The run failed; what was measured until then is in `out`.
     """
-    from orchestrator.pace.guests import from_outside
+    from orchestrator.emulated.guests import from_outside
     from testbed.system.leftovers import temporary_folder
 
     resolved = _resolved(scenario, policy, rounds)
@@ -194,9 +194,9 @@ def _emulate_in_guest(
     progress: Progress,
 ) -> None:
     """The work of `run` where the scenario asks for virtual time."""
+    from orchestrator.emulated.virtual import run_in_guest
+    from orchestrator.records.directory import run_folder
     from orchestrator.reporting.report import write_report
-    from orchestrator.runs.directory import run_folder
-    from orchestrator.runs.virtual import run_in_guest
     from testbed.system.leftovers import noted, temporary_folder
 
     if callable(policy):
@@ -237,11 +237,11 @@ def emulate(
         keep: Whether `out` is to last: then it gets a checkpoint after each round, and a report.
         view: Shows the run as it goes, for as long as the context lasts that it answers with.
     """
-    from orchestrator.emulation.session import check_placement
+    from orchestrator.emulated.rounds import check_placement
+    from orchestrator.emulated.run import check_kernel
+    from orchestrator.emulated.run import run as run_scenario
+    from orchestrator.records.directory import run_folder
     from orchestrator.reporting.report import write_report
-    from orchestrator.runs.directory import run_folder
-    from orchestrator.runs.run import check_kernel
-    from orchestrator.runs.run import run as run_scenario
     from testbed.system.leftovers import noted
 
     if capture is not None and out is None:
@@ -311,10 +311,10 @@ def play_session(
         InputError: Something does not fit; the line names it.
         RunError: The session failed.
     """
-    from orchestrator.sessions.asked import nodes_named
-    from orchestrator.sessions.programs import commands_of
-    from orchestrator.sessions.session import Settings
-    from orchestrator.sessions.up import check_playable, play
+    from orchestrator.emulated.programs import commands_of
+    from orchestrator.emulated.session import Settings
+    from orchestrator.emulated.session_request import nodes_named
+    from orchestrator.emulated.up import check_playable, play
 
     resolved = _resolved(scenario, None, None)
     if scheduler is None:
@@ -358,7 +358,7 @@ def read_run(path: str | Path) -> "Run":
     Raises:
         InputError: It is none: its manifest or scenario is missing or broken.
     """
-    from orchestrator.runs.reader import read_run as read
+    from orchestrator.records.reader import read_run as read
 
     return read(Path(path))
 
@@ -409,8 +409,8 @@ def comparison(
     Raises:
         InputError: One of them is nothing that can be compared, or holds no round.
     """
-    from orchestrator.runs.comparison import compare as hold
-    from orchestrator.runs.results import Result
+    from orchestrator.records.comparison import compare as hold
+    from orchestrator.records.results import Result
 
     given = results.items() if isinstance(results, Mapping) else (("", each) for each in results)
     found = [(name, one) for name, each in given for one in _results_of(each)]
@@ -426,8 +426,8 @@ def comparison(
 
 
 def _results_of(given: "Comparable") -> "Sequence[Result | PlayedSession]":
-    from orchestrator.runs.reader import Run
-    from orchestrator.runs.results import Result, read_results, result_of
+    from orchestrator.records.reader import Run
+    from orchestrator.records.results import Result, read_results, result_of
 
     if isinstance(given, Run):
         return [result_of(given)]
@@ -444,7 +444,7 @@ def _hosts(
     """Where nodes live, for as long as the context lasts; None: here."""
     if scheduler is None:
         return nullcontext()
-    from orchestrator.hosts.hosts import hosts_of
+    from orchestrator.emulated.hosts import hosts_of
 
     return hosts_of(scenario, scheduler, None if key is None else Path(key), learns=learns)
 

@@ -15,13 +15,13 @@ from typing import IO, Any, Literal
 import pandas as pd
 
 from orchestrator import api
-from orchestrator.emulation.record import Check
+from orchestrator.emulated.programs import Program, argv_of, commands_of, image_of
+from orchestrator.emulated.session import Session, Settings
+from orchestrator.emulated.session_request import nodes_named
+from orchestrator.emulated.session_table import SCHEMA
+from orchestrator.emulated.up import held
+from orchestrator.records.emulation import Check
 from orchestrator.scenario.schema import Scenario
-from orchestrator.sessions.asked import nodes_named
-from orchestrator.sessions.programs import Program, argv_of, commands_of, image_of
-from orchestrator.sessions.record import SCHEMA
-from orchestrator.sessions.session import Session, Settings
-from orchestrator.sessions.up import held
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.network.fabric import BS_ADDRESS, link_addresses

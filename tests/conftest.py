@@ -26,24 +26,25 @@ from testbed.virtual import kernel
 
 HERE = Path(__file__).parent
 ALONE = (
-    "orchestrator/emulation/test_validity.py",
-    "testbed/network",
+    "orchestrator/emulated/test_validity.py",
+    *(f"testbed/network/test_{name}.py" for name in ("air", "airtime", "fabric", "gates")),
+    *(f"testbed/network/test_{name}.py" for name in ("injector_table", "shaping")),
 )
 """Files, and folders of files, whose tests are `alone`; others mark them one by one."""
 LONG = (
     "repository/test_doc_commands.py",
-    "orchestrator/emulation/test_resume.py",
+    "orchestrator/emulated/test_resume.py",
     "orchestrator/cli/test_extras.py",
-    "orchestrator/emulation/test_faults_emulated.py",
+    "orchestrator/emulated/test_faults_emulated.py",
 )
 """Files of the longest tests: their tests go to any worker. Most of the time, they wait."""
 FIRST = (
-    "orchestrator/emulation/test_exact.py",
-    "orchestrator/emulation/test_exact_faults.py",
-    "orchestrator/emulation/test_virtual_time.py",
+    "orchestrator/emulated/test_exact.py",
+    "orchestrator/emulated/test_exact_faults.py",
+    "orchestrator/emulated/test_virtual_time.py",
     "workloads/learning/test_learning.py",
     "workloads/nodes/test_work.py",
-    "workloads/outside/test_outside.py",
+    "workloads/offload/test_offload.py",
 )
 """Files that compute longest: these come first, so that nobody waits for them in the end."""
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from testbed.capture.pcap import Frame, frames
+from testbed.network.pcap import Frame, frames
 
 LEAST_BYTES = 100_000
 """Of a transfer; what is smaller are calls and answers."""

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from ns3_scenarios.trace import Gains
-from orchestrator.participation.faults import RoundFaults
-from orchestrator.prediction.engine import RoundTimes, service_order_of, simulate
-from orchestrator.prediction.kernel import BY_RULES
-from orchestrator.prediction.plan import Array, Radio, RoundPlan
-from orchestrator.prediction.rates import link_rates
-from orchestrator.transmission.slots import BROADCAST, DOWN, UP
-from orchestrator.transmission.transport import Transport
+from orchestrator.engine.engine import RoundTimes, service_order_of, simulate
+from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.kernel import BY_RULES
+from orchestrator.engine.plan import Array, Radio, RoundPlan
+from orchestrator.engine.rates import link_rates
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
+from orchestrator.engine.tcp_model import Transport
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
 PARTS = ("start", "framing", "delay", "loss", "compute", "injection", "order", "clock", "rest")
@@ -256,7 +256,7 @@ def transfer_errors(
 
 
 def calibration_in_short(table: pd.DataFrame) -> pd.DataFrame:
-    """A calibration (see `orchestrator.emulation.calibration`), one row a direction and level of
+    """A calibration (see `orchestrator.emulated.calibration`), one row a direction and level of
     rates.
 
     Columns: direction, level, rate_bps (median), error_p50 and error_max of absolute errors.

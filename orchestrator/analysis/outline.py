@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.prediction.plan import Split, fixed_allocation, plan_round, radio_of
-from orchestrator.prediction.rates import link_rates
-from orchestrator.prediction.rounds import Decide, predict
+from orchestrator.engine.plan import Split, fixed_allocation, plan_round, radio_of
+from orchestrator.engine.rates import link_rates
+from orchestrator.engine.rounds import Decide, predict
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

@@ -6,7 +6,7 @@
 import numpy as np
 from scipy import stats
 
-from orchestrator.prediction.plan import Array
+from orchestrator.engine.plan import Array
 
 
 def half_width(values: Array) -> float:

@@ -11,11 +11,11 @@ import pandas as pd
 from ns3_scenarios.trace import Gains
 from orchestrator.analysis.byte_accounts import STEP_OF
 from orchestrator.analysis.error_budget import measured_plan, measured_service_order
-from orchestrator.participation.faults import RoundFaults
-from orchestrator.prediction.engine import simulate
-from orchestrator.prediction.kernel import BY_RULES
-from orchestrator.prediction.plan import Array, Radio, RoundPlan
-from orchestrator.transmission.transport import Transport
+from orchestrator.engine.engine import simulate
+from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.kernel import BY_RULES
+from orchestrator.engine.plan import Array, Radio, RoundPlan
+from orchestrator.engine.tcp_model import Transport
 from testbed.core.timeline import Round
 
 PARTS = (

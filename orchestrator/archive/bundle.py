@@ -22,10 +22,10 @@ from typing import Any
 from orchestrator.archive.crate import METADATA, README, About, metadata, readme
 from orchestrator.campaign.folder import CAMPAIGN, CampaignFolder, manifest_of, stored_point
 from orchestrator.campaign.spec import cells, named_files
-from orchestrator.emulation.checkpoint import FOLDER as CHECKPOINT
-from orchestrator.runs.directory import LOCK
-from orchestrator.runs.manifest import environment
-from orchestrator.runs.reader import read_run
+from orchestrator.records.checkpoint import FOLDER as CHECKPOINT
+from orchestrator.records.directory import LOCK
+from orchestrator.records.manifest import environment
+from orchestrator.records.reader import read_run
 from orchestrator.scenario.loading import OWN
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError

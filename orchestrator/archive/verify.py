@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from ns3_scenarios.trace import Replay
 from orchestrator.archive.unpack import Unpacked, read_json, unpack
-from orchestrator.campaign.cluster import HERE, Cluster
+from orchestrator.campaign.cluster import HERE
 from orchestrator.campaign.spec import Beside, Cell, Point, named_files, point_of
 from orchestrator.campaign.verify import (
     EXACT,
@@ -34,14 +34,14 @@ from orchestrator.campaign.verify import (
     explained,
     replay,
 )
-from orchestrator.participation.faults import FaultSchedule
-from orchestrator.prediction.plan import link_bytes, payload_bytes
-from orchestrator.prediction.rounds import Companion, Decision, EngineBackend
-from orchestrator.runs.directory import MANIFEST
-from orchestrator.runs.manifest import environment
-from orchestrator.runs.reader import Run, read_run
-from orchestrator.runs.tables import Absent, read_table
-from orchestrator.runs.timelines import allocation_of
+from orchestrator.engine.faults import FaultSchedule
+from orchestrator.engine.plan import link_bytes, payload_bytes
+from orchestrator.engine.rounds import Companion, Decision, EngineBackend
+from orchestrator.records.directory import MANIFEST
+from orchestrator.records.manifest import environment
+from orchestrator.records.reader import Run, read_run
+from orchestrator.records.tables import Absent, read_table
+from orchestrator.records.timelines import allocation_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import validate, varied
 from orchestrator.scenario.profiles import profile_of
@@ -49,6 +49,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Round, Timeline
+from testbed.host.dask_cluster import Cluster
 from testbed.system.leftovers import temporary_folder
 
 Emulate = Callable[[Scenario, Path, Path], None]

@@ -10,7 +10,6 @@ it needs of it.
 """
 
 import contextlib
-import logging
 import os
 import threading
 import time
@@ -29,10 +28,10 @@ from ns3_scenarios.channel import ChannelSettings
 from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign.spec import Campaign, Point, cells
 from orchestrator.campaign.worker import play
-from orchestrator.runs.manifest import command, now, source_sha256
+from orchestrator.records.manifest import command, now, source_sha256
 from orchestrator.scenario.channel import channel_settings
 from testbed.core.errors import InputError, RunError
-from testbed.system.leftovers import temporary_folder
+from testbed.host.dask_cluster import Cluster, client_of, has_worker, processes, workers_of
 
 Answers = Generator[dict[str, Any], None, None]
 """What workers answered; see `worker.play`."""
@@ -50,36 +49,10 @@ TOGETHER_ROUNDS = 64_000
 moves the UAVs once, and still what is lost with a worker is seconds of work. They are fewer where
 workers would have nothing to do."""
 
-CONNECT_S = 15
-"""How long a scheduler may take to answer, and its first worker to come."""
 WORKERS_S = 120.0
 """How long there may be no worker who could take what is left: one that died may come back."""
 LOOK_S = 5.0
 """Between two looks at who is there."""
-
-CONFIG = {
-    # Nothing to look at, nothing to listen with: no dashboard, and no pages beside it.
-    "distributed.scheduler.http.routes": [],
-    "distributed.worker.http.routes": [],
-    "distributed.nanny.http.routes": [],
-    # A sampling profiler in every worker would take CPU time from emulated points.
-    "distributed.worker.profile.enabled": False,
-}
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Where points are computed."""
-
-    scheduler: str | None = None
-    """Address of a Dask scheduler; None starts workers on this machine, for this run."""
-    workers: int | None = None
-    """Processes on this machine; None: one a core; 0: none but this one."""
-    pool: bool = False
-    """Processes that start faster than Dask's; but if one is killed, all ends."""
-    key: Path | None = None
-    """The scheduler's key file, see `dask_nodes.make_key`; None: it asks for none."""
-
 
 HERE = Cluster()
 """This machine, all cores, by Dask: what a killed worker had taken, another computes."""
@@ -179,13 +152,13 @@ def computed(
         )
     if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
         for kind, chosen in kinds.items():
-            workers = min(_processes(cluster), 1 if kind == "real" else len(chosen))
+            workers = min(processes(cluster), 1 if kind == "real" else len(chosen))
             yield from _pooled(play, task, _plain(_jobs(chosen, rng, workers)), workers)
         return
     with client_of(len(points), cluster) as client:
         for kind, chosen in kinds.items():
             if chosen:
-                jobs = _jobs(chosen, rng, len(_workers(client)))
+                jobs = _jobs(chosen, rng, len(workers_of(client)))
                 resources = {"machine": 1} if kind == "real" else None
                 yield from _phase(client, play, task, _plain(jobs), resources)
 
@@ -204,7 +177,7 @@ def worked(function: Work, task: dict[str, Any], jobs: Sequence[Job], cluster: C
         RunError: All workers were lost, or the scheduler.
     """
     if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
-        yield from _pooled(function, task, jobs, _processes(cluster))
+        yield from _pooled(function, task, jobs, processes(cluster))
         return
     with client_of(len(jobs), cluster) as client:
         yield from _phase(client, function, task, jobs, None)
@@ -240,10 +213,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _processes(cluster: Cluster) -> int:
-    return len(os.sched_getaffinity(0)) if cluster.workers is None else cluster.workers
 
 
 def _jobs(points: Sequence[Point], rng: np.random.Generator, workers: int) -> list[list[Point]]:
@@ -292,7 +261,7 @@ def _phase(
     from distributed import as_completed as delivered
     from distributed.scheduler import KilledWorker
 
-    if resources is not None and not _has_worker(client, resources):
+    if resources is not None and not has_worker(client, resources):
         raise InputError(
             "`scheduler`: no worker offers the resource 'machine', which emulated points need; "
             "start one a machine with --resources machine=1"
@@ -330,7 +299,7 @@ def _watched(
     def watch() -> None:
         seen_s = time.monotonic()
         while not over.wait(LOOK_S):
-            if client.status != "running" or _has_worker(client, resources):
+            if client.status != "running" or has_worker(client, resources):
                 seen_s = time.monotonic()
             elif time.monotonic() - seen_s > WORKERS_S:
                 why.append(f"waited {WORKERS_S:g} s for a worker: the scheduler has none left")
@@ -357,111 +326,3 @@ def plain_point(point: Point) -> dict[str, Any]:
         "steps_rounds": point.steps_rounds,
         "beside": point.beside.model_dump(exclude_defaults=True),
     }
-
-
-@contextlib.contextmanager
-def client_of(jobs: int, cluster: Cluster) -> Iterator[Any]:
-    """A client of the scheduler that is named, or of one that lives as long as the context."""
-    import distributed  # noqa: F401  brings its defaults, which must be there before ours
-    from dask import config
-
-    with config.set(CONFIG), _connected(jobs, cluster) as client:
-        yield client
-
-
-@contextlib.contextmanager
-def _connected(jobs: int, cluster: Cluster) -> Iterator[Any]:
-    from dask import config
-    from distributed import Client
-
-    if cluster.scheduler is not None:
-        secured = _secured(cluster.scheduler, cluster.key)
-        try:
-            client = Client(
-                cluster.scheduler, timeout=CONNECT_S, set_as_default=False, security=secured
-            )
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"`scheduler`: {cluster.scheduler} does not answer ({error})"
-            ) from None
-        with client:
-            try:
-                client.wait_for_workers(1, timeout=CONNECT_S)
-            except TimeoutError:
-                raise InputError(f"`scheduler`: {cluster.scheduler} has no workers") from None
-            yield client
-        return
-    workers = min(_processes(cluster), jobs)
-    with (
-        temporary_folder("dask") as scratch,
-        config.set({"temporary-directory": str(scratch)}),
-        _local_cluster(workers) as local,
-        Client(local, set_as_default=False) as client,
-    ):
-        yield client
-
-
-def _secured(scheduler: str, key: Path | None) -> Any:
-    """What a client of the scheduler needs to be let in: the key, or what Dask's settings name.
-
-    Raises:
-        InputError: It speaks TLS, and there is neither.
-    """
-    from distributed import Security
-
-    from testbed.host.dask_nodes import security
-
-    secured = Security() if key is None else security(key)
-    has_key = secured.get_connection_args("client")["ssl_context"] is not None
-    if scheduler.startswith("tls:") and not has_key:
-        raise InputError(f"`key`: is missing; {scheduler} lets in who has it")
-    return secured
-
-
-def _local_cluster(workers: int) -> Any:
-    """Worker processes on this machine; nobody else on it can give them work, or see it.
-
-    They listen on the loopback interface, and ask for a certificate that was made for this run.
-    """
-    from distributed import Nanny, Security, SpecCluster
-
-    from testbed.host.dask_nodes import QuietScheduler, SilentWorker
-
-    common = {
-        "host": "127.0.0.1",
-        "protocol": "tls",
-        "security": Security.temporary(),
-        "dashboard": False,
-    }
-    options = common | {
-        "worker_class": SilentWorker,
-        "nthreads": 1,
-        "memory_limit": 0,
-        "silence_logs": logging.ERROR,
-    }
-    machine = {"resources": {"machine": 1}}
-    specs = {
-        index: {"cls": Nanny, "options": options | (machine if index == 0 else {})}
-        for index in range(workers)
-    }
-    return SpecCluster(
-        workers=specs,
-        scheduler={
-            "cls": QuietScheduler,
-            "options": common | {"port": 0},
-        },
-        security=common["security"],
-        silence_logs=logging.ERROR,
-    )
-
-
-def _has_worker(client: Any, resources: dict[str, int] | None) -> bool:
-    """Whether a worker is there who offers these resources."""
-    return any(
-        worker["resources"].keys() >= (resources or {}).keys() for worker in _workers(client)
-    )
-
-
-def _workers(client: Any) -> list[dict[str, Any]]:
-    """What the scheduler says of each worker that is there; nothing where it has just gone."""
-    return list(client.scheduler_info(n_workers=-1).get("workers", {}).values())

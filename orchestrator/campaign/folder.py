@@ -27,7 +27,7 @@ from orchestrator.campaign.spec import (
     to_yaml,
 )
 from orchestrator.campaign.worker import Files
-from orchestrator.runs.directory import MANIFEST
+from orchestrator.records.directory import MANIFEST
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.system.files import check_no_link, write_json, write_whole

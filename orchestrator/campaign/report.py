@@ -27,12 +27,12 @@ from orchestrator.campaign.summary import (
     titles,
 )
 from orchestrator.campaign.verify import environment_differences
+from orchestrator.records.manifest import environment
 from orchestrator.reporting.formatting import percent
 from orchestrator.reporting.legend import CHECK_TITLES, line_style
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
-from orchestrator.runs.manifest import environment
 from testbed.core.paradigm import title_of
 from testbed.system.files import write_whole
 

@@ -26,9 +26,9 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from orchestrator.analysis import metrics
 from orchestrator.analysis.axes import Axis, Count, Label, Name
+from orchestrator.emulated.session_request import FIGURES, Asked, Read, check, named_programs
 from orchestrator.scenario.loading import explain, own_or, put, read_tree, validate
 from orchestrator.scenario.schema import Scenario, Section
-from orchestrator.sessions.asked import FIGURES, Asked, Read, check, named_programs
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
 

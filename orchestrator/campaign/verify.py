@@ -19,14 +19,15 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from orchestrator.campaign.cluster import HERE, Cluster, computed
+from orchestrator.campaign.cluster import HERE, computed
 from orchestrator.campaign.folder import CampaignFolder, manifest_of, stored_point
 from orchestrator.campaign.spec import Cell, Point, cells
 from orchestrator.campaign.worker import Files
-from orchestrator.runs.directory import MANIFEST
-from orchestrator.runs.manifest import environment
+from orchestrator.records.directory import MANIFEST
+from orchestrator.records.manifest import environment
 from testbed.core.errors import InputError
 from testbed.core.trees import differing
+from testbed.host.dask_cluster import Cluster
 
 EXACT = 1e-12
 """Relative difference up to which predictions count as equal."""

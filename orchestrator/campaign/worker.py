@@ -26,13 +26,13 @@ import pandas as pd
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.analysis import metrics
 from orchestrator.campaign.spec import Beside, digest_of
+from orchestrator.engine.batch import is_known_beforehand, predict_at_once
+from orchestrator.engine.engine import split_costs
+from orchestrator.engine.plan import Array, radio_of
+from orchestrator.engine.rounds import predict
 from orchestrator.policies.registry import Timed, decider, evaluate
-from orchestrator.prediction.batch import is_known_beforehand, predict_at_once
-from orchestrator.prediction.engine import split_costs
-from orchestrator.prediction.plan import Array, radio_of
-from orchestrator.prediction.rounds import predict
-from orchestrator.runs.directory import MANIFEST
-from orchestrator.runs.manifest import environment, now, source_sha256
+from orchestrator.records.directory import MANIFEST
+from orchestrator.records.manifest import environment, now, source_sha256
 from orchestrator.scenario.channel import Channel, open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
@@ -266,10 +266,10 @@ def _emulated(
     scenario: Scenario, source: ChannelSource, trace: Path | None, asked: Sequence[str]
 ) -> Files:
     # These bring what emulates, which predictions do without.
-    from orchestrator.pace.guests import from_outside
-    from orchestrator.runs.reader import read_run
-    from orchestrator.runs.run import run
-    from orchestrator.runs.virtual import run_in_guest
+    from orchestrator.emulated.guests import from_outside
+    from orchestrator.emulated.run import run
+    from orchestrator.emulated.virtual import run_in_guest
+    from orchestrator.records.reader import read_run
 
     with temporary_folder("point") as folder:
         if from_outside(scenario):
@@ -283,7 +283,7 @@ def _emulated(
 
 
 def _session(scenario: Scenario, source: ChannelSource, trace: Path | None, asked: Beside) -> Files:
-    from orchestrator.sessions.repeated import play_asked
+    from orchestrator.emulated.repeated_session import play_asked
 
     with temporary_folder("point") as temporary:
         folder = temporary / "session"

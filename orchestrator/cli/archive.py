@@ -62,7 +62,7 @@ def verify(
 ) -> None:
     """Predict a bundle again, emulate a sample, explain what differs; status 1 if it is much."""
     from orchestrator.archive.verify import verify as check
-    from orchestrator.campaign.cluster import Cluster
+    from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json
     from testbed.virtual import kernel
 

@@ -60,8 +60,9 @@ def run(
     ] = False,
 ) -> None:
     """Compute all points that are not finished; goes on where an earlier run stopped."""
-    from orchestrator.campaign.cluster import Cluster, run_campaign
+    from orchestrator.campaign.cluster import run_campaign
     from orchestrator.campaign.spec import load_campaign
+    from testbed.host.dask_cluster import Cluster
 
     campaign, folder = load_campaign(given), _folder(given, output)
     with shown("points") as show:
@@ -127,8 +128,8 @@ def verify(
     ] = None,
 ) -> None:
     """Compute finished points again and say what differs; status 1 if anything does."""
-    from orchestrator.campaign.cluster import Cluster
     from orchestrator.campaign.verify import verify as replay
+    from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json
 
     check_writable("json", json_file)

@@ -77,8 +77,8 @@ def run(
         validity_lines,
     )
     from orchestrator.cli.virtual import enter
+    from orchestrator.records.directory import claimed
     from orchestrator.reporting.live import serve, told
-    from orchestrator.runs.directory import claimed
     from testbed.host.quiet import wait_until_quiet
     from testbed.system import inside
     from testbed.system.files import check_writable, write_json
@@ -96,7 +96,7 @@ def run(
     if output is not None:
         claim = claimed(output, parsed, overwrite=overwrite, resume=resume)
     if scheduler is not None:
-        from orchestrator.hosts.hosts import check_spreadable
+        from orchestrator.emulated.hosts import check_spreadable
 
         check_spreadable(parsed)
     enter(parsed, "emulated s", trace=trace_file, live=live, holding=claim)
@@ -174,9 +174,9 @@ def report(
     ] = False,
 ) -> None:
     """Write a run's report again, or a session's, from what its directory holds."""
+    from orchestrator.records.session_reader import SESSION
     from orchestrator.reporting.report import write_report
     from orchestrator.reporting.session_report import write_session_report
-    from orchestrator.runs.session_reader import SESSION
 
     if (run_dir / SESSION).is_file():
         if figures:
@@ -229,8 +229,8 @@ def perfetto(
     ] = Path("trace.json"),
 ) -> None:
     """Write a run's timelines as a trace that ui.perfetto.dev opens."""
+    from orchestrator.records.reader import read_run
     from orchestrator.reporting.perfetto import of_run
-    from orchestrator.runs.reader import read_run
     from testbed.system.files import check_writable, write_json
 
     check_writable("out", output)

@@ -29,7 +29,7 @@ def train(
 ) -> None:
     """Train the paper's agent; goes on where an earlier training in DIR stopped."""
     from orchestrator.cli.virtual import enter
-    from orchestrator.pace.backend import emulated_backend
+    from orchestrator.emulated.backend import emulated_backend
     from orchestrator.policies.agent import Settings
     from orchestrator.policies.agent import train as train_agent
     from orchestrator.policies.environment import engine_backend
@@ -103,7 +103,7 @@ def export(
     ],
 ) -> None:
     """Write what a run has trained as a folder that peft loads over the same backbone."""
-    from orchestrator.runs.reader import read_run
+    from orchestrator.records.reader import read_run
     from orchestrator.scenario.profiles import model_of
     from testbed.system.files import check_no_link
 

@@ -39,7 +39,7 @@ def doctor(
 
 def _doctors_of_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> None:
     from orchestrator.cli.tables import findings_table
-    from orchestrator.hosts.hosts import findings_of
+    from orchestrator.emulated.hosts import findings_of
     from testbed.system.files import write_json
 
     found = findings_of(scheduler, key)

@@ -26,7 +26,7 @@ from orchestrator.cli.stopping import ending
 from testbed.core.errors import InputError
 
 if TYPE_CHECKING:
-    from orchestrator.sessions.session import Session
+    from orchestrator.emulated.session import Session
 
 
 class Downlink(StrEnum):
@@ -89,7 +89,7 @@ def up(
     from orchestrator import api
     from orchestrator.cli.tables import validity_lines
     from orchestrator.cli.virtual import enter
-    from orchestrator.sessions.visits import closed_to_visitors
+    from orchestrator.emulated.visits import closed_to_visitors
 
     parsed = api.load(scenario, overrides or [])
     named = node or any(programs.command for programs in parsed.nodes.values())
@@ -101,7 +101,7 @@ def up(
     if parsed.emulation.clock == "virtual" and live:
         raise InputError("--live: shows sessions in real time; emulation.clock is 'virtual'")
     if scheduler is not None:
-        from orchestrator.hosts.hosts import check_spreadable
+        from orchestrator.emulated.hosts import check_spreadable
 
         check_spreadable(parsed)
         if capture:
@@ -188,8 +188,8 @@ def exec_(
     ] = None,
 ) -> None:
     """Run a command in a node of a running session, from another shell."""
-    from orchestrator.sessions.terminal import lent
-    from orchestrator.sessions.visits import visit
+    from orchestrator.emulated.terminal import lent
+    from orchestrator.emulated.visits import visit
 
     argv = command or []
     if argv[:1] == ["--"]:

@@ -62,7 +62,7 @@ def cross_check(
 
     from orchestrator.cli.tables import cross_check_tables
     from orchestrator.cli.virtual import enter
-    from orchestrator.runs.directory import run_folder
+    from orchestrator.records.directory import run_folder
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
     from orchestrator.studies import cross_check as study

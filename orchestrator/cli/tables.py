@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     # A prediction's table needs no emulated network, and no data frame.
     import pandas as pd
 
-    from orchestrator.emulation.record import Check, Emulation
-    from orchestrator.runs.comparison import Comparison
+    from orchestrator.records.comparison import Comparison
+    from orchestrator.records.emulation import Check, Emulation
     from orchestrator.studies.cross_check import CrossCheck
-    from orchestrator.validation.study import Validation
+    from orchestrator.studies.validation.study import Validation
     from testbed.host.doctor import Finding
 
 MOST_ROWS = 20

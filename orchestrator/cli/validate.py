@@ -57,12 +57,12 @@ def validate(
     ] = None,
 ) -> None:
     """Say where an analytical model holds, by how much it is wrong, and why."""
-    from orchestrator.campaign.cluster import Cluster
     from orchestrator.cli.tables import validation_lines
     from orchestrator.scenario.loading import load
+    from orchestrator.studies.validation import study
+    from orchestrator.studies.validation.space import default_space, load_space
     from orchestrator.theory.models import model as known
-    from orchestrator.validation import study
-    from orchestrator.validation.space import default_space, load_space
+    from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json
     from testbed.system.leftovers import temporary_folder
 

@@ -1,14 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The very same command again, in virtual time: what `emulation.clock: virtual` asks for.
+"""The same command run again in virtual time, as `emulation.clock: virtual` asks for."""
 
-    python -m orchestrator.cli.virtual ARGUMENTS
-
-is the command line as it runs inside; it writes as the terminal of the host would have it.
-"""
-
-import os
 import shutil
 import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -49,8 +43,8 @@ def enter(
     """
     if scenario.emulation.clock == "real" or inside.told() is not None:
         return
-    from orchestrator.pace.guests import kernel, play
-    from orchestrator.runs.virtual import prepare
+    from orchestrator.emulated.guests import kernel, play
+    from orchestrator.emulated.virtual import prepare
 
     found = kernel()
     if plays_rounds:
@@ -59,7 +53,7 @@ def enter(
         "columns": shutil.get_terminal_size().columns,
         "colour": sys.stdout.isatty(),
     }
-    argv = [sys.executable, "-P", "-m", __name__, *sys.argv[1:]]
+    argv = [sys.executable, "-P", "-m", "orchestrator.cli.inside", *sys.argv[1:]]
     with ExitStack() as held:
         held.enter_context(holding or nullcontext())
         show = None
@@ -71,19 +65,3 @@ def enter(
         learns = plays_rounds and scenario.workload.compute == "real"
         done = play(found, argv, told=told, learns=learns, progress=progress, show=show)
     raise typer.Exit(done.status)
-
-
-def _main() -> None:
-    told = inside.told()
-    if told is None:
-        sys.exit("testbed: this is not virtual time")
-    os.environ["COLUMNS"] = str(told["columns"])
-    if told["colour"]:
-        os.environ["FORCE_COLOR"] = "1"
-    from orchestrator.cli.main import main
-
-    main()
-
-
-if __name__ == "__main__":
-    _main()

@@ -6,9 +6,9 @@
 from pathlib import Path
 
 from ns3_scenarios.trace import ChannelTrace, TraceError, both_ways
+from orchestrator.engine.plan import fixed_allocation, radio_of
+from orchestrator.engine.rates import dedicated_bps, uplink_bps
 from orchestrator.exchange import mahimahi
-from orchestrator.prediction.plan import fixed_allocation, radio_of
-from orchestrator.prediction.rates import dedicated_bps, uplink_bps
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of

@@ -17,8 +17,9 @@ from functools import partial
 import numpy as np
 
 from ns3_scenarios.packets import PacketNetwork
-from orchestrator.prediction.engine import round_of_spans
-from orchestrator.prediction.plan import (
+from orchestrator.engine.engine import round_of_spans
+from orchestrator.engine.links import shape_of
+from orchestrator.engine.plan import (
     Array,
     Radio,
     RoundPlan,
@@ -26,11 +27,10 @@ from orchestrator.prediction.plan import (
     prospects_of,
     radio_of,
 )
-from orchestrator.prediction.rates import LinkRates, first_gradient_s, link_rates, on_channel
+from orchestrator.engine.rates import LinkRates, first_gradient_s, link_rates, on_channel
+from orchestrator.engine.tcp_model import Transport
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
-from orchestrator.transmission.links import shape_of
-from orchestrator.transmission.transport import Transport
 from testbed.core.errors import InputError
 from testbed.core.orders import Ahead
 from testbed.core.server_round import (

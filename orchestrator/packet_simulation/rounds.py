@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 
 from ns3_scenarios.packets import CONGESTION_CONTROLS, Counts, PacketNetwork, PacketSettings
 from ns3_scenarios.trace import ChannelSource
+from orchestrator.engine.links import impairments_of, shape_of, vary_by_slot
+from orchestrator.engine.plan import link_bytes, plan_round
+from orchestrator.engine.rounds import Decide, Decision, play_rounds
+from orchestrator.engine.tcp_model import transport_of
 from orchestrator.packet_simulation.round import PacketRound
-from orchestrator.prediction.plan import link_bytes, plan_round
-from orchestrator.prediction.rounds import Decide, Decision, play_rounds
 from orchestrator.scenario.channel import Channel, ns3_launch
 from orchestrator.scenario.schema import Scenario
-from orchestrator.transmission.links import impairments_of, shape_of, vary_by_slot
-from orchestrator.transmission.transport import transport_of
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent, which_round
 from testbed.core.timeline import Round, Timeline

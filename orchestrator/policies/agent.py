@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Dirichlet
 
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.rounds import Decide, Situation
 from orchestrator.policies.environment import (
     Action,
     MakeBackend,
@@ -32,8 +34,6 @@ from orchestrator.policies.environment import (
     observe,
     shared_out,
 )
-from orchestrator.prediction.plan import Allocation
-from orchestrator.prediction.rounds import Decide, Situation
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError

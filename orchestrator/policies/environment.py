@@ -24,9 +24,9 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
+from orchestrator.engine.plan import Allocation, Array, split_of
+from orchestrator.engine.rounds import Backend, Decision, EngineBackend
 from orchestrator.policies.shares import scaled
-from orchestrator.prediction.plan import Allocation, Array, split_of
-from orchestrator.prediction.rounds import Backend, Decision, EngineBackend
 from orchestrator.scenario.channel import Channel, ns3_source, observed
 from orchestrator.scenario.loading import PAPER, load
 from orchestrator.scenario.profiles import profile_of

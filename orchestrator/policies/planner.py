@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import ChannelTrace, Gains, TraceExhausted, TwoWay, both_ways
+from orchestrator.engine.engine import BatchTimes, SplitCosts, simulate_batch, split_costs
+from orchestrator.engine.plan import Allocation, Array, Radio, radio_of, split_of
+from orchestrator.engine.rates import shannon_bps
+from orchestrator.engine.rounds import Decide, Situation
 from orchestrator.policies.shares import least_share, lifted
-from orchestrator.prediction.engine import BatchTimes, SplitCosts, simulate_batch, split_costs
-from orchestrator.prediction.plan import Allocation, Array, Radio, radio_of, split_of
-from orchestrator.prediction.rates import shannon_bps
-from orchestrator.prediction.rounds import Decide, Situation
 from orchestrator.scenario.channel import mean_loss
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ns3_scenarios.trace import ChannelSource
+from orchestrator.engine.plan import Allocation, fixed_allocation, split_of
+from orchestrator.engine.rounds import Decide, Situation, predict
 from orchestrator.policies.planner import planner
-from orchestrator.prediction.plan import Allocation, fixed_allocation, split_of
-from orchestrator.prediction.rounds import Decide, Situation, predict
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import POLICIES, Scenario
 from testbed.core import plugins

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from orchestrator.prediction.plan import Array
+from orchestrator.engine.plan import Array
 
 
 def least_share(clients: int) -> float:

@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from ns3_scenarios.trace import Gains, TraceExhausted, each_way
+from orchestrator.engine.engine import split_costs
+from orchestrator.engine.plan import Allocation, Array, radio_of
 from orchestrator.policies.planner import (
     FORECAST_SLOT_S,
     Candidates,
@@ -23,8 +25,6 @@ from orchestrator.policies.planner import (
     varied_shares,
 )
 from orchestrator.policies.shares import lifted
-from orchestrator.prediction.engine import split_costs
-from orchestrator.prediction.plan import Allocation, Array, radio_of
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

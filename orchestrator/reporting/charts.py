@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from orchestrator.records.reader import KINDS, Run
+from orchestrator.records.summary import lateness
 from orchestrator.reporting.legend import OF_THE_AIR, STEP_COLOURS, STEP_TITLES, part_title
-from orchestrator.runs.reader import KINDS, Run
-from orchestrator.runs.summary import lateness
 from testbed.core.paradigm import keeps_step, title_of
 from testbed.core.timeline import STEPS
 

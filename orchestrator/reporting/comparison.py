@@ -14,6 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.records.comparison import (
+    Comparison,
+    compare,
+    held_out_of,
+    precision_costs,
+    train_of,
+)
+from orchestrator.records.results import Result, read_results
+from orchestrator.records.session_reader import PlayedSession
 from orchestrator.reporting.charts import (
     column_of,
     spans_of,
@@ -23,15 +32,6 @@ from orchestrator.reporting.charts import (
 )
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, part_title
 from orchestrator.reporting.pages import render_page
-from orchestrator.runs.comparison import (
-    Comparison,
-    compare,
-    held_out_of,
-    precision_costs,
-    train_of,
-)
-from orchestrator.runs.results import Result, read_results
-from orchestrator.runs.session_reader import PlayedSession
 from testbed.core.timeline import STEPS
 from testbed.system.files import write_whole
 
@@ -51,7 +51,7 @@ def write_comparison(given: Sequence[str | Path], path: Path) -> Comparison:
     """Write the page of what stands in these places.
 
     Args:
-        given: What `orchestrator.runs.results.read_results` takes.
+        given: What `orchestrator.records.results.read_results` takes.
         path: The page.
 
     Raises:

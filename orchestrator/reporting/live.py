@@ -26,8 +26,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
-from orchestrator.emulation.observer import Observer
-from orchestrator.prediction.plan import Array
+from orchestrator.emulated.observer import Observer
+from orchestrator.engine.plan import Array
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario

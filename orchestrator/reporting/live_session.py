@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.prediction.plan import Array
+from orchestrator.emulated.session import Session
+from orchestrator.emulated.session_table import Counts
+from orchestrator.engine.plan import Array
 from orchestrator.reporting.live import ASK_S, View, served
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
-from orchestrator.sessions.record import Counts
-from orchestrator.sessions.session import Session
 
 SCRIPTS = ("charts", "live_session")
 LOOKS = 120

@@ -15,19 +15,8 @@ import yaml
 
 from orchestrator.analysis.error_budget import calibration_in_short
 from orchestrator.analysis.remedies import remedies
-from orchestrator.reporting.charts import budget_rows, chart_data, records, worth_showing
-from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
-from orchestrator.reporting.legend import (
-    CHECK_TITLES,
-    PART_TITLES,
-    PURPOSES,
-    STEP_COLOURS,
-    STEP_TITLES,
-    part_title,
-)
-from orchestrator.reporting.pages import render_page
-from orchestrator.runs.reader import Run, read_run
-from orchestrator.runs.summary import (
+from orchestrator.records.reader import Run, read_run
+from orchestrator.records.summary import (
     Headline,
     budget_by_step,
     budget_means,
@@ -40,6 +29,17 @@ from orchestrator.runs.summary import (
     overheads,
     step_comparison,
 )
+from orchestrator.reporting.charts import budget_rows, chart_data, records, worth_showing
+from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
+from orchestrator.reporting.legend import (
+    CHECK_TITLES,
+    PART_TITLES,
+    PURPOSES,
+    STEP_COLOURS,
+    STEP_TITLES,
+    part_title,
+)
+from orchestrator.reporting.pages import render_page
 from testbed.core.paradigm import title_of
 from testbed.core.timeline import DIFFERING
 from testbed.system.files import write_whole

@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from orchestrator.records.reader import Run, read_run
 from orchestrator.reporting.figures import WIDTH_IN, write_figure
 from orchestrator.reporting.formatting import milliseconds
 from orchestrator.reporting.legend import STEP_COLOURS
-from orchestrator.runs.reader import Run, read_run
 from testbed.core.errors import InputError
 
 MOST_UAVS = 12

@@ -12,9 +12,9 @@ import pandas as pd
 import yaml
 
 from orchestrator.analysis.remedies import remedies
+from orchestrator.records.session_reader import read_session
 from orchestrator.reporting.legend import CHECK_TITLES
 from orchestrator.reporting.pages import render_page
-from orchestrator.runs.session_reader import read_session
 from orchestrator.scenario.schema import Scenario
 from testbed.system.files import write_whole
 

@@ -20,25 +20,25 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import KEYS, join
-from orchestrator.packet_simulation.rounds import play
-from orchestrator.participation.selection import selection
-from orchestrator.policies.registry import decider
-from orchestrator.prediction.plan import (
+from orchestrator.emulated.run import run
+from orchestrator.engine.links import impairments_of
+from orchestrator.engine.plan import (
     fixed_allocation,
     link_bytes,
     payload_bytes,
     plan_round,
     radio_of,
 )
-from orchestrator.prediction.rounds import predict
+from orchestrator.engine.rounds import predict
+from orchestrator.engine.selection import selection
+from orchestrator.packet_simulation.rounds import play
+from orchestrator.policies.registry import decider
 from orchestrator.reporting.perfetto import trace
-from orchestrator.runs.run import run
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
 from orchestrator.theory import models
-from orchestrator.transmission.links import impairments_of
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline

@@ -21,12 +21,13 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from orchestrator.analysis.statistics import half_width
-from orchestrator.campaign.cluster import HERE, Cluster, Progress, run_campaign
+from orchestrator.campaign.cluster import HERE, Progress, run_campaign
 from orchestrator.campaign.folder import CampaignFolder, distinct
 from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
 from orchestrator.reporting.figures import WIDTH_IN, write_figure
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
+from testbed.host.dask_cluster import Cluster
 from testbed.system.files import write_csv
 
 LAST = 1000

@@ -18,13 +18,13 @@ from rich.table import Table
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import BYTES, SET_UP
 from orchestrator.analysis.waterfall import PART_OF, PARTS
-from orchestrator.emulation.record import Emulation
-from orchestrator.emulation.session import emulate
-from orchestrator.emulation.validity import validity
-from orchestrator.pace.dilation import settle
+from orchestrator.emulated.dilation import settle
+from orchestrator.emulated.rounds import emulate
+from orchestrator.emulated.run import check_kernel
+from orchestrator.emulated.validity import validity
 from orchestrator.policies.registry import decider
+from orchestrator.records.emulation import Emulation
 from orchestrator.reporting.figures import WIDE_IN, write_figure
-from orchestrator.runs.run import check_kernel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError

@@ -20,12 +20,12 @@ import pandas as pd
 from scipy import stats
 
 from orchestrator.analysis.statistics import half_width
-from orchestrator.campaign.cluster import POOL, Cluster, Progress, computed
+from orchestrator.campaign.cluster import POOL, Progress, computed
 from orchestrator.campaign.folder import distinct
 from orchestrator.campaign.results import MEANS
 from orchestrator.campaign.spec import Campaign, Cell, Study, cells, narrowed
 from orchestrator.campaign.worker import Files
-from orchestrator.prediction.plan import Array, fixed_allocation, plan_round
+from orchestrator.engine.plan import Array, fixed_allocation, plan_round
 from orchestrator.reporting import figures
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -33,6 +33,7 @@ from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
 from testbed.core.paradigm import paradigm
 from testbed.core.timeline import SPAN, STEPS, Round, Timeline
+from testbed.host.dask_cluster import Cluster
 from testbed.system.files import check_no_link, write_csv
 from workloads.costs.lookup import counted
 from workloads.costs.profile import PAPER, PAPER_CLASSES, PAPER_MODEL, PAPER_RANK

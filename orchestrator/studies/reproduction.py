@@ -14,9 +14,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from orchestrator.records.manifest import environment
 from orchestrator.reporting.formatting import percent
 from orchestrator.reporting.pages import render_page
-from orchestrator.runs.manifest import environment
 from testbed.system.files import write_json, write_whole
 
 

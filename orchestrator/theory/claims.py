@@ -14,15 +14,15 @@ from rich.console import Group
 from rich.table import Table
 
 from ns3_scenarios.trace import ChannelSource, Gains, each_way
-from orchestrator.prediction.engine import RoundTimes, simulate
-from orchestrator.prediction.plan import (
+from orchestrator.engine.engine import RoundTimes, simulate
+from orchestrator.engine.plan import (
     Radio,
     RoundPlan,
     fixed_allocation,
     plan_round,
     radio_of,
 )
-from orchestrator.prediction.rounds import simulate_on
+from orchestrator.engine.rounds import simulate_on
 from orchestrator.scenario.channel import Channel, mean_loss
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory.closed_forms import (

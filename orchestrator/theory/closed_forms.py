@@ -30,10 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import Gains
-from orchestrator.prediction.engine import RoundTimes
-from orchestrator.prediction.plan import Array, Radio, RoundPlan
-from orchestrator.prediction.rates import link_rates
-from orchestrator.transmission.air import compiled
+from orchestrator.engine.engine import RoundTimes
+from orchestrator.engine.plan import Array, Radio, RoundPlan
+from orchestrator.engine.rates import link_rates
+from orchestrator.engine.slots import compiled
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, S
 
 # --- closed forms --------------------------------------------------------------------------------

@@ -36,10 +36,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ns3_scenarios.trace import Gains, both_ways, each_way
+from orchestrator.engine.engine import SplitCosts
+from orchestrator.engine.plan import Array, Radio
+from orchestrator.engine.rates import shannon_bps
 from orchestrator.policies.shares import least_share, lifted
-from orchestrator.prediction.engine import SplitCosts
-from orchestrator.prediction.plan import Array, Radio
-from orchestrator.prediction.rates import shannon_bps
 
 TURNS = 800
 MIXED_TURNS = 300

@@ -19,7 +19,7 @@ from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 from ns3_scenarios.trace import Gains, both_ways
-from orchestrator.prediction.plan import Radio, RoundPlan
+from orchestrator.engine.plan import Radio, RoundPlan
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
 from orchestrator.theory.closed_forms import Durations

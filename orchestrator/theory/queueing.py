@@ -13,7 +13,7 @@ is a fixed point. Clients that start together and lags that differ are what it l
 import numpy as np
 from scipy.optimize import brentq
 
-from orchestrator.prediction.plan import Array
+from orchestrator.engine.plan import Array
 from orchestrator.theory.closed_forms import Durations
 
 

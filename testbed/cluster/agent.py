@@ -3,7 +3,7 @@
 
 """A host's agent: a program that makes the host's part of a world, for one run.
 
-Who starts it (`orchestrator.hosts`) tells it its secrets on its standard input, and reads on its
+Who starts it (`orchestrator.emulated`) tells it its secrets on its standard input, and reads on its
 standard output where it listens. It ends when its standard input closes (its parent is gone), when
 the orchestrator's control stream does or says so, when nobody has asked for its clock for
 `testbed.cluster.clock.SILENCE_S`; and takes its part of the world with it.

@@ -4,7 +4,7 @@
 """Faults, as nodes know them: when one ends, slows down, sends nonsense, or is given up.
 
 What is planned, and what a round does about it, is the orchestrator's business
-(`orchestrator.participation.faults`); a node is told what happens to itself.
+(`orchestrator.engine.faults`); a node is told what happens to itself.
 """
 
 from collections.abc import Sequence

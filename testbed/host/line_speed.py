@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How many frames a second the process of `testbed.air.line` carries on this machine.
+"""How many frames a second the process of `testbed.network.line` carries on this machine.
 
 Tried on a link in namespaces that end with the trial. Run as a program, it prints the number.
 """
@@ -9,10 +9,10 @@ Tried on a link in namespaces that end with the trial. Run as a program, it prin
 import socket
 import time
 
-from testbed.air.line import Line, Tap
 from testbed.core.impairment import Impairment
 from testbed.host.trial import output_of
 from testbed.network.fabric import Fabric, link_addresses, wire
+from testbed.network.line import Line, Tap
 from testbed.network.shaping import Shape
 from testbed.system import linux
 

@@ -21,11 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed.air.impairments import has_netem, install
-from testbed.air.line import Line, Tap, drop_arrivals, tap
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment
 from testbed.core.node import BS, NodeId
+from testbed.network.impairments import has_netem, install
+from testbed.network.line import Line, Tap, drop_arrivals, tap
 from testbed.network.relay import Inner, Relay, frames
 from testbed.network.shaping import End, Shape, removal
 from testbed.system import linux, netlink

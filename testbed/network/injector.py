@@ -24,8 +24,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from testbed.air.line import Line, LineCount
-from testbed.capture.pcap import END_S, Capture
 from testbed.control.codec import encode
 from testbed.control.messages import (
     FROM_INJECTOR,
@@ -77,6 +75,8 @@ from testbed.network.fabric import (
     wire,
 )
 from testbed.network.gates import Opening, openings
+from testbed.network.line import Line, LineCount
+from testbed.network.pcap import END_S, Capture
 from testbed.network.shaping import End, QueueCount, Shape, air_counts, queue_counts
 from testbed.network.slot_air import AirChange, ChangingAir
 from testbed.network.slot_table import SlotTable

@@ -26,8 +26,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.air.impairments import DEVICE_OFFSET, HANDLE
 from testbed.network.framing import ETHERNET_BYTES, Framing
+from testbed.network.impairments import DEVICE_OFFSET, HANDLE
 from testbed.system import netlink
 from testbed.system.netlink import attribute, message, nested, text, u32
 

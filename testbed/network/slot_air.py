@@ -10,10 +10,10 @@ the same frames of each slot, whatever went before.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from testbed.air.impairments import change
-from testbed.air.line import Line, Tap
 from testbed.core.impairment import Impairment
 from testbed.network.fabric import Fabric
+from testbed.network.impairments import change
+from testbed.network.line import Line, Tap
 from testbed.network.slot_table import SlotTable
 from testbed.system.netlink import Netlink
 

@@ -40,7 +40,7 @@ LEAST_S, PATIENCE = 10.0, 20.0
 DATA_BYTES = 12 * 2**30
 """A mutant that takes more memory has failed."""
 REPORT, FOUND = Path("report.txt"), Path("found.json")
-ORDERS = "orchestrator.prediction.orders"
+ORDERS = "orchestrator.engine.orders"
 
 
 # --- what can be imported before -----------------------------------------------------------------
@@ -266,7 +266,7 @@ def main() -> None:
     if subject["interpreted"] and ORDERS not in apart:
         call_orders()
     if subject["compiled_apart"]:
-        from orchestrator.transmission import air
+        from orchestrator.engine import slots as air
 
         air._machine_code_folder()  # The children's, too: by the sources as they are.
     gc.collect()

@@ -224,7 +224,7 @@ def test_another_thread_may_call_it() -> None:
 
 
 def test_losses_come_back_from_the_tables() -> None:
-    from orchestrator.runs.timelines import energy_table, timeline_of
+    from orchestrator.records.timelines import energy_table, timeline_of
 
     timeline = tb.predict(QUICK, FLAT, rounds=2)
     loss = Loss(2, 5.5, 5.25, "crash")

@@ -26,11 +26,11 @@ def loaded(*modules: str) -> set[str]:
     [
         (
             (
-                "orchestrator.emulation.session",
+                "orchestrator.emulated.rounds",
                 "orchestrator.packet_simulation.rounds",
-                "orchestrator.runs.run",
-                "orchestrator.runs.summary",
-                "orchestrator.runs.comparison",
+                "orchestrator.emulated.run",
+                "orchestrator.records.summary",
+                "orchestrator.records.comparison",
             ),
             {"jinja2", "markupsafe", "matplotlib", "orchestrator.reporting"},
         ),

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from orchestrator import api
-from testbed.capture.pcap import RECORD
+from testbed.network.pcap import RECORD
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOWER = ROOT / "examples" / "flower"

@@ -132,8 +132,8 @@ import nursery
 nursery.call_orders()
 from engine_cases import EVERY_ORDER, random_case
 from reference_engine import reference_round
-from orchestrator.prediction import kernel
-from orchestrator.prediction.engine import simulate
+from orchestrator.engine import kernel
+from orchestrator.engine.engine import simulate
 
 assert not hasattr(kernel.play_round, "py_func"), "it is compiled"
 rng = np.random.default_rng(1)

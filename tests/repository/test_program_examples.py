@@ -16,7 +16,7 @@ import yaml
 from required import lacks
 
 from orchestrator import api
-from orchestrator.sessions.up import Outcome
+from orchestrator.emulated.up import Outcome
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.runs.manifest import source_sha256
+from orchestrator.records.manifest import source_sha256
 
 pytestmark = pytest.mark.ci
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,7 +104,7 @@ def test_it_reproduces_the_paper_and_trains(python: Path, tmp_path: Path) -> Non
 
 def test_it_says_what_it_is(python: Path, tmp_path: Path) -> None:
     program = (
-        "import json; from orchestrator.runs.manifest import environment\n"
+        "import json; from orchestrator.records.manifest import environment\n"
         "print(json.dumps(environment()))"
     )
     told = json.loads(call(python, "-c", program, cwd=tmp_path))

@@ -27,7 +27,6 @@ from packet_cases import small
 from small_scenario import TREE
 from synthetic_run import make_run, make_session, manifest
 
-from orchestrator.campaign.cluster import Cluster
 from orchestrator.reporting import figures
 from orchestrator.reporting.comparison import write_comparison
 from orchestrator.reporting.live import serve
@@ -36,10 +35,11 @@ from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
 from orchestrator.scenario.loading import load, validate
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
-from orchestrator.validation import study
-from orchestrator.validation.space import Space
+from orchestrator.studies.validation import study
+from orchestrator.studies.validation.space import Space
 from testbed.core.clock import EmulatedClock
 from testbed.core.timeline import SPAN, Round
+from testbed.host.dask_cluster import Cluster
 from testbed.system.files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 
-from orchestrator.prediction.plan import (
+from orchestrator.engine.plan import (
     Allocation,
     Radio,
     RoundPlan,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import warm
 
-from orchestrator.emulation.checkpoint import Checkpoint
-from orchestrator.runs.directory import part_of
+from orchestrator.records.checkpoint import Checkpoint
+from orchestrator.records.directory import part_of
 
 
 def killed(*words: str | Path, out: Path, rounds: int, after_s: float) -> None:

@@ -20,16 +20,16 @@ import small_scenario
 
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.analysis.error_budget import KEYS, PARTS, Budget, error_budget
-from orchestrator.prediction.engine import round_of, simulate
-from orchestrator.prediction.plan import (
+from orchestrator.engine.engine import round_of, simulate
+from orchestrator.engine.plan import (
     RoundPlan,
     fixed_allocation,
     link_bytes,
     plan_round,
     radio_of,
 )
-from orchestrator.prediction.rounds import Decision
-from orchestrator.runs.timelines import decision_table, energy_table
+from orchestrator.engine.rounds import Decision
+from orchestrator.records.timelines import decision_table, energy_table
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import Round, Timeline

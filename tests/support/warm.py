@@ -40,10 +40,10 @@ PRELOAD = (
     "orchestrator.campaign.verify",
     "orchestrator.cli.main",
     "orchestrator.cli.tables",
-    "orchestrator.emulation.session",
+    "orchestrator.emulated.rounds",
     "orchestrator.packet_simulation.rounds",
     "orchestrator.reporting.report",
-    "orchestrator.runs.directory",
+    "orchestrator.records.directory",
     "orchestrator.studies.cross_check",
     "orchestrator.theory.claims",
     "rich.progress",
@@ -274,7 +274,7 @@ def load() -> None:
     from small_scenario import TREE
 
     import orchestrator
-    from orchestrator.runs.manifest import source_sha256
+    from orchestrator.records.manifest import source_sha256
 
     source_sha256()
     flat = {"gain": np.full((3, 200), 1e-9), "slot_s": 0.1}

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 from machine import MADE, Outcome, Step
 
-from orchestrator.runs.reader import read_run
+from orchestrator.records.reader import read_run
 
 DILATION = 50
 LOSS = 0.02

@@ -3,7 +3,7 @@
 
 """What a node program asks of whoever computes: real learning, or the same bytes without it.
 
-`workloads.learning.real` learns with torch, `workloads.outside` has the host of virtual time
+`workloads.learning.real` learns with torch, `workloads.offload` has the host of virtual time
 do so; `ZeroClient` and `ZeroServer` here carry the sizes alone and import no torch, for pure
 network studies. A pass is begun by one call and taken by another, which may have to wait for it.
 """

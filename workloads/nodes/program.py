@@ -58,7 +58,7 @@ def client_work(learning: Json | None, client: int) -> ClientWork:
     if learning is None:
         return ZeroClient()
     if (place := inside.computing()) is not None:
-        from workloads.outside.asking import OutsideClient
+        from workloads.offload.client import OutsideClient
 
         return OutsideClient(place, learning, client)
     from workloads.learning.real import RealClient, Settings
@@ -71,7 +71,7 @@ def server_work(learning: Json | None) -> ServerWork:
     if learning is None:
         return ZeroServer()
     if (place := inside.computing()) is not None:
-        from workloads.outside.asking import OutsideServer
+        from workloads.offload.client import OutsideServer
 
         return OutsideServer(place, learning)
     from workloads.learning.real import RealServer, Settings

@@ -20,10 +20,10 @@ from orchestrator.analysis.error_budget import (
     step_table,
     transfer_errors,
 )
-from orchestrator.participation.faults import RoundFaults
-from orchestrator.prediction.engine import round_of, service_order_of, simulate
-from orchestrator.prediction.plan import RoundPlan
-from orchestrator.transmission.transport import CONTROLS, RECEIVER_FRAMES, Transport
+from orchestrator.engine.engine import round_of, service_order_of, simulate
+from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.plan import RoundPlan
+from orchestrator.engine.tcp_model import CONTROLS, RECEIVER_FRAMES, Transport
 from testbed.core.timeline import SG, STEPS, Round, Timeline
 
 SLOT_S = 0.1

@@ -16,7 +16,7 @@ from small_scenario import TEXT
 
 from orchestrator.analysis.byte_accounts import BYTES, RESENT, SET_UP
 from orchestrator.analysis.waterfall import PARTS
-from testbed.capture.pcap import frames
+from testbed.network.pcap import frames
 
 CHOICES = {
     "tcp": [],

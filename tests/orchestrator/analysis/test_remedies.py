@@ -13,7 +13,7 @@ from synthetic_run import make_run, make_session, manifest
 from orchestrator.analysis.remedies import REMEDIES, remedy
 from orchestrator.cli.emulate import _seconds
 from orchestrator.cli.tables import validity_lines
-from orchestrator.emulation.record import Check
+from orchestrator.records.emulation import Check
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
 from orchestrator.scenario.schema import Limits

@@ -24,11 +24,12 @@ from ns3_scenarios.trace import ChannelTrace
 from orchestrator.archive.bundle import SUMS, bundle
 from orchestrator.archive.unpack import unpack
 from orchestrator.archive.verify import CampaignVerification, RunVerification, verify
-from orchestrator.campaign.cluster import Cluster, run_campaign
+from orchestrator.campaign.cluster import run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import load_campaign
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
+from testbed.host.dask_cluster import Cluster
 
 HERE = Cluster(workers=0)
 

@@ -13,13 +13,14 @@ from packages import importable, write_package
 from small_campaign import campaign_tree, write_campaign
 
 from orchestrator.analysis import metrics
-from orchestrator.campaign.cluster import Cluster, run_campaign
+from orchestrator.campaign.cluster import run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.report import write_campaign_report
 from orchestrator.campaign.results import write_results
 from orchestrator.campaign.spec import cells, load_campaign
 from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import Timeline
+from testbed.host.dask_cluster import Cluster
 
 MODULE = """
 def waiting(timeline):

@@ -22,14 +22,14 @@ from synthetic_run import make_run
 from typer.testing import CliRunner
 
 from orchestrator.analysis.statistics import half_width
-from orchestrator.campaign.cluster import Cluster
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.results import PLACE, TABLES, write_results
 from orchestrator.campaign.spec import cells
 from orchestrator.campaign.summary import differences, means
 from orchestrator.campaign.verify import compare, environment_differences, verify
 from orchestrator.cli.campaign import app
-from orchestrator.runs.reader import read_run
+from orchestrator.records.reader import read_run
+from testbed.host.dask_cluster import Cluster
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,11 @@ import warm
 from small_campaign import ROOT, campaign_tree, write_campaign
 
 from orchestrator.campaign import cluster as campaign_run
-from orchestrator.campaign.cluster import Cluster, Outcome, run_campaign
+from orchestrator.campaign.cluster import Outcome, run_campaign
 from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign.spec import cells, load_campaign
 from testbed.core.errors import InputError, RunError
+from testbed.host.dask_cluster import Cluster
 
 
 def run(file: Path, folder: Path, workers: int = 0) -> Outcome:

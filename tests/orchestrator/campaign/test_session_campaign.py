@@ -14,14 +14,15 @@ import yaml
 from small_scenario import AT_ONCE
 
 from ns3_scenarios.trace import ChannelTrace
-from orchestrator.campaign.cluster import Cluster, run_campaign
+from orchestrator.campaign.cluster import run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.report import write_campaign_report
 from orchestrator.campaign.results import write_results
 from orchestrator.campaign.spec import cells, load_campaign
 from orchestrator.campaign.verify import compare
-from orchestrator.sessions.asked import FIGURES
+from orchestrator.emulated.session_request import FIGURES
 from testbed.core.errors import InputError
+from testbed.host.dask_cluster import Cluster
 
 WRITES = """
 import json, os, sys, time

@@ -17,21 +17,15 @@ from processes import family, gone, until
 from small_campaign import ROOT, campaign_tree, write_campaign
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.campaign.cluster import (
-    Cluster,
-    _has_worker,
-    _jobs,
-    computed,
-    plain_point,
-    run_campaign,
-)
+from orchestrator.campaign.cluster import _has_worker, _jobs, computed, plain_point, run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import Campaign, cells, load_campaign, narrowed
 from orchestrator.campaign.verify import verify
 from orchestrator.campaign.worker import Files, play
-from orchestrator.prediction.rounds import predict
-from orchestrator.runs.manifest import source_sha256
+from orchestrator.engine.rounds import predict
+from orchestrator.records.manifest import source_sha256
 from orchestrator.scenario.profiles import profile_of
+from testbed.host.dask_cluster import Cluster
 
 PAPER = load_campaign(ROOT / "campaigns" / "paper.yaml")
 
@@ -90,7 +84,8 @@ def test_processes_end_with_who_started_them_even_if_it_is_killed(tmp_path: Path
     os.mkfifo(pipe := tmp_path / "pipe")
     program = f"""
 from pathlib import Path
-from orchestrator.campaign.cluster import Cluster, worked
+from orchestrator.campaign.cluster import worked
+from testbed.host.dask_cluster import Cluster
 [*worked(Path.read_text, Path({str(pipe)!r}), [None, None], Cluster(workers=2, pool=True))]
 """
     # Who opens the pipe waits for who reads: they are at work then, and find nothing to read.

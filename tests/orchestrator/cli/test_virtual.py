@@ -16,15 +16,15 @@ import warm
 from small_scenario import TREE
 
 from orchestrator.cli.virtual import enter
-from orchestrator.pace import guests
+from orchestrator.emulated import guests
+from orchestrator.emulated.visits import SOCKET, closed_to_visitors, runs_in, visit
+from orchestrator.records.directory import claimed, is_locked, part_of
 from orchestrator.reporting import live
-from orchestrator.runs.directory import claimed, is_locked, part_of
 from orchestrator.scenario.schema import Scenario
-from orchestrator.sessions.visits import SOCKET, closed_to_visitors, runs_in, visit
 from testbed.core.errors import InputError
 from testbed.virtual import guest, kernel
-from workloads.outside.asking import Caller
-from workloads.outside.messages import answer, take
+from workloads.offload.client import Caller
+from workloads.offload.messages import answer, take
 
 Inside = Callable[..., int]
 

@@ -20,11 +20,11 @@ from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.cli.main import app
+from orchestrator.engine.rounds import predict
 from orchestrator.exchange import mahimahi, ns2
 from orchestrator.exchange.exporting import exported
 from orchestrator.exchange.files import sampled
 from orchestrator.exchange.importing import Options, imported
-from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.loading import load, validate
 from testbed.core.errors import InputError
 from workloads.costs.profile import PAPER

@@ -20,10 +20,10 @@ from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.packets import CONGESTION_CONTROLS, Arrival, PacketNetwork, PacketSettings
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.analysis.error_budget import join
+from orchestrator.engine.plan import link_bytes
+from orchestrator.engine.rounds import predict
 from orchestrator.packet_simulation import rounds
 from orchestrator.packet_simulation.rounds import play
-from orchestrator.prediction.plan import link_bytes
-from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Faults, Links
 from testbed.core.errors import InputError

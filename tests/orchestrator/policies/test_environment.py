@@ -12,7 +12,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.pace.backend import emulated_backend
+from orchestrator.emulated.backend import emulated_backend
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.rounds import predict
 from orchestrator.policies.environment import (
     UavSflEnv,
     allocation_of,
@@ -20,8 +22,6 @@ from orchestrator.policies.environment import (
     trajectory_of,
 )
 from orchestrator.policies.shares import least_share, scaled
-from orchestrator.prediction.plan import Allocation
-from orchestrator.prediction.rounds import predict
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError

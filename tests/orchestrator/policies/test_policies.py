@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ns3_scenarios.trace import Replay
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.rounds import Situation, predict
 from orchestrator.policies.registry import always, checked, evaluate, policy
-from orchestrator.prediction.plan import Allocation
-from orchestrator.prediction.rounds import Situation, predict
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError, RunError

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 import orchestrator as tb
 from orchestrator.cli.main import app
-from orchestrator.emulation.learning import evaluates_after
+from orchestrator.emulated.learning import evaluates_after
+from orchestrator.emulated.run import passes_in_short
+from orchestrator.records.comparison import compare, label, precision_costs
+from orchestrator.records.reader import read_run
+from orchestrator.records.results import Result, read_results, result_of
 from orchestrator.reporting.charts import training_curve
 from orchestrator.reporting.comparison import write_comparison
-from orchestrator.runs.comparison import compare, label, precision_costs
-from orchestrator.runs.reader import read_run
-from orchestrator.runs.results import Result, read_results, result_of
-from orchestrator.runs.run import passes_in_short
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.system.folders import cache_folder

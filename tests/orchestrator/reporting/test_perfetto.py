@@ -15,8 +15,8 @@ import pytest
 import synthetic_run
 
 from orchestrator.cli.main import app
+from orchestrator.records.reader import read_run
 from orchestrator.reporting.perfetto import of_run, trace
-from orchestrator.runs.reader import read_run
 
 
 def check(made: dict[str, Any]) -> None:

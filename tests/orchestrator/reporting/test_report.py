@@ -19,13 +19,13 @@ from synthetic_run import make_run, manifest
 
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.analysis.error_budget import KEYS
+from orchestrator.records.reader import read_run
+from orchestrator.records.summary import budget_by_step, headline, step_comparison
 from orchestrator.reporting import charts, formatting
 from orchestrator.reporting.legend import OF_THE_AIR
 from orchestrator.reporting.pages import breakable
 from orchestrator.reporting.report import holdings, reading, render, write_report
 from orchestrator.reporting.run_figures import figures
-from orchestrator.runs.reader import read_run
-from orchestrator.runs.summary import budget_by_step, headline, step_comparison
 from testbed.core.errors import InputError
 from testbed.core.timeline import STEPS
 

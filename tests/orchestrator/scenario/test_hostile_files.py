@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 from synthetic_run import make_run
 
-from orchestrator.emulation.checkpoint import _state
+from orchestrator.records.checkpoint import _state
 from testbed.core.errors import InputError
 from testbed.transport.wire import Header, Kind, WireError
 from workloads.learning.cached import backbone_file

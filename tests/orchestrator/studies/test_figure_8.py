@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from orchestrator.campaign.cluster import Cluster
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import cells, load_campaign
 from orchestrator.policies.agent import Settings
 from orchestrator.studies import figure_8 as fig8
 from testbed.core.errors import InputError
+from testbed.host.dask_cluster import Cluster
 
 CAMPAIGN = load_campaign(Path(__file__).parents[3] / "campaigns" / "figure8.yaml")
 ALONE = Cluster(workers=0)

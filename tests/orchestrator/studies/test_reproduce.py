@@ -15,15 +15,15 @@ from markupsafe import escape
 from rich.console import Console
 
 from orchestrator.analysis.statistics import half_width
-from orchestrator.campaign.cluster import Cluster
 from orchestrator.campaign.spec import cells, load_campaign, narrowed
-from orchestrator.prediction.rounds import predict
+from orchestrator.engine.rounds import predict
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies import paper_figures as reproduce
 from orchestrator.studies.paper_figures import VERDICTS, Outcomes, trend_of
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
+from testbed.host.dask_cluster import Cluster
 
 PAPER = load_campaign(Path(__file__).parents[3] / "campaigns" / "paper.yaml")
 ALONE = Cluster(workers=0)

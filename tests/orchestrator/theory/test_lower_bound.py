@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.prediction.engine import simulate_batch, split_costs
-from orchestrator.prediction.plan import Array, radio_of
+from orchestrator.engine.engine import simulate_batch, split_costs
+from orchestrator.engine.plan import Array, radio_of
 from orchestrator.scenario.loading import load
 from orchestrator.theory.lower_bound import lower_bound
 from workloads.costs.profile import PAPER

@@ -18,8 +18,8 @@ from packet_cases import small
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.cli.main import app
-from orchestrator.prediction.engine import RoundTimes, simulate
-from orchestrator.prediction.plan import fixed_allocation, plan_round, radio_of
+from orchestrator.engine.engine import RoundTimes, simulate
+from orchestrator.engine.plan import fixed_allocation, plan_round, radio_of
 from orchestrator.scenario.loading import varied
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies.cross_check import closed_forms
@@ -29,7 +29,7 @@ from testbed.core.errors import InputError, RunError
 MODULE = """
 import numpy as np
 from orchestrator import Interval
-from orchestrator.prediction.engine import simulate
+from orchestrator.engine.engine import simulate
 
 answers = {}
 

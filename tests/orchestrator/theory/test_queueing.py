@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from small_scenario import TREE
 
-from orchestrator.prediction.engine import simulate
-from orchestrator.prediction.plan import fixed_allocation, plan_round, radio_of
+from orchestrator.engine.engine import simulate
+from orchestrator.engine.plan import fixed_allocation, plan_round, radio_of
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.prediction.engine import simulate
-from orchestrator.prediction.plan import Allocation, Radio, RoundPlan
+from orchestrator.engine.engine import simulate
+from orchestrator.engine.plan import Allocation, Radio, RoundPlan
 from orchestrator.scenario.loading import load
 from orchestrator.theory import claims
 from orchestrator.theory.closed_forms import (

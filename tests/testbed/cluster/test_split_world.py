@@ -13,11 +13,11 @@ import pytest
 from split_world import HOME, SplitWorld
 
 from orchestrator.analysis.air_frames import by_slot
-from testbed.capture.pcap import frames
 from testbed.cluster import relaying
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment, Losses
 from testbed.network.fabric import link_addresses
+from testbed.network.pcap import frames
 from testbed.network.shaping import Shape
 
 

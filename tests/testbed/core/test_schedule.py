@@ -9,8 +9,8 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.prediction.engine import simulate
-from orchestrator.prediction.plan import Allocation, Radio, RoundPlan
+from orchestrator.engine.engine import simulate
+from orchestrator.engine.plan import Allocation, Radio, RoundPlan
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import BUILT_IN, Paradigm, paradigm
 from testbed.core.schedule import Schedule

@@ -21,11 +21,12 @@ from processes import until
 from small_campaign import write_campaign
 
 from orchestrator.campaign import cluster as clusters
-from orchestrator.campaign.cluster import Cluster, run_campaign
+from orchestrator.campaign.cluster import run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import load_campaign
 from testbed.core.errors import InputError
 from testbed.host import dask_nodes
+from testbed.host.dask_cluster import Cluster
 from testbed.host.dask_nodes import make_key, security
 
 

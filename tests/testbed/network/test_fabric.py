@@ -15,12 +15,12 @@ from processes import nodes_of
 from shaper_accounting import transfer_end_s
 from small_world import SETUP_BPS, SmallWorld, Transfer
 
-from testbed.capture.pcap import BLOCK_MS, frames
 from testbed.control.messages import Exhausted, Low
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.network.fabric import MOST_LINKS, link_addresses, sockets_in, unshape
 from testbed.network.framing import Framing
+from testbed.network.pcap import BLOCK_MS, frames
 from testbed.network.shaping import End, Shape, queue_counts
 from testbed.system import linux, netlink
 from testbed.system.netlink import Netlink, NetlinkError

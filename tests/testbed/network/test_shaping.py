@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from testbed.air.impairments import DEVICE_OFFSET, HANDLE
+from testbed.network.impairments import DEVICE_OFFSET, HANDLE
 from testbed.network.shaping import (
     GATE,
     POLL_S,

@@ -21,7 +21,7 @@ from processes import SMALL_WORLD, arguments, check_result, family, gone, nodes_
 from small_world import SmallWorld
 from tripwire import Tripwires
 
-from orchestrator.emulation.stage import LEARNING_IMPORTS, NODE_IMPORTS
+from orchestrator.emulated.stage import LEARNING_IMPORTS, NODE_IMPORTS
 from testbed import runtimes
 from testbed.core.errors import RunError
 from testbed.core.node import BS, uav, uavs

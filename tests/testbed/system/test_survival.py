@@ -13,7 +13,7 @@ import pytest
 from console import TESTBED
 from small_scenario import TEXT
 
-from orchestrator.runs.run import run
+from orchestrator.emulated.run import run
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import load
 from testbed.system.leftovers import announced

@@ -15,10 +15,10 @@ import pytest
 from processes import until
 
 from testbed import transport
-from testbed.capture import qlog
 from testbed.control.messages import Traces
 from testbed.core.node import BS
 from testbed.core.node import uav as node_of
+from testbed.network import qlog
 from testbed.network.framing import quic_on_link
 from testbed.transport import Identity, Link, TransportSettings
 from testbed.transport.accounts import Counts, QuicCount

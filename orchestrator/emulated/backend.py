@@ -1,0 +1,34 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The emulated network as what plays an environment's rounds: a policy tried on real links."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.emulated.dilation import settle
+from orchestrator.emulated.rounds import open_session
+from orchestrator.engine.rounds import Backend
+from orchestrator.policies.environment import MakeBackend
+from orchestrator.records.emulation import Emulation
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
+
+
+def emulated_backend(folder: Path) -> MakeBackend:
+    """Rounds emulated with real links and processes; an episode has as many as its scenario.
+
+    Args:
+        folder: Existing folder that takes the nodes' logs.
+    """
+
+    @contextlib.contextmanager
+    def backend(scenario: Scenario, channel: Channel) -> Iterator[Backend]:
+        profile = profile_of(scenario)
+        resolved, _, _ = settle(scenario, channel, profile)
+        with open_session(Emulation(resolved, channel), profile, folder) as session:
+            yield session
+
+    return backend

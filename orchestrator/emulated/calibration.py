@@ -1,0 +1,239 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A short calibration of every link before a run: does it carry what it is told to?
+
+Each link carries one transfer a direction at the lowest, the middle and the highest rate that the
+predicted rounds will set, through the very programs and connections of the run. Uplinks, and
+downlinks that are shared, carry theirs at once; downlinks that take turns in a round do so here,
+too. It takes about two seconds of real time, whatever the dilation.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.analysis.error_budget import integral_end_s
+from orchestrator.emulated.nodes import Nodes
+from orchestrator.engine.plan import Array, transfer_bytes
+from orchestrator.engine.rates import LinkRates
+from orchestrator.scenario.schema import Emulation, ResolvedScenario
+from testbed.control.messages import Probe, Probed, ProbeLinks, Received
+from testbed.core.clock import EmulatedClock, next_tick
+from testbed.core.node import BS, uavs
+from testbed.network.framing import Framing
+from testbed.network.injector import Injector
+from testbed.network.shaping import Shape
+from testbed.transport import wire
+
+LEVELS = ("lowest", "middle", "highest")
+"""Of a link's rates over the predicted rounds."""
+
+# In real seconds:
+LEAD_S = 0.1
+"""From the order to the first level; nodes get ready meanwhile."""
+GAP_S = 0.01
+"""Before each transfer, so that the idle link saves up its credit."""
+UPLINK_S = 0.2
+DOWNLINKS_S = 0.25
+"""All links' together where they take turns."""
+LEAST_S, LEAST_FRAMES = 0.01, 16
+"""Of a transfer: as long as the one, and as large as the other, at least."""
+MOST_S = 2.0
+"""Which a slow link does not exceed for the sake of `LEAST_FRAMES`."""
+SPARE = ((0, 0), (0, 100))
+"""The last level's rates stay for so many times its length."""
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Which transfers calibrate the links, and the rates that these have meanwhile.
+
+    Rates in emulated bit/s, shape [K, levels].
+    """
+
+    up_bps: Array
+    down_bps: Array
+    level_s: float
+    """Emulated seconds of each level."""
+    transfers: Sequence[tuple[int, Probe]]
+    """The level and transfer of each link, in their order."""
+    dilation: float
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """All transfers."""
+        return tuple(probe for _, probe in self.transfers)
+
+    @property
+    def lasts_s(self) -> float:
+        """Real seconds."""
+        return len(LEVELS) * self.level_s * self.dilation
+
+    def begin(self, injector: Injector) -> EmulatedClock:
+        """Let the links have these rates from a moment on; whose emulated time is 0."""
+        padded = (
+            np.pad(bps / self.dilation, SPARE, "edge") for bps in (self.up_bps, self.down_bps)
+        )
+        injector.rates(0, *padded, warn_slots=0)
+        clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), 0.0, self.dilation)
+        injector.epoch(clock, self.level_s)
+        return clock
+
+    def end(self, injector: Injector) -> None:
+        """Leave the links as they are; the injector's next report begins here."""
+        injector.pause()
+        injector.report()
+
+    def table(self, received: Iterable[Received], emulation: Emulation) -> pd.DataFrame:
+        """What was received, held against the rates; see `calibrate`."""
+        times = {(client, place): (start_s, end_s) for client, place, start_s, end_s in received}
+        places: Counter[int] = Counter()
+        rows = []
+        for level, probe in self.transfers:
+            client, upward = probe.client, probe.upward
+            start_s, end_s = times[client, places[client]]
+            places[client] += 1
+            own = (self.up_bps if upward else self.down_bps)[client - 1]
+            rates = np.pad(own, SPARE[1], "edge")
+            size = transfer_bytes(emulation, 0, probe.payload_bytes)
+            due_s = integral_end_s(rates, self.level_s, start_s, 8 * size) - start_s
+            rows.append(
+                (
+                    client,
+                    "uplink" if upward else "downlink",
+                    LEVELS[level],
+                    rates[level],
+                    size,
+                    start_s,
+                    end_s - start_s,
+                    due_s,
+                    (end_s - start_s) / due_s - 1,
+                )
+            )
+        return pd.DataFrame(
+            rows,
+            columns=[
+                *("client", "direction", "level", "rate_bps", "bytes"),
+                *("start_s", "duration_s", "due_s", "error"),
+            ],
+        )
+
+
+def calibrate(
+    nodes: Nodes, scenario: ResolvedScenario, predicted: LinkRates, slot_s: float, shape: Shape
+) -> pd.DataFrame:
+    """Measure every link at the rates that it will have.
+
+    Args:
+        nodes: The nodes, connected.
+        scenario: What will be run.
+        predicted: Rates of the rounds, in emulated bit/s; what counts as an outage is left out.
+        slot_s: Length of the rounds' slots.
+        shape: How links treat frames.
+
+    Returns:
+        One row a transfer: client, direction, level, rate_bps, bytes (on the link), start_s,
+        duration_s, due_s, error (relative); emulated bit/s and seconds.
+
+    Raises:
+        RunError: A node failed.
+    """
+    in_turns = scenario.scheme.gradient_transmission == "sequential"
+    rates = predicted.uplink, predicted.gradient
+    trial = trial_of(*rates, slot_s, shape, scenario.dilation, in_turns=in_turns)
+    injector = nodes.world.injector
+    clock = trial.begin(injector)
+    nodes.send(BS, ProbeLinks(trial.probes, clock))
+    for node in uavs(scenario.uavs.count):
+        own = tuple(probe for probe in trial.probes if probe.client == node.client)
+        nodes.send(node, ProbeLinks(own, clock))
+    reports = nodes.collect(Probed, nodes.alive, TIMEOUT_S + trial.lasts_s)
+    trial.end(injector)
+    received = (row for report in reports.values() for row in report.received)
+    return trial.table(received, scenario.emulation)
+
+
+def trial_of(
+    up_bps: Array,
+    down_bps: Array,
+    slot_s: float,
+    shape: Shape,
+    dilation: float,
+    *,
+    in_turns: bool,
+    gap_s: float = GAP_S,
+) -> Trial:
+    """Transfers at the lowest, middle and highest rates that links will have.
+
+    Args:
+        up_bps: Rates of the uplinks in emulated bit/s, shape [K, S]; outages are left out.
+        down_bps: The same for the downlinks.
+        slot_s: Length of the slots.
+        shape: How links treat frames.
+        dilation: Real seconds for an emulated one.
+        in_turns: Whether downlinks wait for each other.
+        gap_s: Real seconds before each transfer.
+    """
+    floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
+    up, down = (_levels(rates, floor_bps) for rates in (up_bps, down_bps))
+    level_s, transfers = _schedule(up, down, in_turns, shape, dilation, gap_s)
+    return Trial(up, down, level_s, transfers, dilation)
+
+
+def _levels(rate_bps: Array, floor_bps: float) -> Array:
+    """Lowest, median and highest rate of each link, [K, 3]; 0 where it never has one."""
+    levels = np.zeros((len(rate_bps), len(LEVELS)))
+    for level, row in zip(levels, rate_bps, strict=True):
+        if (up := row[row >= floor_bps]).size:
+            level[:] = np.quantile(up, (0, 0.5, 1), method="nearest")
+    return levels
+
+
+def _schedule(
+    up_bps: Array,
+    down_bps: Array,
+    in_turns: bool,
+    shape: Shape,
+    dilation: float,
+    least_gap_s: float = GAP_S,
+) -> tuple[float, list[tuple[int, Probe]]]:
+    """Emulated seconds that a level takes; the level and transfer of each link, in their order.
+
+    Args:
+        up_bps: Emulated bit/s, shape [K, 3].
+        down_bps: The same for the downlinks.
+        in_turns: Whether downlinks wait for each other.
+        shape: How links treat frames.
+        dilation: Real seconds for an emulated one.
+        least_gap_s: Real seconds before each transfer.
+    """
+    clients = len(up_bps)
+    downlink_s = max(LEAST_S, DOWNLINKS_S / clients) if in_turns else DOWNLINKS_S
+    gap_s, most_s = least_gap_s / dilation, MOST_S / dilation
+    ways = ((True, up_bps, UPLINK_S / dilation), (False, down_bps, downlink_s / dilation))
+    planned, level_s = [], 0.0
+    for level in range(len(LEVELS)):
+        free_s = 0.0
+        for upward, rates, wanted_s in ways:
+            at_s = free_s + gap_s
+            for client in np.flatnonzero(rates[:, level]).tolist():
+                rate = rates[client, level]
+                least_s = min(LEAST_FRAMES * 8 * shape.frame_bytes / rate, most_s)
+                lasts_s = max(wanted_s, least_s)
+                planned.append((level, client, upward, at_s, lasts_s * rate / 8))
+                free_s = max(free_s, at_s + lasts_s)
+                if in_turns and not upward:
+                    at_s = free_s + gap_s
+        level_s = max(level_s, free_s + gap_s)
+    transfers = []
+    for level, client, upward, at_s, charged_bytes in planned:
+        segments = max(1, round(charged_bytes / shape.frame_bytes))
+        payload_bytes = segments * Framing(shape.mtu).segment_bytes - wire.HEADER_BYTES
+        probe = Probe(client + 1, upward, level * level_s + at_s, payload_bytes)
+        transfers.append((level, probe))
+    return level_s, transfers

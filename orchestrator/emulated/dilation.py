@@ -1,0 +1,382 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""`emulation.dilation: auto`: how much slower time must run for this machine to keep up.
+
+The machine's speeds are measured on short turns of the real work, alone and as many at once as its
+cores take. From them follows when each computing step of a round would really be done: steps that
+compute at the same time share the cores. A step that is done later than its model says is an
+overrun; the engine, with these durations put in, says what the overruns do to the round. The
+smallest factor that keeps this below `emulation.overrun_bound` is chosen. What the network itself
+asks of the cores is not predicted; the run's validity tells. Only where a process delays and loses
+frames, no factor is chosen or accepted with which it could not keep up; see `frame_rate`.
+"""
+
+import heapq
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ns3_scenarios.trace import ChannelSource, Gains, TraceExhausted
+from orchestrator.emulated.frame_rate import of_rounds
+from orchestrator.emulated.learning import learning_settings, place
+from orchestrator.engine.engine import RoundTimes, simulate
+from orchestrator.engine.plan import (
+    Array,
+    Radio,
+    RoundPlan,
+    fixed_allocation,
+    link_bytes,
+    plan_round,
+    radio_of,
+    round_sizes,
+    split_of,
+)
+from orchestrator.engine.rounds import predict, simulate_on
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.schema import ResolvedScenario, Scenario
+from testbed.control.stream import readable
+from testbed.core.errors import InputError, RunError
+from testbed.core.timeline import CB, CF, S
+from testbed.system import leftovers
+from workloads.costs.profile import SplitProfile
+
+LADDER = tuple(
+    factor * 10**power
+    for power in range(6)
+    for factor in (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+)
+"""The factors to choose from."""
+MOST_CHANGE = 10.0
+"""A factor at which a round would last so many times longer is not looked at."""
+MOST_TURNS = 50
+"""How often a round is predicted anew with the overruns that its last version had."""
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """What the real work takes here, in real seconds of a step that has the machine for itself."""
+
+    forward_s: float
+    server_s: float
+    backward_s: float
+    contention: float
+    """How many times longer a step takes while every core has one."""
+    cores: int
+
+    def rate(self, threads: int) -> float:
+        """How fast each step goes while that many threads compute, at most 1."""
+        busy = min(threads, self.cores)
+        slower = 1.0
+        if self.cores > 1:
+            slower += (self.contention - 1) * max(0, busy - 1) / (self.cores - 1)
+        return min(1.0, self.cores / threads) / slower
+
+
+@dataclass(frozen=True)
+class DilationForecast:
+    """What a dilation is predicted to bring."""
+
+    dilation: float
+    change: float
+    """What overruns do to a round's latency, as a share of it."""
+    overruns: int
+    """Of the computing steps of a round."""
+    run_s: float
+    """Real seconds that all rounds will take."""
+
+    def __str__(self) -> str:
+        minutes = f"{self.run_s / 60:.1f} min" if self.run_s >= 90 else f"{self.run_s:.0f} s"
+        return (
+            f"dilation {self.dilation:g}: {self.overruns} steps of a round overrun and change it "
+            f"by {100 * self.change:.2f} %; the rounds take {minutes}"
+        )
+
+
+def settle(
+    scenario: Scenario, source: ChannelSource, profile: SplitProfile
+) -> tuple[ResolvedScenario, Speeds | None, list[DilationForecast]]:
+    """The scenario with a number for its dilation.
+
+    Returns:
+        The scenario; this machine's speeds, None where nothing is computed in modelled time; and
+        what was predicted for each factor that was tried, the chosen one last. Nothing is tried
+        where the scenario itself names a number.
+
+    Raises:
+        InputError: The trace is too short or does not fit, or frames ask for a larger dilation than
+            the scenario's.
+        RunError: The real work could not be measured, or no factor is large enough.
+    """
+    if scenario.emulation.clock == "virtual":
+        return scenario.resolved(1.0), None, []
+    channel = Channel.of(source)
+    frames = of_rounds(scenario, channel, profile)
+    least = frames.least_dilation if frames is not None else 0.0
+    if scenario.emulation.dilation != "auto":
+        if scenario.emulation.dilation < least:
+            raise InputError(
+                f"emulation.dilation: must be at least {math.ceil(10 * least) / 10:g}, not "
+                f"{scenario.emulation.dilation:g}: {frames}; emulation.clock 'virtual' needs none"
+            )
+        return scenario.resolved(scenario.emulation.dilation), None, []
+    rounds_s = predict(scenario, channel, profile, sizing=link_bytes).end_s
+    workload = scenario.workload
+    if workload.compute == "none" or workload.compute_time == "measured":
+        factor = next(factor for factor in (*LADDER, math.ceil(least)) if factor >= least)
+        speeds, tried = None, [DilationForecast(factor, 0.0, 0, factor * rounds_s)]
+    else:
+        speeds = measure(scenario, profile)
+        plan = plan_round(scenario, profile, fixed_allocation(scenario), link_bytes)
+        tried = choose(scenario, plan, channel, speeds, rounds_s, least)
+    return scenario.resolved(tried[-1].dilation), speeds, tried
+
+
+def choose(
+    scenario: Scenario,
+    plan: RoundPlan,
+    channel: Channel,
+    speeds: Speeds,
+    rounds_s: float,
+    least: float = 0.0,
+) -> list[DilationForecast]:
+    """What is predicted for the factors of `LADDER` from `least`, up to the first one within the
+    bound.
+
+    Raises:
+        RunError: Not even the largest is.
+    """
+    radio, tried = radio_of(scenario), []
+    threads = (scenario.uavs.threads, scenario.base_station.threads)
+    free = simulate_on(plan, radio, channel, 0.0)
+    enough = int(MOST_CHANGE * free.latency_s / channel.slot_s) + 1
+    gain = channel.trace(enough).air[:, :enough]
+    for dilation in (factor for factor in LADDER if factor >= least):
+        try:
+            times, overruns = with_overruns(
+                plan, radio, gain, channel.slot_s, speeds, threads, dilation
+            )
+        except TraceExhausted:
+            continue
+        ratio = times.latency_s / free.latency_s
+        tried.append(
+            DilationForecast(dilation, abs(ratio - 1), overruns, rounds_s * ratio * dilation)
+        )
+        if tried[-1].change < scenario.emulation.overrun_bound:
+            return tried
+    raise RunError(
+        f"emulation.dilation: even {LADDER[-1]:g} would leave overruns that change a round by more "
+        f"than emulation.overrun_bound, {100 * scenario.emulation.overrun_bound:g} %"
+    )
+
+
+def with_overruns(
+    plan: RoundPlan,
+    radio: Radio,
+    gain: Gains,
+    slot_s: float,
+    speeds: Speeds,
+    threads: tuple[int, int],
+    dilation: float,
+) -> tuple[RoundTimes, int]:
+    """A round whose computing steps take as long as this machine needs; how many of them overran.
+
+    Overruns move later steps, which then meet others on the cores: the round is predicted again and
+    again until nothing moves any more.
+
+    Args:
+        plan: Modelled durations.
+        radio: What turns a gain into a rate.
+        gain: Shape [K, S].
+        slot_s: Length of a slot.
+        speeds: Of this machine.
+        threads: With which a UAV and the server compute.
+        dilation: Real seconds for an emulated one.
+
+    Raises:
+        TraceExhausted: The round lasts longer than the trace.
+    """
+    actual = plan
+    for _ in range(MOST_TURNS):
+        times = simulate(actual, radio, gain, slot_s)
+        before, actual = actual, _really(plan, times.spans, speeds, threads, dilation)
+        if np.abs(_durations(actual) - _durations(before)).max() < 1e-6:
+            break
+    overruns = int((_durations(actual) > _durations(plan) + 1e-9).sum())
+    return times, overruns
+
+
+def _durations(plan: RoundPlan) -> Array:
+    return np.stack([plan.cf_s, plan.s_s, plan.cb_s])
+
+
+def _really(
+    plan: RoundPlan,
+    spans: npt.NDArray[np.void],
+    speeds: Speeds,
+    threads: tuple[int, int],
+    dilation: float,
+) -> RoundPlan:
+    """The plan with durations as they become when steps start as in `spans`."""
+    jobs = []
+    for step, work_s, modelled in (
+        (CF, speeds.forward_s, plan.cf_s),
+        (S, speeds.server_s, plan.s_s),
+        (CB, speeds.backward_s, plan.cb_s),
+    ):
+        for span in spans[spans["step"] == step]:
+            at = (int(span["client"]) - 1, int(span["iteration"]) - 1)
+            start_s = float(span["start_s"]) * dilation
+            due_s = start_s + float(modelled[at]) * dilation
+            jobs.append(Job(start_s, due_s, work_s, step == S, (step, *at)))
+    durations = {CF: plan.cf_s.copy(), S: plan.s_s.copy(), CB: plan.cb_s.copy()}
+    for job, done_s in zip(jobs, finish(jobs, speeds, threads), strict=True):
+        step, client, iteration = job.what
+        took_s = (done_s - job.start_s) / dilation
+        durations[step][client, iteration] = max(durations[step][client, iteration], took_s)
+    return replace(plan, cf_s=durations[CF], s_s=durations[S], cb_s=durations[CB])
+
+
+@dataclass(frozen=True)
+class Job:
+    """Real work of a computing step, in real seconds."""
+
+    start_s: float
+    due_s: float
+    work_s: float
+    """By itself on the machine."""
+    by_server: bool
+    """The base station does one at a time, the one that is due first; UAVs do not wait."""
+    what: tuple[int, int, int]
+    """Step, client and iteration, from 0."""
+
+
+def finish(jobs: Sequence[Job], speeds: Speeds, threads: tuple[int, int]) -> list[float]:
+    """When each job is done where all that are under way share the cores evenly.
+
+    All that compute do so at the same rate, so a job is done when the integral of that rate since
+    its start has come to its work: one heap of integrals is enough.
+    """
+    arrivals = sorted(range(len(jobs)), key=lambda index: jobs[index].start_s)
+    ends_s = [0.0] * len(jobs)
+    under_way: list[tuple[float, int]] = []
+    waiting: list[tuple[float, int]] = []
+    serving, busy_threads = False, 0
+    now_s, integral_s, arrived = 0.0, 0.0, 0
+
+    def begin(index: int) -> None:
+        nonlocal busy_threads
+        busy_threads += threads[jobs[index].by_server]
+        heapq.heappush(under_way, (integral_s + jobs[index].work_s, index))
+
+    while arrived < len(jobs) or under_way:
+        rate = speeds.rate(busy_threads) if under_way else 1.0
+        done_s = now_s + (under_way[0][0] - integral_s) / rate if under_way else np.inf
+        next_s = jobs[arrivals[arrived]].start_s if arrived < len(jobs) else np.inf
+        integral_s += (min(done_s, next_s) - now_s) * rate
+        now_s = min(done_s, next_s)
+        if done_s <= next_s:
+            integral_s, index = heapq.heappop(under_way)
+            ends_s[index] = now_s
+            busy_threads -= threads[jobs[index].by_server]
+            if jobs[index].by_server:
+                serving = bool(waiting)
+                if waiting:
+                    begin(heapq.heappop(waiting)[1])
+            continue
+        index = arrivals[arrived]
+        arrived += 1
+        if jobs[index].by_server and serving:
+            heapq.heappush(waiting, (jobs[index].due_s, index))
+        else:
+            serving = serving or jobs[index].by_server
+            begin(index)
+    return ends_s
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+def measure(scenario: Scenario, profile: SplitProfile) -> Speeds:
+    """Time this machine on the real work of a scenario's steps.
+
+    Raises:
+        InputError: The model or its weights are unavailable.
+        RunError: The work failed.
+    """
+    learning = learning_settings(scenario)
+    assert learning is not None
+    split = split_of(scenario)
+    if not isinstance(split, int):
+        raise InputError(
+            "emulation.dilation: 'auto' times one split point; give a number where "
+            "workload.split is a list"
+        )
+    cores = len(os.sched_getaffinity(0))
+    order = {
+        "client": learning | place(scenario.uavs),
+        "server": learning | place(scenario.base_station),
+        "split": split,
+        "sizes": asdict(round_sizes(scenario, profile, split)),
+    }
+    together = max(1, cores // scenario.uavs.threads)
+    with ExitStack() as stack:
+        programs = [stack.enter_context(_program()) for _ in range(together)]
+        for program in programs:
+            stack.callback(program.kill)
+        for program in programs:
+            _tell(program, order)
+        for program in programs:
+            _hear(program)
+        _tell(programs[0], "all")
+        alone = _hear(programs[0])
+        for program in programs:
+            _tell(program, "forward")
+        shared_s = max(_hear(program)["forward_s"] for program in programs)
+    return Speeds(
+        contention=max(1.0, shared_s / alone["forward_s"]),
+        cores=cores,
+        **alone,
+    )
+
+
+MEASURE_S = 600.0
+"""How long a program may take for an answer: it loads a model, or repeats a step for a while."""
+
+
+def _program() -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "workloads.costs.speed"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**leftovers.marked(), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def _tell(program: "subprocess.Popen[str]", what: object) -> None:
+    assert program.stdin is not None
+    program.stdin.write(json.dumps(what) + "\n")
+    program.stdin.flush()
+
+
+def _hear(program: "subprocess.Popen[str]") -> dict[str, Any]:
+    assert program.stdout is not None
+    if not readable(program.stdout, MEASURE_S):
+        raise RunError(
+            f"emulation.dilation: waited {MEASURE_S:g} s for a program that times the real work"
+        )
+    line = program.stdout.readline()
+    if not line:
+        raise RunError("emulation.dilation: the real work failed while it was measured")
+    answer: dict[str, Any] = json.loads(line)
+    return answer

@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Commands and modules of ours in virtual time, and beside them what their nodes have computed."""
+
+import io
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError, RunError
+from testbed.core.progress import Progress, silent
+from testbed.system import inside
+from testbed.virtual import guest
+from testbed.virtual.kernel import Kernel, find
+from workloads.offload.host import answered, is_waited_for, rests_while_waiting
+
+
+def kernel() -> Kernel:
+    """The kernel that virtual time needs.
+
+    Raises:
+        InputError: It has not been built.
+    """
+    found = find()
+    if found is None:
+        raise InputError(
+            "emulation.clock: 'virtual' needs a kernel that is built once: `testbed kernel build`"
+        )
+    return found
+
+
+def from_outside(scenario: Scenario) -> bool:
+    """Whether the scenario asks for virtual time, and this process is not in it."""
+    return scenario.emulation.clock == "virtual" and inside.told() is None
+
+
+def play(
+    found: Kernel, argv: Sequence[str], *, told: dict[str, Any], learns: bool, **options: Any
+) -> guest.Outcome:
+    """Run a command in a guest, and beside it what its nodes have computed.
+
+    Args:
+        found: See `kernel`.
+        argv: As `guest.run` has it.
+        told: Likewise, beside the kernel.
+        learns: Whether its nodes learn.
+        options: All others of `guest.run`.
+
+    Raises:
+        RunError: The guest failed.
+    """
+    told = {**told, "kernel": found.to_json()}
+    with ExitStack() as beside:
+        if learns:
+            place = beside.enter_context(answered(guest.environment()))
+            told["computing"] = str(place)
+            options["started"] = partial(rests_while_waiting, place)
+            options["waits"] = partial(is_waited_for, place)
+        return guest.run(found, argv, told=told, **options)
+
+
+def in_guest(
+    module: str,
+    name: str,
+    job: dict[str, Any],
+    *,
+    learns: bool = False,
+    share: float = 1.0,
+    progress: Progress = silent,
+) -> None:
+    """Run a module in a guest, which finds the job by its name in what it is told.
+
+    Raises:
+        InputError: There is no kernel, or the module ended with status 2.
+        RunError: It ended with another one but 0, or the guest failed.
+    """
+    said, printed = io.BytesIO(), io.BytesIO()
+    done = play(
+        kernel(),
+        [sys.executable, "-P", "-m", module],
+        told={name: job},
+        learns=learns,
+        share=share,
+        progress=progress,
+        out=printed,
+        err=said,
+    )
+    if done.status == 128 + signal.SIGINT:
+        raise KeyboardInterrupt
+    if done.status > 128:
+        raise RunError(f"ended by {signal.Signals(done.status - 128).name}")
+    if done.status:
+        *_, line = ["it says nothing", *said.getvalue().decode(errors="replace").splitlines()]
+        raise (InputError if done.status == 2 else RunError)(line)

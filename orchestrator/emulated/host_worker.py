@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a host is asked through Dask: what it is, and to start its agent."""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+
+from orchestrator.records.manifest import environment
+from testbed.cluster import agent
+from testbed.cluster.messages import STARTING, BeHost
+from testbed.control.codec import encode
+from testbed.core.errors import RunError
+from testbed.host import doctor
+from testbed.system.files import sha256_of
+
+GPUS = "/proc/driver/nvidia/gpus"
+"""A folder for each, where there are any."""
+
+
+def examine(
+    files: Sequence[str], queue: str, congestion_control: str, *, dask_worker: Any
+) -> dict[str, Any]:
+    """What this host is; plain values.
+
+    Args:
+        files: Paths whose content matters: their digests come back, None where one is missing.
+        queue: What links are to have, which the kernel may lack; so with `congestion_control`.
+        congestion_control: Of links' ends.
+    """
+    address = urlsplit(dask_worker.address).hostname or ""
+    return {
+        **environment(),
+        "host": platform.node(),
+        "address": address,
+        "mtu": _mtu(address),
+        "gpus": len(list(Path(GPUS).glob("*"))),
+        "tunnels": os.geteuid() == 0,
+        "lacks": doctor.lacking(queue, congestion_control),
+        "files": {path: sha256_of(Path(path)) if Path(path).is_file() else None for path in files},
+    }
+
+
+def findings() -> list[dict[str, Any]]:
+    """What this host's doctor finds."""
+    return [finding.to_json() for finding in doctor.examine()]
+
+
+def _mtu(address: str) -> int:
+    """Of the device that has an address; 0: none has."""
+    stats = psutil.net_if_stats()
+    for device, addresses in psutil.net_if_addrs().items():
+        if device in stats and any(each.address == address for each in addresses):
+            return stats[device].mtu
+    return 0
+
+
+def start_agent(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Start this host's agent; what it says."""
+    order = STARTING.decode(told, b"")
+    assert isinstance(order, BeHost)
+    try:
+        return dict(encode(agent.start(order))[0])
+    except (OSError, RunError) as error:
+        return {"failure": str(error)}

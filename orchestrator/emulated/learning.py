@@ -1,0 +1,159 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The learning as the orchestrator sees it: what nodes are told, and what they report."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.engine.links import impairments_of
+from orchestrator.scenario.profiles import model_of, profile_of
+from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
+from testbed.control.messages import BaseStationReport, Evaluated, RoundReport
+from testbed.core.node import NodeId, uav
+from workloads.learning.settings import DataConfig, TrainingConfig
+
+SLOW_FLOPS = 5e9
+"""What a core computes in a second if it is slow or has much else to do."""
+START_S, NODE_S = 60.0, 2.0
+"""Real seconds that nodes may take to start, and each of them: containers share no imports."""
+LOAD_S = 600.0
+"""The same where they load a model."""
+CROSSINGS = 10
+"""How often a link is crossed, one way or the other, until two nodes have met: TLS takes six."""
+
+
+def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
+    """Settings of `workloads.learning.real` but for `place`, as plain values; None if nothing is
+    learned.
+
+    Builds the backbone's file if it is not there yet.
+
+    Raises:
+        InputError: The model or its weights are unavailable.
+    """
+    workload = scenario.workload
+    if workload.compute == "none":
+        return None
+    from testbed.system.folders import cache_folder
+    from workloads.learning.cached import backbone_file
+
+    model = model_of(scenario)
+    training = TrainingConfig(
+        learning_rate=workload.learning_rate,
+        optimiser=workload.optimiser,
+        weight_decay=workload.weight_decay,
+        server_adapters=workload.server_adapters,
+        aggregation=workload.aggregation,
+        aggregation_parameters=workload.aggregation_parameters,
+        recompute=workload.recompute,
+        asynchronous=workload.asynchronous.model_dump(exclude={"updates"}),
+    )
+    return {
+        "model": asdict(model),
+        "training": asdict(training),
+        "data": asdict(DataConfig(**workload.data.model_dump(), seed=scenario.seed)),
+        "batch_size": workload.batch_size,
+        "clients": scenario.uavs.count,
+        "backbone": str(backbone_file(model, cache_folder())),
+        "wire_dtype": workload.wire_dtype,
+        "wire_parameters": workload.wire_parameters,
+        "wire_error": workload.wire_error,
+        "clients_per_pass": workload.clients_per_pass,
+        "evaluate_samples": workload.evaluate_samples,
+    }
+
+
+def startup_limit_s(scenario: ResolvedScenario) -> float:
+    """Real seconds that nodes may take until they are connected, all of them on one slow core."""
+    ways = impairments_of(scenario, scenario.dilation)
+    delay_s = CROSSINGS * max(link.delay_s for way in ways for link in way)
+    if scenario.workload.compute == "none":
+        return START_S + NODE_S * scenario.uavs.count + delay_s
+    return LOAD_S + delay_s
+
+
+def computing_limit_s(scenario: Scenario) -> float:
+    """Real seconds after which a round's real computing is given up, all of it on one slow core."""
+    workload = scenario.workload
+    if workload.compute == "none":
+        return 0.0
+    profile = profile_of(scenario)
+    forward_flops = profile.client_forward_flops[0] + profile.server_forward_flops[0]
+    batches = (scenario.updates or scenario.uavs.count) * workload.local_iterations
+    # A backward pass takes about as long as the forward pass, and recomputing as long again.
+    return batches * workload.batch_size * 3 * forward_flops / SLOW_FLOPS
+
+
+def place(node: BaseStation | Uavs) -> dict[str, Any]:
+    """Where on this machine a node computes: what the settings of each kind of node add."""
+    return {"device": node.device, "threads": node.threads}
+
+
+def evaluates_after(scenario: Scenario, rounds: int) -> bool:
+    """Whether the global state is held against held-out data after so many rounds."""
+    every = scenario.workload.evaluate_every
+    if every == 0 or scenario.workload.compute == "none":
+        return False
+    return rounds % every == 0 or rounds == scenario.rounds
+
+
+ERRORS = ("smashed_error", "gradient_error")
+COLUMNS = ("round", "data", "client", "iteration", "time_s", "loss", "accuracy")
+
+
+def whole_table(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The tables of all rounds in one; empty where nothing was learned."""
+    if not parts:
+        return pd.DataFrame(columns=[*COLUMNS, *ERRORS])
+    return pd.concat(parts, ignore_index=True)
+
+
+def learning_table(
+    round_: int, bs: BaseStationReport, reports: Mapping[NodeId, RoundReport]
+) -> pd.DataFrame:
+    """What a round's batches showed, one row each.
+
+    Returns:
+        `COLUMNS`, with `data` = train and `time_s` the end of S; then `smashed_error` and
+        `gradient_error`, the wire's relative errors (NaN where nobody noted them).
+    """
+    # Of a client that was lost, a batch may have been computed whose turn never ended.
+    ends_s = {(span[0], span[1]): span[4] for span in bs.spans if span[2] == "S"}
+    table = pd.DataFrame(
+        [
+            (round_, "train", *place, ends_s[place], batch.loss, batch.accuracy)
+            for batch in bs.batches
+            if (place := (batch.client, batch.iteration)) in ends_s
+        ],
+        columns=COLUMNS,
+    ).sort_values(["client", "iteration"], ignore_index=True)
+    errors = {
+        "smashed_error": {
+            client: reports[uav(client)].notes["wire_errors"] for client in table["client"].unique()
+        },
+        "gradient_error": {int(k): own for k, own in bs.notes["wire_errors"].items()},
+    }
+    for column, by_client in errors.items():
+        # In the order of iterations; empty where nobody noted them.
+        table[column] = [
+            by_client[client][iteration - 1] if by_client[client] else math.nan
+            for client, iteration in zip(table["client"], table["iteration"], strict=True)
+        ]
+    return table
+
+
+def evaluation_table(round_: int, time_s: float, found: Evaluated) -> pd.DataFrame:
+    """An evaluation as a row of `learning_table`: `data` is held-out, client and iteration 0.
+
+    Args:
+        round_: After which, from 0; -1 before the first.
+        time_s: Emulated time at which the round ended.
+        found: Loss and accuracy.
+    """
+    row = (round_, "held-out", 0, 0, time_s, found.loss, found.accuracy, math.nan, math.nan)
+    return pd.DataFrame([row], columns=[*COLUMNS, *ERRORS])

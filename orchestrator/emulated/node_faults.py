@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Faults of a round that is being emulated: who is ended, who is lost, what the dead have left."""
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from orchestrator.emulated.nodes import Nodes
+from orchestrator.engine.faults import Fault, RoundFaults
+from testbed.control.messages import Abandoned, LoseClients, LostClient, RoundReport, StepsSoFar
+from testbed.core.clock import EmulatedClock
+from testbed.core.faults import BsFaults, UavFaults
+from testbed.core.node import BS, NodeId, uav
+from testbed.core.timeline import Loss
+from testbed.runtimes import HostLost
+
+log = logging.getLogger(__name__)
+
+NOTICE_S = 0.1
+"""Real seconds that the base station is given to hear of a loss before it counts."""
+
+
+class NodeFaults:
+    """The dead and the lost of one round; without faults there are none.
+
+    Links fall silent by the table of rates alone, and nodes leave by themselves
+    (`workloads.nodes.faults`); this ends processes, and puts together what is known of those that
+    ended.
+    """
+
+    def __init__(self, nodes: Nodes, index: int, start_s: float, faults: RoundFaults | None):
+        """Begin; whose process should have ended before the round ends now."""
+        self._nodes = nodes
+        self._index = index
+        self._start_s = start_s
+        self._faults = faults
+        self._clock: EmulatedClock | None = None
+        self.struck: list[Fault] = []
+        """Hosts that were lost."""
+        self._told: dict[NodeId, StepsSoFar] = {}
+        nodes.hears[StepsSoFar] = self._told.__setitem__
+        nodes.hears[Abandoned] = self._abandoned
+        if faults is None:
+            return
+        for client, stop_s in enumerate(faults.stop_s.tolist(), 1):
+            if stop_s <= start_s and uav(client) in nodes.alive:
+                nodes.kill(uav(client))
+
+    def bear_losses(self, strike: Callable[[Fault], RoundFaults], timeout_s: float) -> None:
+        """From here on, take the loss of a host for a fault of the round.
+
+        Args:
+            strike: Lets such a fault happen, and answers with all of the round.
+            timeout_s: Emulated seconds of silence after which its nodes count as lost.
+        """
+
+        def lose(lost: HostLost) -> None:
+            at_s, noticed_s = self._start_s, self._start_s
+            if (clock := self._clock) is not None:
+                at_s = max(at_s, clock.at(lost.at_ns))
+                noticed_s = clock.now() + NOTICE_S / clock.dilation
+            lost_s = max(at_s + timeout_s, noticed_s)
+            fault = Fault.of_host(lost.host, lost.nodes, at_s, lost_s)
+            log.warning("%s; its nodes count as lost at %.3f s", lost, lost_s)
+            self.struck.append(fault)
+            self._faults = strike(fault)
+            if clock is not None:
+                self._tell_bs(fault)
+
+        self._nodes.on_lost = lose
+
+    def _tell_bs(self, struck: Fault) -> None:
+        assert self._faults is not None
+        clients = tuple(node.client for node in struck.nodes)
+        self._nodes.send(BS, LoseClients(clients, struck.lost_s, self._faults.drops))
+
+    def of_bs(self) -> BsFaults | None:
+        """What the base station is told of them."""
+        faults = self._faults
+        return None if faults is None or faults.are_none else faults.of_bs()
+
+    def of_uav(self, client: int) -> UavFaults | None:
+        """What a UAV is told of them."""
+        faults = self._faults
+        return None if faults is None or faults.are_none else faults.of_uav(client)
+
+    def follow(self, clock: EmulatedClock) -> None:
+        """The round begins: end processes when it is time."""
+        self._clock = clock
+        for fault in self.struck:  # The base station could not hear of it before.
+            self._tell_bs(fault)
+        if self._faults is None:
+            return
+        for client, stop_s in enumerate(self._faults.stop_s.tolist(), 1):
+            if uav(client) in self._nodes.alive and math.isfinite(stop_s):
+                kill = partial(self._nodes.kill, uav(client))
+                self._nodes.at(clock.monotonic_ns(stop_s), kill)
+        if math.isfinite(self._faults.bs_crash_s):
+            self._nodes.at(clock.monotonic_ns(self._faults.bs_crash_s), self._bs_crashes)
+
+    def reports(self, reports: Mapping[NodeId, RoundReport]) -> dict[NodeId, RoundReport]:
+        """The round has ended: the reports, and what stands in for those of the dead."""
+        self._nodes.forget_alarms()
+        dead = {node: self._report_of_dead(node) for node in self._nodes.killed - reports.keys()}
+        return dead | dict(reports)
+
+    def _report_of_dead(self, node: NodeId) -> RoundReport:
+        """What a node's last words say; nothing where it has told nothing."""
+        told = self._told.get(node, StepsSoFar((), ()))
+        return RoundReport(told.spans, told.going, (), {"wire_errors": []}, 0.0)
+
+    def lost(self, noted: Sequence[LostClient]) -> list[Loss]:
+        """Who was absent from the start, or lost by what the base station has noted."""
+        if self._faults is None:
+            return []
+        lost = {
+            client: LostClient(client, float(self._faults.lost_s[client - 1]), "")
+            for client, is_absent in enumerate(self._faults.absent & ~self._faults.resting, 1)
+            if is_absent
+        } | {loss.client: loss for loss in noted}
+        return [
+            self._faults.loss(client, loss.lost_s, loss.refused)
+            for client, loss in sorted(lost.items())
+        ]
+
+    def _bs_crashes(self) -> None:
+        assert self._faults is not None
+        self._nodes.kill(BS)
+        self._faults.check(self._index, self._faults.bs_crash_s, [])
+
+    def _abandoned(self, _: NodeId, message: Abandoned) -> None:
+        assert self._faults is not None
+        lost = message.loss
+        loss = self._faults.loss(lost.client, lost.lost_s, lost.refused)
+        raise self._faults.ends(self._index, loss)

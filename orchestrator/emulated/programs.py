@@ -1,0 +1,299 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Programs in nodes: what they find there, and a handle of one that runs."""
+
+import os
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from orchestrator.emulated.session_request import nodes_named
+from orchestrator.scenario.schema import ALL_UAVS, Scenario
+from testbed.core.errors import InputError, RunError
+from testbed.core.node import BS, NodeId, uavs
+from testbed.network.fabric import (
+    BS_ADDRESS,
+    BS_ADDRESS_V6,
+    link_address_v6,
+    link_addresses,
+)
+from testbed.runtimes import OWN_FOLDERS, Command, World, passed_on
+from testbed.system.files import mode_of
+
+SOURCES = Path(__file__).resolve().parents[2]
+"""Where this process has the testbed's own modules from."""
+OWN = frozenset(map(Path, OWN_FOLDERS))
+SHELL_SIGNS = set("|&;<>()$`\\\"'*?[]#~=%{}!\n")
+
+
+def check_nodes(scenario: Scenario) -> None:
+    """Refuse what `nodes` of a scenario asks for and this runtime has not.
+
+    Raises:
+        InputError: Names the field.
+    """
+    contained = scenario.emulation.runtime == "docker"
+    for name, programs in scenario.nodes.items():
+        for key in ("image", "cpus", "memory_bytes"):
+            if getattr(programs, key) is not None and not contained:
+                raise InputError(
+                    f"nodes.{name}.{key}: the namespace runtime has nothing of the kind"
+                )
+        if programs.image is not None:
+            _check_image(programs.image, None, f"nodes.{name}.image")
+        writable_of(programs.writable, f"nodes.{name}.writable")
+
+
+def image_of(scenario: Scenario, node: NodeId) -> str | None:
+    """The image in which a node's programs run; None: this machine's own system."""
+    emulation = scenario.emulation
+    usual = emulation.docker_image if emulation.runtime == "docker" else "host"
+    image: str = scenario.programs_of(node).image or usual
+    return None if image == "host" else image
+
+
+def _check_image(image: str, program: str | None, source: str) -> None:
+    # Docker's package takes a while to import.
+    from testbed.runtimes.docker import check_image
+
+    try:
+        check_image(image, program)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def writable_of(paths: Sequence[str], source: str) -> list[Path]:
+    """What a node may write beside its home, as absolute paths.
+
+    Raises:
+        InputError: It is not there, or outside of the working directory.
+    """
+    found = []
+    for given in paths:
+        path = Path(given).resolve()
+        if not path.is_relative_to(Path.cwd()):
+            raise InputError(
+                f"{source}: {given} lies outside of the working directory {Path.cwd()}"
+            )
+        if not path.exists():
+            raise InputError(f"{source}: {given} does not exist")
+        found.append(path)
+    return found
+
+
+def commands_of(
+    scenario: Scenario, given: Mapping[str, str | Sequence[str]]
+) -> dict[NodeId, list[str]]:
+    """Programs and their arguments, by node.
+
+    Args:
+        scenario: Whose `nodes` have commands.
+        given: Commands that take their place, by name; a UAV's own goes before that of all.
+
+    Raises:
+        InputError: There is no such node, or no such program.
+    """
+    found = {}
+    for node in (BS, *uavs(scenario.uavs.count)):
+        if (command := scenario.programs_of(node).command) is not None:
+            found[node] = argv_of(command, f"nodes.{node}.command", image_of(scenario, node))
+    for name in sorted(given, key=lambda name: name != ALL_UAVS):
+        for node in nodes_named(name, scenario, "`node`"):
+            found[node] = argv_of(given[name], f"`node` {name}", image_of(scenario, node))
+    return dict(sorted(found.items()))
+
+
+def argv_of(command: str | Sequence[str], source: str, image: str | None = None) -> list[str]:
+    """The program and its arguments: a text goes to a shell.
+
+    Args:
+        command: What is to run.
+        source: Where that stands.
+        image: Whose programs there are; left out: this machine's.
+
+    Raises:
+        InputError: There is no such program, or nothing at all.
+    """
+    words = [command] if isinstance(command, str) else list(command)
+    if not words or not words[0].strip():
+        raise InputError(f"{source}: is empty; which program?")
+    if image is not None:
+        _check_image(image, "sh" if isinstance(command, str) else words[0], source)
+        return ["sh", "-c", command] if isinstance(command, str) else words
+    if not isinstance(command, str):
+        _check_program(words[0], source)
+        return words
+    # The first word of what a shell is to do, where nothing but a program can stand there.
+    first = command.split()[0]
+    if not set(first) & SHELL_SIGNS:
+        _check_program(first, source, shell=True)
+    return ["sh", "-c", command]
+
+
+def _check_program(name: str, source: str, shell: bool = False) -> None:
+    if shutil.which(name) is None:
+        if shell:
+            known = subprocess.run(["sh", "-c", 'command -v "$1"', "sh", name], capture_output=True)
+            if known.returncode == 0:
+                return
+        raise InputError(f"{source}: there is no program {name!r} here")
+
+
+def hosts_of(scenario: Scenario) -> str:
+    """The text of /etc/hosts in every node. IPv6 has names of its own: `ip6-bs`, `ip6-uav1`, …"""
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost", f"{BS_ADDRESS} {BS}"]
+    v6 = [f"{BS_ADDRESS_V6} ip6-{BS}"]
+    for node in uavs(scenario.uavs.count):
+        lines.append(f"{link_addresses(node.client)[1]} {node}")
+        v6.append(f"{link_address_v6(node.client)} ip6-{node}")
+    return "\n".join([*lines, *v6, ""])
+
+
+def environment_of(
+    node: NodeId, home: Path, epoch_ns: int, *, image: str | None = None, far: bool = False
+) -> dict[str, str]:
+    """What a node's programs find in their environment: this user's, but for what leads out.
+
+    In an image of its own, that image's; on another host, that host's, which adds it.
+    """
+    own = passed_on() if image is None and not far else {}
+    return own | {
+        "HOME": str(home),
+        "TMPDIR": "/tmp",
+        "TESTBED_NODE": str(node),
+        "TESTBED_BS": BS_ADDRESS,
+        "TESTBED_EPOCH_NS": str(epoch_ns),
+    }
+
+
+def shown_to(argv: Sequence[str], env: Mapping[str, str], folder: Path) -> list[Path]:
+    """What a program needs of this machine, and what it is told of in folders that nodes own."""
+    found = [folder, Path(sys.prefix), Path(sys.base_prefix), SOURCES]
+    found += [Path(place) for place in env.get("PATH", "").split(os.pathsep)]
+    words = (word for text in argv for word in _words(text) if word.startswith("/"))
+    for path in (Path(os.path.normpath(word)) for word in words):
+        if not OWN.isdisjoint(path.parents):
+            # What lies beside a file is likely to be its own.
+            alone = path.parent in OWN or stat.S_ISDIR(mode_of(path))
+            found.append(path if alone else path.parent)
+    return [path for path in dict.fromkeys(found) if path.is_absolute() and path not in OWN]
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return [part for word in shlex.split(text) for part in word.split("=")]
+    except ValueError:
+        return text.split()
+
+
+class Program:
+    """A program in a node, as `subprocess.Popen` has one."""
+
+    def __init__(self, node: NodeId, argv: Sequence[str], given: bool):
+        self.node = node
+        self.args = list(argv)
+        self.given = given
+        """Whether it was given when the session began, which depends on how it ends."""
+        self.number = 0
+        self.returncode: int | None = None
+        """Its exit status; the negative signal number where a signal ended it."""
+        self.started_ns = time.monotonic_ns()
+        self.ended_ns: int | None = None
+        self.stdin: IO[Any] | None = None
+        self.stdout: IO[Any] | None = None
+        self.stderr: IO[Any] | None = None
+        self.stopped = False
+        """Whether the session's end ended it."""
+        self._done = threading.Event()
+        self._world: World | None = None
+
+    def start(self, world: World, command: Command, files: tuple[int, int, int]) -> None:
+        """Start it; see `World.spawn`."""
+        self._world = world
+        self.number = world.spawn(command, files)
+
+    def over(self, status: int | None) -> None:
+        """Take note that it has ended; None: with the world, before it could say how."""
+        self.returncode = status
+        self.ended_ns = time.monotonic_ns()
+        self._done.set()
+
+    def poll(self) -> int | None:
+        """Its exit status, or None as long as it runs."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended.
+
+        Returns:
+            Its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: It runs on after `timeout` real seconds.
+            RunError: The session failed meanwhile.
+        """
+        if not self._done.wait(timeout):
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        if self.returncode is None:
+            raise RunError(f"the session failed while {self.node} ran {self.args[0]}")
+        return self.returncode
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
+        """Send `input`, read what it writes to pipes until it has ended; as `Popen.communicate`."""
+        found: dict[str, Any] = {}
+
+        def read(name: str, stream: IO[Any]) -> None:
+            with stream:
+                found[name] = stream.read()
+
+        streams = {"out": self.stdout, "err": self.stderr}
+        readers = [
+            threading.Thread(target=read, args=(name, stream), daemon=True)
+            for name, stream in streams.items()
+            if stream is not None
+        ]
+        for reader in readers:
+            reader.start()
+        if self.stdin is not None:
+            # As `Popen` has it: who ends without reading has not failed.
+            with suppress(BrokenPipeError), self.stdin:
+                if input:
+                    self.stdin.write(input)
+        self.wait(timeout)
+        for reader in readers:
+            reader.join(timeout)
+        return found.get("out"), found.get("err")
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to it and to what it has started; nothing, once it has ended."""
+        if self.returncode is None and self._world is not None:
+            self._world.signal(self.number, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def __str__(self) -> str:
+        if self.ended_ns is None or self.returncode is None:
+            return f"{self.node}: running"
+        lasted = f"after {(self.ended_ns - self.started_ns) / 1e9:.1f} s"
+        if self.stopped:
+            return f"{self.node}: still running {lasted}, stopped"
+        if self.returncode < 0:
+            return f"{self.node}: ended by {signal.Signals(-self.returncode).name} {lasted}"
+        return f"{self.node}: ended with status {self.returncode} {lasted}"

@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Sessions that a campaign repeats: how they are asked for, and the numbers that come of them.
+
+    python -m orchestrator.emulated.repeated_session
+
+is the program that plays one in virtual time; which one stands in what the host has told its guest.
+"""
+
+import math
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.emulated.guests import from_outside, in_guest
+from orchestrator.emulated.programs import commands_of
+from orchestrator.emulated.session import Settings
+from orchestrator.emulated.session_request import Asked, Read, nodes_named
+from orchestrator.emulated.up import Outcome, check_playable, play
+from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError, RunError
+from testbed.system import inside
+
+
+def play_asked(
+    scenario: Scenario,
+    source: ChannelSource,
+    trace: Path | None,
+    out: Path,
+    asked: Asked,
+    share: float = 1.0,
+) -> dict[str, float]:
+    """Play a session, in virtual time where the scenario asks for it.
+
+    Args:
+        scenario: With the nodes' commands.
+        source: Its channel.
+        trace: The same as a file; None: ns-3 makes it.
+        out: The folder to make.
+        asked: How it is played.
+        share: Of this machine's memory, where several are played beside each other.
+
+    Returns:
+        What its programs wrote that was asked for, and `FIGURES`, by name.
+
+    Raises:
+        InputError: Something does not fit; names it.
+        RunError: The session failed, one of its commands did, or a number is missing.
+    """
+    if from_outside(scenario):
+        job = {
+            "scenario": scenario.model_dump(mode="json"),
+            "trace": None if trace is None else str(trace.absolute()),
+            "out": str(out.absolute()),
+            "asked": asked.model_dump(
+                mode="json", include=set(Asked.model_fields), exclude_unset=True
+            ),
+        }
+        in_guest(__name__, "session", job, share=share)
+    else:
+        _play(scenario, source, out, asked)
+    return figures_of(out, scenario, asked.reads)
+
+
+def figures_of(folder: Path, scenario: Scenario, reads: Mapping[str, Read]) -> dict[str, float]:
+    """What was asked for, of what a session has left.
+
+    Raises:
+        RunError: A number is missing; names it.
+    """
+    table = pd.read_parquet(folder / "session.parquet")
+    return _figures_of_table(table, scenario.slot_s) | {
+        name: read.value(folder, scenario, f"reads.{name}") for name, read in reads.items()
+    }
+
+
+def _figures_of_table(table: pd.DataFrame, slot_s: float) -> dict[str, float]:
+    """`FIGURES` of a session's table."""
+    slots = table["slot"].nunique()
+    found = {"session_s": float(slots * slot_s)}
+    for name, way in (("uplink", "up"), ("downlink", "down")):
+        own = table[table["direction"] == way]
+        carried, offered = (float(own[f"{what}_bytes"].sum()) for what in ("carried", "offered"))
+        found[f"{name}_bps"] = 8 * carried / found["session_s"] if slots else math.nan
+        found[f"{name}_use"] = carried / offered if offered else math.nan
+    return found
+
+
+def _play(scenario: Scenario, source: ChannelSource, out: Path, asked: Asked) -> None:
+    check_playable(scenario)
+    commands = commands_of(scenario, {})
+    until = [node for name in asked.until for node in nodes_named(name, scenario, "until")]
+    done = play(
+        scenario,
+        source,
+        out,
+        commands,
+        Settings(asked.downlink),
+        seconds=asked.seconds,
+        until=until,
+        began=lambda _: nullcontext(),
+    )
+    if not done.succeeded:
+        raise RunError(_why_not(done, out))
+
+
+def _why_not(done: Outcome, out: Path) -> str:
+    said = []
+    for program in done.counting:
+        if program.returncode != 0 or program.stopped:
+            log = (out / "logs" / f"{program.node}.log").read_text(errors="replace").split("\n")
+            words = next((line.strip() for line in reversed(log) if line.strip()), "")
+            said.append(f"{program}" + (f", saying {words[:200]!r}" if words else ""))
+    return "; ".join(said)
+
+
+def _main() -> int:
+    told: dict[str, Any] | None = inside.told()
+    if told is None:
+        sys.exit("testbed: this is not virtual time")
+    job = told["session"]
+    scenario = validate(job["scenario"], "session")
+    try:
+        with open_source(scenario, job["trace"] and Path(job["trace"])) as source:
+            _play(scenario, source, Path(job["out"]), Asked.model_validate(job["asked"]))
+    except (InputError, RunError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 2 if isinstance(error, InputError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

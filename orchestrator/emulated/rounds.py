@@ -1,0 +1,294 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A scenario emulated: real links, real processes, measured times, beside their predictions.
+
+`open_session` makes a `Backend` of the emulated network; `emulate` lets the loop of
+`orchestrator.engine.rounds` play a run's rounds on it.
+"""
+
+import contextlib
+import math
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.analysis.byte_accounts import SET_UP
+from orchestrator.emulated.calibration import calibrate
+from orchestrator.emulated.learning import (
+    evaluates_after,
+    evaluation_table,
+    learning_settings,
+    startup_limit_s,
+)
+from orchestrator.emulated.nodes import Nodes
+from orchestrator.emulated.observer import Observer
+from orchestrator.emulated.stage import Hosts, Stage, StagedRound, start_world
+from orchestrator.engine.faults import Fault, FaultSchedule
+from orchestrator.engine.links import are_impaired
+from orchestrator.engine.plan import (
+    fixed_allocation,
+    link_bytes,
+    payload_bytes,
+    plan_round,
+    radio_of,
+    round_sizes,
+)
+from orchestrator.engine.rates import link_rates
+from orchestrator.engine.rounds import (
+    Companion,
+    Decide,
+    Decision,
+    EngineBackend,
+    play_rounds,
+    predict,
+)
+from orchestrator.records.checkpoint import Checkpoint
+from orchestrator.records.emulation import Emulation, SetUp
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.schema import ResolvedScenario, Scenario
+from testbed.core.errors import InputError, RunEnds
+from testbed.core.progress import Progress, silent
+from testbed.core.timeline import Round
+from testbed.system import inside
+from testbed.system.programs import Programs
+from workloads.costs.profile import SplitProfile
+
+Capture = Literal["frames", "headers"] | None
+"""Whether to write what goes over each link, whole or the headers alone."""
+
+
+def emulate(
+    scenario: ResolvedScenario,
+    source: ChannelSource,
+    profile: SplitProfile,
+    folder: Path,
+    *,
+    decide: Decide | None = None,
+    capture: Capture = None,
+    checkpoint: Checkpoint | None = None,
+    progress: Progress = silent,
+    observer: Observer | None = None,
+    hosts: Hosts | None = None,
+) -> Generator[Emulation, None, None]:
+    """Emulate the scenario's rounds; yields what there is after each round.
+
+    A run that is resumed from a checkpoint yields first what that brought.
+
+    Close the generator (`contextlib.closing`) to end the nodes before the last round.
+
+    Args:
+        scenario: What to emulate.
+        source: Channels.
+        profile: Costs of each split.
+        folder: Existing folder that takes the nodes' logs.
+        decide: Who allocates; left out: the scenario's own split and shares.
+        capture: Write what goes over each link to `folder`/pcap.
+        checkpoint: What the run is resumed from.
+        progress: Told how far the run is.
+        observer: Told what happens within rounds.
+        hosts: Where nodes live; left out: here.
+
+    Raises:
+        InputError: The trace is too short, or does not fit; or the scenario asks for virtual time,
+            and this process does not run in it.
+        RunError: A node or link failed, or something took too long; nothing is left running.
+    """
+    channel = Channel.of(source)
+    record = Emulation(scenario, channel)
+    if checkpoint is not None:
+        checkpoint.restore(record)
+        if record.rounds:
+            yield record
+    opened = open_session(
+        record, profile, folder, capture=capture, progress=progress, observer=observer, hosts=hosts
+    )
+    with opened as session:
+        done = [(r.measured, r.decision.allocation) for r in record.rounds]
+        for _ in play_rounds(scenario, channel, session, decide=decide, done=done):
+            yield record
+
+
+def check_clock(scenario: ResolvedScenario) -> None:
+    """Refuse to emulate by another clock than the scenario's.
+
+    Raises:
+        InputError: It asks for virtual time, and this process does not run in it; or the reverse.
+    """
+    clock = "real" if inside.told() is None else "virtual"
+    if scenario.emulation.clock != clock:
+        raise InputError(
+            f"emulation.clock: is {scenario.emulation.clock!r}, but this process has a {clock} "
+            "clock; the command line starts virtual time by itself"
+        )
+
+
+def check_placement(scenario: Scenario, hosts: Hosts | None) -> None:
+    """Refuse to place nodes where all of them live here.
+
+    Raises:
+        InputError: Names the field.
+    """
+    if hosts is None and scenario.emulation.placement is not None:
+        raise InputError("emulation.placement: needs `scheduler`, whose hosts nodes are placed on")
+
+
+@contextlib.contextmanager
+def open_session(
+    record: Emulation,
+    profile: SplitProfile,
+    folder: Path,
+    *,
+    capture: Capture = None,
+    progress: Progress = silent,
+    observer: Observer | None = None,
+    hosts: Hosts | None = None,
+) -> Iterator["Session"]:
+    """A world of nodes, started, connected and calibrated, that plays what `record` still lacks.
+
+    Args:
+        record: What the run has done so far; gets what is done from now on.
+        profile: Costs of each split.
+        folder: Existing folder that takes the nodes' logs.
+        capture: Write what goes over each link to `folder`/pcap.
+        progress: Told how far the run is.
+        observer: Told what happens within rounds.
+        hosts: Where nodes live; left out: here.
+
+    Raises:
+        InputError: The trace is too short, or does not fit.
+        RunError: A node or link failed, or something took too long; nothing is left running.
+    """
+    scenario, channel = record.scenario, record.channel
+    check_clock(scenario)
+    check_placement(scenario, hosts)
+    # Refuses a trace that is too short before anything starts, and says how long rounds may take.
+    expected = predict(scenario, channel, profile, sizing=link_bytes)
+    learning = learning_settings(scenario)
+    progress("starting nodes", 0, 1)
+    plan = plan_round(scenario, profile, fixed_allocation(scenario))
+    slots = math.ceil(expected.end_s / channel.slot_s)
+    rates = link_rates(plan, radio_of(scenario), channel.trace(slots).air[:, :slots])
+    started = start_world(scenario, folder, learning, hosts, rates)
+    with started as world, contextlib.ExitStack() as stack:
+        stage = Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, expected, observer)
+        if capture is not None:
+            stage.capture(folder / "pcap", headers_only=capture == "headers")
+        stage.set_up(learning)
+        calibration = None
+        if scenario.emulation.calibrate:
+            progress("calibrating links", 0, 1)
+            calibration = calibrate(stage.nodes, scenario, rates, channel.slot_s, stage.shape)
+        accounts = stage.account(SET_UP)
+        if are_impaired(scenario):
+            accounts = pd.concat([accounts, stage.impair()])
+        evaluation = None
+        if record.state:
+            stage.restore(record.state)
+        elif evaluates_after(scenario, 0):
+            evaluation = evaluation_table(-1, 0.0, stage.evaluate())
+        record.set_ups.append(SetUp(accounts, calibration, evaluation))
+        # A daemon's containers are not our children; in virtual time nobody else is there.
+        where = scenario.emulation
+        told_apart = where.clock == "real" and where.runtime == "namespace"
+        before = Programs.outside(os.getpid()) if told_apart else None
+        yield Session(record, profile, stage, progress)
+        if before is not None:
+            record.others = Programs.outside(os.getpid()).since(before)
+        stage.stop()
+
+
+class Session:
+    """The emulated network as a `Backend`: plays rounds on real links, and records them."""
+
+    def __init__(
+        self, record: Emulation, profile: SplitProfile, stage: Stage, progress: Progress
+    ) -> None:
+        """Go on after the rounds that `record` has."""
+        self._record = record
+        self._profile = profile
+        self._stage = stage
+        self._progress = progress
+        stage.nodes.on_lost = stage.lost_hosts.append
+        self._radio = radio_of(record.scenario)
+        self._faults = FaultSchedule(record.scenario)
+        self._faults.resume(record.measured)
+        self._payload, self._wire = (
+            Companion(EngineBackend(record.scenario, record.channel, profile, sizing), rounds)
+            for sizing, rounds in (
+                (payload_bytes, record.predicted),
+                (link_bytes, record.predicted_wire),
+            )
+        )
+
+    def play(self, decision: Decision) -> Round:
+        """Emulate a round.
+
+        Raises:
+            InputError: It is not the next one.
+            RunEnds: A planned fault ends the run before the round is over, or the scenario has no
+                more rounds.
+            RunError: A node or link failed, or something took too long.
+        """
+        scenario, stage, index = self._record.scenario, self._stage, decision.index
+        if index != len(self._record.rounds):
+            raise InputError(
+                f"backend: emulated rounds begin with the first, they cannot be resumed at {index}"
+            )
+        if index >= scenario.rounds:
+            raise RunEnds(f"the scenario has {scenario.rounds} rounds", decision.start_s)
+        self._take_losses(decision.start_s)
+        faults = self._faults.round(index, decision.start_s, decision.allocation.clients)
+        staged = StagedRound(
+            decision=decision,
+            predicted=self._payload.of(decision, faults),
+            predicted_wire=self._wire.of(decision, faults),
+            payload_plan=self._payload.engine.plan(decision.allocation),
+            link_plan=self._wire.engine.plan(decision.allocation),
+            transport=self._wire.engine.transport(index),
+            sizes=[
+                round_sizes(scenario, self._profile, split)
+                for split in decision.allocation.splits.tolist()
+            ],
+            radio=self._radio,
+            faults=faults,
+            struck=self._struck,
+        )
+        played = stage.play(staged, self._record.channel, self._progress)
+        self._faults.played(played.measured)
+        self._record.captured = stage.captured
+        if played.learning is not None:
+            self._record.state = stage.state()
+        if evaluates_after(scenario, index + 1):
+            table = evaluation_table(index, played.measured.end_s, stage.evaluate())
+            played = replace(played, evaluation=table)
+        self._record.rounds.append(played)
+        return played.measured
+
+    def _struck(self, staged: StagedRound, fault: Fault) -> StagedRound:
+        """The round that is being played, and its predictions, with one fault more."""
+        for schedule in (self._faults, self._payload.engine, self._wire.engine):
+            schedule.strike(fault)
+        self._record.struck.append(fault)
+        decision = staged.decision
+        clients = decision.allocation.clients
+        faults = self._faults.round(decision.index, decision.start_s, clients)
+        predicted, predicted_wire = (
+            companion.again(decision, faults) for companion in (self._payload, self._wire)
+        )
+        return replace(staged, predicted=predicted, predicted_wire=predicted_wire, faults=faults)
+
+    def _take_losses(self, start_s: float) -> None:
+        """Hosts were lost since the last round: their nodes are absent from the next one on."""
+        for lost in self._stage.lost_hosts:
+            fault = Fault.of_host(lost.host, lost.nodes, start_s, start_s)
+            self._faults.strike(fault)
+            self._record.struck.append(fault)
+            for companion in (self._payload, self._wire):
+                companion.strike(lost.host, lost.nodes)
+        self._stage.lost_hosts.clear()

@@ -1,0 +1,247 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""`testbed run`: emulate, compare, and keep it all in a run directory."""
+
+import contextlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.analysis import air_frames
+from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
+from orchestrator.emulated.dilation import settle
+from orchestrator.emulated.learning import whole_table
+from orchestrator.emulated.observer import Observer
+from orchestrator.emulated.rounds import emulate
+from orchestrator.emulated.stage import Hosts
+from orchestrator.emulated.validity import to_json, validity
+from orchestrator.engine.links import are_impaired
+from orchestrator.engine.rounds import Decide
+from orchestrator.records.checkpoint import Checkpoint
+from orchestrator.records.directory import MANIFEST
+from orchestrator.records.emulation import Emulation
+from orchestrator.records.manifest import manifest, now
+from orchestrator.records.timelines import decision_table, energy_table
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+from testbed.core.progress import Progress, silent
+from testbed.core.timeline import Loss, Timeline
+from testbed.host.doctor import lacking
+from testbed.system.files import write_json, write_whole
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    scenario: Scenario,
+    source: ChannelSource,
+    folder: Path,
+    *,
+    decide: Decide | None = None,
+    capture: Literal["frames", "headers"] | None = None,
+    keep: bool = False,
+    progress: Progress = silent,
+    observer: Observer | None = None,
+    hosts: Hosts | None = None,
+) -> Emulation:
+    """Emulate the scenario and write its run directory into `folder`.
+
+    A run that fails keeps what it measured until then; its manifest says so.
+
+    Args:
+        scenario: What to emulate.
+        source: Channels.
+        folder: See `orchestrator.records.directory`.
+        decide: Who allocates; left out: the scenario's own split and shares.
+        keep: Whether to go on from a checkpoint in `folder`, and to leave one after each round.
+        progress: Told how far the run is.
+        hosts: Where nodes live; left out: here.
+
+    Raises:
+        InputError: This machine cannot run the scenario as it is.
+        RunError: The run failed; nothing of it is left running.
+    """
+    if hosts is None:
+        check_kernel(scenario)
+    profile = profile_of(scenario)
+    if scenario.emulation.dilation == "auto" and scenario.emulation.clock == "real":
+        progress("choosing the dilation", 0, 1)
+    elif scenario.emulation.clock == "virtual" and scenario.emulation.dilation != 1:
+        log.info("in virtual time, dilation is 1")
+    channel = Channel.of(source)
+    resolved, speeds, tried = settle(scenario, channel, profile)
+    for forecast in tried:
+        log.info("%s", forecast)
+    about = manifest(resolved, _data(scenario))
+    if tried:
+        about["dilation_foreseen"] = {
+            "speeds": speeds and asdict(speeds),
+            "tried": [asdict(forecast) for forecast in tried],
+        }
+    checkpoint = Checkpoint(folder) if keep else None
+    if checkpoint is not None:
+        about["sessions"] = checkpoint.sessions(about)
+        about["started"] = about["sessions"][0]["started"]
+    done: Emulation | None = None
+    try:
+        rounds = emulate(
+            resolved,
+            channel,
+            profile,
+            folder,
+            decide=decide,
+            capture=capture,
+            checkpoint=checkpoint,
+            progress=progress,
+            observer=observer,
+            hosts=hosts,
+        )
+        with contextlib.closing(rounds):
+            for state in rounds:
+                done = state
+                if checkpoint is not None:
+                    checkpoint.save(done)
+        about["status"] = "complete"
+    except BaseException as error:
+        about["failure"] = str(error) or type(error).__name__
+        raise
+    finally:
+        about["finished"] = now()
+        if hosts is not None:
+            about["hosts"] = hosts.to_json(None if done is None else done.calibration)
+        if done is not None and done.measured:
+            about["faults"] += [fault.to_json() for fault in done.struck]
+            done.checks = validity(done)
+            about["valid"] = done.valid
+            about["validity"] = to_json(done.checks)
+            if done.calibration is not None:
+                short = calibration_in_short(done.calibration)
+                about["calibration"] = short.to_dict("records")
+            about["server_passes"] = passes_in_short(
+                [r.passes for r in done.rounds if r.passes is not None]
+            )
+            about["partition"] = next(
+                (told for r in done.rounds if (told := (r.passes or {}).get("partition"))), None
+            )
+            write_run(done, folder)
+            write_json(folder / MANIFEST, about)
+    assert done is not None
+    return done
+
+
+def _data(scenario: Scenario) -> str:
+    """What the clients train on, in words."""
+    if scenario.workload.compute == "none":
+        return "none: zeros of the same size"
+    if scenario.workload.data.source == "synthetic":
+        return f"synthetic images, seed {scenario.seed}"
+    source = Path(scenario.workload.data.source).expanduser()
+    parts = ("train", "train.bin", "cifar-100-binary")
+    classes_alone = not any((source / name).exists() for name in parts)
+    return f"{source}" + f", a tenth held out by seed {scenario.seed}" * classes_alone
+
+
+def check_kernel(scenario: Scenario) -> None:
+    """Refuse what this kernel cannot do.
+
+    Raises:
+        InputError: Names the field and what there is.
+    """
+    lacks = lacking(scenario.links.queue, scenario.emulation.congestion_control)
+    if lacks is not None:
+        field, there = lacks
+        raise InputError(f"{field}: this kernel {there}")
+
+
+def write_run(done: Emulation, folder: Path) -> None:
+    """Write everything but the manifest of a run directory."""
+    rounds = done.rounds
+    timelines = {
+        "predicted": Timeline(done.predicted),
+        "predicted_wire": Timeline(done.predicted_wire),
+        "measured": Timeline(done.measured),
+    }
+    decision_s = [record.decision.decision_s for record in rounds]
+    tables = {name: timeline.frame() for name, timeline in timelines.items()}
+    tables["rounds"] = pd.concat(
+        [
+            timeline.summary().assign(
+                split=[round_.common_split for round_ in timeline],
+                kind=name,
+                decision_s=decision_s,
+            )
+            for name, timeline in timelines.items()
+        ]
+    )
+    tables["lost"] = pd.DataFrame(
+        [
+            {"kind": name, "round": round_.index, **asdict(loss)}
+            for name, timeline in timelines.items()
+            for round_ in timeline
+            for loss in round_.lost
+        ],
+        columns=["kind", "round", *(field.name for field in fields(Loss))],
+    )
+    tables["energy"] = energy_table(timelines)
+    tables["decisions"] = pd.concat([decision_table(record.decision) for record in rounds])
+    tables["rates"] = pd.concat([record.rates for record in rounds])
+    tables["transfers"] = pd.concat([record.transfers for record in rounds])
+    tables["injector"] = pd.concat([record.injector for record in rounds])
+    if done.calibration is not None:
+        tables["calibration"] = done.calibration
+    if are_impaired(done.scenario):
+        air = pd.concat([record.air for record in rounds])
+        tables["air"] = air_frames.by_round(air)
+        if air["asked_loss"].any():
+            tables["air_slots"] = air
+    tables["learning"] = whole_table(done.learning)
+    tables["accounts"] = pd.concat(done.accounts)
+    tables["waterfall"] = pd.DataFrame(
+        [
+            (record.measured.index, part, seconds)
+            for record in rounds
+            for part, seconds in record.waterfall.items()
+        ],
+        columns=["round", "part", "seconds"],
+    )
+    tables["budget"] = pd.DataFrame(
+        [
+            (record.budget.round, part, seconds)
+            for record in rounds
+            for part, seconds in record.budget.seconds.items()
+        ],
+        columns=["round", "part", "seconds"],
+    )
+    tables["budget_steps"] = pd.concat(
+        record.budget.steps.melt(KEYS, list(PARTS), "part", "seconds") for record in rounds
+    )
+    for name, table in tables.items():
+        write_whole(folder / f"{name}.parquet", partial(table.to_parquet, index=False))
+    if done.state:
+        write_whole(folder / "adapters.safetensors", lambda path: path.write_bytes(done.state))
+    done.channel.now.save(folder / "trace.npz")
+    text = json.dumps(done.scenario.model_dump(mode="json"), indent=1)
+    write_whole(folder / "scenario.json", lambda p: p.write_text(text + "\n", encoding="utf-8"))
+
+
+def passes_in_short(passes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How the server computed, by split: batches, passes, and the times that decided it."""
+    short: dict[int, dict[str, Any]] = {}
+    for noted in passes:
+        entry = short.setdefault(
+            noted["split"], {"split": noted["split"], "batches": 0, "passes": 0}
+        )
+        entry["batches"] += sum(noted["passes"])
+        entry["passes"] += len(noted["passes"])
+        entry["measured"] = noted["pass_times"]
+    return list(short.values())

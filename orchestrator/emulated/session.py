@@ -1,0 +1,438 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A session: a world whose links follow the channel, and programs that come and go in its nodes.
+
+Theory of operation. The nodes are rooms (`testbed.runtimes.Room`): network and places, but nobody
+in them. Links are closed until emulated time 0, so that programs can be started before; from there
+on the injector plays a table of rates, and counts at every slot boundary what was carried. One
+thread feeds it with rates, takes its counts, hears which programs have ended, and serves those who
+come in from other shells (`visits.py`). Everybody else starts programs and waits.
+"""
+
+import logging
+import math
+import os
+import select
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from ns3_scenarios.errors import ChannelError
+from orchestrator.emulated.feed import Feed
+from orchestrator.emulated.programs import (
+    Program,
+    environment_of,
+    hosts_of,
+    image_of,
+    shown_to,
+    writable_of,
+)
+from orchestrator.emulated.session_calibration import calibrate
+from orchestrator.emulated.session_request import Downlink
+from orchestrator.emulated.session_table import Recorder
+from orchestrator.emulated.stage import Hosts
+from orchestrator.emulated.visits import Visits
+from orchestrator.engine.links import are_impaired, impairments_of, shape_of
+from orchestrator.engine.rates import LinkRates
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.schema import ResolvedScenario
+from testbed import runtimes
+from testbed.control.messages import Captured
+from testbed.control.stream import HasFileno
+from testbed.core.clock import EmulatedClock, next_tick
+from testbed.core.errors import RunError
+from testbed.core.node import BS, NodeId, uavs
+from testbed.core.progress import Progress, silent
+from testbed.network.injector import Report
+from testbed.runtimes import Command, Ended, NodeSpec, Room, World
+from testbed.system.machine import Machine
+
+log = logging.getLogger(__name__)
+
+# In real seconds:
+LEAD_S = {"namespace": (0.2, 0.02), "docker": (0.7, 0.6), "hosts": (0.5, 0.1)}
+"""Before emulated time 0, in which programs are started one by one, and more for each UAV.
+
+A container takes 0.1 s on idle cores, and has been seen to take 0.45 s on busy ones."""
+ROUND_S = 0.1
+"""Between two looks of the session's thread at what is not heard."""
+COUNT_EVERY_S = 1.0
+"""Between two times that counts are taken from the injector."""
+COUNTED_S = 0.05
+"""After a slot boundary until its counts are there."""
+GRACE_S = 2.0
+"""Between SIGTERM and SIGKILL."""
+
+End = Literal["commands", "time", "trace", "interrupted"]
+"""Why a session ended: its commands have, its time is over, the trace is, or somebody said so."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a session is played."""
+
+    downlink: Downlink = "dedicated"
+    """Whether downlinks have shares of W_D and P_S of their own, or share the cell's airtime."""
+    capture: bool = False
+    keep_rows: bool = False
+    """Whether to keep in memory what goes into `session.parquet`."""
+
+
+class Session:
+    """A session that runs; `opened` makes one."""
+
+    def __init__(
+        self,
+        scenario: ResolvedScenario,
+        folder: Path,
+        settings: Settings,
+        world: World,
+        feed: Feed,
+        recorder: Recorder,
+        calibration: pd.DataFrame | None,
+    ):
+        self.scenario = scenario
+        self.folder = folder
+        self.settings = settings
+        self.recorder = recorder
+        self.calibration = calibration
+        """See `orchestrator.emulated.session_calibration`; None where it was switched off."""
+        self.programs: list[Program] = []
+        """All that were started, in that order."""
+        self.captured: Captured | None = None
+        self.report: Report
+        """Of the injector, once the session is over."""
+        self.machine: Machine
+        """What passed on this machine while it went."""
+        self._world = world
+        self._feed = feed
+        self._running: dict[int, Program] = {}
+        self._news = threading.Condition()
+        self._counting = threading.Lock()
+        self._failure: RunError | None = None
+        self._interrupted = False
+        self._closing = False
+        self._end_slot: int | None = None
+        """The first slot that does not count any more."""
+        self.clock = self._begin()
+        self._before = Machine.now()
+        self._visits = Visits(folder, self)
+        self._thread = threading.Thread(target=self._serve, name="session", daemon=True)
+        self._thread.start()
+
+    def _begin(self) -> EmulatedClock:
+        injector, dilation, slot_s = self._world.injector, self.scenario.dilation, self._feed.slot_s
+        runtime = self.scenario.emulation.runtime
+        lead_s, a_uav_s = LEAD_S["hosts" if self._world.places else runtime]
+        lead_s = (lead_s + a_uav_s * self.scenario.uavs.count) / dilation
+        self._feed.open_up(injector)
+        injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, dilation), slot_s)
+        self._feed.lead_in(injector, math.ceil(lead_s / slot_s))
+        injector.pause()  # No slot of the one that was is to be counted.
+        injector.watch()
+        clock = EmulatedClock(next_tick(), -lead_s, dilation)
+        injector.epoch(clock, slot_s)
+        return clock
+
+    @property
+    def epoch_ns(self) -> int:
+        """Monotonic time of emulated time 0."""
+        return self.clock.monotonic_ns(0.0)
+
+    @property
+    def nodes(self) -> list[NodeId]:
+        """All nodes, the base station first."""
+        return [BS, *uavs(self.scenario.uavs.count)]
+
+    @property
+    def over(self) -> bool:
+        """Whether it is being closed, or has been."""
+        return self._closing
+
+    def home(self, node: NodeId) -> Path:
+        """The folder that is a node's home."""
+        return self.folder / "nodes" / str(node)
+
+    def start(
+        self,
+        node: NodeId,
+        argv: Sequence[str],
+        files: tuple[int, int, int] | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        terminal: bool = False,
+        given: bool = False,
+    ) -> Program:
+        """Start a program in a node.
+
+        Args:
+            node: Which.
+            argv: The program and its arguments.
+            files: Its standard files, which stay ours; left out: nothing to read, the node's log.
+            env: On top of what the node's programs find in their environment.
+            folder: Where it starts; left out: this process's working directory.
+            terminal: Whether its standard input is a terminal that is to be its own.
+            given: Whether it counts for how the session ends.
+
+        Raises:
+            InputError: It is too long.
+            RunError: The session has failed, or is over.
+        """
+        image = image_of(self.scenario, node)
+        epoch_ns = self._world.moment_at(node, self.epoch_ns)
+        far = bool(self._world.places)
+        own = environment_of(node, self.home(node), epoch_ns, image=image, far=far)
+        own |= dict(self.scenario.programs_of(node).env) | dict(env or {})
+        where = folder or Path.cwd()
+        shown = tuple(shown_to(argv, own, where))
+        command = Command(node, tuple(argv), own, where, shown, terminal)
+        program = Program(node, argv, given)
+        with ExitStack() as opened:
+            if files is None:
+                log_file = opened.enter_context((self.folder / "logs" / f"{node}.log").open("ab"))
+                nothing = opened.enter_context(Path(os.devnull).open("rb"))
+                files = nothing.fileno(), log_file.fileno(), log_file.fileno()
+            with self._news:
+                self.check()
+                if self._closing:
+                    raise RunError("the session is over")
+                program.start(self._world, command, files)
+                self._running[program.number] = program
+                self.programs.append(program)
+        return program
+
+    def check(self) -> None:
+        """See that the session goes on.
+
+        Raises:
+            RunError: It has failed; says why.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def interrupt(self) -> None:
+        """Have `play` return; for signal handlers."""
+        self._interrupted = True
+
+    def play(
+        self,
+        until_s: float | None = None,
+        awaited: Sequence[Program] = (),
+        progress: Progress = silent,
+    ) -> End:
+        """Let it go on.
+
+        Args:
+            until_s: Emulated time at which to return.
+            awaited: Programs; once all of these have ended, return.
+            progress: Told how far it is.
+
+        Returns:
+            Why it returns.
+
+        Raises:
+            RunError: The session failed.
+        """
+        while True:
+            now_s = self.clock.now()
+            ends_s = math.inf if self._feed.slots is None else self._feed.slots * self._feed.slot_s
+            with self._news:
+                self.check()
+                if self._interrupted:
+                    return "interrupted"
+                if awaited and all(program.returncode is not None for program in awaited):
+                    return "commands"
+                if until_s is not None and now_s >= until_s:
+                    return "time"
+                if now_s >= ends_s:
+                    return "trace"
+                left_s = min(until_s or math.inf, ends_s) - now_s
+                self._news.wait(min(ROUND_S, left_s * self.scenario.dilation))
+            progress("session", now_s, max(0.0, now_s) if until_s is None else until_s)
+
+    def close(self, end_s: float | None = None) -> None:
+        """End the session: count the slot that goes on, end all programs, remove the network.
+
+        Args:
+            end_s: Emulated time up to which slots count; left out: to the end of this one.
+        """
+        if self._closing:
+            return
+        slot_s = self._feed.slot_s
+        end = math.ceil((self.clock.now() if end_s is None else end_s) / slot_s - 1e-9)
+        if self._feed.slots is not None:
+            end = min(end, self._feed.slots)
+        try:
+            with self._news:
+                self._end_slot = max(0, end)
+                self._closing = True
+                self.check()
+            due_ns = self.clock.monotonic_ns(self._end_slot * slot_s) + round(COUNTED_S * 1e9)
+            time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
+            self._stop_programs()
+            injector = self._world.injector
+            if self.settings.capture:
+                self.captured = injector.end_capture(time.time_ns())
+            self._finish_thread()
+            self.check()
+            self.count()
+            self.report = injector.report()
+            self.machine = Machine.now().since(self._before, 0.0)
+        finally:
+            self._finish_thread()
+            self._world.close()
+            self.recorder.close()
+            self._give_up_programs()
+
+    def count(self) -> None:
+        """Take what was counted until now into the table; behind a trace's end there is nothing."""
+        end = self._feed.slots if self._end_slot is None else self._end_slot
+        with self._counting:
+            self.recorder.take(self._world.injector.samples(), end)
+
+    def _stop_programs(self) -> None:
+        """Ask all to end, and then make them."""
+        for how in ("terminate", "kill"):
+            with self._news:
+                for program in self._running.values():
+                    program.stopped = True
+                    getattr(program, how)()
+                self._news.wait_for(lambda: not self._running or self._failure, GRACE_S)
+
+    def _give_up_programs(self) -> None:
+        """Nobody will say how those ended that still run."""
+        for program in self._running.values():
+            program.over(None)
+        self._running.clear()
+
+    def _finish_thread(self) -> None:
+        self._visits.close()
+        self._thread.join()
+
+    # What follows runs in the session's thread.
+
+    def _serve(self) -> None:
+        try:
+            counted_s = time.monotonic()
+            while not self._visits.closed:
+                heard: list[HasFileno] = [self._world, *self._visits.files]
+                ready = _readable(heard, ROUND_S)
+                if self._world in ready:
+                    self._hear()
+                self._visits.serve(ready)
+                self._feed.follow(self._world.injector, self.clock.now())
+                if time.monotonic() - counted_s >= COUNT_EVERY_S:
+                    counted_s = time.monotonic()
+                    self.count()
+        except Exception as error:  # Nobody else would hear of it.
+            known = isinstance(error, (RunError, ChannelError, OSError))
+            with self._news:
+                self._failure = RunError(
+                    str(error) if known else f"{type(error).__name__}: {error}"
+                )
+                self._give_up_programs()
+                self._news.notify_all()
+            self._visits.close()
+        finally:
+            self._visits.dismiss()
+
+    def _hear(self) -> None:
+        for news in self._world.news():
+            if not isinstance(news, Ended):
+                raise RunError(str(news))
+            with self._news:
+                program = self._running.pop(news.number)
+                program.over(news.status)
+                self._news.notify_all()
+            self._visits.ended(program)
+
+
+def _readable(files: Sequence[HasFileno], timeout_s: float) -> list[HasFileno]:
+    """Which of these can be read, within so many seconds; their numbers may be of any size."""
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    ready = {number for number, _ in poll.poll(1e3 * timeout_s)}
+    return [file for file in files if file.fileno() in ready]
+
+
+@contextmanager
+def opened(
+    scenario: ResolvedScenario,
+    channel: Channel,
+    folder: Path,
+    settings: Settings,
+    host_machines: Hosts | None = None,
+) -> Iterator[Session]:
+    """A session, for as long as the context lasts.
+
+    Args:
+        scenario: What the network is like.
+        channel: Its channel.
+        folder: Where to keep what it leaves; it is there, and has no `nodes` yet.
+        settings: How it is played.
+        host_machines: Where nodes live; left out: here.
+
+    Raises:
+        InputError: The network between hosts does not carry what links ask for.
+        RunError: This machine does not allow it, or it failed.
+    """
+    folder = folder.resolve()
+    shape = replace(
+        shape_of(scenario, scenario.dilation, network=True),
+        shared_downlink=settings.downlink == "shared",
+    )
+    nodes = [BS, *uavs(scenario.uavs.count)]
+    (folder / "logs").mkdir()
+    hosts = hosts_of(scenario)
+    specs = []
+    for node in nodes:
+        home = folder / "nodes" / str(node)
+        home.mkdir(parents=True)
+        programs = scenario.programs_of(node)
+        writable = writable_of(programs.writable, f"nodes.{node}.writable")
+        image, limits = image_of(scenario, node), (programs.cpus, programs.memory_bytes)
+        room = Room(hosts, (home, *writable), image, *limits)
+        specs.append(NodeSpec(node, room, folder / "logs" / f"{node}.log"))
+    feed = Feed(scenario, channel, shape)
+    with ExitStack() as cleanup:
+        if host_machines is None:
+            started = runtimes.start(scenario.emulation.runtime, specs, shape)
+        else:
+            up, down = feed.ahead()
+            in_turns = settings.downlink == "shared"
+            rates = LinkRates(up, np.zeros_like(down), down)
+            started = host_machines.start(scenario, specs, shape, rates, in_turns=in_turns)
+        world = cleanup.enter_context(started)
+        calibration = None
+        if scenario.emulation.calibrate:
+            calibration = calibrate(world, scenario, feed, shape, folder)
+        if are_impaired(scenario):
+            world.injector.impair(*impairments_of(scenario, scenario.dilation))
+        if settings.capture:
+            (folder / "pcap").mkdir()
+            files = [folder / "pcap" / f"{node}.pcap" for node in nodes[1:]]
+            world.injector.capture(files, headers_only=False)
+        recorder = Recorder(
+            feed,
+            scenario.uavs.count,
+            shape.frame_bytes,
+            folder / "session.parquet",
+            keep=settings.keep_rows,
+        )
+        cleanup.callback(recorder.close)
+        session = Session(scenario, folder, settings, world, feed, recorder, calibration)
+        cleanup.pop_all()
+    try:
+        yield session
+    finally:
+        session.close()

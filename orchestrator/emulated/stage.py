@@ -1,0 +1,597 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A scenario's rounds played on the nodes of a world: orders out, rates in, reports back."""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from orchestrator.analysis import air_frames
+from orchestrator.analysis.byte_accounts import SET_UP, account, closed
+from orchestrator.analysis.error_budget import error_budget, transfer_errors
+from orchestrator.analysis.waterfall import waterfall
+from orchestrator.emulated.learning import (
+    computing_limit_s,
+    learning_table,
+    place,
+    startup_limit_s,
+)
+from orchestrator.emulated.node_faults import NodeFaults
+from orchestrator.emulated.nodes import Nodes
+from orchestrator.emulated.observer import Observer
+from orchestrator.emulated.rate_table import RateTable
+from orchestrator.engine.engine import cut, round_of, round_of_spans
+from orchestrator.engine.faults import Fault, RoundFaults
+from orchestrator.engine.links import impairments_of, shape_of, transport_settings_of
+from orchestrator.engine.plan import Radio, RoundPlan, radio_of
+from orchestrator.engine.rates import LinkRates, ahead_of, first_gradient_s, uplink_bps
+from orchestrator.engine.rounds import Decision, simulate_on
+from orchestrator.engine.tcp_model import Transport
+from orchestrator.records.emulation import RoundRecord
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.schema import ResolvedScenario
+from testbed import runtimes
+from testbed.cluster.machines import Machines
+from testbed.control.messages import (
+    Accept,
+    AskTraces,
+    BaseStationReport,
+    Begin,
+    Captured,
+    Connect,
+    Connected,
+    CountFrames,
+    Evaluate,
+    Evaluated,
+    FirstGradients,
+    FramesSent,
+    JoinRound,
+    Listening,
+    Low,
+    Ready,
+    Restore,
+    Restored,
+    RoundReport,
+    RoundTerms,
+    Save,
+    Saved,
+    ServeRound,
+    SetUpBaseStation,
+    SetUpUav,
+    Started,
+    Stop,
+    Traces,
+)
+from testbed.control.messages import (
+    Progress as StepsProgress,
+)
+from testbed.core.clock import EmulatedClock, next_tick
+from testbed.core.node import BS, NodeId, uav, uavs
+from testbed.core.progress import Progress, which_round
+from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
+from testbed.network import qlog
+from testbed.network.fabric import link_addresses
+from testbed.network.gates import last_frames
+from testbed.network.injector import Report
+from testbed.network.shaping import Shape
+from testbed.runtimes import HostLost, Module, NodeSpec, World
+from testbed.system import inside
+from testbed.transport.accounts import Counts
+from testbed.transport.wire import RoundSizes
+from workloads.learning.settings import ONE_THREAD
+
+PORT = 5201
+"""Where UAVs find the base station first; those that it has lost find it again one further up."""
+NODE_IMPORTS = ("workloads.nodes.base_station", "workloads.nodes.uav")
+LEARNING_IMPORTS = (*NODE_IMPORTS, "workloads.learning.real")
+"""With torch and timm: seconds and half a gigabyte a node, were they not shared."""
+LEAD_S = 0.1
+"""Real seconds between the order to begin a round and its beginning."""
+ANSWER_TIMEOUT_S = 60.0
+"""Real seconds that nodes may take for what takes milliseconds, many on few cores."""
+REST_S = 0.25
+"""Real seconds after a round until the last acknowledgement has been sent, and counted."""
+REST_TRIES = 10
+"""So often books and counters are read until nothing went meanwhile."""
+SPARE_SLOTS = 100
+"""How many slots more than a round is predicted to last the injector is given at first."""
+
+
+@dataclass(frozen=True)
+class StagedRound:
+    """What is known of a round before it is played."""
+
+    decision: Decision
+    predicted: Round
+    """Payload bits only, on the timeline of such rounds."""
+    predicted_wire: Round
+    """With the bytes of frames, on the timeline of such rounds."""
+    payload_plan: RoundPlan
+    link_plan: RoundPlan
+    transport: Transport | None
+    """What delays and losses mean for its transfers; None: there are neither."""
+    sizes: Sequence[RoundSizes]
+    """Of each client."""
+    radio: Radio
+    faults: RoundFaults | None
+    struck: Callable[["StagedRound", Fault], "StagedRound"]
+    """The same round after something that no scenario plans."""
+
+    @property
+    def index(self) -> int:
+        """From 0."""
+        return self.decision.index
+
+    @property
+    def start_s(self) -> float:
+        """On the timeline of measured rounds."""
+        return self.decision.start_s
+
+    @property
+    def clients(self) -> list[int]:
+        """Who takes part, from 1."""
+        everyone = range(1, self.link_plan.clients + 1)
+        return [k for k in everyone if self.faults is None or not self.faults.absent[k - 1]]
+
+
+class Hosts(Protocol):
+    """Other machines, where nodes may live: `orchestrator.emulated`."""
+
+    def start(
+        self,
+        scenario: ResolvedScenario,
+        nodes: Sequence[NodeSpec],
+        shape: Shape,
+        rates: LinkRates,
+        *,
+        in_turns: bool,
+    ) -> World:
+        """Start a world on them, if their network carries these rates, of gradients one after the
+        other if `in_turns`; see `testbed.runtimes.start`."""
+
+    def to_json(self, calibration: pd.DataFrame | None) -> list[dict[str, Any]]:
+        """As the manifest has them, after a calibration of the links."""
+
+
+def start_world(
+    scenario: ResolvedScenario,
+    folder: Path,
+    learning: dict[str, Any] | None,
+    hosts: Hosts | None,
+    rates: LinkRates,
+) -> World:
+    """Start the node programs, wired but not yet told who they are; `rates` are expected."""
+    logs = folder / "logs"
+    logs.mkdir(exist_ok=True)
+    computing = inside.computing()
+    nodes = [
+        NodeSpec(
+            node,
+            Module(
+                "workloads.nodes.program",
+                LEARNING_IMPORTS if learning is not None and computing is None else NODE_IMPORTS,
+            ),
+            logs / f"{node}.log",
+            ONE_THREAD,
+            gpu=(scenario.base_station if node == BS else scenario.uavs).device != "cpu",
+        )
+        for node in (BS, *uavs(scenario.uavs.count))
+    ]
+    shape = shape_of(scenario, scenario.dilation)
+    if hosts is not None:
+        in_turns = scenario.scheme.gradient_transmission == "sequential"
+        return hosts.start(scenario, nodes, shape, rates, in_turns=in_turns)
+    options: dict[str, Any] = {}
+    if computing is not None:
+        options["writable"] = [computing]
+    if scenario.emulation.runtime == "docker":
+        options["image"] = scenario.emulation.docker_image
+        if learning is not None:
+            options["readable"] = [Path(learning["backbone"])]
+            if scenario.workload.data.source != "synthetic":
+                options["readable"].append(Path(scenario.workload.data.source).resolve())
+    return runtimes.start(scenario.emulation.runtime, nodes, shape, **options)
+
+
+class Stage:
+    """A scenario's rounds, played on the nodes of a world."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        scenario: ResolvedScenario,
+        predicted: Timeline,
+        observer: Observer | None,
+    ):
+        self.nodes = nodes
+        self.observer = observer
+        if observer is not None:
+            nodes.hears[StepsProgress] = lambda _, message: observer.heard(message)
+        self.ports = itertools.count(PORT)
+        self.linked: set[int] = set()
+        """Clients that the base station is connected to."""
+        self.injector = nodes.world.injector
+        self.scenario = scenario
+        self.limit_s = 60 + 3 * predicted.longest_s * scenario.dilation
+        self.limit_s += computing_limit_s(scenario)
+        """Real seconds that a round may take before the run is given up."""
+        self.startup_s = startup_limit_s(scenario)
+        # The server may measure its passes first.
+        self.ready_s = self.startup_s + computing_limit_s(scenario)
+        self.capturing = False
+        self.traces: Path | None = None
+        """Where what QUIC connections did is to be written."""
+        self.captured: Captured | None = None
+        """What the capture held, once the last round is over."""
+        self._counters: Report | None = None
+        self.lost_hosts: list[HostLost] = []
+        """Between rounds, those that were lost since the last one."""
+        self.shape = shape_of(scenario, scenario.dilation)
+        # Adapters of an asynchronous round have their turns.
+        self.holds = scenario.emulation.connection == "kept" and not scenario.updates
+        """Whether links hold the broadcast back until it is due: not where it opens connections."""
+
+    @property
+    def counters(self) -> Report:
+        """As of the last `account`: what the injector did since its last report, and what the
+        links had carried."""
+        assert self._counters is not None
+        return self._counters
+
+    def capture(self, folder: Path, *, headers_only: bool) -> None:
+        """Capture every link into a folder of its own from now on."""
+        folder.mkdir()
+        files = [folder / f"{node}.pcap" for node in uavs(self.scenario.uavs.count)]
+        self.injector.capture(files, headers_only=headers_only)
+        self.capturing = True
+        if self.scenario.emulation.transport == "quic":
+            self.traces = folder.with_name("qlog")
+
+    def impair(self) -> pd.DataFrame:
+        """Let the air delay and lose frames from now on; what connecting anew carried.
+
+        Connections that have been calibrated know how the links were without delay.
+        """
+        self.injector.impair(*impairments_of(self.scenario, self.scenario.dilation))
+        self._connect(range(1, self.scenario.uavs.count + 1))
+        return self.account(SET_UP)
+
+    def account(self, round_: int) -> pd.DataFrame:
+        """The accounts since the last time, once the links have come to rest.
+
+        Programs may speak on their own at any time, as gRPC does to measure the link: books and
+        counters belong together only if nothing went while the books were collected.
+
+        Args:
+            round_: What it was for.
+        """
+        time.sleep(REST_S)
+        report = self.injector.report()
+        sent: list[tuple[str, int, Counts]] = []
+        for _ in range(REST_TRIES):
+            self.nodes.send_all(CountFrames())
+            books = self.nodes.collect(FramesSent, self.nodes.alive, ANSWER_TIMEOUT_S)
+            sent += [
+                ("down" if node.is_bs else "up", client, counts)
+                for node, message in books.items()
+                for client, counts in message.frames
+            ]
+            now = self.injector.report()
+            rested = (now.uplink, now.downlink) == (report.uplink, report.downlink)
+            # The slots that were set are in the first one.
+            report = replace(
+                report, uplink=now.uplink, downlink=now.downlink, asked_ns=now.asked_ns
+            )
+            if rested:
+                break
+        before, self._counters = self._counters, report
+        table = account(round_, sent, self.scenario.emulation.transport)
+        return closed(table, round_, before, report, self.shape)
+
+    def set_up(self, learning: dict[str, Any] | None) -> None:
+        """Tell every node who it is, and wait until all are connected over the links."""
+        clients = self.scenario.uavs.count
+        settings = transport_settings_of(
+            self.scenario,
+            max(self.limit_s, self.ready_s),
+            self.startup_s,
+            qlog=self.traces is not None,
+        )
+        credit_s = self.shape.credit_s
+        of_bs = learning and learning | place(self.scenario.base_station)
+        self.nodes.send(BS, SetUpBaseStation(settings[0], credit_s, of_bs, self.scenario.scheme))
+        of_uav = learning and learning | place(self.scenario.uavs)
+        for node in uavs(clients):
+            order = SetUpUav(node.client, settings[node.client], credit_s, of_uav)
+            self.nodes.send(node, order)
+        self._connect(range(1, clients + 1))
+
+    def _connect(self, clients: Sequence[int]) -> None:
+        """Connect UAVs to the base station, over links that are all good for the moment."""
+        count = self.scenario.uavs.count
+        open_sky, equal = np.full((count, 1), 1e-9), np.full(count, 1 / count)
+        uplink = uplink_bps(radio_of(self.scenario), equal, open_sky)
+        self.injector.rates(0, uplink, uplink)
+        self.injector.epoch(EmulatedClock(next_tick(), 0.0, 1.0), 1e6)
+        port = next(self.ports)
+        self.nodes.send(BS, Accept(tuple(clients), ("0.0.0.0", port)))
+        self.nodes.collect(Listening, [BS], self.startup_s)
+        for client in clients:
+            self.nodes.send(uav(client), Connect((link_addresses(client)[0], port)))
+        self.nodes.collect(Connected, [BS, *map(uav, clients)], self.startup_s)
+        self.injector.pause()
+        self.linked |= set(clients)
+
+    def play(self, round_: StagedRound, channel: Channel, progress: Progress) -> RoundRecord:
+        """One round: orders, links, reports.
+
+        Raises:
+            RunEnds: A planned fault ends the run before the round is over.
+            RunError: A node or link failed, or something took too long.
+        """
+        scenario, plan, injector = self.scenario, round_.link_plan, self.injector
+        faults = round_.faults
+        node_faults = NodeFaults(self.nodes, round_.index, round_.start_s, faults)
+        times = simulate_on(
+            plan, round_.radio, channel, round_.start_s, faults, transport=round_.transport
+        )
+        expected = round_of(round_.index, plan, times)
+        slot_s, dilation = channel.slot_s, scenario.dilation
+        first = math.floor(round_.start_s / slot_s + 1e-9)
+        table = RateTable(plan, round_.radio, channel, first, faults, round_.transport)
+        table.grow(math.ceil(times.end_s / slot_s) + SPARE_SLOTS)
+
+        def strike(fault: Fault) -> RoundFaults:
+            nonlocal round_
+            round_ = round_.struck(round_, fault)
+            assert round_.faults is not None
+            table.strike(round_.faults)
+            table.give(injector, dilation)
+            return round_.faults
+
+        node_faults.bear_losses(strike, scenario.faults.loss_timeout_s)
+        rejoined = self._rejoin(round_.clients)
+        nodes = self._alive([BS, *map(uav, round_.clients)])
+        self._order(round_, table, node_faults)
+        table.give(injector, dilation)
+        # Nothing is broadcast in an asynchronous round.
+        injector.phase(1 if plan.updates else 0)
+        # What it has done until now, as to connect nodes, is not the round's.
+        links_before = injector.report()
+        before = Machines.now(self.nodes.world)
+        clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), round_.start_s, dilation)
+        held = last_frames(plan.sm_bytes.tolist(), self.shape) if self.holds else []
+        injector.epoch(clock, slot_s, held)
+        for node in nodes:
+            self.nodes.send(node, Begin(clock))
+        node_faults.follow(clock)
+        if self.observer is not None:
+            rates, position_m = table.rates, channel.now.position_m
+            self.observer.begin(expected, clock, first, rates.uplink, rates.gradient, position_m)
+
+        text = which_round(round_.index, scenario.rounds)
+
+        def watch() -> None:
+            progress(text, clock.now() - round_.start_s, expected.latency_s)
+            for event in injector.events():
+                if isinstance(event, Low):
+                    table.grow(table.end + SPARE_SLOTS)
+                    table.give(injector, dilation)
+
+        self.nodes.collect(Started, [BS], self.limit_s, watch)
+        injector.phase(1)
+        reports = self.nodes.collect(RoundReport, self._alive(nodes), self.limit_s, watch)
+        self.nodes.on_lost = self.lost_hosts.append
+        bs = reports[BS]
+        assert isinstance(bs, BaseStationReport)
+        reports = node_faults.reports(reports)
+        injector.pause()
+        cpu_s = {node: report.cpu_s for node, report in reports.items()}
+        machine, elsewhere = before.passed(self.nodes.world, cpu_s)
+        accounts = self.account(round_.index)
+        if self.capturing and round_.index + 1 == scenario.rounds:
+            self.captured = injector.end_capture(self.counters.asked_ns)
+            if self.traces is not None:
+                self.nodes.send_all(AskTraces())
+                told = self.nodes.collect(Traces, self.nodes.alive, ANSWER_TIMEOUT_S)
+                qlog.write(self.traces, told)
+        lost = node_faults.lost(bs.lost)
+        measured = _measured(round_, reports, lost)
+        if round_.faults is not None:
+            round_.faults.check(round_.index, measured.end_s, lost)
+        self.linked -= {loss.client for loss in lost}
+        if self.observer is not None:
+            self.observer.finished(measured)
+        learns = scenario.workload.compute == "real"
+        return RoundRecord(
+            decision=round_.decision,
+            predicted=round_.predicted,
+            predicted_wire=round_.predicted_wire,
+            measured=measured,
+            transfers=transfer_errors(
+                measured, plan, round_.radio, table.gain, slot_s, table.transport
+            ),
+            rates=table.frame(measured),
+            injector=self._changes(table),
+            links=self.counters,
+            air=air_frames.by_slot(round_.index, first, slot_s, links_before, self.counters)
+            if self.shape.impaired
+            else None,
+            machine=machine,
+            elsewhere=elsewhere,
+            accounts=accounts,
+            rejoined=rejoined,
+            overruns_s=[late_s for report in reports.values() for late_s in report.overruns_s],
+            learning=learning_table(round_.index, bs, reports) if learns else None,
+            passes={"split": measured.common_split, **bs.notes} if learns else None,
+            **table.reaching(lambda: self._explained(round_, measured, accounts, table, clock)),
+        )
+
+    def _alive(self, nodes: Sequence[NodeId]) -> list[NodeId]:
+        return [node for node in nodes if node not in self.nodes.killed]
+
+    def _rejoin(self, clients: Sequence[int]) -> pd.DataFrame | None:
+        """Connect those anew that were lost before and take part again; what that carried."""
+        back = [k for k in clients if k not in self.linked and uav(k) not in self.nodes.killed]
+        if not back:
+            return None
+        self._connect(back)
+        return self.account(SET_UP)
+
+    def _order(self, round_: StagedRound, table: RateTable, node_faults: NodeFaults) -> None:
+        plan = round_.link_plan
+        modelled = self.scenario.workload.compute_time == "modelled"
+        terms = [
+            RoundTerms(
+                round_.index,
+                split,
+                self.scenario.workload.local_iterations,
+                sizes,
+                modelled,
+                plan.updates,
+            )
+            for split, sizes in zip(plan.allocation.splits.tolist(), round_.sizes, strict=True)
+        ]
+        differ = not isinstance(plan.allocation.split, int)
+        self.nodes.send(
+            BS,
+            ServeRound(
+                terms[0],
+                tuple(round_.clients),
+                tuple(plan.s_s[:, 0].tolist()),
+                _first_gradients(plan, table),
+                live=self.observer is not None,
+                faults=node_faults.of_bs(),
+                each=tuple(terms) if differ else (),
+                held=self.holds,
+                ahead=ahead_of(plan, table.rates, table.first, table.slot_s),
+                may_lose=self.nodes.may_lose_hosts,
+            ),
+        )
+        alive = self._alive([uav(client) for client in round_.clients])
+        for node in alive:
+            cf_s, cb_s = (float(steps_s[node.index, 0]) for steps_s in (plan.cf_s, plan.cb_s))
+            faults = node_faults.of_uav(node.client)
+            tells = self.nodes.may_lose_hosts
+            order = JoinRound(terms[node.index], cf_s, cb_s, plan.backward_ratio, faults, tells)
+            self.nodes.send(node, order)
+        self.nodes.collect(Ready, [BS, *alive], self.ready_s)
+
+    def _changes(self, table: RateTable) -> pd.DataFrame:
+        """When the injector changed the rates of each slot: slot, boundary_s, lateness_s."""
+        return pd.DataFrame(
+            {
+                "slot": self.counters.slot,
+                "boundary_s": self.counters.slot * table.slot_s,
+                "lateness_s": self.counters.lateness_s,
+            }
+        )
+
+    def _explained(
+        self,
+        round_: StagedRound,
+        measured: Round,
+        accounts: pd.DataFrame,
+        table: RateTable,
+        clock: EmulatedClock,
+    ) -> dict[str, Any]:
+        """Error budget and waterfall, with the rates as they really changed."""
+        slots = self.counters
+        boundaries_s = np.array([clock.at(int(ns)) for ns in slots.done_ns], dtype=np.float64)
+        later = slots.slot > table.first
+        edges_s = np.arange(table.gain.shape[1] + 1, dtype=np.float64) * table.slot_s
+        edges_s[slots.slot[later]] = boundaries_s[later]
+        budget = error_budget(
+            round_.predicted,
+            measured,
+            round_.payload_plan,
+            round_.link_plan,
+            round_.radio,
+            table.gain,
+            table.slot_s,
+            edges_s,
+            round_.faults,
+            table.transport,
+            self._clocks_ahead_s(),
+        )
+        made_of = waterfall(
+            measured,
+            round_.payload_plan,
+            accounts,
+            round_.radio,
+            table.gain,
+            table.slot_s,
+            edges_s,
+            charges_headers=self.scenario.emulation.rate_counts == "frame",
+            faults=round_.faults,
+            transport=table.transport,
+        )
+        return {"budget": budget, "waterfall": made_of}
+
+    def _clocks_ahead_s(self) -> npt.NDArray[np.float64] | None:
+        """By how much nodes' clocks were ahead of what the round took them for, [1 + K]."""
+        ahead_s = self.nodes.world.clocks_ahead_s()
+        if not ahead_s:
+            return None
+        nodes = [BS, *uavs(self.scenario.uavs.count)]
+        return np.array([ahead_s[node] for node in nodes]) / self.scenario.dilation
+
+    def state(self) -> bytes:
+        """The global state, from the base station, as a safetensors file."""
+        self.nodes.send(BS, Save())
+        return self.nodes.collect(Saved, [BS], ANSWER_TIMEOUT_S)[BS].state
+
+    def evaluate(self) -> Evaluated:
+        """Loss, accuracy and samples of the global state on held-out data."""
+        self.nodes.send(BS, Evaluate())
+        return self.nodes.collect(Evaluated, [BS], self.limit_s)[BS]
+
+    def restore(self, state: bytes) -> None:
+        """Let the base station go on from a global state."""
+        self.nodes.send(BS, Restore(state))
+        self.nodes.collect(Restored, [BS], ANSWER_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Let every node end by itself."""
+        self.nodes.send_all(Stop())
+
+
+def _first_gradients(plan: RoundPlan, table: RateTable) -> FirstGradients | None:
+    """τ'_SG(0) of every slot that has rates; None where no order asks for it."""
+    if not plan.paradigm.asks_for_first_gradient:
+        return None
+    seconds = first_gradient_s(plan, table.rates.gradient)
+    return FirstGradients(table.first, table.slot_s, tuple(map(tuple, seconds.tolist())))
+
+
+def _measured(
+    round_: StagedRound, reports: Mapping[NodeId, RoundReport], lost: Sequence[Loss]
+) -> Round:
+    """The round out of what its nodes noted."""
+    steps = {
+        (client, iteration, STEPS.index(step)): rest
+        # A step that goes on for one node may have ended for the other.
+        for noted in (
+            *(report.going for report in reports.values()),
+            *(report.spans for report in reports.values()),
+        )
+        for client, iteration, step, *rest in noted
+    }
+    spans = np.array([(*step, *rest) for step, rest in steps.items()], dtype=SPAN)
+    return round_of_spans(
+        round_.index,
+        round_.link_plan,
+        round_.radio,
+        round_.start_s,
+        cut(spans, lost, round_.start_s),
+        lost,
+    )

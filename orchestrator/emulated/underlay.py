@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Whether the network between hosts carries what a scenario's links ask for."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.engine.rates import LinkRates
+from testbed.cluster.capacity import Flow
+from testbed.cluster.messages import FlowsMeasured
+from testbed.core.errors import InputError
+from testbed.core.node import BS, NodeId
+from testbed.network.fabric import TUNNEL_BYTES
+from testbed.network.shaping import Shape
+
+USABLE = 0.95
+"""Of what the network carries: beyond, tunnels wait for each other, and rates are not kept."""
+RELAY_USABLE = 0.5
+"""Of the packets that a relay handled while its machine had little else to do."""
+WAYS = 2
+"""Every packet has an acknowledgement, at most, which is a packet, too."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What links ask of the network between hosts at most, in real bit/s with tunnels' headers."""
+
+    centre: str
+    """The base station's host, where all links end."""
+    by_host: Mapping[str, Flow]
+    """Of each other host that has UAVs."""
+    together: Flow
+    """All at once."""
+    packets_s: Mapping[str, float]
+    """Of each host that has an end of such a link: packets both ways, with acknowledgements."""
+
+
+def demand_of(
+    rates: LinkRates,
+    places: Mapping[NodeId, str],
+    shape: Shape,
+    dilation: float,
+    *,
+    in_turns: bool,
+    broadcasts: bool,
+    around_bytes: int = TUNNEL_BYTES,
+) -> Demand:
+    """What a run's links ask for, slot by slot, at most.
+
+    Args:
+        rates: Of the slots that the run is expected to last, in emulated bit/s.
+        places: The host of each node.
+        shape: How links treat frames.
+        dilation: Real seconds for an emulated one.
+        in_turns: Whether gradients are sent one after the other.
+        broadcasts: Whether a round begins with all downlinks at once.
+        around_bytes: What the network sees beside each IP packet.
+    """
+    outer = (shape.mtu + around_bytes) / shape.frame_bytes / dilation
+    frames = np.vectorize(shape.packet_frames, otypes=[float])
+    packets = LinkRates(*(way / (8 * shape.frame_bytes * frames(way)) / dilation for way in rates))
+
+    def most(rates: LinkRates, clients: Collection[int]) -> tuple[float, float]:
+        rows = [client - 1 for client in clients]
+        up, broadcast, gradient = (way[rows] for way in rates)
+        down = gradient.max(axis=0) if in_turns else gradient.sum(axis=0)
+        most_down = float(down.max())
+        if broadcasts:
+            most_down = max(most_down, float(broadcast.sum(axis=0).max()))
+        return most_down, float(up.sum(axis=0).max())
+
+    def flow(clients: Collection[int]) -> Flow:
+        return Flow(*(outer * bps for bps in most(rates, clients)))
+
+    centre = places[BS]
+    far: dict[str, list[int]] = {}
+    for node, host in places.items():
+        if host != centre:
+            far.setdefault(host, []).append(node.client)
+    by_host = {host: flow(clients) for host, clients in far.items()}
+    all_ = [k for clients in far.values() for k in clients]
+    packets_s = {
+        host: WAYS * sum(most(packets, clients)) for host, clients in ({centre: all_} | far).items()
+    }
+    return Demand(centre, by_host, flow(all_), packets_s)
+
+
+def check_relays(demand: Demand, packets_s: Mapping[str, float], dilation: float) -> None:
+    """Refuse a scenario whose links ask for more than the relays of hosts handle.
+
+    Args:
+        demand: What links ask for.
+        packets_s: What each relay handles; nothing where there are none.
+        dilation: Real seconds for an emulated one.
+
+    Raises:
+        InputError: Names the field, and the figures of the narrowest place.
+    """
+    for host, carried in sorted(
+        packets_s.items(), key=lambda told: told[1] / demand.packets_s[told[0]]
+    ):
+        asked = demand.packets_s[host]
+        share = asked / max(RELAY_USABLE * carried, 1.0)
+        if share > 1:
+            raise InputError(
+                f"emulation.dilation: must be at least {dilation * share * 1.005:.3g} on these "
+                f"hosts: links ask the relay of host {host} for {asked:.0f} packets a second with "
+                f"their acknowledgements, and it handles {carried:.0f}, of which "
+                f"{RELAY_USABLE:.0%} can be used; where hosts are root's, tunnels take its place"
+            )
+
+
+def check_demand(demand: Demand, found: FlowsMeasured, dilation: float) -> None:
+    """Refuse a scenario whose links ask for more than the network carries.
+
+    Raises:
+        InputError: Names the field, and the figures of the narrowest place.
+    """
+    flows = [(host, asked, found.alone[host]) for host, asked in demand.by_host.items()]
+    if len(flows) > 1:
+        flows.append((", ".join(demand.by_host), demand.together, found.together))
+    ways = [
+        way
+        for far, asked, carried in flows
+        for way in (
+            (f"from {demand.centre} to {far}", asked.down_bps, carried.down_bps),
+            (f"from {far} to {demand.centre}", asked.up_bps, carried.up_bps),
+        )
+    ]
+    where, asked_bps, carried_bps = max(ways, key=lambda way: way[1] / max(way[2], 1.0))
+    share = asked_bps / max(USABLE * carried_bps, 1.0)
+    if share > 1:
+        raise InputError(
+            f"emulation.dilation: must be at least {dilation * share * 1.005:.3g} on these hosts: "
+            f"links {where} ask for {asked_bps / 1e6:.4g} Mb/s with their headers, and the network "
+            f"carries {carried_bps / 1e6:.4g} Mb/s, of which {USABLE:.0%} can be used"
+        )

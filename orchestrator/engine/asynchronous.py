@@ -1,0 +1,265 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Asynchronous split learning: a round in which nobody waits for anybody's adapters.
+
+Each client gets the global adapters (SM), trains for I iterations with the server, and sends its
+own (CM); the server mixes them into the global model as they come, and sends that back at once, as
+long as the round has updates left. Downlink transfers, adapters and gradients alike, share or queue
+for the downlink as the paradigm says; queues go by arrival, then by client.
+
+Iterations of a client count on from update to update; SM counts to the first of its update, CM to
+the last.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ns3_scenarios.trace import TraceExhausted
+from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.kernel import Links, transfer
+from orchestrator.engine.plan import RoundPlan
+from orchestrator.engine.slot_impairments import DOWN, UP
+from orchestrator.engine.slots import EXHAUSTED, Air, Array, compiled
+from orchestrator.engine.tcp_model import Paths, note
+from testbed.core.faults import slowed_end
+from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, S
+
+LOST = 99
+"""In place of a step that ends: the client's time is over."""
+
+
+_transfer = compiled(transfer)
+Waiting = tuple[float, int, int]
+"""Since when, the client, and the step it waits for."""
+
+
+@dataclass
+class _Station:
+    """Server's computing or downlink: who waits, whom it serves."""
+
+    sequential: bool
+    free_s: float
+    busy: bool = False
+    serves: int = -1
+    """The last that it began with."""
+    queue: deque[Waiting] = field(default_factory=deque)
+
+    def begins(self) -> Iterator[Waiting]:
+        """Who is served from when on, and with what."""
+        while self.queue and not (self.sequential and self.busy):
+            came_s, k, step = self.queue.popleft()
+            self.busy, self.serves = True, k
+            yield max(came_s, self.free_s) if self.sequential else came_s, k, step
+
+    def lose(self, k: int, now_s: float) -> None:
+        """Have no more to do with a client."""
+        self.queue = deque(waiting for waiting in self.queue if waiting[1] != k)
+        if self.busy and self.serves == k:
+            self.busy, self.free_s = False, now_s
+
+
+class _Round:
+    """One asynchronous round; clients and iterations count from 0 in here."""
+
+    def __init__(
+        self,
+        plan: RoundPlan,
+        links: Links,
+        air: Air,
+        paths: Paths | None,
+        start_s: float,
+        faults: RoundFaults | None,
+    ):
+        self.plan, self.links, self.air, self.paths = plan, links, air, paths
+        self.faults = faults
+        self.lost_s = (
+            np.full(plan.clients, np.inf) if faults is None else np.array(faults.lost_s, float)
+        )
+        self.gone: list[bool] = [False] * plan.clients if faults is None else faults.absent.tolist()
+        """Absent, lost, or finished."""
+        self.trace_end_s = (
+            float(air.edges_s[-1]) if air.edges_s.size else (air.gain.shape[2] * air.slot_s)
+        )
+        self.end_s = start_s
+        self.computing = _Station(plan.paradigm.server_compute == "sequential", start_s)
+        self.downlink = _Station(plan.paradigm.gradient_transmission == "sequential", start_s)
+        self.left = plan.updates
+        self.iteration = [-1] * plan.clients
+        if air.edges_s.size:
+            first = int(np.searchsorted(air.edges_s, start_s, side="right")) - 1
+        else:
+            first = int(start_s / air.slot_s) - 1
+        self.slot = [max(0, first)] * plan.clients
+        self.spans: list[tuple[int, int, int, float, float, int]] = []
+        self.events: list[tuple[int, bool, int, float, int]] = []
+        """Moment in whole ns, whether it is a loss, client, exact moment, and what ends there."""
+        for k in range(plan.clients):
+            if not self.gone[k]:
+                self._begin_update(k, start_s)
+                self._watch(k)
+
+    def play(self) -> npt.NDArray[np.void]:
+        """All its steps, dtype `SPAN`, by client, then start.
+
+        Raises:
+            TraceExhausted: The round lasts longer than the trace.
+        """
+        self._serve(-1)
+        while self.events:
+            moment = self.events[0][0]
+            while self.events and self.events[0][0] == moment:
+                _, _, k, now_s, step = heapq.heappop(self.events)
+                if not self.gone[k]:
+                    self._ended(k, step, now_s)
+            self._serve(moment)
+        return np.sort(np.array(self.spans, SPAN), order=["client", "start_s", "end_s"])
+
+    def _serve(self, moment: int) -> None:
+        for now_s, k, step in self.computing.begins():
+            self._computes(k, step, now_s)
+        if self.events and self.events[0][0] == moment:
+            return  # computing took no time: there is more to this moment
+        for now_s, k, step in self.downlink.begins():
+            self._transfers(k, step, now_s)
+
+    def _begin_update(self, k: int, now_s: float) -> None:
+        if self.left:
+            self.left -= 1
+            self.iteration[k] += 1
+            self.downlink.queue.append((now_s, k, SM))
+        else:
+            self.gone[k], self.lost_s[k] = True, np.inf
+            self.end_s = max(self.end_s, now_s)
+
+    def _watch(self, k: int) -> None:
+        """Give a client up once its time is over."""
+        if self.lost_s[k] < np.inf:
+            self._happens(k, LOST, float(self.lost_s[k]))
+
+    def _give_up(self, k: int, now_s: float) -> None:
+        self.gone[k] = True
+        self.left += 1
+        self.end_s = max(self.end_s, now_s)
+        for station in (self.computing, self.downlink):
+            station.lose(k, now_s)
+
+    def _ended(self, k: int, step: int, now_s: float) -> None:
+        if step == LOST:
+            if now_s == self.lost_s[k]:
+                self._give_up(k, now_s)
+        elif step == SM:
+            self.downlink.busy = False
+            self._forward(k, now_s)
+        elif step == CA:
+            self.computing.queue.append((now_s, k, S))
+        elif step == S:
+            self.computing.busy = False
+            self.downlink.queue.append((now_s, k, SG))
+        elif step == SG:
+            self.downlink.busy = False
+            self._backward(k, now_s)
+        else:
+            self._begin_update(k, now_s)
+
+    def _end(self, node: int, start_s: float, work_s: float) -> float:
+        """When computing ends that a node (0 the base station) starts."""
+        if self.faults is None:
+            return start_s + work_s
+        return slowed_end(start_s, work_s, self.faults.slow_of(node))
+
+    def _forward(self, k: int, now_s: float) -> None:
+        end_s = self._end(k + 1, now_s, float(self.plan.cf_s[k, self.iteration[k]]))
+        self._note(k, CF, now_s, end_s)
+        self._transfers(k, CA, end_s)
+
+    def _backward(self, k: int, now_s: float) -> None:
+        end_s = self._end(k + 1, now_s, float(self.plan.cb_s[k, self.iteration[k]]))
+        self._note(k, CB, now_s, end_s)
+        if (self.iteration[k] + 1) % self.plan.iterations_of_update:
+            self.iteration[k] += 1
+            self._forward(k, end_s)
+        else:
+            self._transfers(k, CM, end_s)
+
+    def _computes(self, k: int, step: int, now_s: float) -> None:
+        end_s = self._end(0, now_s, float(self.plan.s_s[k, self.iteration[k]]))
+        self.computing.free_s = end_s
+        self._note(k, step, now_s, end_s)
+        self._happens(k, step, end_s)
+
+    def _transfers(self, k: int, step: int, now_s: float) -> None:
+        plan, links, down = self.plan, self.links, step in (SM, SG)
+        sizes = {SM: plan.sm_bytes, CA: plan.ca_bytes, SG: plan.sg_bytes, CM: plan.cm_bytes}
+        size = int(sizes[step][k, self.iteration[k]])
+        hz, snr = (
+            (links.gradient_hz[k], links.gradient_snr[k])
+            if down
+            else (links.uplink_hz[k], links.uplink_snr[k])
+        )
+        way = DOWN if down else UP
+        end_s, self.slot[k] = _transfer(
+            self.paths, way, self.air, k, size, now_s, self.slot[k], hz, snr
+        )
+        self._note(k, step, now_s, end_s, size)
+        if self.faults is not None and self._fails(self.faults, k, step, now_s, end_s):
+            return
+        if end_s == EXHAUSTED:
+            raise TraceExhausted(self.air.gain.shape[2])
+        self._happens(k, step, end_s)
+        if down:
+            self.downlink.free_s = end_s
+            if self.paths is not None:
+                # The next one waits for the receipt, and makes up for a bit of that.
+                received_s = note(self.paths, UP, k, end_s)
+                self.downlink.free_s = max(end_s, received_s - self.paths.credit_s)
+
+    def _fails(self, faults: RoundFaults, k: int, step: int, now_s: float, end_s: float) -> bool:
+        """Whether a transfer is none, or its client is lost before it is over."""
+        if step in (CA, CM) and now_s >= faults.stop_s[k]:
+            return True  # it got no further
+        if step == CA and now_s >= faults.wrong_s[k]:
+            shown_s = end_s if faults.wrong[k] == "duplicate-frame" else now_s
+            self.lost_s[k] = min(self.lost_s[k], shown_s)
+            self._watch(k)
+        if end_s == EXHAUSTED and not self.lost_s[k] < self.trace_end_s:
+            raise TraceExhausted(self.air.gain.shape[2])
+        return bool(end_s > self.lost_s[k])
+
+    def _note(self, k: int, step: int, start_s: float, end_s: float, size: int = 0) -> None:
+        self.spans.append((k + 1, self.iteration[k] + 1, step, start_s, end_s, size))
+
+    def _happens(self, k: int, step: int, now_s: float) -> None:
+        heapq.heappush(self.events, (round(now_s * 1e9), step == LOST, k, now_s, step))
+
+
+def play_asynchronously(
+    plan: RoundPlan,
+    links: Links,
+    air: Air,
+    paths: Paths | None,
+    start_s: float,
+    faults: RoundFaults | None = None,
+) -> tuple[npt.NDArray[np.void], float, Array]:
+    """An asynchronous round: its steps, dtype `SPAN`, by client, then start; when it ends; and when
+    each client was lost, shape [K], infinity: it was not.
+
+    Args:
+        plan: With an entry an iteration in every array, shape [K, updates · I].
+        links: See `kernel.links_of`.
+        air: The channel.
+        paths: Links that delay and lose; None: they do neither.
+        start_s: When the round starts.
+        faults: What goes wrong; a step of a lost client may end when it is long gone: the caller
+            cuts it.
+
+    Raises:
+        TraceExhausted: The round lasts longer than the trace.
+    """
+    round_ = _Round(plan, links, air, paths, start_s, faults)
+    return round_.play(), round_.end_s, round_.lost_s

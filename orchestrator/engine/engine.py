@@ -1,0 +1,515 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The slot-level engine: when every step of a round starts and ends.
+
+A client's round is a loop past two *stations* of the server, computing and downlink:
+
+    SM | CF CA [computing] [downlink] CB | CF CA [computing] [downlink] CB | ... | CM
+
+Between stations a client is on its own: its next arrival follows from durations and from the slot
+integral of its uplink rate. A station is parallel (serves at once, with a share) or sequential
+(serves one at a time with all it has, non-preemptively, from a priority queue), and a gate may hold
+arrivals back until all K clients are there. The paradigm's fields choose; nothing else differs.
+
+Ties. What is simultaneous on paper must not be torn apart by the last bit of a float, so moments
+and lags are compared in whole nanoseconds, while start and end times stay exact. Everything that
+happens in one moment happens before a sequential station picks its next client. Larger lag goes
+first, or the lowest rank where the paradigm has another order, then earlier arrival at the station,
+then the lower client number.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ns3_scenarios.trace import Gains, TraceExhausted, TwoWay
+from orchestrator.engine.asynchronous import play_asynchronously
+from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.kernel import (
+    BY_RULES,
+    Bands,
+    Faults,
+    Menu,
+    Rules,
+    Work,
+    fill_energy,
+    links_of,
+    play_round,
+    play_rounds,
+)
+from orchestrator.engine.orders import machine_code, refused
+from orchestrator.engine.plan import (
+    Allocation,
+    Array,
+    Radio,
+    RoundPlan,
+    Sizing,
+    payload_bytes,
+    plan_round,
+)
+from orchestrator.engine.slots import EXHAUSTED, Air
+from orchestrator.engine.tcp_model import Transport
+from orchestrator.scenario.schema import Scenario
+from testbed.core.orders import LARGER_LAG
+from testbed.core.paradigm import Paradigm
+from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S
+from workloads.costs.profile import SplitProfile
+
+# --- results -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RoundTimes:
+    """When every step of one round started and ended."""
+
+    spans: npt.NDArray[np.void]
+    """Dtype `SPAN`, in absolute emulated times, by client, then start: all K (5 I + 2) steps, but
+    for those of a lost client that never began."""
+    end_s: float
+    """End of the last adapter upload."""
+    latency_s: float
+    energy_j: Array
+    """Shape [K], eq. (11)."""
+    objective: float
+    lost: Sequence[Loss] = ()
+    """Who was lost, or absent from the start."""
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """Outcomes of N rounds."""
+
+    start_s: Array
+    """Shape [N]."""
+    latency_s: Array
+    """Shape [N]."""
+    energy_j: Array
+    """Shape [N, K]."""
+    objective: Array
+    """Shape [N]."""
+    finish_s: Array
+    """Shape [N, K], from the start of the round to the end of each client's last upload."""
+
+
+@dataclass(frozen=True)
+class SplitCosts:
+    """What rounds of one scenario cost before anything is decided; arrays have shape [u], and
+    those of the clients' computing [u, K]."""
+
+    paradigm: Paradigm
+    iterations: int
+    cf_s: Array
+    cb_s: Array
+    server_s: Array
+    """Server forward and backward of one batch with the whole server."""
+    smashed_bytes: npt.NDArray[np.int64]
+    gradient_bytes: npt.NDArray[np.int64]
+    adapter_bytes: npt.NDArray[np.int64]
+    backward_ratio: float
+    compute_power_w: Array
+    """Shape [K]."""
+    energy_weight: float
+
+    @property
+    def splits(self) -> int:
+        """How many split points there are."""
+        return len(self.cf_s)
+
+
+def split_costs(
+    scenario: Scenario, profile: SplitProfile, sizing: Sizing = payload_bytes
+) -> SplitCosts:
+    """The costs of u = 1, 2, … as `plan_round` counts them."""
+    whole = np.ones(scenario.uavs.count)
+    plans = [
+        plan_round(scenario, profile, Allocation(u, whole, whole, whole), sizing)
+        for u in range(1, profile.splits + 1)
+    ]
+    return SplitCosts(
+        paradigm=scenario.scheme,
+        iterations=scenario.workload.local_iterations,
+        cf_s=np.array([plan.cf_s[:, 0] for plan in plans]),
+        cb_s=np.array([plan.cb_s[:, 0] for plan in plans]),
+        server_s=np.array([plan.s_s[0, 0] for plan in plans]),
+        smashed_bytes=np.array([plan.ca_bytes[0, 0] for plan in plans]),
+        gradient_bytes=np.array([plan.sg_bytes[0, 0] for plan in plans]),
+        adapter_bytes=np.array([plan.cm_bytes[0] for plan in plans]),
+        backward_ratio=scenario.workload.backward_ratio,
+        compute_power_w=scenario.fleet.compute_power_w,
+        energy_weight=scenario.objective.energy_weight,
+    )
+
+
+# --- one round -----------------------------------------------------------------------------------
+
+
+def simulate(
+    plan: RoundPlan,
+    radio: Radio,
+    gain: Gains,
+    slot_s: float,
+    start_s: float = 0.0,
+    *,
+    slot_edges_s: Array | None = None,
+    service_order: npt.NDArray[np.int64] = BY_RULES,
+    faults: RoundFaults | None = None,
+    transport: Transport | None = None,
+) -> RoundTimes:
+    """Predict one round.
+
+    Args:
+        plan: The round's durations and bytes.
+        radio: What turns a gain into a rate.
+        gain: Shape [K, S], linear, or for each direction; 0 is an outage. Slot s lasts from
+            s slot_s to (s + 1) slot_s.
+        slot_s: Length of a slot.
+        start_s: When the round starts.
+        slot_edges_s: Shape [S + 1], increasing: the moments at which the rates really changed, in
+            place of the multiples of `slot_s`.
+        service_order: Shape [2, K, I], see `service_order_of`: in which order sequential stations
+            serve, in place of the paradigm's rules.
+        faults: What goes wrong; lost clients are dropped, whatever the scenario says about them.
+        transport: Links that delay and lose; None: they do neither.
+
+    Raises:
+        TraceExhausted: The round lasts longer than the trace.
+        InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
+    """
+    air = _air(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
+    if plan.updates:
+        return _simulate_asynchronously(plan, radio, gain, air, start_s, transport, faults)
+    work = Work(
+        plan.cf_s,
+        plan.cb_s,
+        plan.s_s,
+        plan.sm_bytes,
+        plan.ca_bytes,
+        plan.sg_bytes,
+        plan.cm_bytes,
+        float(plan.backward_ratio),
+    )
+    rules, bands = _rules(plan.paradigm), _bands(radio, gain)
+    shares = plan.allocation
+    links = links_of(rules, bands, _read_only(shares.beta), _read_only(shares.rho))
+    shape = (plan.clients, 5 * plan.iterations + 2)
+    begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
+    wrong = None if faults is None else _for_kernel(faults)
+    paths = None if transport is None else transport.fresh()
+    order = machine_code(plan.paradigm)
+    latency = play_round(
+        rules, work, links, air, wrong, paths, float(start_s), order, service_order, begin, end
+    )
+    if latency == EXHAUSTED:
+        raise TraceExhausted(air.gain.shape[2])
+    if math.isnan(latency):
+        raise refused(plan.paradigm)
+    spans, lost = _spans(plan, begin, end), []
+    if faults is None or wrong is None:
+        compute_w = np.full(plan.clients, plan.compute_power_w, float)
+        fill_energy(work, _read_only(compute_w), bands.uplink_power_w, begin, end, energy)
+    else:
+        lost = _losses(faults, wrong.lost_s)
+        spans = cut(spans, lost, start_s)
+        energy = energy_of(spans, plan, radio)
+    return RoundTimes(
+        spans=spans,
+        end_s=start_s + latency,
+        latency_s=latency,
+        energy_j=energy,
+        objective=latency + plan.energy_weight * float(energy.max()),
+        lost=lost,
+    )
+
+
+def _simulate_asynchronously(
+    plan: RoundPlan,
+    radio: Radio,
+    gain: Gains,
+    air: Air,
+    start_s: float,
+    transport: Transport | None,
+    faults: RoundFaults | None,
+) -> RoundTimes:
+    shares = plan.allocation
+    rules, bands = _rules(plan.paradigm), _bands(radio, gain)
+    links = links_of(rules, bands, _read_only(shares.beta), _read_only(shares.rho))
+    paths = None if transport is None else transport.fresh()
+    spans, end_s, lost_s = play_asynchronously(plan, links, air, paths, float(start_s), faults)
+    lost = [] if faults is None else _losses(faults, lost_s)
+    if faults is not None:
+        spans = cut(spans, lost, start_s)
+    latency_s, energy_j = end_s - start_s, energy_of(spans, plan, radio)
+    return RoundTimes(
+        spans=spans,
+        end_s=start_s + latency_s,
+        latency_s=latency_s,
+        energy_j=energy_j,
+        objective=latency_s + plan.energy_weight * float(energy_j.max()),
+        lost=lost,
+    )
+
+
+def _losses(faults: RoundFaults, lost_s: Array) -> list[Loss]:
+    """Of the clients [K] that were lost at those times, if they were."""
+    return [
+        faults.loss(client, float(at_s))
+        for client, at_s in enumerate(lost_s, 1)
+        if math.isfinite(at_s)
+    ]
+
+
+def service_order_of(
+    spans: npt.NDArray[np.void], clients: int, iterations: int
+) -> npt.NDArray[np.int64]:
+    """Places in the order in which computing and downlink served, shape [2, K, I], from 0.
+
+    Args:
+        spans: A round's steps, dtype `SPAN`.
+        clients: K.
+        iterations: I.
+    """
+    service_order = np.empty((2, clients, iterations), np.int64)
+    for station, step in enumerate((S, SG)):
+        served = np.sort(spans[spans["step"] == step], order=["start_s", "end_s", "client"])
+        service_order[station, served["client"] - 1, served["iteration"] - 1] = np.arange(
+            len(served)
+        )
+    service_order.flags.writeable = False  # as `_read_only`
+    return service_order
+
+
+def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: Radio) -> Array:
+    """Energy of each client [K] as its steps went: eq. (11)."""
+    duration = spans["end_s"] - spans["start_s"]
+
+    def total(*steps: int) -> Array:
+        chosen = np.isin(spans["step"], steps)
+        return np.bincount(
+            spans["client"][chosen] - 1, duration[chosen], minlength=plan.clients
+        ).astype(float)
+
+    return plan.compute_power_w * total(CF, CB) + radio.uplink_power_w * total(CA, CM)
+
+
+def _for_kernel(faults: RoundFaults) -> Faults:
+    """What compiled code works on, and writes to."""
+    return Faults(
+        faults.absent,
+        faults.stop_s,
+        faults.lost_s.copy(),
+        faults.wrong_s,
+        np.array([wrong == "duplicate-frame" for wrong in faults.wrong]),
+        faults.slow,
+    )
+
+
+def cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> npt.NDArray[np.void]:
+    """The spans of a round without what lost clients did not begin, or did not finish."""
+    kept = np.isfinite(spans["start_s"])
+    for loss in lost:
+        own = spans["client"] == loss.client
+        at_server = np.isin(spans["step"], (SM, S, SG))
+        until_s = np.where(at_server, loss.lost_s, loss.stopped_s)
+        kept &= ~own | ((spans["start_s"] <= until_s) & (loss.lost_s > start_s))
+        spans["end_s"][own] = np.minimum(spans["end_s"], until_s)[own]
+    left: npt.NDArray[np.void] = spans[kept]
+    return left
+
+
+def round_of(index: int, plan: RoundPlan, times: RoundTimes) -> Round:
+    """The round as an entry of a timeline; rounds count from 0."""
+    return Round(
+        index=index,
+        paradigm=plan.paradigm.name,
+        split=plan.allocation.split,
+        start_s=float(times.spans["start_s"][0]),
+        latency_s=times.latency_s,
+        energy_j=times.energy_j,
+        objective=times.objective,
+        spans=times.spans,
+        lost=times.lost,
+    )
+
+
+def round_of_spans(
+    index: int,
+    plan: RoundPlan,
+    radio: Radio,
+    start_s: float,
+    spans: npt.NDArray[np.void],
+    lost: Sequence[Loss] = (),
+) -> Round:
+    """The round of spans (dtype `SPAN`, in any order) that came about elsewhere than here."""
+    spans = np.sort(spans, order=["client", "start_s", "end_s"])
+    energy_j = energy_of(spans, plan, radio)
+    end_s = max([float(spans["end_s"].max()), *(loss.lost_s for loss in lost)])
+    latency_s = end_s - start_s
+    return Round(
+        index=index,
+        paradigm=plan.paradigm.name,
+        split=plan.allocation.split,
+        start_s=start_s,
+        latency_s=latency_s,
+        energy_j=energy_j,
+        objective=latency_s + plan.energy_weight * float(energy_j.max()),
+        spans=spans,
+        lost=lost,
+    )
+
+
+def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
+    iterations = plan.iterations
+    spans = np.zeros(begin.shape, dtype=SPAN)
+    spans["client"] = np.arange(1, plan.clients + 1)[:, None]
+    spans["iteration"] = np.concatenate(
+        ([1], np.repeat(np.arange(1, iterations + 1), 5), [iterations])
+    )
+    spans["step"] = np.concatenate(([SM], np.tile([CF, CA, S, SG, CB], iterations), [CM]))
+    spans["start_s"], spans["end_s"] = begin, end
+    spans["bytes"][:, 0], spans["bytes"][:, -1] = plan.sm_bytes, plan.cm_bytes
+    spans["bytes"][:, CA:-1:5] = plan.ca_bytes
+    spans["bytes"][:, SG:-1:5] = plan.sg_bytes
+    return spans.ravel()
+
+
+# --- many rounds ---------------------------------------------------------------------------------
+
+
+def simulate_batch(
+    costs: SplitCosts,
+    radio: Radio,
+    gain: Gains,
+    slot_s: float,
+    start_s: float,
+    split: npt.NDArray[np.int64],
+    alpha: Array,
+    beta: Array,
+    rho: Array,
+) -> BatchTimes:
+    """N allocations tried on one and the same round.
+
+    Args:
+        costs: See `split_costs`.
+        radio: What turns a gain into a rate.
+        gain: Shape [K, S]; slot 0 starts at t = 0.
+        slot_s: Length of a slot.
+        start_s: When all N rounds start.
+        split: Shape [N], u; or [N, K], u_k.
+        alpha: Shape [N, K]; likewise `beta` and `rho`.
+        beta: Shares of the bandwidth.
+        rho: Shares of the base station's power.
+
+    Raises:
+        TraceExhausted: A round lasts longer than the trace.
+    """
+    return _many(costs, radio, gain, slot_s, start_s, split, alpha, beta, rho, follow=False)
+
+
+def simulate_chain(
+    costs: SplitCosts,
+    radio: Radio,
+    gain: Gains,
+    slot_s: float,
+    start_s: float,
+    split: npt.NDArray[np.int64],
+    alpha: Array,
+    beta: Array,
+    rho: Array,
+) -> BatchTimes:
+    """N rounds that follow each other without a gap, each with its own allocation.
+
+    Arguments and errors as `simulate_batch`; `start_s` is when the first round starts.
+    """
+    return _many(costs, radio, gain, slot_s, start_s, split, alpha, beta, rho, follow=True)
+
+
+def _many(
+    costs: SplitCosts,
+    radio: Radio,
+    gain: Gains,
+    slot_s: float,
+    start_s: float,
+    split: npt.NDArray[np.int64],
+    alpha: Array,
+    beta: Array,
+    rho: Array,
+    *,
+    follow: bool,
+) -> BatchTimes:
+    rounds, clients = len(split), gain.shape[0]
+    splits = np.broadcast_to(split if split.ndim == 2 else split[:, None], (rounds, clients))
+    starts, latency = np.empty(rounds), np.zeros(rounds)
+    energy, finish = np.empty((rounds, clients)), np.empty((rounds, clients))
+    complete = play_rounds(
+        _rules(costs.paradigm),
+        Menu(
+            costs.cf_s,
+            costs.cb_s,
+            costs.server_s,
+            costs.smashed_bytes,
+            costs.gradient_bytes,
+            costs.adapter_bytes,
+            float(costs.backward_ratio),
+        ),
+        costs.iterations,
+        _read_only(costs.compute_power_w),
+        _bands(radio, gain),
+        _air(gain, slot_s, None),
+        float(start_s),
+        follow,
+        machine_code(costs.paradigm),
+        _read_only(splits, np.int64),
+        _read_only(alpha),
+        _read_only(beta),
+        _read_only(rho),
+        starts,
+        latency,
+        energy,
+        finish,
+    )
+    if not complete:
+        if np.isnan(latency).any():
+            raise refused(costs.paradigm)
+        raise TraceExhausted(gain.shape[1])
+    objective = latency + costs.energy_weight * energy.max(axis=1)
+    return BatchTimes(starts, latency, energy, objective, finish)
+
+
+def _rules(paradigm: Paradigm) -> Rules:
+    return Rules(
+        parallel=(
+            paradigm.server_compute == "parallel",
+            paradigm.gradient_transmission == "parallel",
+        ),
+        gated=(paradigm.compute_waits_for_all, paradigm.transmission_waits_for_all),
+        by_lag=paradigm.order == LARGER_LAG,
+    )
+
+
+def _bands(radio: Radio, gain: Gains) -> Bands:
+    return Bands(
+        isinstance(gain, TwoWay) and gain.are_rates,
+        float(radio.uplink_hz),
+        float(radio.downlink_hz),
+        float(radio.noise_w_per_hz),
+        float(radio.downlink_power_w),
+        _read_only(radio.uplink_power_w),
+    )
+
+
+def _air(gain: Gains, slot_s: float, edges_s: Array | None) -> Air:
+    edges = np.empty(0) if edges_s is None else edges_s
+    ways = gain.values if isinstance(gain, TwoWay) else gain[None]
+    return Air(_read_only(ways), float(slot_s), _read_only(edges))
+
+
+def _read_only(array: npt.NDArray[Any], kind: type = float) -> npt.NDArray[Any]:
+    """A read-only view: numba would compile everything anew for arrays that are not."""
+    view: npt.NDArray[Any] = np.ascontiguousarray(array, kind).view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,683 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The compiled core of the engine: rounds as plain loops over plain arrays.
+
+`orchestrator.engine.engine` says what it computes; this file says how. Numba compiles what is
+marked, so arguments are named tuples of arrays and numbers, and events and queues are heaps of
+tuples: ``(moment, client)`` and ``(-lag or turn, moment of arrival, client)``, moments and lags in
+whole nanoseconds. Clients and iterations count from 0 in here.
+
+`play_round` is one long function by measurement: cut into functions that share a state, however
+they were inlined, a round of ten clients took 1.4 to 2.1 times as long, for each access to an array
+of a tuple then counts references. Its parts are headed by comments instead.
+"""
+
+import math
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.engine.orders import place_of
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
+from orchestrator.engine.slots import (
+    EXHAUSTED,
+    Air,
+    Array,
+    Ints,
+    carried,
+    compiled,
+    edge_of,
+    inlined,
+    rate_of,
+    slot_at,
+)
+from orchestrator.engine.tcp_model import Paths, delivered, note
+from testbed.core.faults import slowed_end
+from testbed.core.orders import NO_RANK
+from testbed.core.timeline import CA, CB, CF, SG, SM, S
+
+COMPUTING, DOWNLINK, CLIENT = 0, 1, 2
+"""Where a client's next event puts it: into one of the stations, or back on its own."""
+EVENTS = 2
+"""The heap of events, beside the queues of the two stations."""
+NEVER_NS = 1 << 62
+BY_RULES = np.empty((0, 0, 0), np.int64)
+"""No service_order given: the paradigm's rules decide who is served next."""
+BY_RULES.flags.writeable = False
+NO_PLACE = math.nan
+"""In place of a latency: the order gave no number. Neither this nor `EXHAUSTED` is below it."""
+
+
+class Rules(NamedTuple):
+    """A paradigm's fields; pairs are indexed by station."""
+
+    parallel: tuple[bool, bool]
+    gated: tuple[bool, bool]
+    by_lag: bool
+
+
+class Work(NamedTuple):
+    """What a round has to do: durations [K, I], bytes [K] or [K, I]; see `RoundPlan`."""
+
+    cf_s: Array
+    cb_s: Array
+    s_s: Array
+    sm_bytes: Ints
+    ca_bytes: Ints
+    sg_bytes: Ints
+    cm_bytes: Ints
+    backward_ratio: float
+
+
+class Menu(NamedTuple):
+    """What the splits cost, shape [u], the clients' computing [u, K]; see `SplitCosts`."""
+
+    cf_s: Array
+    cb_s: Array
+    server_s: Array
+    smashed_bytes: Ints
+    gradient_bytes: Ints
+    adapter_bytes: Ints
+    backward_ratio: float
+
+
+class Bands(NamedTuple):
+    """A `Radio`, for compiled code."""
+
+    rates_given: bool
+    """Whether the trace has rates: then no bandwidth and no power decides them."""
+    uplink_hz: float
+    downlink_hz: float
+    noise_w_per_hz: float
+    downlink_power_w: float
+    uplink_power_w: Array
+
+
+class Links(NamedTuple):
+    """Bandwidth and signal-to-noise ratio at gain 1 of each client's links, shape [K].
+
+    A bandwidth of 0 stands for a trace that has the rate itself; its ratio is 1.
+    """
+
+    uplink_hz: Array
+    uplink_snr: Array
+    broadcast_hz: float
+    broadcast_snr: float
+    gradient_hz: Array
+    gradient_snr: Array
+
+
+class Faults(NamedTuple):
+    """What goes wrong in a round, by client [K]. Where a round has none, `None` stands in for it,
+    and what deals with faults is not even compiled.
+
+    A client's link has gain 0 from `stop_s` on.
+    """
+
+    absent: npt.NDArray[np.bool_]
+    """Not there from the start."""
+    stop_s: Array
+    """When its process ends; infinity: never."""
+    lost_s: Array
+    """When it counts as lost; written to: infinity for a client that finished before."""
+    wrong_s: Array
+    """Its first smashed data sent from then on are wrong; infinity: never."""
+    wrong_at_end: npt.NDArray[np.bool_]
+    """Whether that shows when they are in, or as soon as they begin."""
+    slow: Array
+    """Rows of node (0 the base station), start, end, factor; see `slowed_end`."""
+
+
+@compiled
+def links_of(rules: Rules, bands: Bands, beta: Array, rho: Array) -> Links:
+    """The links of a round under its shares."""
+    if bands.rates_given:
+        none, one = np.zeros(beta.size), np.ones(beta.size)
+        return Links(none, one, 0.0, 1.0, none, one)
+    uplink_hz = beta * bands.uplink_hz
+    uplink_snr = bands.uplink_power_w / (uplink_hz * bands.noise_w_per_hz)
+    broadcast_snr = bands.downlink_power_w / (bands.downlink_hz * bands.noise_w_per_hz)
+    if rules.parallel[DOWNLINK]:
+        gradient_hz = beta * bands.downlink_hz
+        gradient_snr = rho * bands.downlink_power_w / (gradient_hz * bands.noise_w_per_hz)
+    else:
+        gradient_hz = np.full(beta.size, bands.downlink_hz)
+        gradient_snr = np.full(beta.size, broadcast_snr)
+    return Links(uplink_hz, uplink_snr, bands.downlink_hz, broadcast_snr, gradient_hz, gradient_snr)
+
+
+@inlined
+def _ns(time_s: float) -> int:
+    """The nanosecond in which a moment lies: for comparing, never for reckoning."""
+    return math.floor(min(time_s, 9e9) * 1e9 + 0.5)
+
+
+def transfer(
+    paths: Paths | None,
+    way: int,
+    air: Air,
+    k: int,
+    size: int,
+    time_s: float,
+    slot: int,
+    bandwidth_hz: float,
+    snr_at_1: float,
+) -> tuple[float, int]:
+    """When a transfer of `size` bytes ends, and in which slot."""
+    if paths is not None:
+        return delivered(paths, air, way, k, size, time_s, slot, bandwidth_hz, snr_at_1)
+    return carried(air, None, way, k, 8.0 * size, time_s, slot, bandwidth_hz, snr_at_1)
+
+
+_transfer = inlined(transfer)
+_slowed_end = numba.njit(slowed_end)
+
+
+@inlined
+def _end(faults: Faults | None, node: int, start_s: float, work_s: float) -> float:
+    """When computing ends that a node (0 the base station) starts."""
+    if faults is not None:
+        rows = faults.slow[faults.slow[:, 0] == node][:, 1:]
+        slowed_s: float = _slowed_end(start_s, work_s, rows)
+        return slowed_s
+    return start_s + work_s
+
+
+@inlined
+def _client_s(work: Work, faults: Faults | None, k: int, i: int, begin: Array, end: Array) -> float:
+    """τ_CB(i-1) + τ_CF(i) of a client whose smashed data are in."""
+    column = 5 * i
+    forward_s = work.cf_s[k, i]
+    backward_s: float = work.cb_s[k, i - 1] if i else work.backward_ratio * work.cf_s[k, 0]
+    if faults is not None:  # durations are what they came to be
+        forward_s = end[k, column + CF] - begin[k, column + CF]
+        if i:
+            backward_s = end[k, column - 5 + CB] - begin[k, column - 5 + CB]
+        else:
+            backward_s = work.backward_ratio * forward_s
+    client_s: float = backward_s + forward_s
+    return client_s
+
+
+@inlined
+def _server_s(work: Work, faults: Faults | None, k: int, i: int, begin: Array, end: Array) -> float:
+    """τ_S(i) of a client whose gradient is computed."""
+    if faults is not None:
+        return float(end[k, 5 * i + S] - begin[k, 5 * i + S])
+    return float(work.s_s[k, i])
+
+
+@inlined
+def _lag(
+    work: Work,
+    links: Links,
+    air: Air,
+    faults: Faults | None,
+    station: int,
+    k: int,
+    i: int,
+    slot: int,
+    begin: Array,
+    end: Array,
+) -> float:
+    """A client's lag as it arrives at a station; infinite where no gradient can be sent.
+
+    Before the downlink eq. (12); before computing eq. (22), for i = 1
+    with the rate of the slot in which the smashed data arrived.
+    """
+    column = 5 * i
+    lag_s: float = _client_s(work, faults, k, i, begin, end)
+    lag_s += end[k, column + CA] - begin[k, column + CA]
+    if station == DOWNLINK:
+        lag_s += _server_s(work, faults, k, i, begin, end)
+    elif i:
+        lag_s += end[k, column - 5 + SG] - begin[k, column - 5 + SG]
+    elif slot < air.gain.shape[2]:
+        rate = rate_of(links.gradient_hz[k], links.gradient_snr[k] * air.gain[-1, k, slot])
+        lag_s += 8.0 * work.sg_bytes[k, 0] / rate if rate > 0.0 else math.inf
+    return lag_s
+
+
+@compiled
+def _place(
+    order: int,
+    work: Work,
+    links: Links,
+    air: Air,
+    faults: Faults | None,
+    station: int,
+    k: int,
+    i: int,
+    slot: int,
+    since_s: float,
+    begin: Array,
+    end: Array,
+) -> int:
+    """A client's place by an order that is none of the paper's, as it arrives at a station.
+
+    `order` is the address of its `machine_code`. What is ahead is that of the slot; the client came
+    `since_s` after the round began.
+    """
+    column, (clients, iterations) = 5 * i, work.cf_s.shape
+    gradient_s = -1.0  # there was none yet
+    if i:
+        gradient_s = end[k, column - 5 + SG] - begin[k, column - 5 + SG]
+    server_s = work.s_s[k, i]
+    if station == DOWNLINK:
+        server_s = _server_s(work, faults, k, i, begin, end)
+    compute_s, uplink_bytes, downlink_bytes = work.cb_s[k, i], work.cm_bytes[k], work.sg_bytes[k, i]
+    for later in range(i + 1, iterations):
+        compute_s += work.cf_s[k, later] + work.s_s[k, later] + work.cb_s[k, later]
+        uplink_bytes += work.ca_bytes[k, later]
+        downlink_bytes += work.sg_bytes[k, later]
+    uplink_bps, downlink_bps = 0.0, 0.0
+    if slot < air.gain.shape[2]:
+        uplink_bps = rate_of(links.uplink_hz[k], links.uplink_snr[k] * air.gain[0, k, slot])
+        downlink_bps = rate_of(links.gradient_hz[k], links.gradient_snr[k] * air.gain[-1, k, slot])
+    known = (
+        1 if station == DOWNLINK else 0,
+        k + 1,
+        clients,
+        i + 1,
+        iterations,
+        since_s,
+        _client_s(work, faults, k, i, begin, end),
+        end[k, column + CA] - begin[k, column + CA],
+        server_s,
+        gradient_s,
+        compute_s,
+        float(work.sg_bytes[k, i]),
+        float(uplink_bytes),
+        float(downlink_bytes),
+        uplink_bps,
+        downlink_bps,
+    )
+    return int(place_of(order, known))
+
+
+# Heaps of (first, second, client), the smallest on top: three of them in one array of shape
+# [3, K + 1, 3], the two stations' queues and the events. Entry 0 holds the size, 1 is the top, and
+# the children of n are 2 n and 2 n + 1. Numba's heapq on lists of tuples takes three times as long.
+
+
+@inlined
+def _entry(heaps: Ints, row: int, at: int) -> tuple[int, int, int]:
+    return heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2]
+
+
+@inlined
+def _push(heaps: Ints, row: int, first: int, second: int, client: int) -> None:
+    heaps[row, 0, 0] += 1
+    at = heaps[row, 0, 0]
+    while at > 1 and (first, second, client) < _entry(heaps, row, at // 2):
+        for i in range(3):
+            heaps[row, at, i] = heaps[row, at // 2, i]
+        at //= 2
+    heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2] = first, second, client
+
+
+@inlined
+def _pop(heaps: Ints, row: int) -> int:
+    top, size = heaps[row, 1, 2], heaps[row, 0, 0]
+    last = _entry(heaps, row, size)
+    size -= 1
+    at, child = 1, 2
+    while child <= size:
+        if child < size and _entry(heaps, row, child + 1) < _entry(heaps, row, child):
+            child += 1
+        if last < _entry(heaps, row, child):
+            break
+        for i in range(3):
+            heaps[row, at, i] = heaps[row, child, i]
+        at, child = child, 2 * child
+    heaps[row, 0, 0] = size
+    heaps[row, at, 0], heaps[row, at, 1], heaps[row, at, 2] = last
+    return int(top)
+
+
+@inlined
+def _given_up(faults: Faults, air: Air, k: int) -> bool:
+    """Whether a client is lost before the trace ends: then a transfer of its may never end."""
+    return bool(faults.lost_s[k] < edge_of(air, air.gain.shape[2]))
+
+
+@compiled
+def play_round(
+    rules: Rules,
+    work: Work,
+    links: Links,
+    air: Air,
+    faults: Faults | None,
+    paths: Paths | None,
+    start_s: float,
+    order: int | None,
+    service_order: Ints,
+    begin: Array,
+    end: Array,
+) -> float:
+    """Fill begin and end, shape [K, 5 I + 2]; answer the round's latency, EXHAUSTED or NO_PLACE.
+
+    A client's steps stand in their order: step x of iteration i, from 0, in column 5 i + x.
+    A service order, shape [2, K, I], has places in the order in which the stations serve, from 0;
+    a sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
+    `order` is the address of its `machine_code`; None: it is one of the paper's.
+    Without paths, links neither delay nor lose.
+    With faults, a step of a lost client may end when it is long gone: the caller cuts it.
+    """
+    cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
+    uplink_hz, uplink_snr, broadcast_hz, broadcast_snr, gradient_hz, gradient_snr = links
+    clients, iterations = cf_s.shape
+    if air.edges_s.size:
+        first = int(np.searchsorted(air.edges_s, start_s, side="right")) - 1
+    else:
+        first = int(start_s / air.slot_s) - 1
+    slot = np.full(clients, max(0, first))  # where each client was last; it only moves on
+    here = clients  # clients that are neither absent nor lost
+    gone = np.zeros(clients, np.bool_)  # absent, lost, or past being lost
+
+    # --- the broadcast
+    together_s = start_s  # all clients begin when the slowest has the broadcast
+    for k in range(clients):
+        if faults is not None and faults.absent[k]:
+            gone[k] = True
+            here -= 1
+            continue
+        begin[k, SM] = start_s
+        end[k, SM], slot[k] = _transfer(
+            paths, BROADCAST, air, k, sm_bytes[k], start_s, slot[k], broadcast_hz, broadcast_snr
+        )
+        if faults is not None:
+            if end[k, SM] == EXHAUSTED and not _given_up(faults, air, k):
+                return EXHAUSTED
+            if end[k, SM] > faults.lost_s[k]:
+                gone[k] = True
+                here -= 1
+                together_s = max(together_s, faults.lost_s[k])
+                continue
+        together_s = max(together_s, end[k, SM])
+    if together_s == EXHAUSTED:
+        return EXHAUSTED
+    told_s = np.full(clients, together_s)  # when each client knows that all have it
+    if paths is not None:
+        all_told_s = together_s
+        for k in range(clients):
+            if not gone[k]:
+                all_told_s = max(all_told_s, note(paths, UP, k, end[k, SM]))
+        for k in range(clients):
+            if not gone[k]:
+                told_s[k] = note(paths, DOWN, k, all_told_s)
+
+    # --- the state of clients and stations
+    iteration = np.full(clients, -1)
+    place = np.full(clients, CLIENT)  # where the client's next event puts it
+    heaps = np.zeros((3, clients + 1, 3), np.int64)
+    for k in range(clients):
+        if not gone[k]:
+            _push(heaps, EVENTS, _ns(together_s), 0, k)
+    held, holds = np.empty((2, clients), np.int64), np.zeros(2, np.int64)  # at each station's gate
+    busy, served = np.zeros(2, np.bool_), np.zeros(2, np.int64)
+    serves = np.full(2, -1)  # whom a sequential station serves
+    arrived_s, ready_s = np.empty((2, clients)), np.empty((2, clients))  # before, past the gate
+    free_s = np.full(2, start_s)
+    opens_s = np.full(2, start_s)  # before that, a gate does not open
+    last_s = start_s if faults is None else together_s
+
+    while True:
+        # --- the next moment
+        moment = heaps[EVENTS, 1, 0] if heaps[EVENTS, 0, 0] > 0 else NEVER_NS
+        if faults is not None:
+            for k in range(clients):
+                if not gone[k]:
+                    moment = min(moment, _ns(faults.lost_s[k]))
+        elif moment == NEVER_NS:
+            break
+        if faults is not None and (moment == NEVER_NS or gone.all()):
+            break
+        while heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
+            k = _pop(heaps, EVENTS)
+            if faults is not None and gone[k]:
+                continue
+            station, i = place[k], iteration[k]
+            column = 5 * i
+            # --- a client goes on by itself, up to the end of its next upload
+            if station == CLIENT:
+                now_s = together_s
+                if i >= 0:  # the gradient is there
+                    busy[DOWNLINK] = False
+                    begin[k, column + CB] = end[k, column + SG]
+                    now_s = _end(faults, k + 1, begin[k, column + CB], cb_s[k, i])
+                    end[k, column + CB] = now_s
+                iteration[k] = i = i + 1
+                column += 5
+                if i == iterations:
+                    begin[k, column + 1], upload, size = now_s, column + 1, cm_bytes[k]
+                else:
+                    begin[k, column + CF] = now_s
+                    now_s = _end(faults, k + 1, now_s, cf_s[k, i])
+                    if paths is not None:
+                        now_s = max(now_s, told_s[k])
+                    end[k, column + CF] = now_s
+                    upload, size = column + CA, ca_bytes[k, i]
+                begin[k, upload] = now_s
+                end[k, upload], slot[k] = _transfer(
+                    paths, UP, air, k, size, now_s, slot[k], uplink_hz[k], uplink_snr[k]
+                )
+                if faults is not None:
+                    if now_s >= faults.stop_s[k]:
+                        continue  # it got no further
+                    if i < iterations and now_s >= faults.wrong_s[k]:
+                        shown_s = end[k, upload] if faults.wrong_at_end[k] else now_s
+                        faults.lost_s[k] = min(faults.lost_s[k], shown_s)
+                    if end[k, upload] == EXHAUSTED and not _given_up(faults, air, k):
+                        return EXHAUSTED
+                    if end[k, upload] > faults.lost_s[k]:
+                        continue
+                now_s = end[k, upload]
+                if now_s == EXHAUSTED:
+                    return EXHAUSTED
+                if i == iterations:
+                    last_s = max(last_s, now_s)
+                    if faults is not None:
+                        gone[k] = True
+                        faults.lost_s[k] = math.inf
+                else:
+                    place[k] = COMPUTING
+                    _push(heaps, EVENTS, _ns(now_s), 0, k)
+                continue
+
+            # --- a client comes to a station's gate
+            now_s = end[k, column + (CA if station == COMPUTING else S)]
+            if station == DOWNLINK:
+                busy[COMPUTING] = False
+            arrived_s[station, k] = now_s
+            held[station, holds[station]] = k
+            holds[station] += 1
+
+        # --- those whose time is over are given up
+        if faults is not None:
+            for k in range(clients):
+                if gone[k] or _ns(faults.lost_s[k]) > moment:
+                    continue
+                lost_s = faults.lost_s[k]
+                gone[k] = True
+                here -= 1
+                last_s = max(last_s, lost_s)
+                for station in (COMPUTING, DOWNLINK):
+                    if serves[station] == k and busy[station]:
+                        busy[station] = False
+                        free_s[station] = lost_s
+                    left = 0
+                    for place_held in range(holds[station]):
+                        if held[station, place_held] != k:
+                            held[station, left] = held[station, place_held]
+                            left += 1
+                    holds[station] = left
+                    opens_s[station] = lost_s
+
+        # --- gates open
+        for station in (COMPUTING, DOWNLINK):
+            count = holds[station]
+            if count == 0 or (rules.gated[station] and count < here):
+                continue
+            opened_s = opens_s[station]
+            for place_held in range(count):
+                opened_s = max(opened_s, arrived_s[station, held[station, place_held]])
+            for place_held in range(count):
+                k = held[station, place_held]
+                i, rank = iteration[k], 0
+                came_s = arrived_s[station, k]
+                ready_s[station, k] = opened_s if rules.gated[station] else came_s
+                if service_order.size:
+                    rank = service_order[station, k, i]
+                elif not rules.parallel[station]:
+                    if order is not None:
+                        slot[k] = slot_at(air, came_s, slot[k])
+                        rank = _place(
+                            order,
+                            work,
+                            links,
+                            air,
+                            faults,
+                            station,
+                            k,
+                            i,
+                            slot[k],
+                            came_s - start_s,
+                            begin,
+                            end,
+                        )
+                        if rank == NO_RANK:
+                            return NO_PLACE
+                    elif rules.by_lag:
+                        slot[k] = slot_at(air, came_s, slot[k])
+                        lag_s = _lag(work, links, air, faults, station, k, i, slot[k], begin, end)
+                        rank = -_ns(lag_s)
+                _push(heaps, station, rank, _ns(came_s), k)
+            holds[station] = 0
+
+        # --- stations serve
+        for station in (COMPUTING, DOWNLINK):
+            if heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
+                break  # computing took no time: there is more to this moment
+            while heaps[station, 0, 0] > 0 and not busy[station]:
+                if service_order.size and not rules.parallel[station]:
+                    if heaps[station, 1, 0] != served[station]:
+                        break
+                    served[station] += 1
+                k = _pop(heaps, station)
+                if faults is not None and gone[k]:
+                    continue
+                column = 5 * iteration[k]
+                now_s = ready_s[station, k]
+                if not rules.parallel[station]:
+                    busy[station] = True
+                    serves[station] = k
+                    now_s = max(now_s, free_s[station])
+                if station == COMPUTING:
+                    begin[k, column + S] = now_s
+                    now_s = _end(faults, 0, now_s, s_s[k, iteration[k]])
+                    end[k, column + S] = now_s
+                    place[k] = DOWNLINK
+                else:
+                    begin[k, column + SG] = now_s
+                    now_s, slot[k] = _transfer(
+                        paths,
+                        DOWN,
+                        air,
+                        k,
+                        sg_bytes[k, iteration[k]],
+                        now_s,
+                        slot[k],
+                        gradient_hz[k],
+                        gradient_snr[k],
+                    )
+                    end[k, column + SG] = now_s
+                    place[k] = CLIENT
+                    if faults is not None and now_s > faults.lost_s[k]:
+                        if now_s == EXHAUSTED and not _given_up(faults, air, k):
+                            return EXHAUSTED
+                        continue  # until it is given up
+                    if now_s == EXHAUSTED:
+                        return EXHAUSTED
+                free_s[station] = now_s
+                if paths is not None and station == DOWNLINK:
+                    # The next one waits for the receipt, and makes up for a bit of that.
+                    free_s[station] = max(now_s, note(paths, UP, k, now_s) - paths.credit_s)
+                _push(heaps, EVENTS, _ns(now_s), 0, k)
+    return last_s - start_s
+
+
+@compiled
+def fill_energy(
+    work: Work, compute_w: Array, uplink_w: Array, begin: Array, end: Array, energy: Array
+) -> None:
+    """Fill energy [K], in J: eq. (11)."""
+    clients, iterations = work.cf_s.shape
+    for k in range(clients):
+        compute_s, send_s = 0.0, end[k, 5 * iterations + 1] - begin[k, 5 * iterations + 1]
+        for i in range(iterations):
+            compute_s += work.cf_s[k, i] + work.cb_s[k, i]
+            send_s += end[k, 5 * i + CA] - begin[k, 5 * i + CA]
+        energy[k] = compute_w[k] * compute_s + uplink_w[k] * send_s
+
+
+@compiled
+def play_rounds(
+    rules: Rules,
+    menu: Menu,
+    iterations: int,
+    compute_w: Array,
+    bands: Bands,
+    air: Air,
+    start_s: float,
+    follow: bool,
+    order: int | None,
+    split: Ints,
+    alpha: Array,
+    beta: Array,
+    rho: Array,
+    starts_s: Array,
+    latency_s: Array,
+    energy_j: Array,
+    finish_s: Array,
+) -> bool:
+    """Fill starts and latencies [N], energies and finishes [N, K]; was the trace long enough?
+
+    If not, or if the order gave no number, the latency of the last round played says so.
+    With `follow` each round starts where the one before ended, else all start together.
+    """
+    clients = beta.shape[1]
+    shape, steps = (clients, iterations), (clients, 5 * iterations + 2)
+    work = Work(
+        np.empty(shape),
+        np.empty(shape),
+        np.empty(shape),
+        np.empty(clients, np.int64),
+        np.empty(shape, np.int64),
+        np.empty(shape, np.int64),
+        np.empty(clients, np.int64),
+        menu.backward_ratio,
+    )
+    begin, end = np.empty(steps), np.empty(steps)
+    for n in range(len(split)):
+        for k in range(clients):
+            u = split[n, k] - 1
+            work.sm_bytes[k], work.cm_bytes[k] = menu.adapter_bytes[u], menu.adapter_bytes[u]
+            work.ca_bytes[k], work.sg_bytes[k] = menu.smashed_bytes[u], menu.gradient_bytes[u]
+            work.cf_s[k], work.cb_s[k] = menu.cf_s[u, k], menu.cb_s[u, k]
+            work.s_s[k] = menu.server_s[u] / (alpha[n, k] if rules.parallel[COMPUTING] else 1.0)
+        links = links_of(rules, bands, beta[n], rho[n])
+        starts_s[n] = start_s
+        latency_s[n] = play_round(
+            rules, work, links, air, None, None, start_s, order, BY_RULES, begin, end
+        )
+        if not latency_s[n] < EXHAUSTED:
+            return False
+        fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy_j[n])
+        finish_s[n] = end[:, steps[1] - 1] - start_s
+        if follow:
+            start_s += latency_s[n]
+    return True

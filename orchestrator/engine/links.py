@@ -1,0 +1,168 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The links of a scenario, as the kernel, nodes, or a simulation of them are told of them."""
+
+import hashlib
+import secrets
+from dataclasses import replace
+
+from orchestrator.scenario.schema import (
+    ByDistance,
+    Directions,
+    GilbertElliott,
+    IndependentLoss,
+    OfTrace,
+    Scenario,
+    SnrLoss,
+)
+from testbed.core.impairment import Impairment, Losses
+from testbed.network.framing import datagram_bytes
+from testbed.network.shaping import Shape
+from testbed.system import inside
+from testbed.transport import TransportSettings
+from testbed.transport.wire import TOKEN_BYTES
+
+
+def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False) -> Shape:
+    """How the scenario's links treat frames.
+
+    Args:
+        scenario: What its links are like.
+        dilation: Real seconds for an emulated one.
+        network: See `Shape.network`.
+    """
+    return Shape(
+        mtu=scenario.emulation.mtu,
+        charges_headers=scenario.emulation.rate_counts == "frame",
+        congestion_control=scenario.emulation.congestion_control,
+        initial_window=scenario.emulation.initial_window,
+        queue=scenario.links.queue,
+        ecn=scenario.links.ecn,
+        # QUIC's datagrams are packets, and frames, one by one.
+        packet_s=0.0 if scenario.emulation.transport == "quic" else Shape.packet_s,
+        impaired=are_impaired(scenario),
+        single_frames=any(
+            each.losses or each.reorders for way in impairments_of(scenario) for each in way
+        ),
+        network=network,
+        relay=network and scenario.links.relay,
+    )
+
+
+def transport_settings_of(
+    scenario: Scenario, timeout_s: float, meeting_s: float, *, qlog: bool = False
+) -> list[TransportSettings]:
+    """How each node talks, the base station first; secrets are made anew."""
+    choices = scenario.emulation
+    inside.draw_as("secrets")
+    settings = TransportSettings(
+        token=secrets.token_hex(TOKEN_BYTES),
+        timeout_s=timeout_s,
+        meeting_s=meeting_s,
+        transport=choices.transport,
+        connection=choices.connection,
+        nagle=choices.nagle,
+        congestion_control=choices.congestion_control,
+        datagram_bytes=datagram_bytes(choices.mtu),
+        qlog=qlog,
+    )
+    if choices.transport not in ("tls", "quic"):
+        return [settings] * (scenario.uavs.count + 1)
+    from testbed.transport.certificates import identities
+
+    return [replace(settings, identity=identity) for identity in identities(scenario.uavs.count)]
+
+
+def impairments_of(
+    scenario: Scenario, dilation: float = 1.0
+) -> tuple[tuple[Impairment, ...], tuple[Impairment, ...]]:
+    """What the air does to frames of each uplink, and of each downlink; delays in real seconds.
+
+    What slots say beside that: `orchestrator.engine.slot_impairments`.
+
+    Args:
+        scenario: What its links are like.
+        dilation: Real seconds for an emulated one.
+    """
+    links, count = scenario.links, scenario.uavs.count
+    delay_s = links.one_way_delay_s or scenario.emulation.one_way_delay_s
+
+    def way(down: bool) -> tuple[Impairment, ...]:
+        side = "down" if down else "up"
+        delays = _each(delay_s, side, count)
+        jitters = _each(links.jitter_s, side, count)
+        losses = _losses(scenario.links.loss_of(side), count)
+        slots = varies(delay_s) or varies(links.jitter_s) or varies(scenario.links.loss_of(side))
+        return tuple(
+            Impairment(
+                delay * dilation,
+                jitter * dilation,
+                loss,
+                _seed(scenario.seed, k, down),
+                slots,
+                links.reordering,
+            )
+            for k, (delay, jitter, loss) in enumerate(zip(delays, jitters, losses, strict=True), 1)
+        )
+
+    return way(False), way(True)
+
+
+def are_impaired(scenario: Scenario) -> bool:
+    """Whether any link of the scenario loses or delays frames."""
+    return any(each.acts for way in impairments_of(scenario) for each in way)
+
+
+def vary_by_slot(scenario: Scenario) -> bool:
+    """Whether slots have delays, jitters or losses of their own."""
+    return any(each.by_slot for way in impairments_of(scenario) for each in way)
+
+
+def needs_snr(scenario: Scenario) -> bool:
+    """Whether losses follow the signal-to-noise ratio."""
+    return any(isinstance(scenario.links.loss_of(side), SnrLoss) for side in ("up", "down"))
+
+
+def varies(value: object) -> bool:
+    """Whether a key of the links is a model that speaks of slots."""
+    return isinstance(value, (ByDistance, OfTrace, SnrLoss))
+
+
+def _each(value: object, side: str, count: int) -> list[float]:
+    if isinstance(value, ByDistance):
+        return [value.base_s] * count
+    if isinstance(value, OfTrace):
+        return [0.0] * count
+    if isinstance(value, Directions):
+        value = value.up if side == "up" else value.down
+    if isinstance(value, list):
+        return value
+    assert isinstance(value, float | int)
+    return [value] * count
+
+
+def _losses(value: object, count: int) -> list[Losses | None]:
+    match value:
+        case GilbertElliott():
+            losses = Losses(value.good_to_bad, value.bad_to_good, value.loss_good, value.loss_bad)
+            return [losses] * count
+        case SnrLoss() | OfTrace():
+            return [Losses(0.0, 1.0, 0.0, 0.0)] * count
+        case IndependentLoss():
+            return _losses(value.probability, count)
+        case list():
+            return [_independent(each) for each in value]
+        case float() | int():
+            return [_independent(value)] * count
+    raise AssertionError(value)
+
+
+def _independent(probability: float) -> Losses | None:
+    return Losses(0.0, 1.0, probability, 0.0) if probability else None
+
+
+def _seed(seed: int, client: int, down: bool) -> int:
+    """Of 63 bits, for each direction of each link another; near ones have nothing in common."""
+    digest = hashlib.blake2b(f"{seed} {client} {down}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

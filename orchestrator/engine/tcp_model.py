@@ -1,0 +1,533 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""How long TCP takes over links that delay and lose frames: windows, flight by flight.
+
+Where nothing is lost and delays are 0, a transfer takes the integral of its link's rate, and none
+of this is used. Elsewhere a transfer is a sequence of *flights*, a window of frames each:
+
+- A flight leaves at the link's rate, once the one before has left and the acknowledgement of that
+  one's first frame is back. Windows that fill the pipe thus cost nothing, and small ones wait.
+- In slow start a window grows by each frame acknowledged, up to twice the pipe. HyStart ends it
+  (Ha and Rhee 2011): after acknowledgements no further apart than 2 ms that last a round trip and
+  1 ms, as Linux has it where senders are paced.
+- Then `cubic` grows as RFC 9438 says (C = 0.4, β = 0.7, Reno's pace where that is faster), with
+  Linux's bound of 5 % a round trip before the first loss; `reno` by one frame a round trip
+  (RFC 5681). `bbr` fills the pipe (Cardwell et al. 2016): its window doubles each round trip, but
+  for that in which it begins to recover from a loss, where it sends what is acknowledged. Ten
+  seconds after the shortest round trip that it has seen, which is that of the connection's own
+  frames and later that of receipts, it sends four frames a round trip for 200 ms; but not where it
+  was idle then. Its probing for more is left out.
+- Each frame is lost by the link's own process. A loss shrinks the window, to whole frames as Linux
+  counts them, once three frames have arrived after it. The next flight is larger by what had left
+  until then and by what is sent for each further acknowledgement (RFC 6937). Losses among what had
+  left shrink nothing more (RFC 6675: the recovery point); the window grows by what is acknowledged
+  before the loss and after that point. What was lost goes ahead of all else; what is lost a second
+  time is noticed if three frames of the same flight arrive after it. Else it waits for a timeout,
+  200 ms and a round trip, twice that the next time, and the window begins anew from one frame
+  (RFC 5681, RFC 6298); but for `bbr`, which keeps enough on its way to notice. Where the last
+  frames of a transfer are lost, nobody notices: a probe goes after two round trips, or after 200 ms
+  and one where it was a single frame (RFC 8985).
+- Where slots differ in delay, jitter or loss (`slots`), a flight has those of the slot in which it
+  begins. Frames that the radio sends again take the link for so much longer.
+- An idle sender halves its window once a retransmission timeout (RFC 2861). A receiver's buffer
+  begins at 64 KiB and follows what has come; it opens with each packet, and where those are single
+  frames, as on links that lose some, it holds no sender back.
+
+Acknowledgements are neither lost nor late; a round begins with new windows. A message is whole when
+the last of its frames is there, in order or not: that TCP may take frames which are overtaken for
+lost (RFC 8985 waits for them, once it has seen some) is left out. Losses are drawn by the
+scenario's seed, for each round and direction of a link: they are as many as the kernel's and ns-3's
+in the mean, but not the same.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
+from orchestrator.engine.slot_impairments import DOWN, UP, SlotAir, lossless
+from orchestrator.engine.slots import (
+    EXHAUSTED,
+    Air,
+    Array,
+    carried,
+    compiled,
+    inlined,
+)
+from orchestrator.scenario.schema import Scenario
+from testbed.network.framing import ETHERNET_BYTES
+
+CUBIC, RENO, BBR = 0, 1, 2
+CONTROLS = {"cubic": CUBIC, "reno": RENO, "bbr": BBR}
+"""Congestion controls that the model knows; others are taken for cubic."""
+INITIAL_FRAMES = 10
+"""RFC 6928."""
+LEAST_TIMEOUT_S = 0.2
+"""Linux's least retransmission timeout beyond the round trip."""
+PROBE_S = 0.02
+"""Two ticks of a kernel's timers, which a probe waits longer."""
+HYSTART_FRAMES, HYSTART_SPACING_S, HYSTART_BEYOND_S = 16, 2e-3, 1e-3
+BETA, SCALE = 717 / 1024, 0.4
+"""Of cubic, as Linux has them."""
+FIRST_GROWTH = 20.0
+"""Frames acknowledged for one more, at most, before cubic has seen a loss."""
+QUEUE_FRAMES, QUEUE_S = 3.0, 1.2e-3
+"""What Linux keeps in a sender's own queue (TCP small queues): frames at least, or time."""
+RECEIVER_FRAMES = 45.0
+"""64 KiB: what a receiver offers at first."""
+RECEIVER_GROWTH = 3.0
+PROBE_RTT_EVERY_S, PROBE_RTT_S, PROBE_RTT_FRAMES = 10.0, 0.2, 4.0
+"""Of bbr, when it looks for the shortest round trip."""
+CONNECTED_S = 1.9
+"""So long before a UAV's first upload its connection is made, as measured; emulated seconds."""
+LATER_FRAMES = 3
+"""Whose acknowledgements show that one before them was lost (RFC 5681)."""
+
+# What is known of a sender.
+WINDOW, THRESHOLD, CEILING, ORIGIN, TURN_S, SINCE_S, FRIENDLY, IDLE_FROM_S, OFFERED = range(9)
+LOOK_S, LOOKED_S, BAD = range(9, 12)
+"""When bbr is to look for the shortest round trip, and until when it last did so."""
+
+
+class Paths(NamedTuple):
+    """Links that delay and lose, for compiled code; arrays of [2, K] are up, then down.
+
+    Those of [3, K, S] are by way and slot; S is 1 where slots do not differ.
+    """
+
+    delay_s: Array
+    """Shape [3, K, S]."""
+    jitter_s: Array
+    """Shape [3, K, S]."""
+    loss: Array
+    """Shape [3, K, S]: of a frame in the good state."""
+    airtime: Array
+    """Shape [3, K, S]: how often a frame is sent."""
+    slot_s: float
+    losses: Array
+    """Shape [2, K, 4]: a `Losses` each."""
+    control: int
+    frame_bits: float
+    initial: float
+    offered: float
+    """Frames that a receiver has room for at first."""
+    credit_s: float
+    """For so long the sender of a gradient makes up, in emulated seconds."""
+    round_trips: int
+    """That opening a connection for each transfer takes."""
+    sender: Array
+    """Shape [2, K, 12]; written to."""
+    draws: npt.NDArray[np.uint64]
+    """Shape [2, K], states of generators; written to."""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """A scenario's links and transport; arrays as in `Paths`."""
+
+    delay_s: Array
+    jitter_s: Array
+    losses: Array
+    control: int
+    frame_bits: float
+    initial: float
+    offered: float
+    credit_s: float
+    round_trips: int
+    seeds: npt.NDArray[np.uint64]
+    round: int = 0
+    scenario: Scenario | None = None
+    """Whose slots differ; None: they do not."""
+    slots: SlotAir | None = None
+    """How, once a channel and the round's shares are known."""
+    slot_s: float = 1.0
+
+    def of_round(self, index: int) -> "Transport":
+        """The same for a round, which has draws of its own."""
+        return replace(self, round=index)
+
+    def without_loss(self) -> "Transport":
+        """The same where no frame is lost."""
+        slots = self.slots and lossless(self.slots)
+        return replace(self, losses=np.zeros_like(self.losses), slots=slots)
+
+    def delay_at(self, way: int, client: int, time_s: float) -> float:
+        """How long a frame is under way that a client's link carries then."""
+        if self.slots is None:
+            return float(self.delay_s[min(way, DOWN), client - 1])
+        of_link = self.slots.delay_s[way, client - 1]
+        return float(of_link[min(int(time_s / self.slot_s + 1e-9), len(of_link) - 1)])
+
+    def fresh(self) -> Paths:
+        """As a round finds it when it begins."""
+        sender = np.zeros((*self.delay_s.shape, BAD + 1))
+        sender[..., WINDOW] = self.initial
+        sender[..., THRESHOLD] = math.inf
+        sender[..., OFFERED] = self.offered
+        sender[..., IDLE_FROM_S] = math.inf
+        sender[..., LOOKED_S] = 1e-9 if self.round else 0.0
+        draws = self.seeds ^ np.uint64((self.round + 1) * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
+        slots = self.slots
+        if slots is None:
+            delay_s, jitter_s, loss = (
+                np.ascontiguousarray(each[[UP, DOWN, DOWN]][..., None])
+                for each in (self.delay_s, self.jitter_s, self.losses[..., 2])
+            )
+            slots = SlotAir(delay_s, jitter_s, loss, np.ones_like(loss))
+        return Paths(
+            slots.delay_s,
+            slots.jitter_s,
+            slots.loss,
+            slots.airtime,
+            self.slot_s,
+            self.losses,
+            self.control,
+            self.frame_bits,
+            self.initial,
+            self.offered,
+            self.credit_s,
+            self.round_trips,
+            sender,
+            draws,
+        )
+
+
+def transport_of(scenario: Scenario) -> Transport | None:
+    """The scenario's transport; None where its links neither delay nor lose."""
+    if not are_impaired(scenario):
+        return None
+    ways = impairments_of(scenario)
+    choices, shape = scenario.emulation, shape_of(scenario)
+    dilation = choices.dilation if isinstance(choices.dilation, float) else 1.0
+    kept = choices.connection == "kept"
+
+    def each(value: str) -> Array:
+        return np.array([[getattr(link, value) for link in way] for way in ways], dtype=float)
+
+    processes = [
+        [
+            (0.0, 1.0, 0.0, 0.0) if link.losses is None else tuple(vars(link.losses).values())
+            for link in way
+        ]
+        for way in ways
+    ]
+    return Transport(
+        delay_s=each("delay_s"),
+        jitter_s=each("jitter_s"),
+        losses=np.array(processes),
+        control=CONTROLS.get(choices.congestion_control, CUBIC),
+        frame_bits=8.0 * (shape.mtu + ETHERNET_BYTES if shape.charges_headers else shape.mtu - 52),
+        initial=float(choices.initial_window or INITIAL_FRAMES),
+        offered=math.inf if shape.single_frames else RECEIVER_FRAMES,
+        credit_s=shape.credit_s / dilation,
+        round_trips=0 if kept else 1 + (choices.transport == "tls"),
+        seeds=np.array([[link.seed for link in way] for way in ways], dtype=np.uint64),
+        scenario=scenario if vary_by_slot(scenario) else None,
+    )
+
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFT_1, _SHIFT_2, _SHIFT_3, _SHIFT_4 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+
+
+@inlined
+def _slot_of(paths: Paths, time_s: float) -> int:
+    """The slot of a moment, as far as slots differ."""
+    slots: int = paths.loss.shape[2]
+    if slots == 1 or time_s >= slots * paths.slot_s:
+        return slots - 1
+    return int(time_s / paths.slot_s + 1e-9)
+
+
+@inlined
+def _uniform(paths: Paths, way: int, k: int) -> float:
+    """The next number from 0 to below 1: splitmix64 (Steele, Lea and Flood 2014)."""
+    state = paths.draws[way, k] + _STEP
+    paths.draws[way, k] = state
+    state = (state ^ (state >> _SHIFT_1)) * _MIX_1
+    state = (state ^ (state >> _SHIFT_2)) * _MIX_2
+    state = state ^ (state >> _SHIFT_3)
+    return float(state >> _SHIFT_4) * 2.0**-53
+
+
+@inlined
+def _is_lost(paths: Paths, way: int, k: int, now: int) -> bool:
+    """Whether the next frame of a slot is lost; one step of the link's Gilbert–Elliott process."""
+    side = min(way, DOWN)
+    to_bad, to_good, _, loss_bad = paths.losses[side, k]
+    bad = paths.sender[side, k, BAD] > 0.0
+    if to_bad > 0.0 and _uniform(paths, side, k) < (to_good if bad else to_bad):
+        paths.sender[side, k, BAD] = 0.0 if bad else 1.0
+    chance = loss_bad if bad else paths.loss[way, k, now]
+    return bool(chance > 0.0 and _uniform(paths, side, k) < chance)
+
+
+@inlined
+def _normal(paths: Paths, way: int, k: int) -> float:
+    """A normal number (Box and Muller 1958)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - _uniform(paths, way, k)))
+    return radius * math.cos(2.0 * math.pi * _uniform(paths, way, k))
+
+
+@inlined
+def _arrival(paths: Paths, way: int, k: int, sent_s: float, spacing_s: float) -> float:
+    """When a frame is there; none overtakes those that were sent shortly before."""
+    now, side = _slot_of(paths, sent_s), min(way, DOWN)
+    jitter_s, delay_s = paths.jitter_s[way, k, now], paths.delay_s[way, k, now]
+    if jitter_s == 0.0:
+        return float(sent_s + delay_s)
+    last_s = sent_s
+    for before in range(min(1000, 1 + int(4.0 * jitter_s / max(spacing_s, 1e-6)))):
+        late_s = max(0.0, delay_s + jitter_s * _normal(paths, side, k))
+        last_s = max(last_s, sent_s - before * spacing_s + late_s)
+    return last_s
+
+
+@compiled
+def note(paths: Paths, way: int, k: int, time_s: float) -> float:
+    """When a message of a single frame is there."""
+    now, end_s = _slot_of(paths, time_s), paths.loss.shape[2] * paths.slot_s
+    timeout_s = LEAST_TIMEOUT_S + paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
+    while _is_lost(paths, way, k, now):
+        time_s += timeout_s
+        timeout_s *= 2.0
+        now = _slot_of(paths, time_s)
+        if time_s >= end_s and paths.loss.shape[2] > 1:
+            return EXHAUSTED
+    return _arrival(paths, way, k, time_s, 1.0)
+
+
+@inlined
+def _after_idle(paths: Paths, way: int, k: int, time_s: float, timeout_s: float) -> None:
+    sender = paths.sender[way, k]
+    idle_s = time_s - sender[IDLE_FROM_S]
+    if paths.control == BBR or idle_s <= timeout_s:
+        return
+    sender[THRESHOLD] = max(sender[THRESHOLD], 0.75 * sender[WINDOW])
+    while idle_s > timeout_s and sender[WINDOW] > paths.initial:
+        sender[WINDOW] = max(paths.initial, sender[WINDOW] / 2)
+        idle_s -= timeout_s
+
+
+@inlined
+def _put_off_look(paths: Paths, way: int, k: int, time_s: float) -> None:
+    """Put off bbr's look for the shortest round trip, where a transfer begins."""
+    sender = paths.sender[way, k]
+    if paths.round_trips > 0:
+        sender[LOOK_S] = time_s + PROBE_RTT_EVERY_S
+    elif sender[LOOK_S] == 0.0 and sender[LOOKED_S] == 0.0:
+        sender[LOOK_S] = time_s + PROBE_RTT_EVERY_S - CONNECTED_S
+    elif sender[LOOKED_S] > 0.0 or time_s >= sender[LOOK_S]:
+        sender[LOOK_S], sender[LOOKED_S] = time_s + PROBE_RTT_EVERY_S, time_s
+
+
+@inlined
+def _looks(paths: Paths, way: int, k: int, start_s: float, trip_s: float) -> bool:
+    """Whether bbr keeps its window small in a flight, to see the shortest round trip."""
+    sender = paths.sender[way, k]
+    if start_s >= sender[LOOK_S]:
+        sender[LOOKED_S] = start_s + trip_s + PROBE_RTT_S
+        sender[LOOK_S] = sender[LOOKED_S] + PROBE_RTT_EVERY_S
+    return bool(start_s < sender[LOOKED_S])
+
+
+@inlined
+def _shrink(paths: Paths, way: int, k: int) -> None:
+    """What a loss does to a window, in whole frames."""
+    sender = paths.sender[way, k]
+    window = math.floor(sender[WINDOW])
+    if paths.control == BBR:
+        return
+    if paths.control == RENO:
+        sender[WINDOW] = max(2, window // 2)
+    else:
+        ceiling = window
+        if window < sender[CEILING]:
+            ceiling = math.floor(window * (1 + BETA) / 2)
+        sender[CEILING] = ceiling
+        sender[WINDOW] = max(2, math.floor(window * BETA))
+    sender[THRESHOLD] = sender[WINDOW]
+    sender[SINCE_S] = 0.0
+
+
+@inlined
+def _recovery(
+    paths: Paths, way: int, k: int, frames: int, first: int, grown: float
+) -> tuple[int, float]:
+    """Shrink the window for a flight of so many frames, the `first` of which to shrink it is lost.
+
+    Args:
+        paths: The links.
+        way: Of the link.
+        k: Of the client, from 0.
+        frames: Of the flight.
+        first: The place of the lost one.
+        grown: Frames by which the window has grown since the flight left.
+
+    Returns:
+        Frames of the next flight that leave before the loss shows, and by how many that flight
+        is larger than the window.
+    """
+    sender = paths.sender[way, k]
+    before = sender[WINDOW]
+    _shrink(paths, way, k)
+    if paths.control == BBR:
+        return 0, 0.0
+    shows = min(frames, first + 1 + LATER_FRAMES)
+    left = max(first, shows - 2) + grown  # The last that shows it lets go of what was lost.
+    flight = left + 1 + sender[WINDOW] / before * (frames - shows)
+    return int(left), max(0.0, flight - sender[WINDOW])
+
+
+@inlined
+def _grow(
+    paths: Paths, way: int, k: int, frames: int, pipe: float, trip_s: float, frame_s: float
+) -> None:
+    """What the acknowledgement of a flight of so many frames does to a window."""
+    sender = paths.sender[way, k]
+    window = sender[WINDOW]
+    if paths.control == BBR:
+        sender[WINDOW] = min(window + frames, 2 * pipe)
+        return
+    if window < sender[THRESHOLD]:
+        grown = min(window + frames, max(window, 2 * pipe))
+        train = (trip_s + HYSTART_BEYOND_S) / frame_s
+        if (
+            paths.control == CUBIC
+            and window >= HYSTART_FRAMES
+            and frame_s <= HYSTART_SPACING_S
+            and frames > train
+        ):
+            grown = min(grown, window + train)
+            sender[THRESHOLD] = grown
+        sender[WINDOW] = min(grown, max(window, sender[THRESHOLD]))
+        return
+    if window > pipe:
+        return  # It is not the window that holds the sender back.
+    if paths.control == RENO:
+        sender[WINDOW] = window + frames / window
+        return
+    if sender[SINCE_S] == 0.0:
+        sender[ORIGIN] = max(window, sender[CEILING])
+        sender[TURN_S] = ((sender[ORIGIN] - window) / SCALE) ** (1 / 3)
+        sender[FRIENDLY] = window
+    sender[SINCE_S] += trip_s * min(1.0, frames / window)
+    ahead_s = sender[SINCE_S] + trip_s - sender[TURN_S]
+    target = sender[ORIGIN] + int(SCALE * ahead_s**3)
+    each = window / (target - window) if target > window else 100 * window
+    if sender[CEILING] == 0.0:
+        each = min(each, FIRST_GROWTH)
+    friendly_each = sender[FRIENDLY] * (1 + BETA) / (3 * (1 - BETA))
+    sender[FRIENDLY] += frames / friendly_each
+    if sender[FRIENDLY] > window:
+        each = min(each, window / (sender[FRIENDLY] - window))
+    sender[WINDOW] = window + frames / max(2.0, each)
+
+
+@compiled
+def delivered(
+    paths: Paths,
+    air: Air,
+    way: int,
+    k: int,
+    size: int,
+    time_s: float,
+    slot: int,
+    bandwidth_hz: float,
+    snr_at_1: float,
+) -> tuple[float, int]:
+    """When the last byte of a transfer is there, and in which slot it was sent."""
+    side, now = min(way, DOWN), _slot_of(paths, time_s)
+    sender = paths.sender[side, k]
+    back_s = paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
+    _after_idle(paths, side, k, time_s, back_s + LEAST_TIMEOUT_S)
+    if paths.round_trips > 0:
+        sender[WINDOW], sender[THRESHOLD], sender[OFFERED] = (
+            paths.initial,
+            math.inf,
+            paths.offered,
+        )
+        sender[CEILING], sender[SINCE_S] = 0.0, 0.0
+        time_s += paths.round_trips * back_s
+    if paths.control == BBR:
+        _put_off_look(paths, side, k, time_s)
+    bits = 8.0 * size
+    left = max(1, math.ceil(bits / paths.frame_bits - 1e-9))
+    each = bits / left
+    left_s, ready_s, before, frame_s = time_s, time_s, 0, 0.0
+    recovers, timeout_s, again, point, early = False, LEAST_TIMEOUT_S, 0, 0, 0.0
+    conserves = False
+    while left > 0:
+        start_s = max(left_s, ready_s)
+        now = _slot_of(paths, start_s)
+        back_s = paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
+        first_s, _ = carried(
+            air, paths.airtime, way, k, each, start_s, slot, bandwidth_hz, snr_at_1
+        )
+        if first_s == EXHAUSTED:
+            return EXHAUSTED, slot
+        frame_s = max(first_s - start_s, 1e-9)
+        trip_s = back_s + frame_s
+        pipe = trip_s / frame_s + max(QUEUE_FRAMES, QUEUE_S / frame_s)
+        allowed = min(min(sender[WINDOW] + early, sender[OFFERED]), pipe)
+        if paths.control == BBR and _looks(paths, side, k, start_s, trip_s):
+            allowed = min(allowed, PROBE_RTT_FRAMES)
+        frames = min(left, max(1, int(allowed)))
+        left_s, slot = carried(
+            air, paths.airtime, way, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1
+        )
+        if left_s == EXHAUSTED:
+            return EXHAUSTED, slot
+        lost, tail, first, last_lost, lost_twice, shown = 0, 0, frames, 0, 0, 0
+        for place in range(frames):
+            if _is_lost(paths, way, k, now):
+                lost, tail, last_lost = lost + 1, tail + 1, place
+                if first == frames and place >= point:
+                    first = place
+                lost_twice += place < again
+            else:
+                tail = 0
+                shown += lost_twice > 0
+        all_sent = frames == left
+        left -= frames - lost
+        sender[OFFERED] = max(sender[OFFERED], RECEIVER_GROWTH * before)
+        before = frames
+        ready_s = first_s + back_s
+        held = sender[WINDOW]
+        if paths.control == BBR:
+            conserves = lost > 0 and not conserves
+            if not conserves:
+                _grow(paths, side, k, frames, pipe, trip_s, frame_s)
+        elif first > point and (lost == 0 or first < frames):
+            _grow(paths, side, k, first - point, pipe, trip_s, frame_s)
+        grown = sender[WINDOW] - held
+        again, point, early = lost, 0, 0.0
+        if lost == 0:
+            recovers, timeout_s = False, LEAST_TIMEOUT_S
+            continue
+        if lost_twice > 0 and shown < LATER_FRAMES and paths.control != BBR:
+            ready_s = first_s + back_s + timeout_s
+            sender[WINDOW], timeout_s, recovers = 1.0, 2.0 * timeout_s, True
+            continue
+        if first < frames:
+            point, early = _recovery(paths, side, k, frames, first, grown)
+            point = max(point, again)
+        if lost == frames or (all_sent and tail > 0):  # Nothing is sent that would show it.
+            if recovers or tail == 1:
+                ready_s = left_s + back_s + trip_s + timeout_s
+                timeout_s *= 2.0
+                if recovers and paths.control != BBR:
+                    sender[WINDOW], early = 1.0, 0.0
+            else:
+                ready_s = left_s + back_s + 3 * trip_s + PROBE_S
+        elif all_sent:
+            ready_s = start_s + (last_lost + 1) * (left_s - start_s) / frames
+            ready_s += back_s + min(3, frames - 1 - last_lost) * frame_s
+        recovers = True
+    sender[IDLE_FROM_S] = left_s
+    return _arrival(paths, way, k, left_s, frame_s), slot

@@ -1,0 +1,238 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a run leaves after each round, so that one that was killed can go on.
+
+The folder of a run that is not complete holds `checkpoint/`: a `round-N.npz` for each whole round,
+with its record and the set-ups that came before it, and the global state after the last of them. A
+round's file is renamed into place after its state, so what is there is whole and belongs together.
+Records name their types by the tags of `TYPES`, which stay when modules move.
+Optimisers and data need no more: they begin anew with each round, by seed, client and iteration.
+"""
+
+import hashlib
+import json
+import math
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ns3_scenarios.trace import ChannelTrace, TwoWay
+from orchestrator.analysis.error_budget import Budget
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.rounds import Decision
+from orchestrator.records.emulation import Emulation, RoundRecord, SetUp
+from orchestrator.scenario.schema import Scenario
+from testbed.control.messages import Captured, Direction
+from testbed.core.errors import InputError
+from testbed.core.timeline import Loss, Round
+from testbed.network.injector import AirCounts, Report
+from testbed.system.files import write_json, write_whole
+from testbed.system.machine import Machine
+
+FOLDER = "checkpoint"
+FORMAT = 2
+"""Of the files; 1 named types by the modules in which they stood."""
+TYPES: dict[str, type] = {
+    "air-counts": AirCounts,
+    "allocation": Allocation,
+    "budget": Budget,
+    "captured": Captured,
+    "decision": Decision,
+    "direction": Direction,
+    "loss": Loss,
+    "machine": Machine,
+    "report": Report,
+    "round": Round,
+    "round-record": RoundRecord,
+    "set-up": SetUp,
+}
+"""What a record is made of, by the tags under which it is kept."""
+_TAGS = {type_: tag for tag, type_ in TYPES.items()}
+
+
+class Checkpoint:
+    """The checkpoint in a run's folder; its rounds count from 0."""
+
+    def __init__(self, run_folder: Path):
+        self._folder = run_folder / FOLDER
+        self._rounds_kept = self._set_ups_kept = 0
+
+    @property
+    def rounds(self) -> int:
+        """How many whole rounds it holds."""
+        count = 0
+        while self._round(count).is_file():
+            count += 1
+        return count
+
+    def sessions(self, about: dict[str, Any]) -> list[dict[str, Any]]:
+        """When, with what code and after how many rounds the run was begun and resumed.
+
+        Args:
+            about: The manifest of the session that begins; it is remembered from now on.
+        """
+        path = self._folder / "sessions.json"
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        session = {key: about[key] for key in ("started", "revision", "dirty")}
+        known.append(session | {"after_rounds": self.rounds})
+        self._folder.mkdir(exist_ok=True)
+        write_json(path, known)
+        return list(known)
+
+    def save(self, done: Emulation) -> None:
+        """Keep the last round and what came before it, if it is not kept already."""
+        index = len(done.rounds) - 1
+        if index < self._rounds_kept:
+            return
+        kept = {
+            "format": FORMAT,
+            "channel_sha256": _digest(done.channel.now, done.rounds[index].measured),
+            "set_ups": done.set_ups[self._set_ups_kept :],
+            "round": done.rounds[index],
+        }
+        write_whole(self._state(index), lambda part: part.write_bytes(done.state))
+        write_whole(self._round(index), partial(_write, kept))
+        self._rounds_kept, self._set_ups_kept = index + 1, len(done.set_ups)
+        if index:
+            self._state(index - 1).unlink(missing_ok=True)
+
+    def restore(self, done: Emulation) -> None:
+        """Make a run that has just begun what it was after the last whole round.
+
+        Raises:
+            InputError: The run's channel is not the one of these rounds, or a file is broken or of
+                another format.
+        """
+        rounds = self.rounds
+        for index in range(rounds):
+            kept = self._kept(index)
+            played: RoundRecord = kept["round"]
+            done.set_ups += kept["set_ups"]
+            done.rounds.append(played)
+            slots = _slots(played.measured, done.channel.slot_s).stop
+            if _digest(done.channel.trace(slots), played.measured) != kept["channel_sha256"]:
+                raise InputError("`trace`: not the channel with which the run began")
+        self._rounds_kept, self._set_ups_kept = rounds, len(done.set_ups)
+        if rounds:
+            done.state = _state(self._state(rounds - 1), done.scenario)
+
+    def _kept(self, index: int) -> dict[str, Any]:
+        path = self._round(index)
+        try:
+            tree, arrays = _read(path)
+            # Of format 1, which had no number.
+            if (found := dict(tree.get("dict", [])).get("format", 1)) == FORMAT:
+                kept: dict[str, Any] = _unpacked(tree, arrays)
+                return kept
+        except Exception as error:  # whatever numpy, zipfile and a changed class come up with
+            raise InputError(f"`resume`: {path}: cannot be read ({error})") from None
+        raise InputError(
+            f"`resume`: {path}: a checkpoint of format {found}, and this version reads {FORMAT}; "
+            "resume it with the version that began it, or begin anew with `overwrite`"
+        )
+
+    def _round(self, index: int) -> Path:
+        return self._folder / f"round-{index:06d}.npz"
+
+    def _state(self, index: int) -> Path:
+        return self._folder / f"state-{index:06d}.safetensors"
+
+
+def _state(path: Path, scenario: Scenario) -> bytes:
+    """The global state in a file, if the scenario learns: a safetensors file."""
+    if scenario.workload.compute == "none":
+        return b""
+    import safetensors
+
+    try:
+        # Holds the header against the file's length; nothing else is read.
+        with safetensors.safe_open(path, "np"):
+            return path.read_bytes()
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"`resume`: {path}: cannot be read ({str(error)[:200]})") from None
+
+
+def _slots(played: Round, slot_s: float) -> slice:
+    end_s = played.start_s + played.latency_s
+    return slice(int(played.start_s / slot_s), math.ceil(end_s / slot_s))
+
+
+def _digest(channel: ChannelTrace, played: Round) -> str:
+    part = channel.air[:, _slots(played, channel.slot_s)]
+    gain = part.values if isinstance(part, TwoWay) else part
+    return hashlib.sha256(np.ascontiguousarray(gain).tobytes()).hexdigest()
+
+
+# --- records as files: arrays in NumPy's format, all else as JSON, nothing that runs --------------
+
+
+def _write(record: Any, path: Path) -> None:
+    arrays: list[np.ndarray[Any, Any]] = []
+    tree = json.dumps(_packed(record, arrays)).encode()
+    with path.open("wb") as file:
+        np.savez(file, np.frombuffer(tree, np.uint8), *arrays, allow_pickle=False)
+
+
+def _read(path: Path) -> tuple[Any, list[np.ndarray[Any, Any]]]:
+    with np.load(path, allow_pickle=False) as file:
+        tree, *arrays = (file[f"arr_{index}"] for index in range(len(file.files)))
+    return json.loads(tree.tobytes()), arrays
+
+
+def _packed(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    """A JSON value; arrays are put into the list, and dataclasses go by their names."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.ndarray):
+        if value.dtype == object:
+            return {"strings": value.tolist()}
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__: [_packed(item, arrays) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[key, _packed(item, arrays)] for key, item in value.items()]}
+    if isinstance(value, pd.DataFrame):
+        columns = [[name, _packed_column(value[name], arrays)] for name in value.columns]
+        return {"frame": columns}
+    if (tag := _TAGS.get(type(value))) is not None:
+        packed = {f.name: _packed(getattr(value, f.name), arrays) for f in fields(value)}
+        return {"type": tag, "of": packed}
+    raise TypeError(f"a run's record cannot hold a {type(value).__name__}")
+
+
+def _packed_column(column: "pd.Series[Any]", arrays: list[np.ndarray[Any, Any]]) -> Any:
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        arrays.append(column.cat.codes.to_numpy())
+        categories = column.cat.categories.tolist()
+        return {"codes": len(arrays) - 1, "categories": categories, "ordered": column.cat.ordered}
+    return _packed(column.to_numpy(), arrays)
+
+
+def _unpacked(tree: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    kind = next(iter(tree))
+    content = tree[kind]
+    if kind == "array":
+        return arrays[content]
+    if kind == "strings":
+        return np.array(content, dtype=object)
+    if kind == "codes":
+        codes, categories = arrays[content], tree["categories"]
+        return pd.Categorical.from_codes(codes, categories=categories, ordered=tree["ordered"])
+    if kind in ("dict", "frame"):
+        items = {key: _unpacked(item, arrays) for key, item in content}
+        return items if kind == "dict" else pd.DataFrame(items)
+    if kind in ("list", "tuple"):
+        sequence = [_unpacked(item, arrays) for item in content]
+        return sequence if kind == "list" else tuple(sequence)
+    values = {key: _unpacked(item, arrays) for key, item in tree["of"].items()}
+    return TYPES[content](**values)

@@ -1,0 +1,358 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Results held against each other: what rounds took, of what, what was learned, what it costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.analysis.error_budget import PARTS
+from orchestrator.records.results import Result
+from orchestrator.records.session_reader import PlayedSession
+from testbed.core import trees
+from testbed.core.errors import InputError
+from testbed.core.paradigm import title_of
+from testbed.core.timeline import STEPS, Timeline
+
+PRECISION = ("workload.wire_dtype", "workload.dtype")
+CODEC = "workload.wire_parameters"
+"""Begins the keys that say more of the wire's precision."""
+UNTOLD = {"name", "emulation.dilation", "emulation.runtime", "workload.wire_error"}
+"""Keys that make no other experiment."""
+MOST_NAMED = 3
+"""Keys whose values name a result; where more differ, folders do."""
+MOST_LETTERS = 24
+"""Of a value in a name."""
+LEARNED = (
+    *("train_loss", "train_accuracy", "held_out_loss", "held_out_accuracy"),
+    *("smashed_error", "gradient_error"),
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results beside each other; every table has them in the order in which they were given."""
+
+    results: Sequence[Result]
+    played: Sequence[PlayedSession] = ()
+    names: Sequence[str] = ()
+    """Of the results; none: they are named by what tells them apart."""
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """A name for each result."""
+        return list(self.names) or label(self.results)
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join([*self.labels, *(s.name for s in self.played)])}>"
+
+    def _repr_html_(self) -> str:
+        """The tables, for a notebook."""
+        tables = [self.table.dropna(axis=1, how="all"), self.budgets, self.sessions]
+        return "".join(table.to_html() for table in tables if len(table))
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row a result.
+
+        run, execution, rounds; latency_s, its mean, and latency_low_s and latency_high_s, its
+        extremes; against_first, how much longer than the first result's in the rounds that both
+        have (a fraction); predicted_s, the mean of the engine's latencies of the same rounds, and
+        error, measured over predicted less 1; emulated_s, to the end of the last round;
+        max_energy_j and objective, their means; train_loss and train_accuracy (mean over the last
+        round's batches), held_out_loss and held_out_accuracy (of the last evaluation),
+        smashed_error and gradient_error (root mean square of the codec's relative errors);
+        batch_bytes (mean of the smashed data of a batch); valid. NaN where a result has none.
+        """
+        first = self.results[0].timeline if self.results else Timeline([])
+        rows = [
+            {"run": name, **_row(result, first)}
+            for name, result in zip(self.labels, self.results, strict=True)
+        ]
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """One row a round of a result: run, and the columns of `Timeline.summary`."""
+        return self._stacked([result.timeline.summary() for result in self.results])
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """Mean duration in s of each kind of step, over all rounds: index run, columns steps."""
+        means = []
+        for result in self.results:
+            spans = result.timeline.frame()
+            took = (spans["end_s"] - spans["start_s"]).groupby(spans["step"].astype(str)).mean()
+            means.append(took.reindex(list(STEPS)))
+        return pd.DataFrame(means, index=pd.Index(self.labels, name="run")).dropna(
+            axis=1, how="all"
+        )
+
+    @cached_property
+    def budgets(self) -> pd.DataFrame:
+        """What parts a result from the payload's prediction, in s, its mean over the rounds.
+
+        Index run, of results that have an error budget; columns the causes.
+        """
+        means = {
+            name: result.budget.mean()
+            for name, result in zip(self.labels, self.results, strict=True)
+            if len(result.budget)
+        }
+        table = pd.DataFrame(means).T.rename_axis("run")
+        causes = [*(p for p in PARTS if p in table), *(p for p in table if p not in PARTS)]
+        return table[causes]
+
+    @cached_property
+    def sessions(self) -> pd.DataFrame:
+        """One row a session and direction.
+
+        run, direction, seconds, offered_mbps and carried_mbps (of all links together), share
+        (carried of offered), most_queued_bytes (of any link), valid.
+        """
+        names = _apart_by_number([session.name for session in self.played])
+        rows = []
+        for name, session in zip(names, self.played, strict=True):
+            for direction, own in session.table.groupby("direction", sort=False):
+                offered, carried = (
+                    float(own[f"{what}_bytes"].sum()) * 8e-6 / session.seconds
+                    for what in ("offered", "carried")
+                )
+                rows.append(
+                    {
+                        "run": name,
+                        "direction": str(direction),
+                        "seconds": session.seconds,
+                        "offered_mbps": offered,
+                        "carried_mbps": carried,
+                        "share": carried / offered if offered else float("nan"),
+                        "most_queued_bytes": int(own["queued_bytes"].max()),
+                        "valid": session.valid,
+                    }
+                )
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def differing(self) -> dict[str, list[Any]]:
+        """The dotted keys in which scenarios differ; values of results, then of sessions."""
+        return differing([*self.results, *self.played])
+
+    @property
+    def lacks(self) -> list[str]:
+        """What results cannot tell, a line each."""
+        return list(dict.fromkeys(line for result in self.results for line in result.lacks))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A JSON object a result: its row, rounds, mean steps and budget; then the sessions'."""
+        objects = []
+        for row in _plain(self.table):
+            mine = row["run"]
+            own = self.rounds[self.rounds["run"] == mine]
+            columns = ["round", "start_s", "latency_s", "max_energy_j", "objective"]
+            row["latencies"] = _plain(own[columns])
+            row["steps_s"] = _plain(self.steps.loc[[mine]])[0]
+            row["budget_s"] = (
+                _plain(self.budgets.loc[[mine]])[0] if mine in self.budgets.index else None
+            )
+            objects.append(row)
+        return [*objects, *({"execution": "session", **row} for row in _plain(self.sessions))]
+
+    def _stacked(self, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        named = [
+            table.assign(run=name)[["run", *table.columns]]
+            for name, table in zip(self.labels, tables, strict=True)
+        ]
+        return pd.concat(named, ignore_index=True) if named else pd.DataFrame()
+
+
+def compare(given: Sequence[Result | PlayedSession], names: Sequence[str] = ()) -> Comparison:
+    """Hold results, and sessions, against each other.
+
+    Args:
+        given: What to compare.
+        names: Of those that are results; none: they are named by what tells them apart.
+
+    Raises:
+        InputError: There is none.
+    """
+    if not given:
+        raise InputError("DIR: nothing was given to compare")
+    results = [each for each in given if isinstance(each, Result)]
+    sessions = [each for each in given if isinstance(each, PlayedSession)]
+    return Comparison(results, sessions, names)
+
+
+def _row(result: Result, first: Timeline) -> dict[str, Any]:
+    took = _latencies(result.timeline)
+    train, held_out = train_of(result), held_out_of(result)
+    last = train[train["round"] == train["round"].max()]
+    end = held_out.tail(1)
+    steps = result.timeline.frame()
+    both = pd.concat([took, _latencies(result.prediction)], axis=1, join="inner")
+    mine, theirs = both.sum()
+    return {
+        "execution": result.execution,
+        "rounds": len(took),
+        "latency_s": took.mean(),
+        "latency_low_s": took.min(),
+        "latency_high_s": took.max(),
+        "against_first": _relative(took, _latencies(first)),
+        "predicted_s": theirs / len(both) if len(both) else np.nan,
+        "error": mine / theirs - 1 if theirs else np.nan,
+        "emulated_s": result.timeline.end_s,
+        "max_energy_j": float(np.mean([r.energy_j.max() for r in result.timeline])),
+        "objective": float(np.mean([r.objective for r in result.timeline])),
+        "train_loss": last["loss"].mean(),
+        "train_accuracy": last["accuracy"].mean(),
+        "held_out_loss": end["loss"].mean(),
+        "held_out_accuracy": end["accuracy"].mean(),
+        "smashed_error": _rms(train, "smashed_error"),
+        "gradient_error": _rms(train, "gradient_error"),
+        "batch_bytes": steps[steps["step"] == "CA"]["bytes"].mean(),
+        "valid": result.valid,
+    }
+
+
+def _latencies(timeline: Timeline) -> pd.Series:
+    """By round."""
+    return pd.Series({r.index: r.latency_s for r in timeline}, dtype=float)
+
+
+def _relative(latency_s: pd.Series, to_s: pd.Series) -> float:
+    """How much larger over the rounds that both have; NaN where they have none that take time."""
+    common = latency_s.index.intersection(to_s.index)
+    theirs = to_s[common].sum()
+    return float(latency_s[common].sum() / theirs - 1) if theirs else np.nan
+
+
+def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Its rows as JSON has them, which knows neither NaN nor infinity."""
+    known = table.replace([np.inf, -np.inf], np.nan).notna()
+    cells = table.astype(object).where(known, None)
+    return [{str(name): value for name, value in row.items()} for row in cells.to_dict("records")]
+
+
+def train_of(result: Result) -> pd.DataFrame:
+    """The result's batches, by time; empty where it learned nothing."""
+    return _part(result, "train")
+
+
+def held_out_of(result: Result) -> pd.DataFrame:
+    """The result's evaluations, by time; empty where there was none."""
+    return _part(result, "held-out")
+
+
+def _part(result: Result, data: str) -> pd.DataFrame:
+    table = result.learning
+    if table.empty:
+        return pd.DataFrame({"round": [], "time_s": [], "loss": [], "accuracy": []})
+    if "data" not in table:  # of a run before there were evaluations
+        table = table.assign(data="train")
+    return table[table["data"] == data].sort_values("time_s", kind="stable")
+
+
+def _rms(table: pd.DataFrame, column: str) -> float:
+    if column not in table:
+        return float("nan")
+    return float(np.sqrt((table[column] ** 2).mean()))
+
+
+def label(results: Sequence[Result]) -> list[str]:
+    """A name for each: its paradigm, then the values of other keys in which results differ.
+
+    Where these are many, or long, folders tell results apart; who played them does where that
+    differs.
+    """
+    keys = [key for key in differing(results) if key not in {"paradigm", *UNTOLD}]
+    values = [_values(result) for result in results]
+    told = [
+        [f"{key.rpartition('.')[2]} {own[key]}" for key in keys if key in own] for own in values
+    ]
+    long = max((len(part) for parts in told for part in parts), default=0) > MOST_LETTERS
+    if len(keys) > MOST_NAMED or long:
+        told = [[result.name] for result in results]
+    if len({result.execution for result in results}) > 1:
+        for parts, result in zip(told, results, strict=True):
+            parts.append(result.execution)
+    names = [
+        ", ".join([title_of(_paradigm(result)), *parts])
+        for result, parts in zip(results, told, strict=True)
+    ]
+    return _apart_by_number(
+        [
+            f"{name} ({result.name})" if names.count(name) > 1 else name
+            for name, result in zip(names, results, strict=True)
+        ]
+    )
+
+
+def _paradigm(result: Result) -> str:
+    return result.scenario.paradigm if result.scenario else result.timeline[0].paradigm
+
+
+def _values(result: Result | PlayedSession) -> dict[str, Any]:
+    """Its scenario's values by dotted keys; none where it has no scenario."""
+    return trees.flat(result.scenario.model_dump(mode="json")) if result.scenario else {}
+
+
+def _apart_by_number(names: Sequence[str]) -> list[str]:
+    """Names of which no two are equal: the second of two is numbered 2."""
+    return [
+        f"{name} {names[: k + 1].count(name)}" if name in names[:k] else name
+        for k, name in enumerate(names)
+    ]
+
+
+def differing(results: Sequence[Result | PlayedSession]) -> dict[str, list[Any]]:
+    """The dotted keys in which the results' scenarios differ, and each one's value.
+
+    None where a result has no scenario.
+    """
+    values = [_values(result) for result in results]
+    keys = trees.differing([own for own in values if own])
+    return {key: [own.get(key) for own in values] for key in keys}
+
+
+def precision_costs(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """What lower precision costs: each run beside the one that is float32 and else the same.
+
+    Returns:
+        run, against, and the differences of the last round that both have: train_loss, and
+        held_out_loss and held_out_accuracy where both were evaluated (else NaN).
+    """
+    labels, costs = label(results), []
+    for k, run in enumerate(results):
+        if run.learning.empty or {_values(run).get(key) for key in PRECISION} == {"float32"}:
+            continue
+        for base, other in enumerate(results):
+            apart = set(differing([run, other])) - UNTOLD - {"rounds"}
+            keys = {key for key in apart if not key.startswith(CODEC)}
+            exact = all(_values(other).get(key) == "float32" for key in PRECISION)
+            if exact and keys <= set(PRECISION):
+                costs.append(
+                    {
+                        "run": labels[k],
+                        "against": labels[base],
+                        "train_loss": _apart(train_of(run), train_of(other), "loss"),
+                        "held_out_loss": _apart(held_out_of(run), held_out_of(other), "loss"),
+                        "held_out_accuracy": _apart(
+                            held_out_of(run), held_out_of(other), "accuracy"
+                        ),
+                    }
+                )
+                break
+    return costs
+
+
+def _apart(left: pd.DataFrame, right: pd.DataFrame, column: str) -> float:
+    """How far the means of the last common round are apart."""
+    means = [table.groupby("round")[column].mean() for table in (left, right)]
+    common = means[0].index.intersection(means[1].index)
+    if not len(common):
+        return float("nan")
+    return float(means[0][common.max()] - means[1][common.max()])

@@ -1,0 +1,180 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a run was made with, so that it can be repeated or told apart."""
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from orchestrator.engine.faults import planned
+from orchestrator.engine.links import are_impaired
+from orchestrator.scenario.schema import Scenario
+from testbed.core import plugins
+from testbed.host.doctor import has_netem
+from testbed.system import inside
+
+PACKAGES = ("ns3", "torch", "torchvision", "timm", "numpy", "numba", "pandas", "docker")
+SOURCES = {".py", ".cpp", ".cc", ".h", ".html", ".css", ".js"}
+SYSCTLS = (
+    "/proc/sys/net/ipv4/tcp_rmem",
+    "/proc/sys/net/ipv4/tcp_wmem",
+    "/proc/sys/net/core/rmem_max",
+    "/proc/sys/net/core/wmem_max",
+    "/proc/sys/net/ipv4/tcp_congestion_control",
+    "/proc/sys/net/ipv4/tcp_slow_start_after_idle",
+    "/proc/sys/net/ipv4/tcp_window_scaling",
+    "/proc/sys/net/ipv4/tcp_sack",
+    "/proc/sys/net/ipv4/tcp_autocorking",
+    "/proc/sys/net/ipv4/tcp_no_metrics_save",
+    "/proc/sys/net/ipv4/tcp_mtu_probing",
+    "/proc/sys/kernel/sched_rt_runtime_us",
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+)
+"""Settings of the kernel that TCP, timers and computing may feel."""
+
+
+def revision() -> tuple[str | None, bool | None]:
+    """Revision of the source tree and whether it has uncommitted changes; None outside of one."""
+    root = Path(__file__).resolve().parents[2]
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", __file__)  # an environment may lie in another's tree
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+@cache
+def source_sha256() -> str:
+    """Digest of the program itself: every source file of the installed packages, by its path."""
+    digest = hashlib.sha256()
+    root = Path(__file__).resolve().parents[2]
+    for package in ("testbed", "ns3_scenarios", "workloads", "orchestrator"):
+        for path in sorted((root / package).rglob("*")):
+            if path.is_file() and path.suffix in SOURCES:
+                digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def environment() -> dict[str, Any]:
+    """What results may depend on besides the scenario: program, versions, machine, kernel."""
+    commit, dirty = revision()
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "testbed_version": version("uav-sfl-testbed"),
+        "revision": commit,
+        "dirty": dirty,
+        "source_sha256": source_sha256(),
+        "python": platform.python_version(),
+        "packages": versions,
+        "kernel": platform.release(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "sysctls": {name: text for name in SYSCTLS if (text := _system(name)) is not None},
+    }
+
+
+def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
+    """The manifest of a run that starts now."""
+    return {
+        **environment(),
+        "command": command(),
+        "started": now(),
+        "finished": None,
+        "seed": scenario.seed,
+        "plugins": _plugins(scenario),
+        "faults": [fault.to_json() for fault in planned(scenario)],
+        "runtime": scenario.emulation.runtime,
+        "congestion_control": scenario.emulation.congestion_control,
+        "mtu": scenario.emulation.mtu,
+        "air": _air() if are_impaired(scenario) else None,
+        "clock": scenario.emulation.clock,
+        "virtual_kernel": (inside.told() or {}).get("kernel"),
+        "dilation": scenario.emulation.dilation,
+        "dilation_foreseen": None,
+        "valid": None,
+        "validity": [],
+        "calibration": None,
+        "status": "failed",
+        "failure": None,
+        "data": data,
+    }
+
+
+def command() -> str:
+    """The command line of this process; what of it is not UTF-8 stands there as escapes."""
+    words = " ".join(["testbed", *sys.argv[1:]])
+    return words.encode("utf-8", "backslashreplace").decode()
+
+
+def _air() -> dict[str, Any]:
+    """What delays and loses frames; netem takes a seed since Linux 6.7."""
+    if not has_netem():
+        return {"delayed_and_lost_by": "process", "repeatable": True}
+    major, minor = (int(part) for part in platform.release().split(".")[:2])
+    return {"delayed_and_lost_by": "netem", "repeatable": (major, minor) >= (6, 7)}
+
+
+def _plugins(scenario: Scenario) -> dict[str, str]:
+    """By the scenario's key that names it: the package that a plugin came from."""
+    named = {
+        plugins.PARADIGMS: scenario.paradigm,
+        plugins.POLICIES: scenario.allocation.policy,
+        plugins.MOBILITY: scenario.mobility.model,
+        plugins.MODELS: scenario.workload.model,
+        plugins.AGGREGATORS: scenario.workload.aggregation,
+        plugins.CODECS: scenario.workload.wire_dtype,
+        plugins.PARTICIPATION: scenario.participation.rule,
+        plugins.CHANNELS: scenario.radio.channel,
+        plugins.ORDERS: scenario.scheme.order,
+    }
+    found = {plugins.FIELDS[group]: plugins.origin(group, name) for group, name in named.items()}
+    return {field: origin for field, origin in found.items() if origin is not None}
+
+
+def now() -> str:
+    """The time of day in UTC, ISO 8601; in virtual time, as far as the guest has come."""
+    told = inside.told()
+    seconds = time.time() if told is None else told["started_s"] + time.monotonic()
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _system(path: str) -> str | None:
+    try:
+        return " ".join(Path(path).read_text().split())
+    except OSError:
+        return None
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,288 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A run directory read: its manifest, scenario, trace and tables.
+
+A file that is missing costs what it would have told, never the rest; one that is there must be
+right.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ns3_scenarios.trace import ChannelTrace, TraceError
+from orchestrator.analysis.error_budget import PARTS
+from orchestrator.records.directory import MANIFEST, SCENARIO
+from orchestrator.records.tables import TABLES, Absent, read_table
+from orchestrator.records.timelines import timeline_of
+from orchestrator.scenario.loading import explain, validate
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+from testbed.core.timeline import Timeline
+from testbed.system.files import read_regular
+
+KINDS = ("predicted", "predicted_wire", "measured")
+
+MOST_JSON_BYTES = 16 << 20
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Plain = bool | Whole | float | str | None
+
+
+class Strict(BaseModel):
+    """Values are of the type that is due, not made to be."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Check(Strict):
+    check: str
+    limit: Plain
+    value: Plain
+    ok: bool | None = None
+    detail: str = ""
+
+
+class _Fault(Strict):
+    kind: str
+    nodes: list[str]
+    round: Whole | None
+    start_s: float | None
+    end_s: float | None
+    factor: Plain = None
+    origin: str
+
+
+class Manifest(Strict):
+    """What of a run's manifest is read, all of it optional; it may hold more."""
+
+    model_config = ConfigDict(extra="allow")
+
+    status: str | None = None
+    failure: str | None = None
+    valid: bool | None = None
+    validity: list[_Check] | None = None
+    faults: list[_Fault] | None = None
+    command: str | list[str] | None = None
+    data: str | None = None
+    memory_bytes: Whole | None = None
+    packages: dict[str, Plain] | None = None
+    plugins: dict[str, str] | None = None
+    testbed_version: Plain = None
+    revision: Plain = None
+    dirty: Plain = None
+    started: Plain = None
+    finished: Plain = None
+    seed: Plain = None
+    python: Plain = None
+    kernel: Plain = None
+    cpu: Plain = None
+    cores: Plain = None
+    runtime: Plain = None
+    congestion_control: Plain = None
+    mtu: Plain = None
+    dilation: Plain = None
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """What a run directory holds."""
+
+    folder: str
+    manifest: dict[str, Any]
+    scenario: Scenario
+    scenario_name: str
+    scenario_tree: dict[str, Any]
+    trace: ChannelTrace | None
+    tables: dict[str, pd.DataFrame]
+    """By file stem; those that are missing are not in it."""
+    absent: dict[str, str]
+    """By file stem: why a section cannot be shown, as one sentence."""
+
+    @cached_property
+    def predicted(self) -> Timeline:
+        """The engine's rounds, payload bits only."""
+        return self._timeline("predicted")
+
+    @cached_property
+    def predicted_wire(self) -> Timeline:
+        """The engine's rounds, with the bytes that the frames on the link really take."""
+        return self._timeline("predicted_wire")
+
+    @cached_property
+    def measured(self) -> Timeline:
+        """The rounds as they went on the emulated network."""
+        return self._timeline("measured")
+
+    def _timeline(self, kind: str) -> Timeline:
+        return timeline_of(self.tables, kind, self.scenario.uavs.count)
+
+    @property
+    def valid(self) -> bool | None:
+        """Whether every check is within its limit; None where the run was not checked."""
+        verdict = self.manifest.get("valid")
+        return verdict if isinstance(verdict, bool) else None
+
+    @property
+    def checks(self) -> pd.DataFrame:
+        """What the run was held against, one row a check: check, limit, value, ok, detail."""
+        columns = ["check", "limit", "value", "ok", "detail"]
+        return pd.DataFrame(self.manifest.get("validity") or [], columns=columns)
+
+    @property
+    def budget(self) -> pd.DataFrame:
+        """What parts measured and predicted latency, in s: index round, a column for each cause."""
+        if "budget" not in self.tables:
+            return pd.DataFrame()
+        table = self.tables["budget"].pivot_table(index="round", columns="part", values="seconds")
+        return table.reindex(columns=self.parts).rename_axis(columns=None)
+
+    def __repr__(self) -> str:
+        verdict = {True: "valid", False: "not valid", None: "not checked"}[self.valid]
+        return f"<Run of {self.scenario_name}: measured {self.measured!r}, {verdict}>"
+
+    def _repr_html_(self) -> str:
+        """Latencies by round and the verdict, for a notebook."""
+        columns = ["round", "paradigm", "split", *(f"{kind}_latency_s" for kind in KINDS)]
+        table: str = self.rounds[columns].to_html(index=False, max_rows=20)
+        failed = self.checks[self.checks["ok"] == False]  # noqa: E712 (a column)
+        lines = [repr(self), *(f"{row.check}: {row.value:.3g}" for row in failed.itertuples())]
+        return table + "".join(f"<p>{escape(line)}</p>" for line in lines)
+
+    @property
+    def prediction(self) -> str | None:
+        """The prediction that the measurement is held against: with frames, if it is there."""
+        return next((kind for kind in ("predicted_wire", "predicted") if kind in self.tables), None)
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts of the error budget that the run has: the known ones in their order."""
+        if "budget" not in self.tables:
+            return []
+        have = self.tables["budget"]["part"].unique().tolist()
+        return [*(part for part in PARTS if part in have), *(p for p in have if p not in PARTS)]
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """One row a round: latency, objective and energy of each kind; NaN where there is none."""
+        columns = ["round", "paradigm", "split"]
+        values = ["start_s", "latency_s", "max_energy_j", "objective"]
+        table = self.tables.get("rounds")
+        if table is None:
+            table = pd.DataFrame(columns=list(TABLES["rounds"])).astype({"round": int})
+        wide = table.drop_duplicates("round")[columns].sort_values("round")
+        for kind in KINDS:
+            part = table[table["kind"] == kind][["round", *values]]
+            wide = wide.merge(part.rename(columns={v: f"{kind}_{v}" for v in values}), how="left")
+        return wide
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a run directory, which nobody needs to have checked.
+
+    Raises:
+        InputError: It is none: manifest.json or scenario.json is missing. Or a file in it is
+            broken, or holds what no run has: one line names it.
+    """
+    run_dir = Path(path)
+    manifest = read_manifest(run_dir / MANIFEST, Manifest)
+    tree = read_object(run_dir / SCENARIO)
+    if not isinstance(name := tree.get("name", "scenario"), str):
+        raise InputError(f"{run_dir / SCENARIO}: name: must be a text")
+    # Any name may stand in a report; a scenario's own is held to what a file name may be.
+    scenario = validate(tree | {"name": "scenario"}, str(run_dir / SCENARIO))
+    tables: dict[str, pd.DataFrame] = {}
+    absent: dict[str, str] = {}
+    for stem in TABLES:
+        try:
+            table = read_table(run_dir / f"{stem}.parquet", scenario)
+        except Absent as why:
+            absent[stem] = f"{stem}.parquet {why}"
+        else:
+            if stem == "rates":  # rounds share the slot in which one ends and the next begins
+                table = table.drop_duplicates(["slot", "client"], keep="last")
+            tables[stem] = table
+    trace = _trace(run_dir / "trace.npz", scenario)
+    if trace is None:
+        absent["trace"] = "trace.npz is not in the run directory"
+    elif trace.position_m is None:
+        absent["trace"] = "the trace was given without positions"
+    if "calibration" in absent and not scenario.emulation.calibrate:
+        absent["calibration"] = (
+            "emulation.calibrate is off: the links were not tried before the run"
+        )
+    if "learning" in absent and scenario.workload.compute == "none":
+        absent["learning"] = "workload.compute is none: the run carried bytes and learnt nothing"
+    return Run(
+        folder=os.fsencode(run_dir.name).decode("utf-8", "replace"),
+        manifest=manifest,
+        scenario=scenario,
+        scenario_name=name,
+        scenario_tree=tree,
+        trace=trace,
+        tables=tables,
+        absent=absent,
+    )
+
+
+def read_manifest(path: Path, kind: type[Manifest]) -> dict[str, Any]:
+    """A manifest, held to what one of that kind has.
+
+    Raises:
+        InputError: It is missing, or broken: one line names the entry.
+    """
+    manifest = read_object(path)
+    try:
+        kind.model_validate(manifest)
+    except ValidationError as error:
+        raise InputError(f"{path}: {explain(error.errors(include_url=False))}") from None
+    return manifest
+
+
+def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]:
+    """A JSON object of finite numbers and texts that UTF-8 can write.
+
+    Raises:
+        InputError: It is none, or missing.
+    """
+    try:
+        tree = json.loads(read_regular(path, most_bytes))
+        json.dumps(tree, allow_nan=False, ensure_ascii=False).encode()
+    except (FileNotFoundError, NotADirectoryError):
+        where = f"{path.parent}: not the directory of a run"
+        raise InputError(f"{where}: {path.name} is missing") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except UnicodeError:
+        raise InputError(f"{path}: cannot be read (it holds what is no text)") from None
+    except ValueError as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    except RecursionError:
+        raise InputError(f"{path}: cannot be read (it is nested too deep)") from None
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}: must be a JSON object")
+    return tree
+
+
+def _trace(path: Path, scenario: Scenario) -> ChannelTrace | None:
+    """The trace; None where there is none.
+
+    Raises:
+        InputError: It is broken, or of other UAVs.
+    """
+    if not path.exists():
+        return None
+    try:
+        trace = ChannelTrace.load(path)
+    except TraceError as error:
+        raise InputError(str(error)) from None
+    if trace.uavs != scenario.uavs.count:
+        raise InputError(f"{path}: has {trace.uavs} UAVs, the scenario {scenario.uavs.count}")
+    return trace

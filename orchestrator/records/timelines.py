@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Timelines out of the tables of a run directory, to the digit as they were written."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.rounds import Decision
+from testbed.core.timeline import DIFFERING, SPAN, STEPS, Loss, Round, Timeline
+
+
+def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
+    """By kind of timeline, round and client: kind, round, client, energy_j, split."""
+    return pd.DataFrame(
+        [
+            (kind, round_.index, client, float(energy_j), split)
+            for kind, timeline in timelines.items()
+            for round_ in timeline
+            for client, (energy_j, split) in enumerate(
+                zip(
+                    round_.energy_j,
+                    np.broadcast_to(round_.split, len(round_.energy_j)).tolist(),
+                    strict=True,
+                ),
+                1,
+            )
+        ],
+        columns=["kind", "round", "client", "energy_j", "split"],
+    )
+
+
+def decision_table(decision: Decision) -> pd.DataFrame:
+    """What was decided for each client in a round: round, client, split, alpha, beta, rho.
+
+    Shares are 0 for those who do not take part.
+    """
+    shares = decision.allocation
+    clients = np.arange(1, len(shares.alpha) + 1)
+    here = np.isin(clients, clients if shares.clients is None else shares.clients)
+    return pd.DataFrame(
+        {
+            "round": decision.index,
+            "client": clients,
+            "split": shares.splits,
+            "alpha": shares.alpha * here,
+            "beta": shares.beta * here,
+            "rho": shares.rho * here,
+        }
+    )
+
+
+def allocation_of(table: pd.DataFrame) -> Allocation:
+    """The allocation of a round, from its rows of `decision_table`."""
+    rows = table.sort_values("client")
+    alpha, beta, rho = (rows[name].to_numpy(float) for name in ("alpha", "beta", "rho"))
+    here = beta > 0
+    clients = None if here.all() else tuple((1 + np.flatnonzero(here)).tolist())
+    alpha, beta, rho = (np.where(here, share, 1.0) for share in (alpha, beta, rho))
+    return Allocation(tuple(rows["split"].tolist()), alpha, beta, rho, clients)
+
+
+def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> Timeline:
+    """The timeline of that kind; no round where its tables are not there.
+
+    Args:
+        tables: Of a run directory, by file stem: the kind's own, `rounds`, `energy`, `lost`. Where
+            `energy` is missing, as in directories of old, energies are NaN.
+        kind: `predicted`, `predicted_wire` or `measured`.
+        clients: K.
+    """
+    if kind not in tables or "rounds" not in tables:
+        return Timeline([])
+    spans = _spans(tables[kind])
+    rounds = tables["rounds"]
+    energy, lost = (_by_round(tables.get(name), kind) for name in ("energy", "lost"))
+    nothing = np.full(clients, np.nan)
+    return Timeline(
+        [
+            Round(
+                index=row["round"],
+                paradigm=row["paradigm"],
+                split=row["split"]
+                if row["split"] != DIFFERING
+                else tuple(energy[row["round"]]["split"].tolist()),
+                start_s=row["start_s"],
+                latency_s=row["latency_s"],
+                energy_j=energy[row["round"]]["energy_j"].to_numpy(float)
+                if row["round"] in energy
+                else nothing,
+                objective=row["objective"],
+                spans=spans.get(row["round"], np.empty(0, SPAN)),
+                lost=_losses(lost.get(row["round"])),
+            )
+            for row in rounds[rounds["kind"] == kind].sort_values("round").to_dict("records")
+        ]
+    )
+
+
+def _spans(table: pd.DataFrame) -> dict[int, np.ndarray]:
+    """Steps of dtype `SPAN` by round."""
+    spans = np.empty(len(table), SPAN)
+    for name in SPAN.names or ():
+        values = table[name]
+        spans[name] = values.map(STEPS.index) if name == "step" else values
+    index = table["round"].to_numpy()
+    edges = np.flatnonzero(np.diff(index)) + 1
+    return {
+        int(rounds[0]): part
+        for rounds, part in zip(np.split(index, edges), np.split(spans, edges), strict=True)
+    }
+
+
+def _by_round(table: pd.DataFrame | None, kind: str) -> dict[int, pd.DataFrame]:
+    if table is None:
+        return {}
+    own = table[table["kind"] == kind]
+    return {int(index): own[own["round"] == index] for index in own["round"].unique()}
+
+
+def _losses(table: pd.DataFrame | None) -> list[Loss]:
+    if table is None:
+        return []
+    columns = [table[name].tolist() for name in ("client", "lost_s", "stopped_s", "cause")]
+    return [Loss(*row) for row in zip(*columns, strict=True)]

@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Points on the kernel's links: each a `testbed run` of its own, in virtual time if it can be.
+
+In virtual time they do not disturb each other, so that as many are played at once as there are
+cores; on the real clock it is one after the other.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.analysis import metrics
+from orchestrator.records.manifest import source_sha256
+from orchestrator.records.reader import read_run
+from orchestrator.scenario.schema import Scenario
+from orchestrator.studies.validation.space import at
+from testbed.core.errors import RunError
+from testbed.core.progress import Progress
+from testbed.virtual import kernel as guest_kernel
+
+
+def play(
+    scenario: Scenario,
+    points: Sequence[dict[str, Any]],
+    metric: str,
+    folder: Path,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Emulate points without learning.
+
+    Returns:
+        For each its `clock`, whether it is `valid`, the checks that it `missed`, the metric's
+        `value` of what was measured (None where the run failed), the `budget` of its error in s,
+        and `failure`, if any.
+    """
+    virtual = bool(points) and guest_kernel.find() is not None
+    changes: dict[str, Any] = {"workload.compute": "none", "workload.compute_time": "modelled"}
+    if virtual:
+        changes |= {"emulation.clock": "virtual", "emulation.dilation": 1.0}
+    emulated = [at(scenario, keys | changes, "space") for keys in points]
+    places = [folder / "kernel" / str(number) for number in range(len(points))]
+    progress("points on the kernel", 0, len(points))
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)) if virtual else 1)
+    try:
+        runs = [
+            pool.submit(_emulated, point, metric, place)
+            for point, place in zip(emulated, places, strict=True)
+        ]
+        for done, _ in enumerate(as_completed(runs), 1):
+            progress("points on the kernel", done, len(points))
+        return [run.result() for run in runs]
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
+    clock = scenario.emulation.clock
+    about: dict[str, Any] = {"clock": clock, "valid": False, "missed": [], "value": None}
+    # What another version of the program played is played again.
+    text = f"# sources {source_sha256()}\n"
+    text += yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False)
+    file, out = place.with_suffix(".yaml"), place
+    if not (
+        file.is_file() and file.read_text("utf-8") == text and (out / "manifest.json").is_file()
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+        words = ["run", str(file), "--out", str(out), "--overwrite"]
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "orchestrator", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+            return about | {"failure": lines[-1]}
+    run = read_run(out)
+    try:
+        value = metrics.value_of(metric, metrics.metric(metric), run.measured)
+    except RunError as error:
+        return about | {"failure": str(error)}
+    budget = run.budget
+    by_part = {} if budget.empty else budget.iloc[0].dropna().to_dict()
+    checks = run.checks
+    missed = checks.loc[checks["ok"] == False, "check"].tolist()  # noqa: E712 (a column)
+    return about | {
+        "valid": bool(run.valid),
+        "missed": missed,
+        "value": value,
+        "budget": by_part,
+    }

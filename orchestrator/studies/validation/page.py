@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The page of a validation: one file that needs nothing but itself."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from orchestrator.engine.plan import Array
+from orchestrator.reporting.pages import render_page
+from orchestrator.studies.validation.shrink import plain
+from orchestrator.studies.validation.worker import PARTS
+from orchestrator.theory.models import model
+
+if TYPE_CHECKING:
+    from orchestrator.studies.validation.study import Validation
+
+BINS = 40
+TITLES = {
+    "engine": "engine, payload",
+    "frames": "engine, frames",
+    "packets": "ns-3 packets",
+    "kernel": "kernel",
+}
+PART_TITLES = {
+    "channel": "the channel changes during the round",
+    "adapters": "SM and CM, the adapters' transfers",
+    "differences": "UAVs' channels and shares differ",
+    "form": "the form itself, with none of these",
+}
+
+
+def page(found: "Validation") -> str:
+    """The page as HTML."""
+    asked = found.asked
+    errors = found.errors("engine")
+    text = None
+    if found.counterexample is not None:
+        text = yaml.safe_dump(plain(found.counterexample), sort_keys=False, width=100)
+    return render_page(
+        "validation.html",
+        ("charts", "frame", "plain"),
+        {},
+        title=f"{asked.model} on {asked.scenario.name}",
+        model_title=model(asked.model, asked.scenario).title,
+        asked=asked,
+        metric=found.metric,
+        unit=" s" if found.metric.endswith("_s") else " J" if found.metric.endswith("_j") else "",
+        worst_keys={key: _in_words(value) for key, value in found.worst["keys"].items()},
+        is_interval=found.is_interval,
+        bounds_alone=found.is_interval and found.region.tolerance == 0,
+        silent=int(sum(one is None for one in found.said)),
+        rows=[{"name": TITLES[name], **found.distribution(name)} for name in found.values],
+        bars=_histogram(errors[np.isfinite(errors)]),
+        region=found.region,
+        rules=found.region.texts(),
+        sensitivity=found.sensitivity,
+        worst=found.worst,
+        parts=[(part, PART_TITLES[part]) for part in PARTS],
+        counterexample=text,
+        kernel_runs=found.kernel_runs,
+        space={key: _range(value) for key, value in _keys(found).items()},
+    )
+
+
+def _keys(found: "Validation") -> dict[str, dict[str, Any]]:
+    keys: dict[str, dict[str, Any]] = found.asked.space.model_dump(mode="json", exclude_none=True)[
+        "keys"
+    ]
+    return keys
+
+
+def _range(value: dict[str, Any]) -> str:
+    ((kind, of),) = value.items()
+    between = ", " if kind in ("choice", "normal") else " to "
+    return f"{kind.replace('_', ' ')}: {between.join(map(_in_words, of))}"
+
+
+def _in_words(value: Any) -> str:
+    """A number of what a space holds, a list of them, or how one is drawn."""
+    if isinstance(value, dict):
+        return _range(value)
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _histogram(errors: Array) -> dict[str, Any]:
+    """Bars of an inline drawing, 600 wide and 120 high."""
+    low, high = float(errors.min()), float(errors.max())
+    if high - low < 1e-12:
+        low, high = low - 0.01, high + 0.01
+    counts, edges = np.histogram(errors, BINS, (low, high))
+    width = 600 / BINS
+    bars = [
+        {
+            "x": round(width * n, 2),
+            "height": round(120 * count / counts.max(), 2),
+            "count": int(count),
+            "low": float(edges[n]),
+            "high": float(edges[n + 1]),
+        }
+        for n, count in enumerate(counts)
+    ]
+    return {"bars": bars, "low": low, "high": high, "width": width - 1, "most": int(counts.max())}

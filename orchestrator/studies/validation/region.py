@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Where a model holds, in words: the leaves of a small decision tree over the keys that vary."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.engine.plan import Array
+
+Flags = npt.NDArray[np.bool_]
+
+DEPTH = 4
+"""Conditions of a rule, at most."""
+PURE = 0.99
+"""Share of a leaf's points at which the model must hold for the leaf to be part of the region."""
+LEAST = 0.01
+"""Share of all points that a leaf has at least."""
+HELD_OUT = 0.3
+"""Share of the points that the tree does not see."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A bound on one key."""
+
+    column: int
+    at_most: bool
+    """`<=`, else `>`."""
+    value: float
+
+    def of(self, values: Array) -> Flags:
+        """Whether it is met, at points [N, columns]."""
+        column = values[:, self.column]
+        met: Flags = column <= self.value if self.at_most else column > self.value
+        return met
+
+    def text(self, names: Sequence[str]) -> str:
+        """As people write it."""
+        name = names[self.column]
+        if " = " in name:  # one value of several that are no numbers
+            return name.replace(" = ", " is not ", 1) if self.at_most else name
+        return f"{name} {'<=' if self.at_most else '>'} {self.value:g}"
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where a model holds within a tolerance; a point is in it if it meets all of some rule."""
+
+    tolerance: float
+    names: list[str]
+    """Of the columns."""
+    rules: list[tuple[Condition, ...]]
+    """None: nowhere. One without conditions: everywhere."""
+    share: float
+    """Of the space."""
+    held_out_share: float | None
+    """Of points in it that the tree has not seen, where the model holds; None: there are none."""
+    held_out: int
+    """How many those are."""
+
+    def has(self, values: Array) -> Flags:
+        """Whether points [N, columns] are in it."""
+        inside = np.zeros(len(values), np.bool_)
+        for rule in self.rules:
+            inside |= np.all(
+                [np.ones(len(values), np.bool_), *(c.of(values) for c in rule)], axis=0
+            )
+        return inside
+
+    def texts(self) -> list[str]:
+        """A line a rule."""
+        return [
+            " and ".join(condition.text(self.names) for condition in rule) or "everywhere"
+            for rule in self.rules
+        ]
+
+
+def region(
+    names: list[str], values: Array, holds: Flags, tolerance: float, rng: np.random.Generator
+) -> Region:
+    """Where the model holds.
+
+    Args:
+        names: Of the columns.
+        values: Of the keys at the points, shape [N, columns].
+        holds: Whether the model holds there, shape [N].
+        tolerance: What that means.
+        rng: Draws the points that are held out.
+    """
+    order = rng.permutation(len(values))
+    kept, out = np.split(order, [len(order) - int(HELD_OUT * len(order))])
+    least = max(10, int(LEAST * len(kept)))
+    rules = _merged(_grown(values[kept], holds[kept], (), least))
+    found = Region(tolerance, names, rules, 0.0, None, 0)
+    inside = found.has(values)
+    unseen = inside[out]
+    return Region(
+        tolerance,
+        names,
+        rules,
+        float(inside.mean()),
+        float(holds[out][unseen].mean()) if unseen.any() else None,
+        int(unseen.sum()),
+    )
+
+
+def _grown(
+    values: Array, holds: Flags, rule: tuple[Condition, ...], least: int
+) -> list[tuple[Condition, ...]]:
+    """The rules of leaves in which the model holds."""
+    pure = bool(holds.mean() >= PURE)
+    if pure and holds.all():
+        return [rule]
+    split = _best(values, holds, least) if len(rule) < DEPTH and holds.any() else None
+    if split is None:
+        return [rule] if pure else []
+    column, value = split
+    left = values[:, column] <= value
+    below = _grown(values[left], holds[left], (*rule, Condition(column, True, value)), least)
+    above = _grown(values[~left], holds[~left], (*rule, Condition(column, False, value)), least)
+    length = len(rule) + 1
+    if below and above and all(len(r) == length for r in (below[0], above[0])) and pure:
+        return [rule]
+    return below + above
+
+
+def _best(values: Array, holds: Flags, least: int) -> tuple[int, float] | None:
+    """Column and threshold of the least Gini impurity; None where no split has any use."""
+    count, total = len(holds), holds.sum()
+    best, found = 2 * total * (count - total) / count - 1e-9, None
+    for column in range(values.shape[1]):
+        order = np.argsort(values[:, column], kind="stable")
+        ordered, held = values[order, column], np.cumsum(holds[order])
+        left = np.arange(1, count)
+        allowed = (ordered[1:] > ordered[:-1]) & (left >= least) & (count - left >= least)
+        if not allowed.any():
+            continue
+        a, b = held[:-1], total - held[:-1]
+        impurity = 2 * (a * (left - a) / left + b * (count - left - b) / (count - left))
+        impurity = np.where(allowed, impurity, np.inf)
+        at = int(impurity.argmin())
+        if impurity[at] < best:
+            best, found = impurity[at], (column, _between(ordered[at], ordered[at + 1]))
+    return found
+
+
+def _between(low: float, high: float) -> float:
+    """The shortest number from `low` to below `high`, so that a rule is what it says."""
+    for digits in range(1, 17):
+        value = float(f"{(low + high) / 2:.{digits}g}")
+        if low <= value < high:
+            return value
+    return float(low)
+
+
+def _merged(rules: list[tuple[Condition, ...]]) -> list[tuple[Condition, ...]]:
+    """Rules without conditions that a later one of the same key makes needless."""
+    merged = []
+    for rule in rules:
+        last = {(c.column, c.at_most): c for c in rule}
+        merged.append(tuple(last.values()))
+    return merged

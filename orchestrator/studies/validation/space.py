@@ -1,0 +1,197 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The space of scenarios that a model is held against: which keys vary, over which values.
+
+A point of the space is a point of the unit cube, one coordinate a key; `Space.keys_at` makes the
+values of it. Space files have one mapping, `keys`, from dotted keys to what each is drawn from.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
+from scipy.stats import norm
+
+from orchestrator.analysis.axes import Distribution
+from orchestrator.engine.plan import Array
+from orchestrator.scenario.loading import explain, put, read_tree, validate
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario, Section
+from testbed.core.errors import InputError
+
+PLACEMENTS = 16
+"""Seeds of a default space: each is another flight, which ns-3 has to fly."""
+
+
+class Range(Distribution):
+    """What a key is drawn from; a plain list is short for `choice`."""
+
+    choice: list[JsonValue] | None = Field(default=None, min_length=1)  # type: ignore[assignment]
+    """Any of these, with equal probability."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_list(cls, given: Any) -> Any:
+        return {"choice": given} if isinstance(given, list) else given
+
+    def at(self, share: float) -> JsonValue:
+        """Where the distribution function reaches this share, 0 <= share < 1."""
+        if self.uniform:
+            low, high = self.uniform
+            return low + share * (high - low)
+        if self.log_uniform:
+            low, high = self.log_uniform
+            return float(low * (high / low) ** share)
+        if self.normal:
+            return float(norm.ppf(min(max(share, 1e-9), 1 - 1e-9), *self.normal))
+        if self.integers:
+            low, high = self.integers
+            return low + int(share * (high - low + 1))
+        assert self.choice is not None
+        return self.choice[int(share * len(self.choice))]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its values are numbers, which can be compared."""
+        return self.choice is None or all(
+            isinstance(value, (int, float)) and not isinstance(value, bool) for value in self.choice
+        )
+
+
+class Space(Section):
+    """A space file."""
+
+    keys: dict[str, Range] = Field(min_length=1, max_length=64)
+    """By dotted key of the scenario."""
+
+    @field_validator("keys")
+    @classmethod
+    def _keys_do_not_overlap(cls, keys: dict[str, Range]) -> dict[str, Range]:
+        for key in keys:
+            for other in keys:
+                if other.startswith(f"{key}."):
+                    raise ValueError(f"{other!r} is within {key!r}")
+        return keys
+
+    def keys_at(self, point: Array) -> dict[str, JsonValue]:
+        """The values of a point of the unit cube, shape [keys]."""
+        return {
+            key: range_.at(float(share))
+            for (key, range_), share in zip(self.keys.items(), point, strict=True)
+        }
+
+    def to_yaml(self) -> str:
+        """A space file; `load_space` reads the same space from it."""
+        tree = self.model_dump(mode="json", exclude_none=True)
+        return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
+
+
+def load_space(path: Path, scenario: Scenario) -> Space:
+    """Read a space file.
+
+    Args:
+        path: YAML.
+        scenario: What the space varies; each end of each key is tried on it.
+
+    Raises:
+        InputError: One line that names the file, the key and what it may be.
+    """
+    tree = read_tree(path, "space")
+    try:
+        space = Space.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(f"{path}: {explain(error.errors(include_url=False), Space)}") from None
+    for key, range_ in space.keys.items():
+        for value in _ends(range_):
+            at(scenario, {key: value}, f"{path}: keys")
+    return space
+
+
+def _ends(range_: Range) -> Iterator[JsonValue]:
+    if range_.choice is not None:
+        yield from range_.choice
+    elif range_.normal is None:
+        yield from (range_.uniform or range_.log_uniform or range_.integers or ())
+
+
+def at(scenario: Scenario, keys: Mapping[str, Any], source: str) -> Scenario:
+    """The scenario with these values; one round of it.
+
+    Raises:
+        InputError: A value is not one that the key may have.
+    """
+    return tree_at(scenario.model_dump(mode="json"), keys, source)
+
+
+def tree_at(tree: dict[str, Any], keys: Mapping[str, Any], source: str) -> Scenario:
+    """As `at`, of the scenario's plain values, which stay as they are."""
+    changed = _copy(tree)
+    for key, value in keys.items():
+        put(changed, key, value, f"{source}: {key}")
+    changed["rounds"] = 1
+    return validate(changed, source)
+
+
+def _copy(tree: Any) -> Any:
+    return {key: _copy(value) for key, value in tree.items()} if isinstance(tree, dict) else tree
+
+
+def default_space(scenario: Scenario) -> Space:
+    """Around a scenario: its split, its iterations and batches, bands, powers, speeds, placements.
+
+    Bands and powers by a factor of 4 to either side, the base station's speed from an eighth to
+    twice; UAVs of one speed, or of speeds that differ by up to 4, 16 and 64; 16 placements of them.
+    What stands in a list of one value a UAV stays as it is.
+    """
+    work, radio, station = scenario.workload, scenario.radio, scenario.base_station
+    by = partial(_by, least=1e-6, most=1e21)
+    batch = work.batch_size
+    keys: dict[str, dict[str, Any]] = {
+        "workload.split": {"choice": list(range(1, profile_of(scenario).splits + 1))},
+        "workload.local_iterations": {"integers": (1, min(2 * work.local_iterations, 1000))},
+        "workload.batch_size": {"integers": (max(1, batch // 2), min(2 * batch, 4096))},
+        "radio.uplink_bandwidth_hz": by(radio.uplink_bandwidth_hz, 4, least=1e3, most=1e11),
+        "radio.downlink_bandwidth_hz": by(radio.downlink_bandwidth_hz, 4, least=1e3, most=1e11),
+        "base_station.tx_power_w": by(station.tx_power_w, 4, most=1e6),
+        "base_station.compute_flops": by(station.compute_flops / 2, 4, least=1e3),
+        "uavs.compute_flops": _fleets(scenario.uavs.compute_flops),
+        "seed": {"integers": (1, PLACEMENTS)},
+    }
+    given = {key: range_ for key, range_ in keys.items() if range_}
+    return Space.model_validate({"keys": given})
+
+
+def _fleets(speed: Any) -> dict[str, Any]:
+    if not isinstance(speed, (int, float)):
+        return {}
+    return {"choice": [speed, *({"log_uniform": [speed / f, speed * f]} for f in (2, 4, 8))]}
+
+
+def _by(value: Any, factor: float, *, least: float, most: float) -> dict[str, Any]:
+    """A factor to either side, within bounds; nothing where it is no single number."""
+    if not isinstance(value, (int, float)):
+        return {}
+    return {"log_uniform": (max(least, value / factor), min(most, value * factor))}
+
+
+def features(space: Space, keys: list[dict[str, JsonValue]]) -> tuple[list[str], Array]:
+    """Columns that a tree can split, and their values, shape [points, columns].
+
+    A number is a column; of what is none, each value is one, `KEY = VALUE`, of 0 and 1.
+    """
+    names: list[str] = []
+    columns = []
+    for key, range_ in space.keys.items():
+        if range_.ordered:
+            names.append(key)
+            columns.append([float(point[key]) for point in keys])  # type: ignore[arg-type]
+            continue
+        for value in range_.choice or ():
+            names.append(f"{key} = {value}")
+            columns.append([float(point[key] == value) for point in keys])
+    return names, np.array(columns).T

@@ -1,0 +1,203 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What programs are given, without a network: names, commands, environment, tables of counts."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+from small_scenario import TREE
+
+from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.emulated import feed as module
+from orchestrator.emulated import programs
+from orchestrator.emulated.feed import Feed
+from orchestrator.emulated.session_table import Recorder
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.loading import validate
+from testbed.core.errors import InputError
+from testbed.core.node import BS, uav
+from testbed.network.injector import Samples
+from testbed.network.shaping import Shape
+
+SCENARIO = validate(TREE, "small").resolved(1.0)
+
+
+def test_names_stand_for_nodes() -> None:
+    assert programs.nodes_named("uav*", SCENARIO, "x") == [uav(1), uav(2), uav(3)]
+    assert programs.nodes_named("bs", SCENARIO, "x") == [BS]
+    with pytest.raises(InputError, match=r"^here: 'uav4' is not one of bs, uav1, uav2, uav3"):
+        programs.nodes_named("uav4", SCENARIO, "here")
+
+
+@pytest.mark.parametrize("command", ["nonsense --all", ["nonsense"], "/no/such/thing"])
+def test_a_program_that_is_not_there_is_named(command) -> None:
+    with pytest.raises(InputError, match=r"^here: there is no program '(nonsense|/no/such/thing)'"):
+        programs.argv_of(command, "here")
+    with pytest.raises(InputError, match=r"^here: is empty"):
+        programs.argv_of(" " if isinstance(command, str) else [], "here")
+
+
+@pytest.mark.parametrize("command", ["A=1 nonsense", "cd / && ls", "exec ls", "(nonsense)", "$X"])
+def test_what_only_a_shell_can_tell_is_left_to_it(command) -> None:
+    assert programs.argv_of(command, "here") == ["sh", "-c", command]
+
+
+def test_nothing_of_the_users_session_leads_out_of_a_node(monkeypatch) -> None:
+    for name in ("https_proxy", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "HOME", "MINE"):
+        monkeypatch.setenv(name, "theirs")
+    found = programs.environment_of(uav(2), Path("/a/home"), 5)
+    assert found["MINE"] == "theirs"
+    assert {"https_proxy", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK"}.isdisjoint(found)
+    assert (found["HOME"], found["TESTBED_NODE"], found["TESTBED_EPOCH_NS"]) == (
+        "/a/home",
+        "uav2",
+        "5",
+    )
+
+
+def test_a_program_is_shown_what_it_needs_and_what_its_words_name_in_tmp(tmp_path) -> None:
+    assert tmp_path.is_relative_to("/tmp")
+    (tmp_path / "d").mkdir()
+    (file := tmp_path / "f").touch()
+    words = (
+        f"/ /tmp/../etc/passwd /proc/net/dev /dev/null /usr/bin a={tmp_path}/d /tmp/x; /dev/shm/y"
+    )
+    needs = programs.shown_to(["true"], {"PATH": f"/tmp:/a/bin:{file}"}, Path("/work"))
+    found = programs.shown_to(["sh", "-c", f"ls {words}"], {}, Path("/work"))
+    assert {Path("/work"), programs.SOURCES, Path("/a/bin"), file} <= set(needs)
+    assert set(found) - set(needs) == {tmp_path / "d", Path("/tmp/x;"), Path("/dev/shm/y")}
+    assert programs.shown_to([str(file)], {}, Path("/work"))[-1] == tmp_path
+
+
+def feed(gain: np.ndarray, **links: Any) -> Feed:
+    channel = Channel.of(Replay(ChannelTrace(gain, 0.1)))
+    scenario = validate(TREE | {"links": links}, "small").resolved(1.0)
+    return Feed(scenario, channel, Shape(network=True))
+
+
+class Injector:
+    """Keeps the tables that it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[int, np.ndarray]] = []
+
+    def rates(self, first: int, up: np.ndarray, down: np.ndarray, warn_slots: int) -> None:
+        self.given.append((first, up))
+
+
+def test_rates_come_on_as_long_as_the_trace_lasts_and_then_the_links_close() -> None:
+    injector, source = Injector(), feed(np.full((3, 700), 1e-9))
+    source.lead_in(injector, 4)
+    first, table = injector.given.pop()
+    assert (first, table.shape) == (-4, (3, 604))
+    assert not table[:, :4].any()
+    assert table[:, 4:].all()
+    source.follow(injector, 10.0)
+    assert not injector.given
+    source.follow(injector, 31.0)
+    first, table = injector.given.pop()
+    assert (first, table.shape, source.slots) == (600, (3, 101), 700)
+    assert table[:, :-1].all()
+    assert not table[:, -1].any()
+    source.follow(injector, 69.0)
+    assert not injector.given
+
+
+def test_a_link_that_begins_in_an_outage_is_opened_at_its_lowest_rate_before() -> None:
+    injector, source = Injector(), feed(np.array([[0.0, 1e-9], [1e-9, 1e-9], [1e-9, 1e-9]]))
+    source.open_up(injector)
+    first, table = injector.given.pop()
+    assert (first, table.shape) == (0, (3, 1))
+    assert table[0] == Shape(network=True).lowest_rate(0.1)
+    assert (table[1:] > table[0]).all()
+
+
+def test_what_an_hour_has_brought_is_not_computed_anew(monkeypatch) -> None:
+    computed: list[int] = []
+
+    def slot_air(scenario, trace, snr):
+        computed.append(trace.slots)
+        return real(scenario, trace, snr)
+
+    real = module.slot_air
+    monkeypatch.setattr(module, "slot_air", slot_air)
+    loss = {"model": "snr", "threshold_db": 3, "width_db": 1}
+    source = feed(np.geomspace(1e-13, 1e-9, 108_000).reshape(3, 36_000), loss=loss)
+    up, _ = source.rates(35_990, 36_000)
+    assert up.shape == (3, 10)
+    assert computed == [10]
+
+
+def test_a_trace_may_be_repeated() -> None:
+    gain = np.linspace(1e-9, 2e-9, 21).reshape(3, 7)
+    source = feed(gain, at_trace_end="repeat")
+    up, _ = source.rates(0, 21)
+    assert source.slots is None
+    assert (up[:, :7] == up[:, 14:]).all()
+    assert len(set(up[0, :7])) == 7
+
+
+def samples(first: int, sent: list[int], queued: list[int], late_ns: npt.ArrayLike = 0) -> Samples:
+    """Uplink 1 alone has any traffic, and is read so late."""
+    count = len(sent)
+    table = np.zeros((2, count, 3, 2), np.int64)
+    table[:, :, 0, 0] = sent, queued
+    slots = np.arange(first, first + count)
+    due = slots * 100_000_000
+    read = np.broadcast_to((due + np.asarray(late_ns))[:, None, None], (count, 3, 2))
+    return Samples(slots, due, due + 1000, read, *table, np.zeros_like(table[0]), 0)
+
+
+def test_what_is_read_late_is_put_where_it_was_carried(tmp_path) -> None:
+    recorder = Recorder(feed(np.full((3, 9), 1e-9)), 3, 1514, tmp_path / "t.parquet")
+    # 10,000 bytes in each slot of 100 ms, of which some are read in the slot after theirs.
+    late_ns = 1_000_000 * np.array([0, 0, 30, 0, 20])
+    recorder.take(samples(-1, [0, 0, 13_000], [0, 9, 9], late_ns[:3]), None)
+    recorder.take(samples(2, [20_000, 32_000], [9, 9], late_ns[3:]), None)
+    recorder.close()
+    table = pd.read_parquet(tmp_path / "t.parquet")
+    uplink = table[(table.client == 1) & (table.direction == "up")]
+    assert uplink.carried_bytes.tolist() == [10_000, 10_000, 10_000]
+
+
+def test_what_is_done_when_it_is_read_late_counts_in_the_last_slot(tmp_path) -> None:
+    recorder = Recorder(feed(np.full((3, 9), 1e-9)), 3, 1514, tmp_path / "t.parquet")
+    recorder.take(samples(0, [0, 100_000], [0, 0], [0, 5_000_000]), 1)
+    recorder.close()
+    assert recorder.totals.carried_bytes[0, 0] == 100_000
+
+
+def test_a_row_says_what_a_link_carried_from_one_boundary_to_the_next(tmp_path) -> None:
+    source = feed(np.linspace(1e-9, 2e-9, 300).reshape(3, 100))  # no two slots are alike
+    recorder = Recorder(source, 3, 1514, tmp_path / "t.parquet")
+    recorder.take(samples(-1, [0, 0, 100], [0, 50, 60]), None)
+    recorder.take(samples(2, [300, 700, 800], [70, 0, 9]), None)
+    recorder.take(samples(5, [1000, 1100], [1, 1]), 5)
+    recorder.close()
+    table = pd.read_parquet(tmp_path / "t.parquet")
+    assert list(table.columns) == [
+        *("slot", "client", "direction", "rate_bps"),
+        *("offered_bytes", "carried_bytes", "queued_bytes"),
+    ]
+    assert len(table) == 5 * 3 * 2
+    uplink = table[(table.client == 1) & (table.direction == "up")]
+    assert uplink.carried_bytes.tolist() == [100, 200, 400, 100, 200]
+    assert uplink.queued_bytes.tolist() == [60, 70, 0, 9, 1]
+    up, down = source.rates(0, 5)
+    assert (table.rate_bps.to_numpy().reshape(5, 3, 2) == np.stack([up.T, down.T], axis=2)).all()
+    assert len(set(table.rate_bps)) == len(table)
+    assert np.allclose(table.offered_bytes, table.rate_bps * 0.1 / 8)
+    assert not table[table.client != 1].carried_bytes.any()
+    assert recorder.totals.carried_bytes[0].tolist() == [1000, 0]
+    # Slots 0 and 1 had something waiting from end to end; so had 4.
+    offered = uplink.offered_bytes.tolist()
+    assert recorder.busy_errors.tolist() == pytest.approx(
+        [100 / offered[0] - 1, 200 / offered[1] - 1, 200 / offered[4] - 1]
+    )
+    assert math.isclose(recorder.lateness_s[0], 1e-6)

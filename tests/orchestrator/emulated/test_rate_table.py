@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The link rates of a round, which grow with what is asked of them."""
+
+import numpy as np
+import pytest
+from packet_cases import small
+
+from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
+from orchestrator.emulated.rate_table import RateTable
+from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round, radio_of
+from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.profiles import profile_of
+
+
+class Growing(Replay):
+    """A channel that is made as it is asked for, as ns-3's is."""
+
+    def trace(self, slots: int) -> ChannelTrace:
+        """So many slots of it."""
+        super().trace(slots)
+        made = {"gain": self.whole.gain[:, :slots], "slot_s": self.slot_s}
+        return ChannelTrace.of(made, "trace")
+
+
+def table(most: int) -> RateTable:
+    scenario = small()
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario), link_bytes)
+    gain = {"gain": np.full((scenario.uavs.count, most), 1e-9), "slot_s": 0.1}
+    made = RateTable(
+        plan,
+        radio_of(scenario),
+        Channel.of(Growing(ChannelTrace.of(gain, "trace"))),
+        0,
+        None,
+    )
+    made.grow(50)
+    return made
+
+
+def test_who_plays_the_round_again_gets_as_many_slots_as_that_takes() -> None:
+    """The engine may take longer over frames that are lost than the kernel has."""
+    grows = table(1000)
+
+    def played() -> int:
+        slots = grows.gain.shape[1]
+        if slots < 300:
+            raise TraceExhausted(slots)
+        return slots
+
+    assert grows.reaching(played) == 400
+    assert grows.rates.uplink.shape[1] == 400
+    ends = table(250)
+
+    def never() -> None:
+        raise TraceExhausted(ends.gain.shape[1])
+
+    with pytest.raises(TraceExhausted, match="250 slots"):
+        ends.reaching(never)

@@ -1,0 +1,29 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A trace of rates, and a service order that asks for them, packet by packet."""
+
+import pytest
+from small_scenario import TREE, trace_of_rates
+
+from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.engine.engine import service_order_of
+from orchestrator.engine.plan import link_bytes
+from orchestrator.engine.rounds import predict
+from orchestrator.packet_simulation.rounds import play
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.profiles import profile_of
+
+ORDER = "shortest-job-first"
+
+
+def test_packets_carry_what_a_trace_of_rates_says() -> None:
+    """The kernel carries it so, too: see `test_exact.py`."""
+    scenario = validate({**TREE, "rounds": 2, "order": ORDER}, "test")
+    source, profile = Replay(ChannelTrace.of(trace_of_rates(), "trace")), profile_of(scenario)
+    wire = predict(scenario, source, profile, sizing=link_bytes)
+    played = play(scenario, source, profile).timeline
+    for got, due in zip(played, wire, strict=True):
+        assert got.latency_s == pytest.approx(due.latency_s, rel=2e-3)
+        turns = [service_order_of(each.spans, 3, 2)[1] for each in (got, due)]
+        assert (turns[0] == turns[1]).all()

@@ -1,0 +1,383 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a run is judged by, made of a few numbers."""
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_scenario import TREE
+
+from orchestrator.emulated.calibration import LEVELS
+from orchestrator.emulated.validity import (
+    PAUSE_S,
+    _in_all,
+    _observed,
+    calibration_error,
+    to_json,
+    validity,
+)
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import VIRTUAL_LIMITS, Limits
+from testbed.network.shaping import Shape
+from testbed.system.machine import Machine
+
+LONG: dict[str, float] = {"due_s": 1e6, "rate_bps": 1e9}
+"""A transfer of which a packet is nothing."""
+
+
+def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th() -> None:
+    """Of a hundred transfers three are far off; of a hundred rate changes one."""
+    errors = np.concatenate([np.full(97, -0.01), np.full(3, 0.5)])
+    late_s = np.concatenate([np.full(98, 1e-4), [0.02, 0.02]])
+    steps = {"step": "CA", "client": 1, "round": 0, **LONG}
+    links = SimpleNamespace(
+        exhausted=0,
+        uplink=[SimpleNamespace(dropped_frames=0, sent_frames=9, backlog_bytes=0)],
+        downlink=[SimpleNamespace(dropped_frames=3, sent_frames=297, backlog_bytes=5)],
+    )
+    record = SimpleNamespace(
+        injector=pd.DataFrame({"lateness_s": late_s}),
+        links=links,
+        measured=SimpleNamespace(latency_s=10.0),
+        budget=SimpleNamespace(seconds={"injection": -0.01, "rest": 0.02, "compute": 0.0}),
+        transfers=pd.DataFrame({"error": errors, **steps}),
+    )
+    tree = TREE | {"uavs": {"tx_power_w": [1]}, "emulation": {"clock": "virtual"}}
+    scenario = validate(tree, "one").resolved(1.0)
+    measured = [SimpleNamespace(lost=[])]
+    done = SimpleNamespace(
+        calibration=None, rounds=[record], scenario=scenario, measured=measured, overruns_s=[]
+    )
+    given: Any = done
+    values = {name: value for name, value, _ in _observed(given)}
+    assert values["transfer_error"] == pytest.approx(0.01)
+    assert values["injector_lateness_s"] == pytest.approx(0.02)
+    assert values["dropped_frames"] == pytest.approx(0.01)
+    assert values["backlog_bytes"] == 5
+    assert values["injection_share"] == pytest.approx(1e-3)
+    assert values["rest_share"] == pytest.approx(2e-3)
+    record.transfers.loc[:6, "error"] = 0.3
+    assert {n: v for n, v, _ in _observed(given)}["transfer_error"] == pytest.approx(0.3)
+
+
+def test_limits_are_tighter_in_virtual_time_where_none_were_given() -> None:
+    def limits(**keys: Any) -> dict[str, float]:
+        return validate(TREE | {"emulation": keys}, "one").emulation.limits_in_force
+
+    real, virtual = limits(), limits(clock="virtual")
+    assert real == dict(Limits())
+    assert {name for name, limit in real.items() if virtual[name] < limit} == VIRTUAL_LIMITS.keys()
+    assert all(virtual[name] <= limit for name, limit in real.items())
+    given = limits(clock="virtual", limits={"rest_share": 0.3})
+    assert given == virtual | {"rest_share": 0.3}
+
+
+def test_links_counters_begin_anew_with_each_session() -> None:
+    assert _in_all([[1, 2]]).tolist() == [1, 2]
+    assert _in_all([[1, 2], [3, 4], [1, 4], [2, 5]]).tolist() == [5, 9]
+
+
+def way(**counts: int) -> SimpleNamespace:
+    names = ("dropped", "sent", "lost", "arrived", "late")
+    return SimpleNamespace(**{f"{n}_frames": counts.get(n, 0) for n in names}, backlog_bytes=0)
+
+
+def machine(**passed: Any) -> Machine:
+    usual = {"monotonic_ns": 10**9, "raw_ns": 10**9, "cpu_ticks": 1000, "stolen_ticks": 0}
+    return Machine(**usual | {"program_ticks": 0, "own_s": 0.0} | passed)
+
+
+def round_record(
+    uplink: list[SimpleNamespace], downlink: list[SimpleNamespace], **more: Any
+) -> SimpleNamespace:
+    """A round of 2 s in which nothing was wrong, but for what is given."""
+    nothing = {"injection": 0.0, "rest": 0.0, "compute": 0.0}
+    transfers = {"error": [0.0], "step": "CA", "client": 1, "round": 0, **LONG}
+    return SimpleNamespace(
+        injector=pd.DataFrame({"lateness_s": [0.0]}),
+        links=SimpleNamespace(
+            exhausted=more.get("exhausted", 0),
+            uplink=uplink,
+            downlink=downlink,
+            clock_error_s=more.get("clock_error_s", 0.0),
+        ),
+        measured=SimpleNamespace(latency_s=2.0),
+        budget=SimpleNamespace(seconds=nothing | more.get("budget", {})),
+        transfers=pd.DataFrame(transfers | more.get("transfers", {})),
+        machine=more.get("machine", machine()),
+        elsewhere=more.get("elsewhere", {}),
+    )
+
+
+def observed(
+    records: list[Any],
+    overruns_s: tuple[float, ...] = (),
+    lost: Any = (),
+    calibration: Any = None,
+    others: tuple[str, ...] | list[str] = (),
+    **keys: Any,
+) -> dict[str, tuple[float, str]]:
+    two = validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two")
+    done: Any = SimpleNamespace(
+        calibration=calibration,
+        rounds=records,
+        scenario=two.resolved(float(two.emulation.dilation)),
+        measured=[SimpleNamespace(lost=[SimpleNamespace(client=k) for k in lost]) for _ in records],
+        overruns_s=overruns_s,
+        others=others,
+    )
+    return {name: (value, where) for name, value, where in _observed(done)}
+
+
+def test_every_check_names_where_it_was_worst() -> None:
+    ends = [way(sent=99, dropped=1), way(sent=95, dropped=5)]
+    calm = round_record(ends, [way(), way(sent=10)])
+    busy = round_record(
+        [way(sent=199, dropped=1), way(sent=195, dropped=5)],
+        [way(sent=4), way(sent=20)],
+        exhausted=3,
+        budget={"compute": -0.5, "rest": 0.3, "injection": -0.1},
+        transfers={"error": [-0.2], "step": "SG", "client": 2, "round": 1},
+        machine=machine(monotonic_ns=10**9 + 5000, stolen_ticks=20, program_ticks=300, own_s=1.0),
+    )
+    busy.links.downlink[1].backlog_bytes = 77
+    found = observed([calm, busy], (-0.2, 0.5, 0.25))
+    assert found["exhausted_slots"][0] == 3
+    assert found["dropped_frames"] == (pytest.approx(5 / 200), "uplink 2")
+    assert found["backlog_bytes"] == (77, "downlink 2")
+    assert found["compute_share"] == (
+        0.25,
+        "round 1; 2 of 3 steps overran, by 0.5 s at most",
+    )
+    assert found["rest_share"] == (pytest.approx(0.15), "round 1")
+    assert found["injection_share"] == (pytest.approx(0.05), "round 1")
+    value, where = found["transfer_error"]
+    assert value == pytest.approx(0.19)
+    assert where == "worst 0.2: SG of client 2, round 1"
+    assert found["cpu_steal"] == (pytest.approx(0.02), "round 1")
+    own_ticks = os.sysconf("SC_CLK_TCK")
+    assert found["cpu_others"] == (pytest.approx((300 - own_ticks) / 1000), "round 1")
+    assert found["clock_drift_ppm"] == (pytest.approx(5.0), "round 1")
+    assert "loss_deviation" not in found
+
+
+def test_whoever_takes_the_cpu_is_named() -> None:
+    ends = [way(sent=1), way(sent=1)]
+    found = observed([round_record(ends, ends)], others=["java (815) 0.62", "cc1 (9) 0.05"])
+    assert found["cpu_others"][1] == "round 0; cores by program: java (815) 0.62, cc1 (9) 0.05"
+
+
+def test_a_host_that_others_compute_on_is_named() -> None:
+    ends = [way(sent=1), way(sent=1)]
+    busy = machine(program_ticks=300, stolen_ticks=30)
+    quiet = machine(program_ticks=100, monotonic_ns=10**9 + 7000)
+    rounds = [
+        round_record(ends, ends, machine=machine(program_ticks=200)),
+        round_record(ends, ends, elsewhere={"beta": quiet, "gamma": busy}),
+    ]
+    found = observed(rounds, others=["java (815) 0.62"])  # of this machine
+    assert found["cpu_others"] == (pytest.approx(0.3), "host gamma, round 1")
+    assert found["cpu_steal"] == (pytest.approx(0.03), "host gamma, round 1")
+    assert found["clock_drift_ppm"] == (pytest.approx(7.0), "host beta, round 1")
+
+
+def test_the_broadcast_is_judged_alone_and_what_lost_uavs_left_waiting_does_not_count() -> None:
+    only = round_record(
+        [way(sent=1), way(sent=1)],
+        [way(), way()],
+        transfers={"error": [0.9, 0.1], "step": ["SM", "CA"], "client": 1, "round": 0},
+    )
+    only.links.uplink[1].backlog_bytes = 500
+    only.links.downlink[0].backlog_bytes = 20
+    assert observed([only])["transfer_error"][0] == pytest.approx(0.1)
+    assert observed([only])["broadcast_error"] == (
+        pytest.approx(0.9),
+        "worst 0.9: SM of client 1, round 0",
+    )
+    # In an asynchronous round, adapters go to one after the other.
+    assert "broadcast_error" not in observed([only], paradigm="asfl-ps")
+    assert observed([only])["backlog_bytes"] == (500, "uplink 2")
+    assert observed([only], lost=[2])["backlog_bytes"] == (20, "downlink 1")
+    measured = TREE["workload"] | {"compute_time": "measured", "compute": "real"}
+    assert "compute_share" not in observed([only], workload=measured)
+
+
+def test_frames_that_the_air_lost_are_held_against_what_was_asked() -> None:
+    """A tenth of 900 frames: 90, with a standard deviation of 9."""
+    clean = way(lost=90, arrived=810, sent=900)
+    first = round_record([clean, clean], [way(lost=45, arrived=405), clean])
+    second = round_record(
+        [way(lost=180, arrived=1620, sent=1800), way(lost=180, arrived=1620, late=18)],
+        [way(lost=117, arrived=783), way(lost=180, arrived=1620)],
+        budget={"rest": 1.0},
+    )
+    found = observed([first, second], links={"loss": 0.1})
+    assert found["loss_deviation"] == (pytest.approx(3.0), "downlink 1: lost 117 of 900 frames")
+    assert found["late_frames"] == (pytest.approx(18 / 1620), "uplink 2"), "counters go on"
+    assert "rest_share" not in found, "windows are no fault of ours"
+    only = round_record([way(arrived=1, late=1), way()], [way(), way()])
+    assert observed([only], links={"loss": 0.1})["late_frames"] == (1, "uplink 1")
+    assert "injection_share" in found
+
+
+def of_one(error: float, step: str = "CA", **keys: Any) -> float:
+    """What one transfer of 0.1 s at 12 Mb/s, so of 99 frames of 1 ms, comes to."""
+    transfers = {"error": [error], "step": step, "due_s": 0.1, "rate_bps": 1514 * 8 / 1e-3}
+    only = round_record([way(sent=1)] * 2, [way(sent=1)] * 2, transfers=transfers)
+    name = "broadcast_error" if step == "SM" else "transfer_error"
+    return observed([only], **keys)[name][0]
+
+
+def test_a_packet_by_which_a_transfer_ends_early_is_no_error() -> None:
+    early = Shape().early_at(1514 * 8 / 1e-3) / 0.1
+    assert 0.005 < early < 0.015
+    assert of_one(-early) == 0
+    assert of_one(-early - 0.03) == pytest.approx(0.03)
+    assert of_one(0.03) == pytest.approx(0.03)
+    # At a dilation of 4, a frame takes as much of the transfer, and waking up a quarter.
+    slower = Shape().early_at(1514 * 2 / 1e-3) / 4 / 0.1
+    dilated = {"emulation": {"dilation": 4}}
+    assert of_one(-slower - 0.03, **dilated) == pytest.approx(0.03)
+    assert of_one(0.5, "SM", **dilated) == pytest.approx(0.5 - PAUSE_S / 4 / 0.1)
+
+
+def test_a_transfer_of_nothing_has_no_rate_and_is_no_error() -> None:
+    transfers = {"error": [0.2, np.nan], "rate_bps": [1e9, np.nan]}
+    only = round_record([way(sent=1)] * 2, [way(sent=1)] * 2, transfers=transfers)
+    assert observed([only])["transfer_error"][0] == pytest.approx(0.2)
+
+
+def test_by_the_real_clock_the_broadcast_may_pause() -> None:
+    assert of_one(0.05, "SM") == pytest.approx(0.05 - PAUSE_S / 0.1)
+    assert of_one(PAUSE_S / 0.2, "SM") == 0
+    assert of_one(0.05, "SM", emulation={"clock": "virtual"}) == pytest.approx(0.05)
+
+
+def test_air_makes_transfers_late_but_never_early() -> None:
+    early = Shape().early_at(1514 * 8 / 1e-3) / 0.1
+    for keys in ({"loss": 0.1}, {"one_way_delay_s": 0.01}):
+        assert of_one(3.0, links=keys) == of_one(-early, links=keys) == 0
+        assert of_one(-early - 0.1, links=keys) == pytest.approx(0.1)
+    jitter = {"one_way_delay_s": 0.01, "jitter_s": {"up": 0.0, "down": 0.002}}
+    assert of_one(-early - 0.05, links=jitter) == 0
+    assert of_one(-early - 0.2, links=jitter) == pytest.approx(0.1)
+    far = {"one_way_delay_s": {"model": "distance"}}
+    with pytest.raises(KeyError):
+        of_one(-1.0, links=far)
+
+
+def test_clocks_are_judged_where_there_are_several() -> None:
+    ends = [way(sent=1), way(sent=1)]
+    apart = round_record(ends, ends, clock_error_s=2e-4)
+    further = round_record(ends, ends, clock_error_s=3e-4)
+    assert observed([apart, further])["clock_error_s"] == (3e-4, "round 1")
+    assert "clock_error_s" not in observed([round_record(ends, ends)])
+
+
+def test_a_check_may_just_reach_its_limit() -> None:
+    only = round_record([way(sent=1), way(sent=1)], [way(), way()], budget={"rest": 0.1})
+    for limit, fine in ((0.05, True), (0.049, False)):
+        keys = {"emulation": {"limits": {"rest_share": limit}}}
+        done: Any = SimpleNamespace(
+            calibration=None,
+            rounds=[only],
+            scenario=validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two").resolved(
+                1.0
+            ),
+            measured=[SimpleNamespace(lost=[])],
+            overruns_s=[],
+            others=[],
+        )
+        (check,) = (c for c in validity(done) if c.check == "rest_share")
+        assert (check.ok, check.value, check.limit) == (fine, 0.05, limit)
+        (row,) = (row for row in to_json([check]))
+        assert row == {
+            "check": "rest_share",
+            "limit": limit,
+            "value": 0.05,
+            "ok": fine,
+            "detail": "round 0",
+        }
+
+
+def test_other_programs_are_told_from_our_own() -> None:
+    before = Machine(0, 0, 1000, 0, 100, 1.0)
+    ticks = os.sysconf("SC_CLK_TCK")
+    after = Machine(1, 1, 1000 + 10 * ticks, 0, 100 + 4 * ticks, 1.5)
+    passed = after.since(before, nodes_s=1.5)
+    assert passed.own_s == pytest.approx(2)
+    assert passed.others == pytest.approx(0.2)
+
+
+SHAPE = Shape()
+
+
+def calibration(*errors: float, rate_bps: float = 1e8) -> pd.DataFrame:
+    """One link's transfers of 0.2 s at its three rates."""
+    table = {"direction": "uplink", "client": 1, "level": LEVELS, "rate_bps": rate_bps}
+    return pd.DataFrame(table | {"error": errors, "due_s": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "early_s"),
+    [(2.886687e7, 0.000359), (3.891938e6, 0.001705), (2.543755e6, 0.002518)],
+)
+def test_that_a_transfer_ends_a_packet_early_is_no_error(rate_bps: float, early_s: float) -> None:
+    """As seen in virtual time, where nobody is late."""
+    frames = SHAPE.packet_frames(rate_bps)
+    assert SHAPE.early_at(rate_bps, frames) == pytest.approx(early_s, rel=0.01)
+    table = calibration(*[-early_s / 0.2] * 3, rate_bps=rate_bps)
+    assert calibration_error(table, SHAPE, 1.0)[0] < 1e-4
+    late, _ = calibration_error(table.assign(error=-table["error"] - 0.03), SHAPE, 1.0)
+    assert late == pytest.approx(0.03 - 2 * early_s / 0.2, abs=1e-4)
+
+
+def test_a_link_that_is_wrong_at_one_rate_alone_is_found() -> None:
+    worst, where = calibration_error(calibration(0.66, 0.001, 0.002), SHAPE, 1.0)
+    assert worst == pytest.approx(0.65, abs=2e-3)
+    assert where.startswith("uplink 1 at its lowest rate")
+
+
+def test_a_pause_of_this_machine_is_no_fault_of_a_link() -> None:
+    table = calibration(0.01, 0.005, 0.006)
+    worst, _ = calibration_error(table, SHAPE, 1.0)
+    assert worst == pytest.approx(0.006, abs=2e-3)  # the median: 2 ms of 0.2 s explain the 0.01
+    slower, _ = calibration_error(table, SHAPE, 10.0)
+    assert slower == pytest.approx(0.009, abs=1e-3)  # in emulated time the pause was 0.2 ms
+
+
+def test_the_worst_link_is_named_and_the_rate_at_which_it_was_worst() -> None:
+    links = [
+        calibration(*errors).assign(direction=way, client=client)
+        for way, client, errors in (
+            ("uplink", 1, (0.01, -0.03, 0.03)),
+            ("downlink", 2, (0.02, -0.04, 0.05)),
+            ("downlink", 1, (0.01, 0.07, 0.0)),
+        )
+    ]
+    table = pd.concat(links, ignore_index=True)
+    early = SHAPE.early_at(1e8, SHAPE.packet_frames(1e8)) / 0.2
+    worst, where = calibration_error(table, SHAPE, 1.0)
+    assert worst == pytest.approx(0.07 - early - PAUSE_S / 0.2)
+    at = f"its {LEVELS[1]} rate"
+    assert where == f"downlink 1 at {at}; worst {0.07 - early:.2g}: downlink 1 at {at}"
+    # Without the one pause, the median of a link counts, and the rate is told beside it.
+    calm = table[table["error"] < 0.06]
+    worst, where = calibration_error(calm, SHAPE, 1.0)
+    assert worst == pytest.approx(0.04 - early)
+    at = f"its {LEVELS[2]} rate"
+    assert where == f"downlink 2; worst {0.05 - early:.2g}: downlink 2 at {at}"
+
+
+def test_a_calibration_stands_with_the_checks() -> None:
+    only = round_record([way(sent=1)] * 2, [way(sent=1)] * 2)
+    assert "calibration_error" not in observed([only])
+    assert "calibration_error" not in observed([only], calibration=calibration(0, 0, 0).iloc[:0])
+    table = calibration(0.03, 0.03, 0.03)
+    found = observed([only], calibration=table, emulation={"dilation": 4})
+    assert found["calibration_error"] == calibration_error(table, SHAPE, 4.0)

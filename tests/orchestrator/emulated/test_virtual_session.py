@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Sessions in virtual time: links carry what they should, however busy the machine is."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from console import TESTBED
+from small_scenario import TREE
+
+import orchestrator as tb
+from testbed.network.pcap import frames
+from testbed.system.files import sha256_of
+
+FLOOD = """
+import socket, sys, time
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 30_000)  # Sending waits for the link.
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end: s.sendto(bytes(1400), (sys.argv[1], 9))
+"""
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_links_that_are_kept_busy_carry_their_rates(tmp_path: Path) -> None:
+    # Downlinks that alone carry 12, 48 and 24 Mb/s in 4 MHz share the cell: the first two, and then
+    # the second alone.
+    noise_w = 4 * 1e-3 * 10 ** (-114 / 10)
+    gains = [(2**efficiency - 1) * noise_w / 40 for efficiency in (3, 12, 6)]
+    np.savez(tmp_path / "t.npz", gain=np.repeat(np.array(gains)[:, None], 400, axis=1), slot_s=0.1)
+    tree = TREE | {"emulation": {"clock": "virtual"}, "nodes": {}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
+    (tmp_path / "flood.py").write_text(FLOOD)
+    flood = f"{sys.executable} {tmp_path}/flood.py"
+    words = ["up", "s.yaml", "--trace", "t.npz", "--seconds", "4", "--capture", "--out", "out"]
+    words += ["--downlink", "shared", "--node", f"uav2={flood} bs 60"]
+    words += ["--node", f"bs={flood} uav1 1.5 & {flood} uav2 60 & wait"]
+    done = subprocess.run([*TESTBED, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr  # The floods do not end by themselves.
+    assert "uav2: still running" in done.stdout
+    assert "valid: every check is within its limit" in done.stdout
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert (manifest["clock"], manifest["captured"]["missed_packets"]) == ("virtual", 0)
+    checks = {check["check"]: check["value"] for check in manifest["validity"]}
+    assert checks["calibration_error"] < 0.002
+    assert not (tmp_path / "out/session.sock").exists()
+    table = pd.read_parquet(tmp_path / "out/session.parquet")
+    busy = table[(table.client == 2) & (table.direction == "up") & table.slot.between(5, 39)]
+    assert (tmp_path / "out/pcap/uav2.pcap").stat().st_size > busy.carried_bytes.sum()
+    share = busy.carried_bytes.sum() / busy.offered_bytes.sum()
+    # A frame more or less at either end.
+    assert share == pytest.approx(1, abs=2 * 1442 / busy.offered_bytes.sum())
+
+    down = table[table.direction == "down"]
+    assert down.groupby("client").rate_bps.max().round(-3).tolist() == [12e6, 48e6, 24e6]
+    airtime = (down.carried_bytes / down.offered_bytes).to_numpy().reshape(-1, 3)
+    first = int(np.argmax((airtime[:, :2] > 0.1).all(axis=1))) + 2
+    both = airtime[first : first + 8].mean(axis=0)
+    assert both[0] == pytest.approx(both[1], rel=0.02)
+    assert both.sum() == pytest.approx(1, abs=0.02)
+    late = airtime[first + 16 : first + 22].mean(axis=0)
+    assert late == pytest.approx([0, 1, 0], abs=0.02)
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_captured_sessions_repeat_to_the_byte_from_elsewhere(tmp_path: Path) -> None:
+    ask = "import socket; socket.create_connection(('bs', 5000)).recv(10)"
+    answer = (
+        "import os, socket; s, _ = socket.create_server(('', 5000)).accept(); s.send(os.urandom(9))"
+    )
+    found = []
+    for place in (tmp_path / "one", tmp_path / "a" / "longer" / "way"):
+        place.mkdir(parents=True)
+        (place / "s.yaml").write_text(
+            yaml.safe_dump(TREE | {"emulation": {"clock": "virtual"}, "nodes": {}})
+        )
+        words = ["up", "s.yaml", "--seconds", "3", "--capture", "--out", "out"]
+        words += ["--node", f'bs={sys.executable} -c "{answer}"']
+        words += ["--node", f'uav1=sleep 0.3; {sys.executable} -c "{ask}"']
+        done = subprocess.run([*TESTBED, *words], cwd=place, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        kept = ("session.parquet", "pcap/uav1.pcap", "pcap/uav2.pcap")
+        found.append([sha256_of(place / "out" / name) for name in kept])
+    assert found[0] == found[1]
+    assert len(list(frames(place / "out/pcap/uav1.pcap"))) > 5
+
+
+def test_python_does_not_pretend_to_enter_it(tmp_path: Path) -> None:
+    scenario = tb.load("quickstart", {"emulation.clock": "virtual"})
+    network = tb.Network(scenario, {"gain": np.full((3, 40), 1e-10), "slot_s": 0.1})
+    with pytest.raises(tb.InputError, match=r"^emulation\.clock: 'virtual' is for"), network:
+        pass

@@ -1,0 +1,363 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Asynchronous rounds: the engine against the base station's protocol, and against what follows
+from nobody's waiting."""
+
+import heapq
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from console import run_testbed
+from small_scenario import TREE
+
+import orchestrator as tb
+from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
+from orchestrator.engine.engine import simulate
+from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round, radio_of
+from orchestrator.engine.rates import link_rates
+from orchestrator.engine.rounds import predict
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.profiles import profile_of
+from testbed.core.asynchronous_round import (
+    AsynchronousRound,
+    Finish,
+    Mix,
+    SendAdapters,
+    UpdateArrived,
+)
+from testbed.core.errors import InputError
+from testbed.core.faults import slowed_end
+from testbed.core.paradigm import ASYNCHRONOUS
+from testbed.core.server_round import (
+    Abandon,
+    BroadcastReceived,
+    Compute,
+    Computed,
+    GiveUp,
+    GradientDelivered,
+    Refused,
+    SendGradient,
+    SmashedArrived,
+    TimePassed,
+)
+from testbed.core.timeline import CA, CB, CF, CM, SG, SM, Round, S
+
+NAMES = [paradigm.name for paradigm in ASYNCHRONOUS]
+GAIN = 10 ** -np.linspace(9.0, 10.3, 3)[:, None] * np.random.default_rng(3).lognormal(
+    0, 0.5, (3, 4000)
+)
+SLOW = {"tx_power_w": [1.0, 0.4, 0.1], "compute_flops": [2.5e12, 0.3e12, 0.1e12]}
+
+
+def small(name: str, updates: int | None = None, **keys: Any) -> tb.Scenario:
+    workload = TREE["workload"] | {"asynchronous": {"updates": updates}}
+    return validate(TREE | {"paradigm": name, "workload": workload} | keys, "test")
+
+
+def played(scenario: tb.Scenario, gain: np.ndarray = GAIN, rounds: int = 1) -> list[Round]:
+    source = Replay(ChannelTrace(gain[: scenario.uavs.count], 0.1))
+    return list(predict(scenario, source, profile_of(scenario), rounds=rounds))
+
+
+def updates_of(round_: Round, clients: int = 3) -> list[int]:
+    done = round_.spans["client"][round_.spans["step"] == CM]
+    return [int((done == client).sum()) for client in range(1, clients + 1)]
+
+
+class Stepped:
+    """The protocol of the base station, driven on a channel that stays as it is."""
+
+    def __init__(
+        self,
+        plan: RoundPlan,
+        transfers_s: dict[int, np.ndarray],
+        lost_at: dict[int, float] | None = None,
+        slow: dict[int, list[list[float]]] | None = None,
+    ):
+        self.plan, self.transfers_s, self.slow = plan, transfers_s, slow or {}
+        clients = range(1, plan.clients + 1)
+        self.protocol = AsynchronousRound(
+            plan.paradigm,
+            clients,
+            plan.updates,
+            plan.iterations_of_update,
+            0.0,
+            lost_at,
+            drops=True,
+        )
+        self.spans: list[tuple[int, int, int, float, float]] = []
+        self.stale: list[int] = []
+        self.events: list[tuple[float, int, int, Any]] = []
+        for at_s in (lost_at or {}).values():
+            self.later(at_s, 99, TimePassed(at_s))  # after what happens at that moment
+
+    def play(self) -> list[tuple[int, int, int, float, float]]:
+        self.begin()
+        while self.events:
+            now_s = self.events[0][0]
+            while self.events and self.events[0][0] == now_s:
+                self.protocol.tell(heapq.heappop(self.events)[-1])
+            self.begin()
+        assert self.protocol.is_over
+        lost = self.protocol.lost
+        self.spans = [
+            (k, i, step, start_s, min(end_s, lost[k].at) if k in lost else end_s)
+            for k, i, step, start_s, end_s in self.spans
+            if k not in lost or start_s <= lost[k].at
+        ]
+        return sorted(self.spans, key=lambda span: (span[0], span[3], span[4]))
+
+    def begin(self) -> None:
+        for told in self.protocol.instructions():
+            match told:
+                case SendAdapters(k, i, at_s):
+                    end_s = self.step(k, i, SM, at_s, self.transfers_s[SM][k - 1])
+                    self.later(end_s, k, BroadcastReceived(k, end_s))
+                    self.upload(k, i, end_s)
+                case Compute(k, i, at_s):
+                    end_s = self.computed(k, i, S, at_s, self.plan.s_s[k - 1, 0], node=0)
+                    self.later(end_s, k, Computed(k, end_s))
+                case SendGradient(k, i, at_s):
+                    end_s = self.step(k, i, SG, at_s, self.transfers_s[SG][k - 1])
+                    self.later(end_s, k, GradientDelivered(k, at_s, end_s, end_s))
+                    end_s = self.computed(k, i, CB, end_s, self.plan.cb_s[k - 1, 0], node=k)
+                    if i % self.plan.iterations_of_update:
+                        self.upload(k, i + 1, end_s)
+                    else:
+                        end_s = self.step(k, i, CM, end_s, self.transfers_s[CM][k - 1])
+                        self.later(end_s, k, UpdateArrived(k, end_s))
+                case Mix(_, staleness):
+                    self.stale.append(staleness)
+                case Finish() | GiveUp():
+                    pass
+
+    def upload(self, k: int, i: int, now_s: float) -> None:
+        begin_s = self.computed(k, i, CF, now_s, self.plan.cf_s[k - 1, 0], node=k)
+        end_s = self.step(k, i, CA, begin_s, self.transfers_s[CA][k - 1])
+        self.later(end_s, k, SmashedArrived(k, i, begin_s, end_s, 0.0))
+
+    def step(self, k: int, i: int, step: int, start_s: float, duration_s: float) -> float:
+        self.spans.append((k, i, step, start_s, start_s + float(duration_s)))
+        return start_s + float(duration_s)
+
+    def computed(
+        self, k: int, i: int, step: int, start_s: float, work_s: float, node: int
+    ) -> float:
+        end_s = slowed_end(start_s, work_s, self.slow.get(node, []))
+        return self.step(k, i, step, start_s, end_s - start_s)
+
+    def later(self, at_s: float, client: int, event: Any) -> None:
+        heapq.heappush(self.events, (at_s, client, len(self.spans), event))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_engine_does_what_the_protocol_of_the_station_says(name: str) -> None:
+    scenario = small(name, 14, uavs=SLOW)
+    plan, radio = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario)), None
+    radio = radio_of(scenario)
+    gain = np.repeat(GAIN[:, :1], 4000, axis=1)
+    rates = link_rates(plan, radio, gain[:, :1])
+    up, down = rates.uplink[:, 0], rates.gradient[:, 0]
+    sizes = {SM: plan.sm_bytes, CA: plan.ca_bytes, SG: plan.sg_bytes, CM: plan.cm_bytes}
+    stepped = Stepped(
+        plan,
+        {step: 8 * size[:, 0] / (down if step in (SM, SG) else up) for step, size in sizes.items()},
+    )
+    due = stepped.play()
+    times = simulate(plan, radio, gain, 0.1)
+    assert [tuple(s)[:3] for s in times.spans.tolist()] == [span[:3] for span in due]
+    for column in (3, 4):
+        got = [span[column] for span in times.spans.tolist()]
+        assert got == pytest.approx([span[column] for span in due], rel=1e-9)
+    assert len(stepped.stale) == 14
+    assert max(stepped.stale) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_engine_loses_clients_as_the_protocol_does(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scenario = small(name, 14, uavs=SLOW)
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
+    radio, gain = radio_of(scenario), np.repeat(GAIN[:, :1], 4000, axis=1)
+    rates = link_rates(plan, radio, gain[:, :1])
+    sizes = {SM: plan.sm_bytes, CA: plan.ca_bytes, SG: plan.sg_bytes, CM: plan.cm_bytes}
+    ways = {step: rates.gradient if step in (SM, SG) else rates.uplink for step in sizes}
+    whole_s = simulate(plan, radio, gain, 0.1).latency_s
+    lost_at = {int(k): float(rng.uniform(0, whole_s)) for k in rng.permutation([1, 2, 3])[:2]}
+    slow = {node: [[0.2 * whole_s, 0.5 * whole_s, float(rng.uniform(1, 4))]] for node in (0, 3)}
+    stepped = Stepped(
+        plan,
+        {step: 8 * size[:, 0] / ways[step][:, 0] for step, size in sizes.items()},
+        lost_at,
+        slow,
+    )
+    due = stepped.play()
+    faults = RoundFaults(
+        absent=np.zeros(3, bool),
+        stop_s=np.full(3, math.inf),
+        lost_s=np.array([lost_at.get(k, math.inf) for k in (1, 2, 3)]),
+        wrong_s=np.full(3, math.inf),
+        wrong=[None] * 3,
+        slow=np.array([[node, *row] for node, rows in slow.items() for row in rows]),
+        silent=[],
+        bs_crash_s=math.inf,
+        drops=True,
+        causes=dict.fromkeys((1, 2, 3), "link-outage"),
+        resting=np.zeros(3, bool),
+    )
+    times = simulate(plan, radio, gain, 0.1, faults=faults)
+    assert [tuple(s)[:3] for s in times.spans.tolist()] == [span[:3] for span in due]
+    for column in (3, 4):
+        got = [span[column] for span in times.spans.tolist()]
+        assert got == pytest.approx([span[column] for span in due], rel=1e-9)
+    assert {loss.client: loss.lost_s for loss in times.lost} == {
+        k: lost.at for k, lost in stepped.protocol.lost.items()
+    }
+    assert len(stepped.stale) >= 12, "what the lost were at goes to others, as long as there are"
+    assert times.end_s == pytest.approx(
+        max([s[4] for s in due] + [loss.lost_s for loss in times.lost])
+    )
+
+
+def test_a_protocol_that_may_not_drop_abandons() -> None:
+    scenario = small("asfl-ps", 4)
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
+    protocol = AsynchronousRound(plan.paradigm, [1, 2], 4, 2, 0.0, {2: 3.0})
+    assert [type(told) for told in protocol.instructions()] == [SendAdapters]
+    assert protocol.next_loss == 3.0
+    assert protocol.may_be_lost(2)
+    assert not protocol.may_be_lost(1)
+    protocol.tell(TimePassed(2.9))
+    assert not protocol.instructions()
+    protocol.tell(TimePassed(3.0))
+    assert protocol.instructions() == [Abandon(2, 3.0, "")]
+    protocol.tell(Refused(1, 3.1, "nonsense"))
+    assert protocol.instructions() == [Abandon(1, 3.1, "nonsense")]
+
+
+def test_who_is_lost_is_made_up_for_and_comes_back() -> None:
+    events = [{"kind": "link-outage", "nodes": ["uav1"], "round": 0, "at_s": 0.3, "duration_s": 1}]
+    faults = {"on_loss": "drop", "loss_timeout_s": 0.3, "events": events}
+    first, second = played(small("asfl-ps", 20, uavs=SLOW, faults=faults), rounds=2)
+    (loss,) = first.lost
+    assert (loss.client, loss.cause) == (1, "link-outage")
+    assert sum(updates_of(first)) == 20
+    own = first.spans[first.spans["client"] == 1]
+    assert own["end_s"].max() <= loss.lost_s == pytest.approx(0.6)
+    assert updates_of(second)[0] > 0
+    waits = small("asfl-ps", 20, uavs=SLOW, faults=faults | {"on_loss": "wait"})
+    assert not played(waits)[0].lost
+    assert tb.predict(
+        small("asfl-ps", 20, uavs=SLOW, faults=faults | {"on_loss": "abort"}),
+        trace={"gain": GAIN, "slot_s": 0.1},
+    ).ended
+
+
+def test_wrong_frames_and_crashes_lose_their_senders() -> None:
+    events = [
+        {"kind": "corrupt-frame", "nodes": ["uav2"], "round": 0, "at_s": 0.2},
+        {"kind": "uav-crash", "nodes": ["uav3"], "round": 0, "at_s": 0.4},
+    ]
+    faults = {"on_loss": "drop", "loss_timeout_s": 0.3, "events": events}
+    first, second = played(small("asfl-sp", 12, faults=faults), rounds=2)
+    lost = {loss.client: loss for loss in first.lost}
+    assert lost.keys() == {2, 3}
+    assert lost[2].cause == "corrupt-frame"
+    assert lost[3].lost_s == pytest.approx(0.7)
+    assert lost[3].stopped_s == pytest.approx(0.4)
+    own = first.spans[first.spans["client"] == 3]
+    at_server = np.isin(own["step"], (SM, S, SG))
+    assert own["end_s"][~at_server].max() <= 0.4 + 1e-12
+    assert sum(updates_of(first)) == 12
+    assert updates_of(second)[1] > 0, "nonsense is sent once"
+    assert updates_of(second)[2] == 0, "a crash is for good"
+
+
+def test_a_round_may_have_some_of_the_clients() -> None:
+    rounds = played(small("asfl-pp", participation={"clients": 2, "rule": "round-robin"}), rounds=3)
+    assert [round_.clients for round_ in rounds] == [[1, 2], [1, 3], [2, 3]]
+    for round_ in rounds:
+        here = [k for k, count in enumerate(updates_of(round_), 1) if count]
+        assert here == round_.clients
+        assert sum(updates_of(round_)) == 8, "four for each that takes part"
+        assert round_.energy_j[[k not in here for k in (1, 2, 3)]] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("asfl-pp", "sfl-pp"), ("asfl-sp", "sfl-sp"), ("asfl-ps", "sfl-ps")]
+)
+def test_alone_nobody_waits_and_updates_are_rounds(name: str, other: str) -> None:
+    alone = {"tx_power_w": [1.0]}
+    (whole,) = played(small(name, 3, uavs=alone))
+    each = played(validate(TREE | {"paradigm": other, "uavs": alone}, "test"), rounds=3)
+    assert whole.latency_s == pytest.approx(each[-1].end_s, rel=1e-12)
+    starts = np.concatenate([round_.spans["start_s"] for round_ in each])
+    np.testing.assert_allclose(np.sort(whole.spans["start_s"]), np.sort(starts), rtol=1e-12)
+    assert whole.energy_j == pytest.approx(sum(round_.energy_j for round_ in each), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_is_faster_makes_more_updates(name: str) -> None:
+    (round_,) = played(small(name, 20, uavs=SLOW))
+    counts = updates_of(round_)
+    assert sum(counts) == 20
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] > counts[2]
+    assert updates_of(played(small(name))[0]) != [0, 0, 0]
+    assert sum(updates_of(played(small(name))[0])) == 12, "four for each UAV"
+
+
+def test_a_sequential_station_serves_one_at_a_time_in_the_order_of_arrival() -> None:
+    for name, steps in (("asfl-sp", (S,)), ("asfl-ps", (SM, SG))):
+        (round_,) = played(small(name, 20, uavs=SLOW))
+        served = np.sort(round_.spans[np.isin(round_.spans["step"], steps)], order="start_s")
+        assert (served["start_s"][1:] >= served["end_s"][:-1] - 1e-12).all()
+
+
+def test_rounds_follow_each_other_and_a_trace_may_be_too_short() -> None:
+    first, second = played(small("asfl-ps"), rounds=2)
+    assert second.start_s == first.end_s
+    scenario = small("asfl-ps")
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
+    with pytest.raises(TraceExhausted):
+        simulate(plan, radio_of(scenario), GAIN[:, :5], 0.1)
+
+
+def test_what_does_not_go_together_is_refused_by_its_field() -> None:
+    for keys, says in (
+        ({"allocation": {"policy": "planner"}}, r"allocation\.policy: must be 'fixed' or 'equal'"),
+        ({"order": "first-come"}, r"order: must be left out"),
+    ):
+        with pytest.raises(InputError, match=says):
+            small("asfl-pp", **keys)
+    says = r"updates: must be one for each UAV that takes part or more: 3, not 2"
+    with pytest.raises(InputError, match=says):
+        small("asfl-pp", 2)
+    assert small("asfl-pp", 2, participation={"clients": 2}).updates == 2
+    with pytest.raises(InputError, match="paradigm: an agent decides for synchronous rounds"):
+        tb.UavSflEnv(small("asfl-pp"))
+
+
+def test_emulated_rounds_are_as_predicted(tmp_path: Path) -> None:
+    """By the real clock; `test_exact.py` has the steps, in virtual time."""
+    path, result = tmp_path / "small.yaml", tmp_path / "r.json"
+    workload = TREE["workload"] | {"asynchronous": {"updates": 8}}
+    tree = TREE | {"paradigm": "asfl-ps", "workload": workload, "uavs": SLOW}
+    slowly = {"emulation": {"calibrate": False, "dilation": 5}}
+    path.write_text(yaml.safe_dump(tree | slowly))
+    run_testbed("run", path, "--json", result)
+    run = json.loads(result.read_text())
+    ((predicted,), (measured,)) = run["predicted_wire"], run["measured"]
+    assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=0.2)
+    assert len([s for s in measured["steps"] if s["step"] == "CM"]) == 8
+    (budget,) = run["error_budget"]
+    total = budget["predicted_s"] + sum(budget["parts"].values())
+    assert total == pytest.approx(budget["measured_s"], abs=1e-9)

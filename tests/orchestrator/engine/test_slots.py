@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a link carries in its slots; machine code on disk is of the very sources that are there."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator.engine import slots as air
+from orchestrator.engine.kernel import play_round
+
+COMPILES = re.compile(r"^\s*(import|from) numba|import .*\b(compiled|inlined)\b", re.MULTILINE)
+
+
+def test_all_that_is_compiled_is_in_the_folders_that_are_looked_at() -> None:
+    rooms = ("testbed", "ns3_scenarios", "workloads", "orchestrator")
+    files = [file for room in rooms for file in (air.ROOT / room).rglob("*.py")]
+    found = [file for file in files if COMPILES.search(file.read_text("utf-8"))]
+    assert len(found) >= 5
+    for file in found:
+        assert any(file.is_relative_to(air.ROOT / folder) for folder in air.SOURCES), file
+
+
+def test_other_sources_have_other_machine_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Path(play_round.stats.cache_path).parent == Path(air._machine_code_folder())
+    for folder in air.SOURCES:
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setattr(air, "ROOT", tmp_path)
+    places = []
+    for text in ("a = 1", "a = 2"):
+        (tmp_path / air.SOURCES[0] / "called.py").write_text(text)
+        air._machine_code_folder.cache_clear()
+        places.append(air._machine_code_folder())
+    air._machine_code_folder.cache_clear()
+    assert places[0] != places[1]
+    assert all(Path(place).parent == tmp_path / "orchestrator" / "__pycache__" for place in places)
+
+
+@pytest.mark.parametrize(
+    ("airtime", "end_s", "slot"),
+    [(None, 1.5, 1), ([1.0, 4.0, 1.0], 2.3125, 2), ([2.0], 2.625, 2)],
+)
+def test_frames_that_take_more_airtime_leave_a_link_less(
+    airtime: list[float] | None, end_s: float, slot: int
+) -> None:
+    """200 bits over a link of 100, 200 and 160 bit/s, each for a second."""
+    given = air.Air(np.array([[[100.0, 200.0, 160.0]]]), 1.0, np.empty(0))
+    each = None if airtime is None else np.array([[[0.0] * len(airtime)], [airtime]])
+    assert air.carried(given, each, 1, 0, 200.0, 0.0, 0, 0.0, 1.0) == (end_s, slot)

@@ -1,0 +1,264 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The engine's transport model, against the integral and against the kernel's TCP."""
+
+import math
+from itertools import pairwise
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.engine.plan import link_bytes, payload_bytes
+from orchestrator.engine.rounds import predict
+from orchestrator.engine.slots import Air
+from orchestrator.engine.tcp_model import (
+    CEILING,
+    CONTROLS,
+    RECEIVER_FRAMES,
+    THRESHOLD,
+    UP,
+    WINDOW,
+    Transport,
+    _grow,
+    _recovery,
+    delivered,
+    note,
+    transport_of,
+)
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.profiles import profile_of
+from testbed.core.timeline import SG, S, Timeline
+
+SIZE = 2_400_000
+ON_LINK = SIZE + math.ceil(SIZE / 1448) * 66
+TREE: dict[str, Any] = {
+    "uavs": {"tx_power_w": [1.0, 0.4, 0.1]},
+    "workload": {"compute": "none", "local_iterations": 2},
+}
+
+
+def transport(delay_s: float, losses: tuple[float, ...] | float, control: str, seed: int = 1):
+    process = losses if isinstance(losses, tuple) else (0.0, 1.0, losses, 0.0)
+    seeds = np.array([[2 * seed], [2 * seed + 1]], dtype=np.uint64)
+    return Transport(
+        delay_s=np.full((2, 1), delay_s),
+        jitter_s=np.zeros((2, 1)),
+        losses=np.array([[process]] * 2),
+        control=CONTROLS[control],
+        frame_bits=1514 * 8.0,
+        initial=10.0,
+        offered=math.inf if process[2] or process[0] else RECEIVER_FRAMES,
+        credit_s=0.0,
+        round_trips=0,
+        seeds=seeds,
+    )
+
+
+def took_s(
+    rate_bps: float,
+    made: Transport,
+    transfers: int = 5,
+    on_link: int = ON_LINK,
+    pause_s: float = 0.4,
+) -> list[float]:
+    """Transfers of so many bytes, each so long after the one before."""
+    air, paths = Air(np.ones((1, 1, 10_000)), 0.1, np.empty(0)), made.fresh()
+    at_s, slot, found = 0.0, 0, []
+    for _ in range(transfers):
+        start_s = at_s + pause_s
+        # log2(1 + 1) is 1: the bandwidth is the rate.
+        at_s, slot = delivered(paths, air, UP, 0, on_link, start_s, slot, rate_bps, 1.0)
+        found.append(at_s - start_s)
+    return found
+
+
+def test_without_loss_and_delay_it_is_the_integral() -> None:
+    for took in took_s(10e6, transport(0.0, 0.0, "cubic")):
+        assert took == pytest.approx(8 * ON_LINK / 10e6, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("control", "rate_bps", "delay_s", "loss", "kernel_s", "within"),
+    [
+        # Linux 6.12 in virtual time, means of 50 transfers; benchmarks/air_transfers.py.
+        ("cubic", 25e6, 0.02, 0.0, 0.843, 0.01),
+        ("cubic", 25e6, 0.0, 0.01, 0.814, 0.05),
+        # What is lost twice waits for timeouts: they are half of it.
+        ("cubic", 25e6, 0.0, 0.05, 1.805, 0.1),
+        ("cubic", 25e6, 0.005, 0.001, 0.825, 0.03),
+        ("cubic", 25e6, 0.005, 0.01, 1.576, 0.05),
+        ("cubic", 25e6, 0.02, 0.001, 1.514, 0.12),
+        ("cubic", 25e6, 0.02, 0.01, 5.706, 0.06),
+        ("cubic", 25e6, 0.02, 0.05, 17.255, 0.05),
+        ("bbr", 25e6, 0.0, 0.05, 0.915, 0.08),
+        ("bbr", 25e6, 0.005, 0.01, 0.817, 0.01),
+        ("bbr", 25e6, 0.02, 0.05, 0.962, 0.04),
+        ("bbr", 25e6, 0.02, 0.01, 0.866, 0.01),
+        # Of ten transfers.
+        ("cubic", 5e6, 0.02, 0.0, 4.039, 0.01),
+        ("cubic", 5e6, 0.0, 0.05, 5.236, 0.06),
+        ("cubic", 5e6, 0.005, 0.01, 4.079, 0.02),
+        ("cubic", 5e6, 0.02, 0.01, 6.958, 0.12),
+        ("bbr", 5e6, 0.02, 0.05, 4.346, 0.03),
+    ],
+)
+def test_transfers_take_what_the_kernels_take(
+    control: str, rate_bps: float, delay_s: float, loss: float, kernel_s: float, within: float
+) -> None:
+    seeds = range(20) if loss else [1]
+    found = [
+        took for seed in seeds for took in took_s(rate_bps, transport(delay_s, loss, control, seed))
+    ]
+    assert mean(found) == pytest.approx(kernel_s, rel=within)
+
+
+def test_windows_of_hundreds_of_frames_meet_their_first_losses_as_the_kernels_do() -> None:
+    """9.6 MB on a pipe of 1,080 frames: 4.41 s in the kernel, ± 0.15; the first three of 70 links.
+
+    They take 5.4 s where slow start ends after half a round trip, a receiver with a small buffer
+    holds the sender back, and a window shrinks by the flight.
+    """
+    on_link = 9_633_792 + math.ceil(9_633_792 / 1448) * 66
+    made = (transport(0.02, 0.001, "cubic", seed) for seed in range(200))
+    found = [mean(took_s(318e6, each, 3, on_link, pause_s=5.0)) for each in made]
+    assert mean(found) == pytest.approx(4.41, abs=0.3)
+
+
+def test_bbr_is_slower_to_fill_a_pipe_of_hundreds_of_frames_where_it_recovers() -> None:
+    """9.6 MB on that pipe: 0.455 s in the kernel, ± 0.003; 0.382 if each flight grew its window."""
+    on_link = 9_633_792 + math.ceil(9_633_792 / 1448) * 66
+    made = (transport(0.02, 0.01, "bbr", seed) for seed in range(100))
+    assert mean(mean(took_s(318e6, each, 3, on_link)) for each in made) == pytest.approx(
+        0.455, rel=0.07
+    )
+
+
+def test_bbr_looks_for_the_shortest_round_trip_ten_seconds_after_it_has_seen_it() -> None:
+    """A pause of 200 ms and a round trip, once: not where it was idle then, nor in later rounds."""
+    made = transport(0.02, 0.0, "bbr")
+
+    def beyond_s(
+        made: Transport, megabytes: int, transfers: int = 1, pause_s: float = 0.4
+    ) -> float:
+        """What the last transfer takes beyond its bits, at 8 Mb/s."""
+        size = megabytes * 1_000_000
+        return took_s(8e6, made, transfers, size, pause_s)[-1] - megabytes
+
+    start_s = beyond_s(made, 4)
+    assert start_s < 0.1
+    # Four of some 35 frames a round trip are sent meanwhile.
+    assert beyond_s(made, 9) == pytest.approx(start_s + 0.24 * (1 - 4 / 35), abs=0.02)
+    assert beyond_s(made.of_round(1), 9) == pytest.approx(start_s, abs=0.01)
+    assert beyond_s(made, 1, transfers=2, pause_s=9.0) < 0.1
+
+
+def test_a_loss_shrinks_a_window_once_until_what_had_left_before_is_acknowledged() -> None:
+    """The 41st of 100 frames: 42 more leave until three later ones have shown that it is lost."""
+    paths = transport(0.02, 0.01, "cubic").fresh()
+    sender = paths.sender[UP, 0]
+    sender[WINDOW] = 101.9
+    point, early = _recovery(paths, UP, 0, 100, 40, 0.0)
+    assert (sender[WINDOW], sender[CEILING], sender[THRESHOLD]) == (70, 101, 70)  # 0.7 of 101
+    assert point == 42
+    assert sender[WINDOW] + early == pytest.approx(42 + 1 + 70 / 101.9 * 56)
+    # A slow start lets go of two frames for each that is acknowledged.
+    sender[WINDOW] = 140.0
+    assert _recovery(paths, UP, 0, 100, 40, 40.0)[0] == 82
+    # Where fewer than three follow, those that the frames before let go of show it.
+    sender[WINDOW] = 100.0
+    assert _recovery(paths, UP, 0, 100, 99, 0.0)[0] == 99
+    reno = transport(0.02, 0.01, "reno").fresh()
+    reno.sender[UP, 0, WINDOW] = 101.9
+    _recovery(reno, UP, 0, 100, 40, 0.0)
+    assert reno.sender[UP, 0, WINDOW] == 50
+    assert _recovery(transport(0.02, 0.01, "bbr").fresh(), UP, 0, 100, 40, 0.0) == (0, 0.0)
+
+
+def test_windows_grow_by_what_is_acknowledged() -> None:
+    """By cubic's curve in whole frames, at least as Reno's: 0.53 frames a round trip."""
+    paths = transport(0.02, 0.01, "cubic").fresh()
+    sender = paths.sender[UP, 0]
+    sender[WINDOW] = 50.0
+    _recovery(paths, UP, 0, 50, 25, 0.0)
+    for trips in range(1, 51):
+        _grow(paths, UP, 0, int(sender[WINDOW]), 1082.0, 0.04, 4e-5)
+        if trips == 25:
+            # W(t) = 50 - 0.4 (K - t)^3 a round trip ahead, K = (15 / 0.4)^(1/3) s, Reno's 13.2.
+            assert sender[WINDOW] == pytest.approx(35 + 13, abs=0.5)
+    assert sender[WINDOW] == pytest.approx(35 + 26, abs=1)
+    alone = transport(0.02, 0.01, "cubic").fresh()
+    alone.sender[UP, 0, WINDOW], alone.sender[UP, 0, THRESHOLD] = 320.0, math.inf
+    _grow(alone, UP, 0, 320, 300.0, 0.01, 4e-5)
+    # HyStart: acknowledgements that last more than 11 ms, 275 frames of them.
+    assert alone.sender[UP, 0, WINDOW] == alone.sender[UP, 0, THRESHOLD] == 320 + 275
+
+
+def test_bursts_cost_a_window_less_than_single_losses() -> None:
+    """As many frames lost, of which those that are lost together shrink the window once."""
+    burst = (0.002, 0.2, 0.0, 1.0)
+    share = burst[0] / (burst[0] + burst[1])
+    seeds = range(20)
+    together = mean(took_s(25e6, transport(0.02, burst, "cubic", s))[0] for s in seeds)
+    single = mean(took_s(25e6, transport(0.02, share, "cubic", s))[0] for s in seeds)
+    assert together < 0.8 * single
+
+
+def test_a_lost_note_waits_for_a_timeout() -> None:
+    found = [note(transport(0.01, 0.3, "cubic", seed).fresh(), UP, 0, 1.0) for seed in range(300)]
+    late = [at_s for at_s in found if at_s > 1.011]
+    assert min(found) == pytest.approx(1.01)
+    assert min(late) == pytest.approx(1.01 + 0.22)
+    assert len(late) / len(found) == pytest.approx(0.3, abs=0.08)
+
+
+def played(links: dict[str, Any], rounds: int = 2, seed: int = 1, wire: bool = True) -> Timeline:
+    scenario = validate({**TREE, "links": links, "seed": seed, "rounds": rounds}, "test")
+    gain = np.repeat([[3e-9], [2e-9], [1e-9]], 4000, axis=1)
+    source = Replay(ChannelTrace(gain=gain, slot_s=0.1))
+    sizing = link_bytes if wire else payload_bytes
+    return predict(scenario, source, profile_of(scenario), sizing=sizing)
+
+
+def test_payload_alone_knows_no_air() -> None:
+    lossy = {"one_way_delay_s": 0.02, "loss": 0.01}
+    assert played(lossy, wire=False).to_json() == played({}, wire=False).to_json()
+
+
+def test_delay_lengthens_every_transfer_and_the_same_seed_loses_the_same() -> None:
+    plain, late = played({}), played({"one_way_delay_s": 0.02})
+    for before, after in zip(plain.rounds, late.rounds, strict=True):
+        carried = before.spans["bytes"] > 0
+        longer_s = (after.spans["end_s"] - after.spans["start_s"]) - (
+            before.spans["end_s"] - before.spans["start_s"]
+        )
+        assert (longer_s[carried] > 0.0199).all()
+        assert after.latency_s > before.latency_s + 8 * 0.02
+    lossy = {"one_way_delay_s": 0.01, "loss": 0.01}
+    again = [played(lossy).to_json() for _ in range(2)]
+    assert again[0] == again[1]
+    assert played(lossy, seed=2).to_json() != again[0]
+    one, two = played(lossy).rounds
+    assert one.latency_s != two.latency_s
+
+
+def test_the_next_gradient_waits_for_a_receipt_but_for_the_credit() -> None:
+    """An idle link saves up 4 ms, and 0.15 of them are the way through programs and kernel."""
+    (round_,) = played({"one_way_delay_s": {"up": 0.03, "down": 0.02}}, rounds=1).rounds
+    spans = round_.spans
+    computed_s = {(s["client"], s["iteration"]): s["end_s"] for s in spans[spans["step"] == S]}
+    gradients = np.sort(spans[spans["step"] == SG], order="start_s")
+    waits_s = [
+        after["start_s"] - before["end_s"]
+        for before, after in pairwise(gradients)
+        if after["start_s"] > computed_s[after["client"], after["iteration"]] + 1e-9
+    ]
+    assert waits_s == [pytest.approx(0.03 - 0.00385)] * len(waits_s) != []
+
+
+def test_a_scenario_without_air_has_no_model() -> None:
+    assert transport_of(validate(TREE, "test")) is None
+    assert transport_of(validate({**TREE, "links": {"loss": {"up": 0.0}}}, "test")) is None

@@ -1,0 +1,284 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Computes on the host what nodes in virtual time ask for: see `workloads.offload.client`.
+
+    python -m workloads.offload.worker PLACE
+
+For each folder that a node makes in PLACE, a process that answers it, one question after the other,
+until it is asked to end. All end with the process that started this one. A question names a method
+of `_Client` or `_Server` and what it takes, but for the first, which says who is asking.
+"""
+
+import contextlib
+import itertools
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from testbed.control.codec import Json
+from testbed.system import linux
+from testbed.transport.wire import RoundSizes
+from workloads.learning.real import RealClient, RealServer, Settings
+from workloads.offload.messages import (
+    ENDED,
+    GUEST,
+    PRINTED,
+    Message,
+    answer,
+    asked,
+    give_up,
+    lacks_answer,
+    nodes,
+    put,
+    take,
+    waits,
+)
+
+LOOK_S = 0.0001, 0.005
+"""How long to wait between two looks for a question, at first and at most."""
+WATCH_S, TURNS_PER_CHECK = 0.02, 100
+"""How long to wait between two looks for a node, and how often to look whether anybody hangs."""
+HANG_S = 120.0
+"""Seconds without any computing after which a process that was asked something is given up."""
+
+
+Data = Sequence[memoryview]
+NOTHING = Message()
+
+
+class _Client:
+    """A UAV's questions, answered."""
+
+    def __init__(self, settings: Settings, client: int):
+        self._work = RealClient(settings, client)
+
+    def begin_round(self, data: Data, round_: int, split: int, sizes: Json) -> Message:
+        self._work.begin_round(round_, split, RoundSizes(**sizes))
+        return Message(data=[self._work.adapters_header()])
+
+    def load_adapters(self, data: Data) -> Message:
+        self._work.adapters_buffer()[:] = data[0]
+        self._work.load_adapters()
+        return NOTHING
+
+    def forward(self, data: Data, iteration: int) -> Message:
+        self._work.forward(iteration)
+        return Message(data=self._work.smashed())
+
+    def backward(self, data: Data) -> Message:
+        self._work.gradient_buffer()[:] = data[0]
+        self._work.backward()
+        return NOTHING
+
+    def adapters(self, data: Data) -> Message:
+        return Message(data=[self._work.adapters()])
+
+    def notes(self, data: Data) -> Message:
+        return Message(self._work.notes())
+
+
+class _Server:
+    """The base station's."""
+
+    def __init__(self, settings: Settings):
+        self._work = RealServer(settings)
+
+    def begin_round(
+        self, data: Data, round_: int, splits: Sequence[int], sizes: Sequence[Json]
+    ) -> Message:
+        """The longest broadcast, of which others are the beginning, and each client's header."""
+        self._work.begin_round(round_, splits, [RoundSizes(**each) for each in sizes])
+        clients = range(1, len(splits) + 1)
+        longest = max(map(self._work.broadcast, clients), key=len)
+        return Message(data=[longest, *map(self._work.adapters_header, clients)])
+
+    def forward_backward(self, data: Data, *clients: int) -> Message:
+        for client, smashed, labels in zip(clients, data[::2], data[1::2], strict=True):
+            self._work.smashed_buffer(client)[:] = smashed
+            self._work.labels_buffer(client)[:] = labels
+        self._work.forward_backward(clients)
+        served = [self._work.served(client) for client in clients]
+        results = [result and list(vars(result).values()) for _, result in served]
+        return Message(results, [gradient for gradient, _ in served])
+
+    def aggregate(self, data: Data, *clients: int) -> Message:
+        self._take_adapters(clients, data)
+        self._work.aggregate(clients)
+        return NOTHING
+
+    def begin_update(self, data: Data, client: int) -> Message:
+        self._work.begin_update(client)
+        return Message(data=[self._work.broadcast(client)])
+
+    def mix(self, data: Data, client: int, staleness: int) -> Message:
+        self._take_adapters([client], data)
+        self._work.mix(client, staleness)
+        return NOTHING
+
+    def notes(self, data: Data) -> Message:
+        return Message(self._work.notes())
+
+    def evaluate(self, data: Data) -> Message:
+        return Message(list(vars(self._work.evaluate()).values()))
+
+    def state(self, data: Data) -> Message:
+        return Message(data=[self._work.state()])
+
+    def restore(self, data: Data) -> Message:
+        self._work.restore(bytes(data[0]))
+        return NOTHING
+
+    def _take_adapters(self, clients: Sequence[int], data: Data) -> None:
+        for client, adapters in zip(clients, data, strict=True):
+            self._work.adapters_buffer(client)[:] = adapters
+
+
+def _set_up(learning: Json, client: int | None) -> _Client | _Server:
+    settings = Settings.from_json(learning)
+    return _Server(settings) if client is None else _Client(settings, client)
+
+
+def _answer_all(folder: Path, guest: "_Guest") -> None:
+    """Answer a node until it asks for the end."""
+    work: _Client | _Server | None = None
+    for number in itertools.count():
+        question = _question(folder / asked(number))
+        what, *plain = question.plain
+        try:
+            said = NOTHING
+            if what == "set_up":
+                work = _set_up(*plain)
+            elif what != "end":
+                said = getattr(work, what)(question.data, *plain)
+            said = Message([False, said.plain], said.data)
+        except Exception as error:
+            text = " ".join(str(error).split())
+            said = Message([True, [type(error).__name__, text, traceback.format_exc()]])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        put(folder / answer(number), said)
+        guest.go_on()
+        if what == "end":
+            return
+
+
+def _question(path: Path) -> Message:
+    wait_s, most_s = LOOK_S
+    while not path.exists():
+        time.sleep(wait_s)
+        wait_s = min(1.5 * wait_s, most_s)
+    return take(path)
+
+
+@dataclass
+class _Child:
+    """A process that answers a node."""
+
+    folder: Path
+    process: psutil.Process
+    cpu_s: float = -1.0
+    since_s: float = 0.0
+    """When it was last seen to have computed."""
+
+    def hangs(self) -> bool:
+        """Whether it has been asked something, and has not computed for long."""
+        now_s, cpu_s = time.monotonic(), sum(self.process.cpu_times()[:2])
+        if cpu_s != self.cpu_s or not lacks_answer(self.folder, asked):
+            self.cpu_s, self.since_s = cpu_s, now_s
+        return now_s > self.since_s + HANG_S
+
+    def give_up(self, why: str) -> None:
+        """Tell the node that nobody answers it any more."""
+        give_up(self.folder, f"what computes for {self.folder.name.partition('-')[0]} {why}")
+
+    def is_waited_for(self) -> bool:
+        """Whether the guest can do nothing before this process answers."""
+        return lacks_answer(self.folder, waits) and not (self.folder / ENDED).exists()
+
+
+class _Guest:
+    """Whose nodes ask; it made their folders, so that its number is still its own."""
+
+    def __init__(self, place: Path):
+        file = place / GUEST
+        self._process = os.pidfd_open(int(file.read_text())) if file.exists() else None
+
+    def stop(self) -> None:
+        """Let it rest: it would look for an answer on and on."""
+        self._send(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """There is an answer, or a reason why there is none."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, number)
+
+
+def main(place: Path) -> None:
+    """Answer all nodes, for as long as the starter lives."""
+    linux.signal_at_parents_death(signal.SIGKILL)
+    children: dict[int, _Child] = {}
+    seen: set[Path] = set()
+    guest = None
+    for turn in itertools.count():
+        for folder in nodes(place):
+            if folder in seen:
+                continue
+            if guest is None:
+                guest = _Guest(place)
+            seen.add(folder)
+            pid = _start(folder, guest)
+            children[pid] = _Child(folder, psutil.Process(pid))
+        for pid, child in list(children.items()):
+            if guest is not None and child.is_waited_for():
+                guest.stop()
+                if not child.is_waited_for():
+                    guest.go_on()
+            if turn % TURNS_PER_CHECK == 0 and child.hangs():
+                child.give_up(f"has not computed for {HANG_S:g} s")
+                os.kill(pid, signal.SIGKILL)
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                del children[pid]
+                code = os.waitstatus_to_exitcode(status)
+                if code:
+                    how = f"status {code}" if code > 0 else signal.Signals(-code).name
+                    child.give_up(f"ended with {how}")
+                if guest is not None:
+                    guest.go_on()
+        time.sleep(WATCH_S)
+
+
+def _start(folder: Path, guest: _Guest) -> int:
+    """A process for a node; what it prints goes to a file."""
+    parent = os.getpid()
+    if pid := os.fork():
+        return pid
+    status = 1
+    try:
+        linux.signal_at_parents_death(signal.SIGKILL)
+        with (folder / PRINTED).open("wb") as printed:
+            os.dup2(printed.fileno(), 1)
+            os.dup2(printed.fileno(), 2)
+        if os.getppid() == parent:
+            _answer_all(folder, guest)
+            status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
