@@ -28,8 +28,9 @@ from rich.table import Table
 from transfers_in_turn import PAUSE_S
 
 from orchestrator.engine.links import shape_of
+from orchestrator.engine.radio_kernel import FdmaLink
 from orchestrator.engine.slot_impairments import UP
-from orchestrator.engine.slots import Air
+from orchestrator.engine.slots import Slots
 from orchestrator.engine.tcp_model import delivered, transport_of
 from orchestrator.scenario.loading import validate
 
@@ -59,13 +60,13 @@ def model(tree: dict[str, Any], rate_bps: float, size: int, count: int) -> list[
         if transport is None:
             return [[8 * on_link / rate_bps] * count]
         paths = transport.fresh()
-        air = Air(np.ones((1, CLIENTS, 100_000)), 1.0, np.empty(0))
+        slots = Slots(np.ones((1, CLIENTS, 100_000)), 1.0, np.empty(0))
         for k in range(CLIENTS):
             at_s, slot, took_s = 0.0, 0, []
             for _ in range(count):
                 start_s = at_s + PAUSE_S
-                # log2(1 + 1) is 1: the bandwidth is the rate.
-                at_s, slot = delivered(paths, air, UP, k, on_link, start_s, slot, rate_bps, 1.0)
+                link = FdmaLink(rate_bps, 1.0)  # log2(1 + 1) is 1: the bandwidth is the rate
+                at_s, slot = delivered(paths, slots, UP, k, on_link, start_s, slot, link)
                 took_s.append(at_s - start_s)
             found.append(took_s)
     return found

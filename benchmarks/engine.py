@@ -46,7 +46,8 @@ from orchestrator.engine.engine import (
     simulate_chain,
     split_costs,
 )
-from orchestrator.engine.plan import Allocation, Array, Radio, RoundPlan, plan_round, radio_of
+from orchestrator.engine.plan import Allocation, Array, RoundPlan, plan_round
+from orchestrator.engine.radio import RadioAccess, ShannonFdma
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
 from testbed.core import orders, plugins
@@ -89,7 +90,9 @@ class Gate:
 class Round:
     """One round as SimPy processes: a process a client, a resource for each station."""
 
-    def __init__(self, plan: RoundPlan, radio: Radio, gain: Array, slot_s: float, tuned: bool):
+    def __init__(
+        self, plan: RoundPlan, radio: RadioAccess, gain: Array, slot_s: float, tuned: bool
+    ):
         self.plan, self.radio, self.slot_s, self.tuned = plan, radio, slot_s, tuned
         self.gain = gain.tolist()
         self.env = simpy.Environment()
@@ -194,9 +197,9 @@ class Setting:
     rho: Array
 
     @property
-    def radio(self) -> Radio:
+    def radio(self) -> ShannonFdma:
         """The scenario's."""
-        return radio_of(self.scenario)
+        return ShannonFdma.of(self.scenario)
 
     def plan(self, n: int) -> RoundPlan:
         """The plan of allocation n."""
@@ -326,12 +329,13 @@ def start_up(repeats: int) -> float:
         "from pathlib import Path\n"
         "import numpy as np\n"
         "from orchestrator.engine.engine import simulate\n"
-        "from orchestrator.engine.plan import fixed_allocation, plan_round, radio_of\n"
+        "from orchestrator.engine.plan import fixed_allocation, plan_round\n"
+        "from orchestrator.engine.radio import ShannonFdma\n"
         "from orchestrator.scenario.loading import load\n"
         "from workloads.costs.profile import PAPER\n"
         f"scenario = load(Path({str(SCENARIO)!r}))\n"
         "plan = plan_round(scenario, PAPER, fixed_allocation(scenario))\n"
-        "simulate(plan, radio_of(scenario), np.full((10, 1000), 1e-10), 0.1)\n"
+        "simulate(plan, ShannonFdma.of(scenario), np.full((10, 1000), 1e-10), 0.1)\n"
     )
     run = partial(subprocess.run, [sys.executable, "-c", program], check=True)
     return timed(run, repeats, time.perf_counter)[0]

@@ -43,14 +43,8 @@ from rich.table import Table
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace
-from orchestrator.engine.plan import (
-    Array,
-    fixed_allocation,
-    link_bytes,
-    payload_bytes,
-    radio_of,
-)
-from orchestrator.engine.rates import uplink_bps
+from orchestrator.engine.plan import Array, fixed_allocation, link_bytes, payload_bytes
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
@@ -271,7 +265,7 @@ def baselines(figures: Figures) -> None:
         return
     scenario = paper_scenario("workload.local_iterations=1")
     trace = faded(scenario)
-    rates = uplink_bps(radio_of(scenario), fixed_allocation(scenario).beta, trace.gain)
+    rates = ShannonFdma.of(scenario).uplink_bps(fixed_allocation(scenario).beta, trace.gain)
     profile, split = profile_of(scenario), scenario.workload.split
     size = payload_bytes(scenario, profile, split).smashed
     on_link = link_bytes(scenario, profile, split).smashed

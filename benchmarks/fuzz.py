@@ -37,7 +37,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from ns3_scenarios.trace import ChannelTrace, TraceError
+from ns3_scenarios.trace import TraceError, load_trace
 from orchestrator.campaign.spec import cells, load_campaign
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
@@ -186,7 +186,7 @@ def traces(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
 
         def subject(data: bytes) -> None:
             path.write_bytes(data)
-            ChannelTrace.load(path)
+            load_trace(path)
 
         return fuzz(inputs, lambda rng: mutated(rng.choice(valid), rng), subject, seed)
 

@@ -26,7 +26,8 @@ from rich.table import Table
 from scipy.optimize import differential_evolution
 
 from orchestrator.engine.engine import simulate_batch, split_costs
-from orchestrator.engine.plan import Allocation, radio_of
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.policies import planner
 from orchestrator.policies.planner import Candidates, Outlook, candidates, forecast, search
 from orchestrator.policies.shares import lifted
@@ -87,7 +88,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     scenario = load(PAPER, ["workload.local_iterations=5"])
-    costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
+    costs, radio = split_costs(scenario, profile_of(scenario)), ShannonFdma.of(scenario)
     starts_s = APART_S * np.arange(1, arguments.rounds + 1)
     seconds: dict[str, list[float]] = {name: [] for name in WAYS}
     objectives: dict[str, list[float]] = {name: [] for name in WAYS}

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from orchestrator.analysis.statistics import half_width
 from orchestrator.engine.engine import split_costs
-from orchestrator.engine.plan import radio_of
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.policies.registry import evaluate, policy
 from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load
@@ -44,10 +44,10 @@ def planned(scenario: Scenario, name: str, rounds: int) -> dict[str, Any]:
         channel = Channel(source)
         found = evaluate(scenario, channel, policy(scenario, name), rounds=rounds)
         start_s, objective = found["start_s"].to_numpy(), found["objective"].to_numpy()
-        gain = channel.trace(int((start_s[-1] + objective.max()) / scenario.slot_s) + 2).air
+        gain = channel.trace(int((start_s[-1] + objective.max()) / scenario.slot_s) + 2).values
     bound = lower_bound(
         split_costs(scenario, profile_of(scenario)),
-        radio_of(scenario),
+        ShannonFdma.of(scenario),
         gain,
         scenario.slot_s,
         start_s,

@@ -3,14 +3,15 @@
 
 """Channel traces: the gain of every UAV's channel in every slot, and where it came from."""
 
+import dataclasses
 import io
 import math
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -69,11 +70,10 @@ class TraceExhausted(Exception):
 
 @dataclass(frozen=True)
 class TwoWay:
-    """A channel whose directions differ; to be sliced as an array [K, S] is."""
+    """Slot values of two directions that differ; it can be sliced as an array [K, S]."""
 
     values: Array
-    """Shape [2, K, S], up and down: linear gains, or rates in bit/s."""
-    are_rates: bool = False
+    """Shape [2, K, S], up and down."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,100 +82,100 @@ class TwoWay:
 
     def __getitem__(self, key: Any) -> "TwoWay":
         keys = key if isinstance(key, tuple) else (key,)
-        return TwoWay(self.values[(slice(None), *keys)], self.are_rates)
+        return TwoWay(self.values[(slice(None), *keys)])
 
 
-Gains = Array | TwoWay
-"""What a trace gives the links: gains [K, S] of both directions, or of each."""
+SlotValues = Array | TwoWay
+"""What a trace says of every slot: [K, S] for both directions, or for each. Linear gains or rates
+in bit/s: the radio access that is made for the trace knows which."""
 
 
-def both_ways(gain: Gains) -> tuple[Array, Array]:
-    """A channel's directions, up and down, shape [K, S] each; alike where they do not differ."""
-    if isinstance(gain, TwoWay):
-        up, down = gain.values
+def both_ways(values: SlotValues) -> tuple[Array, Array]:
+    """The values of the uplink and of the downlink, shape [K, S] each."""
+    if isinstance(values, TwoWay):
+        up, down = values.values
         return up, down
-    return gain, gain
+    return values, values
 
 
-def each_way(change: Callable[[Array], Array], gain: Gains) -> Gains:
-    """Both directions changed alike."""
-    if isinstance(gain, TwoWay):
-        return replace(gain, values=np.stack([change(way) for way in gain.values]))
-    return change(gain)
+def each_way(change: Callable[[Array], Array], values: SlotValues) -> SlotValues:
+    """The values with the same change made to both directions."""
+    if isinstance(values, TwoWay):
+        return TwoWay(np.stack([change(way) for way in values.values]))
+    return change(values)
 
 
-@dataclass(frozen=True)
-class ChannelTrace:
-    """Channel of K UAVs over S slots; slot 0 starts at t = 0."""
+class SlotTrace:
+    """What is known of the links of K UAVs over S slots; slot 0 starts at t = 0.
 
-    gain: Array
-    """Shape [K, S], linear power gain; 0 is an outage. Of the uplink where the directions differ;
-    where the trace has rates, the uplink's in bit/s."""
+    Attributes:
+        slot_s: Length of a slot, in seconds.
+        position_m: Shape [K, S, 3]; None where an outside trace brings none.
+        seed: The seed that the trace was made with, if known.
+        scenario: JSON text of the scenario that made the trace, if known.
+        loss: Probability that a frame is lost, up and down, shape [2, K, S]; None: not known.
+        delay_s: One-way delay of a frame after its last bit was sent, shape [2, K, S].
+        jitter_s: Standard deviation of the delay, shape [2, K, S].
+    """
+
     slot_s: float
-    position_m: Array | None = None
-    """Shape [K, S, 3]; None where an outside trace brings none."""
-    seed: int | None = None
-    scenario: str | None = None
-    """JSON text of the scenario that made the trace."""
-    gain_down: Array | None = None
-    """The downlink, where it differs; shape and unit as `gain`."""
-    are_rates: bool = False
-    """Whether these are rates in place of gains: what each link carries, whoever else sends."""
-    loss: Array | None = None
-    """Shape [2, K, S], up and down: probability of a frame to be lost."""
-    delay_s: Array | None = None
-    """Shape [2, K, S]: how long a frame is under way once it has been sent."""
-    jitter_s: Array | None = None
-    """Shape [2, K, S]: standard deviation of that."""
+    position_m: Array | None
+    seed: int | None
+    scenario: str | None
+    loss: Array | None
+    delay_s: Array | None
+    jitter_s: Array | None
 
-    @cached_property
-    def air(self) -> Gains:
-        """What the links are given, both directions of it."""
-        if self.gain_down is None:
-            return self.gain
-        return TwoWay(np.stack([self.gain, self.gain_down]), self.are_rates)
+    @property
+    def values(self) -> SlotValues:
+        """The slot values of both directions."""
+        raise NotImplementedError
 
-    def first(self, slots: int) -> "ChannelTrace":
-        """Its first slots alone."""
+    def named(self) -> dict[str, Array]:
+        """The slot values by the names that they have in a file (`KINDS`), shape [K, S] each."""
+        raise NotImplementedError
+
+    def changed(self, change: Callable[[Array, int], Array]) -> Self:
+        """The trace with other slot values.
+
+        Args:
+            change: Makes new values out of those of a direction, [K, S]: 0 up (or both), 1 down.
+        """
+        raise NotImplementedError
+
+    def first(self, slots: int) -> Self:
+        """The trace's first slots alone."""
         return self.at(slice(slots))
 
-    def at(self, slots: "slice | npt.NDArray[np.int64]") -> "ChannelTrace":
+    def at(self, slots: "slice | npt.NDArray[np.int64]") -> Self:
         """These slots alone, in that order."""
-        position, down = self.position_m, self.gain_down
-        of_frames = {
-            name: values[..., slots]
-            for name in ("loss", "delay_s", "jitter_s")
-            if (values := getattr(self, name)) is not None
+        chosen: dict[str, Any] = {
+            name: values[:, slots] if name == "position_m" else values[..., slots]
+            for name in PER_SLOT
+            if (values := getattr(self, name, None)) is not None
         }
-        return replace(
-            self,
-            **of_frames,
-            gain=self.gain[:, slots],
-            position_m=None if position is None else position[:, slots],
-            gain_down=None if down is None else down[:, slots],
-        )
+        return self.replaced(**chosen)
+
+    def replaced(self, **fields: Any) -> Self:
+        """The trace with other values of these fields."""
+        return dataclasses.replace(self, **fields)  # type: ignore[type-var]
 
     @property
     def uavs(self) -> int:
         """K."""
-        return int(self.gain.shape[0])
+        return int(self.values.shape[0])
 
     @property
     def slots(self) -> int:
         """S."""
-        return int(self.gain.shape[1])
+        return int(self.values.shape[1])
 
     def save(self, path: Path) -> None:
-        """Write the trace as NPZ: gains or rates, slot_s, and position, seed, scenario where known.
+        """Write the trace as NPZ: its slot values, slot_s, and position, seed, scenario if known.
 
         The file appears whole or not at all.
         """
-        arrays: dict[str, Any] = {"slot_s": np.float64(self.slot_s)}
-        if self.gain_down is None:
-            arrays = {"gain": self.gain} | arrays
-        else:
-            names = KINDS[2 if self.are_rates else 1]
-            arrays = dict(zip(names, (self.gain, self.gain_down), strict=True)) | arrays
+        arrays: dict[str, Any] = {**self.named(), "slot_s": np.float64(self.slot_s)}
         if self.position_m is not None:
             arrays["position"] = self.position_m
         for (_, names), values in zip(
@@ -194,82 +194,153 @@ class ChannelTrace:
 
         write_whole(path, fill)
 
-    @classmethod
-    def load(cls, path: Path) -> "ChannelTrace":
-        """Read an NPZ trace; one of `KINDS` and `slot_s` suffice.
 
-        Raises:
-            TraceError: The file is no such trace; the message names the field.
-        """
-        try:
-            data = read_regular(path, MOST_BYTES)
-            _check_sizes(data)
-            with np.load(io.BytesIO(data), allow_pickle=False) as file:
-                fields = {name: file[name] for name in FIELDS if name in file.files}
-        except FileNotFoundError:
-            raise TraceError(f"{path}: no such file") from None
-        except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for broken bytes
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            raise TraceError(f"{path}: not an NPZ trace ({reason})") from None
-        return cls.of(fields, str(path))
+@dataclass(frozen=True)
+class ChannelTrace(SlotTrace):
+    """Channel gains of K UAVs over S slots."""
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any], source: str) -> "ChannelTrace":
-        """The trace of these fields, named as in a file; one of `KINDS` and `slot_s` suffice.
+    gain: Array
+    """Shape [K, S], linear power gain; 0 is an outage. The uplink's where the directions differ."""
+    slot_s: float
+    position_m: Array | None = None
+    seed: int | None = None
+    scenario: str | None = None
+    gain_down: Array | None = None
+    """The downlink's, where it differs."""
+    loss: Array | None = None
+    delay_s: Array | None = None
+    jitter_s: Array | None = None
 
-        Raises:
-            TraceError: A field is not what it should be; the message names source and field.
-        """
+    @cached_property
+    def values(self) -> SlotValues:
+        """The gains of both directions."""
+        if self.gain_down is None:
+            return self.gain
+        return TwoWay(np.stack([self.gain, self.gain_down]))
 
-        def refuse(what: str) -> TraceError:
-            return TraceError(f"{source}: {what}")
+    def named(self) -> dict[str, Array]:
+        """See `SlotTrace.named`."""
+        if self.gain_down is None:
+            return {"gain": self.gain}
+        return {"gain_up": self.gain, "gain_down": self.gain_down}
 
-        fields = {name: np.asarray(given[name]) for name in FIELDS if name in given}
-        kinds = [kind for kind in KINDS if any(name in fields for name in kind)]
-        if len(kinds) > 1:
-            raise refuse(f"has {kinds[0][0]} and {kinds[1][0]}; a trace is one or the other")
-        for name in (*(kinds or KINDS)[0], "slot_s"):
-            if name not in fields:
-                raise refuse(f"{name} is missing")
-        (kind,) = kinds
-        are_rates = kind == KINDS[2]
-        gain, *down = (_values(fields[name], name, are_rates, refuse) for name in kind)
-        if down and down[0].shape != gain.shape:
-            raise refuse(f"{kind[1]} must have the shape of {kind[0]}, {gain.shape}")
-        slot = fields["slot_s"]
-        if (
-            slot.dtype.kind not in "fiu"
-            or slot.size != 1
-            or not (SHORTEST_S <= float(slot) <= LONGEST_S)
-        ):
-            raise refuse(f"slot_s must be one number from {SHORTEST_S:g} to {LONGEST_S:g}")
-        position = fields.get("position")
-        if position is not None and (
-            position.dtype.kind not in "fiu"
-            or position.shape != (*gain.shape, 3)
-            or not (np.abs(position) <= FARTHEST_M).all()
-        ):
-            raise refuse(
-                f"position must be numbers of shape {(*gain.shape, 3)}, {FARTHEST_M:g} m at most"
-            )
-        seed, scenario = fields.get("seed"), fields.get("scenario")
-        if seed is not None and (seed.dtype.kind not in "iu" or seed.size != 1):
-            raise refuse("seed must be one integer")
-        if scenario is not None and (scenario.dtype.kind != "U" or scenario.size != 1):
-            raise refuse("scenario must be one text")
-        of_frames = [_of_frames(fields, what, gain.shape, refuse) for what in OF_FRAMES]
-        return cls(
-            gain=gain,
-            slot_s=float(slot),
-            position_m=None if position is None else position.astype(np.float64),
-            seed=None if seed is None else int(seed),
-            scenario=None if scenario is None else str(scenario),
-            gain_down=down[0] if down else None,
-            are_rates=are_rates,
-            loss=of_frames[0],
-            delay_s=of_frames[1],
-            jitter_s=of_frames[2],
+    def changed(self, change: Callable[[Array, int], Array]) -> Self:
+        """See `SlotTrace.changed`."""
+        down = None if self.gain_down is None else change(self.gain_down, 1)
+        return dataclasses.replace(self, gain=change(self.gain, 0), gain_down=down)
+
+
+@dataclass(frozen=True)
+class RateTrace(SlotTrace):
+    """What each link of K UAVs carries over S slots, whichever other links are in use."""
+
+    uplink_bps: Array
+    """Shape [K, S], in bit/s; 0 is an outage."""
+    downlink_bps: Array
+    """Shape [K, S], in bit/s; 0 is an outage."""
+    slot_s: float
+    position_m: Array | None = None
+    seed: int | None = None
+    scenario: str | None = None
+    loss: Array | None = None
+    delay_s: Array | None = None
+    jitter_s: Array | None = None
+
+    @cached_property
+    def values(self) -> SlotValues:
+        """The rates of both directions."""
+        return TwoWay(np.stack([self.uplink_bps, self.downlink_bps]))
+
+    def named(self) -> dict[str, Array]:
+        """See `SlotTrace.named`."""
+        return {"uplink_bps": self.uplink_bps, "downlink_bps": self.downlink_bps}
+
+    def changed(self, change: Callable[[Array, int], Array]) -> Self:
+        """See `SlotTrace.changed`."""
+        up, down = change(self.uplink_bps, 0), change(self.downlink_bps, 1)
+        return dataclasses.replace(self, uplink_bps=up, downlink_bps=down)
+
+
+PER_SLOT = (
+    *("gain", "gain_down", "uplink_bps", "downlink_bps"),
+    *("position_m", "loss", "delay_s", "jitter_s"),
+)
+"""Fields of traces that have an entry for each slot."""
+
+
+def load_trace(path: Path) -> ChannelTrace | RateTrace:
+    """Read an NPZ trace; one of `KINDS` and `slot_s` suffice.
+
+    Raises:
+        TraceError: The file is no such trace; the message names the field.
+    """
+    try:
+        data = read_regular(path, MOST_BYTES)
+        _check_sizes(data)
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            fields = {name: file[name] for name in FIELDS if name in file.files}
+    except FileNotFoundError:
+        raise TraceError(f"{path}: no such file") from None
+    except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for broken bytes
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise TraceError(f"{path}: not an NPZ trace ({reason})") from None
+    return trace_of(fields, str(path))
+
+
+def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
+    """The trace of these fields, named as in a file; one of `KINDS` and `slot_s` suffice.
+
+    Raises:
+        TraceError: A field is not what it should be; the message names source and field.
+    """
+
+    def refuse(what: str) -> TraceError:
+        return TraceError(f"{source}: {what}")
+
+    fields = {name: np.asarray(given[name]) for name in FIELDS if name in given}
+    kinds = [kind for kind in KINDS if any(name in fields for name in kind)]
+    if len(kinds) > 1:
+        raise refuse(f"has {kinds[0][0]} and {kinds[1][0]}; a trace is one or the other")
+    for name in (*(kinds or KINDS)[0], "slot_s"):
+        if name not in fields:
+            raise refuse(f"{name} is missing")
+    (kind,) = kinds
+    are_rates = kind == KINDS[2]
+    gain, *down = (_values(fields[name], name, are_rates, refuse) for name in kind)
+    if down and down[0].shape != gain.shape:
+        raise refuse(f"{kind[1]} must have the shape of {kind[0]}, {gain.shape}")
+    slot = fields["slot_s"]
+    if (
+        slot.dtype.kind not in "fiu"
+        or slot.size != 1
+        or not (SHORTEST_S <= float(slot) <= LONGEST_S)
+    ):
+        raise refuse(f"slot_s must be one number from {SHORTEST_S:g} to {LONGEST_S:g}")
+    position = fields.get("position")
+    if position is not None and (
+        position.dtype.kind not in "fiu"
+        or position.shape != (*gain.shape, 3)
+        or not (np.abs(position) <= FARTHEST_M).all()
+    ):
+        raise refuse(
+            f"position must be numbers of shape {(*gain.shape, 3)}, {FARTHEST_M:g} m at most"
         )
+    seed, scenario = fields.get("seed"), fields.get("scenario")
+    if seed is not None and (seed.dtype.kind not in "iu" or seed.size != 1):
+        raise refuse("seed must be one integer")
+    if scenario is not None and (scenario.dtype.kind != "U" or scenario.size != 1):
+        raise refuse("scenario must be one text")
+    of_frames = [_of_frames(fields, what, gain.shape, refuse) for what in OF_FRAMES]
+    common: dict[str, Any] = {
+        "slot_s": float(slot),
+        "position_m": None if position is None else position.astype(np.float64),
+        "seed": None if seed is None else int(seed),
+        "scenario": None if scenario is None else str(scenario),
+        **dict(zip(("loss", "delay_s", "jitter_s"), of_frames, strict=True)),
+    }
+    if are_rates:
+        return RateTrace(gain, down[0], **common)
+    return ChannelTrace(gain, gain_down=down[0] if down else None, **common)
 
 
 def _of_frames(
@@ -352,7 +423,7 @@ class ChannelSource(Protocol):
     def uavs(self) -> int:
         """K."""
 
-    def trace(self, slots: int) -> ChannelTrace:
+    def trace(self, slots: int) -> SlotTrace:
         """The trace from slot 0 with at least that many slots; earlier slots never change.
 
         Raises:
@@ -364,7 +435,7 @@ class ChannelSource(Protocol):
 class Replay:
     """A `ChannelSource` that replays a given trace."""
 
-    whole: ChannelTrace
+    whole: SlotTrace
 
     @property
     def slot_s(self) -> float:
@@ -376,7 +447,7 @@ class Replay:
         """K."""
         return self.whole.uavs
 
-    def trace(self, slots: int) -> ChannelTrace:
+    def trace(self, slots: int) -> SlotTrace:
         """The given trace, whole."""
         if slots > self.whole.slots:
             raise TraceExhausted(self.whole.slots)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from orchestrator.api import read_run as read_run
     from orchestrator.api import run as run
     from orchestrator.engine.plan import Allocation as Allocation
-    from orchestrator.engine.plan import Radio as Radio
     from orchestrator.engine.plan import RoundPlan as RoundPlan
+    from orchestrator.engine.radio import RadioAccess as RadioAccess
+    from orchestrator.engine.radio import ShannonFdma as ShannonFdma
     from orchestrator.engine.rounds import Situation as Situation
     from orchestrator.engine.selection import RoundStart as RoundStart
     from orchestrator.network import Network as Network
@@ -52,7 +53,8 @@ _HOMES = {
     "Interval": "orchestrator.theory.models",
     "Network": "orchestrator.network",
     "Paradigm": "testbed.core.paradigm",
-    "Radio": "orchestrator.engine.plan",
+    "RadioAccess": "orchestrator.engine.radio",
+    "ShannonFdma": "orchestrator.engine.radio",
     "Round": "testbed.core.timeline",
     "RoundPlan": "orchestrator.engine.plan",
     "RoundStart": "orchestrator.engine.selection",
@@ -85,7 +87,7 @@ __all__ = [
     "Interval",
     "Network",
     "Paradigm",
-    "Radio",
+    "RadioAccess",
     "Round",
     "RoundPlan",
     "RoundStart",
@@ -93,6 +95,7 @@ __all__ = [
     "RunError",
     "Scenario",
     "ServiceRequest",
+    "ShannonFdma",
     "Situation",
     "Stream",
     "Timeline",

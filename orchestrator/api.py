@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceError
+from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceError, trace_of
 from orchestrator.engine.links import are_impaired
 from orchestrator.scenario.channel import open_source, replay
 from orchestrator.scenario.loading import load as load_file
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Trace = str | Path | ChannelTrace | Mapping[str, Any]
+Trace = str | Path | SlotTrace | Mapping[str, Any]
 """A file, or what one holds: `gain` of shape [K, S], linear, and `slot_s`; `position` if known. In
 place of `gain`: `gain_up` and `gain_down`, or the rates `uplink_bps` and `downlink_bps`."""
 Policy: TypeAlias = "str | Decide"
@@ -497,10 +497,10 @@ def _channel(scenario: Scenario, trace: Trace | None) -> Iterator[ChannelSource]
         raise RunError(str(error)) from error
 
 
-def _trace(given: ChannelTrace | Mapping[str, Any]) -> ChannelTrace:
-    if isinstance(given, ChannelTrace):
+def _trace(given: SlotTrace | Mapping[str, Any]) -> SlotTrace:
+    if isinstance(given, SlotTrace):
         return given
     try:
-        return ChannelTrace.of(given, "`trace`")
+        return trace_of(given, "`trace`")
     except TraceError as error:
         raise InputError(str(error)) from None

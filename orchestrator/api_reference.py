@@ -45,7 +45,7 @@ SHOWN = {
     "Results": ("Timeline", "Round", "Run"),
     "Programs of one's own": ("Network",),
     "Decisions": ("Situation", "Allocation", "RoundStart", "Paradigm", "ServiceRequest"),
-    "Analytical models": ("RoundPlan", "Radio", "Interval", "both_ways"),
+    "Analytical models": ("RoundPlan", "RadioAccess", "ShannonFdma", "Interval", "both_ways"),
     "Learning": ("Chain", "Images", "Tokens", "Update", "Codec", "Stream"),
     "Others": ("Scenario", "UavSflEnv", "InputError", "RunError"),
 }

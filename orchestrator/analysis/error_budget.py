@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ns3_scenarios.trace import Gains
+from ns3_scenarios.trace import SlotValues
 from orchestrator.engine.engine import RoundTimes, service_order_of, simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import BY_RULES
-from orchestrator.engine.plan import Array, Radio, RoundPlan
+from orchestrator.engine.plan import Array, RoundPlan
+from orchestrator.engine.radio import RadioAccess
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 from orchestrator.engine.tcp_model import Transport
@@ -88,8 +89,8 @@ def error_budget(
     measured: Round,
     payload_plan: RoundPlan,
     link_plan: RoundPlan,
-    radio: Radio,
-    gain: Gains,
+    radio: RadioAccess,
+    gain: SlotValues,
     slot_s: float,
     slot_edges_s: Array | None,
     faults: RoundFaults | None = None,
@@ -197,8 +198,8 @@ def integral_end_s(rate_bps: Array, slot_s: float, start_s: float, bits: float) 
 def transfer_errors(
     measured: Round,
     link_plan: RoundPlan,
-    radio: Radio,
-    gain: Gains,
+    radio: RadioAccess,
+    gain: SlotValues,
     slot_s: float,
     transport: Transport | None = None,
 ) -> pd.DataFrame:

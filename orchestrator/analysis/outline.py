@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import ChannelSource
-from orchestrator.engine.plan import Split, fixed_allocation, plan_round, radio_of
+from ns3_scenarios.trace import ChannelSource, ChannelTrace
+from orchestrator.engine.plan import Split, fixed_allocation, plan_round
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import Decide, predict
 from orchestrator.scenario.channel import Channel
@@ -65,12 +66,12 @@ def outline(scenario: Scenario, source: ChannelSource, decide: Decide | None = N
     )
     trace = channel.now
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
-    rates = link_rates(plan, radio_of(scenario), trace.air[:, :1])
+    rates = link_rates(plan, radio_access(scenario, trace), trace.values[:, :1])
     links = pd.DataFrame({"uav": range(1, scenario.uavs.count + 1)})
     if trace.position_m is not None:
         away_m = trace.position_m[:, 0] - np.array(scenario.base_station.position_m)
         links["distance_m"] = np.linalg.norm(away_m, axis=1)
-    if not trace.are_rates:
+    if isinstance(trace, ChannelTrace):
         links["gain_db"] = 10 * np.log10(trace.gain[:, 0].clip(min=1e-40))
         if trace.gain_down is not None:
             links["gain_down_db"] = 10 * np.log10(trace.gain_down[:, 0].clip(min=1e-40))

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import Gains
+from ns3_scenarios.trace import SlotValues
 from orchestrator.analysis.byte_accounts import STEP_OF
 from orchestrator.analysis.error_budget import measured_plan, measured_service_order
 from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import BY_RULES
-from orchestrator.engine.plan import Array, Radio, RoundPlan
+from orchestrator.engine.plan import Array, RoundPlan
+from orchestrator.engine.radio import RadioAccess
 from orchestrator.engine.tcp_model import Transport
 from testbed.core.timeline import Round
 
@@ -66,8 +67,8 @@ def waterfall(
     measured: Round,
     payload_plan: RoundPlan,
     accounts: pd.DataFrame,
-    radio: Radio,
-    gain: Gains,
+    radio: RadioAccess,
+    gain: SlotValues,
     slot_s: float,
     slot_edges_s: Array,
     *,

@@ -28,7 +28,8 @@ from orchestrator.analysis import metrics
 from orchestrator.campaign.spec import Beside, digest_of
 from orchestrator.engine.batch import is_known_beforehand, predict_at_once
 from orchestrator.engine.engine import split_costs
-from orchestrator.engine.plan import Array, radio_of
+from orchestrator.engine.plan import Array
+from orchestrator.engine.radio import ShannonFdma, radio_access
 from orchestrator.engine.rounds import predict
 from orchestrator.policies.registry import Timed, decider, evaluate
 from orchestrator.records.directory import MANIFEST
@@ -223,15 +224,16 @@ def _energy(energy_j: Array) -> pd.DataFrame:
 
 def _bound(scenario: Scenario, source: ChannelSource, rounds: pd.DataFrame) -> "pd.Series[float]":
     """Below what no allocation could have come in these rounds, by the rows' index."""
-    costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
+    costs = split_costs(scenario, profile_of(scenario))
     start_s, objective = rounds["start_s"].to_numpy(), rounds["objective"].to_numpy()
     slots = ceil(float((start_s + objective).max()) / scenario.slot_s) + 1
     trace = Channel.of(source).trace(slots)
-    if trace.are_rates:
+    radio = radio_access(scenario, trace)
+    if not isinstance(radio, ShannonFdma):
         raise InputError(
             "bound_rounds: a trace of rates does not say what other shares would carry"
         )
-    bound = lower_bound(costs, radio, trace.air, scenario.slot_s, start_s, objective)
+    bound = lower_bound(costs, radio, trace.values, scenario.slot_s, start_s, objective)
     return pd.Series(bound, rounds.index)
 
 

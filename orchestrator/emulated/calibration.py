@@ -19,7 +19,7 @@ import pandas as pd
 from orchestrator.analysis.error_budget import integral_end_s
 from orchestrator.emulated.nodes import Nodes
 from orchestrator.engine.plan import Array, transfer_bytes
-from orchestrator.engine.rates import LinkRates
+from orchestrator.engine.radio import LinkRates
 from orchestrator.scenario.schema import Emulation, ResolvedScenario
 from testbed.control.messages import Probe, Probed, ProbeLinks, Received
 from testbed.core.clock import EmulatedClock, next_tick

@@ -26,21 +26,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import ChannelSource, Gains, TraceExhausted
+from ns3_scenarios.trace import ChannelSource, SlotValues, TraceExhausted
 from orchestrator.emulated.frame_rate import of_rounds
 from orchestrator.emulated.learning import learning_settings, place
 from orchestrator.engine.engine import RoundTimes, simulate
 from orchestrator.engine.plan import (
     Array,
-    Radio,
     RoundPlan,
     fixed_allocation,
     link_bytes,
     plan_round,
-    radio_of,
     round_sizes,
     split_of,
 )
+from orchestrator.engine.radio import RadioAccess, radio_access
 from orchestrator.engine.rounds import predict, simulate_on
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
@@ -155,11 +154,11 @@ def choose(
     Raises:
         RunError: Not even the largest is.
     """
-    radio, tried = radio_of(scenario), []
+    radio, tried = radio_access(scenario, channel.now), []
     threads = (scenario.uavs.threads, scenario.base_station.threads)
     free = simulate_on(plan, radio, channel, 0.0)
     enough = int(MOST_CHANGE * free.latency_s / channel.slot_s) + 1
-    gain = channel.trace(enough).air[:, :enough]
+    gain = channel.trace(enough).values[:, :enough]
     for dilation in (factor for factor in LADDER if factor >= least):
         try:
             times, overruns = with_overruns(
@@ -181,8 +180,8 @@ def choose(
 
 def with_overruns(
     plan: RoundPlan,
-    radio: Radio,
-    gain: Gains,
+    radio: RadioAccess,
+    gain: SlotValues,
     slot_s: float,
     speeds: Speeds,
     threads: tuple[int, int],

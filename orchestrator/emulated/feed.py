@@ -5,11 +5,12 @@
 
 import numpy as np
 
-from ns3_scenarios.trace import ChannelTrace, both_ways
-from orchestrator.engine.links import needs_snr, vary_by_slot
-from orchestrator.engine.plan import Array, fixed_allocation, radio_of
-from orchestrator.engine.rates import broadcast_bps, dedicated_bps, snr_of, uplink_bps
-from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotAir, slot_air
+from ns3_scenarios.trace import SlotTrace
+from orchestrator.engine.links import vary_by_slot
+from orchestrator.engine.plan import Array, fixed_allocation
+from orchestrator.engine.radio import radio_access
+from orchestrator.engine.rates import impaired_slots
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotAir
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.network.injector import Injector
@@ -25,7 +26,7 @@ class Feed:
     def __init__(self, scenario: ResolvedScenario, channel: Channel, shape: Shape):
         self.slot_s = channel.slot_s
         self._channel = channel
-        self._radio, self._shares = radio_of(scenario), fixed_allocation(scenario)
+        self._radio, self._shares = radio_access(scenario, channel.now), fixed_allocation(scenario)
         self._dilation = scenario.dilation
         self._floor_bps = shape.lowest_rate(self.slot_s * self._dilation) * self._dilation
         self.shared = shape.shared_downlink
@@ -88,22 +89,13 @@ class Feed:
         trace = self._channel.trace(end)
         # These alone: what is asked for every second must not take longer every hour.
         trace = trace.at(np.arange(first, end) % trace.slots)
-        up, down = both_ways(trace.air)
-        if not trace.are_rates:
-            up = uplink_bps(self._radio, self._shares.beta, up)
-            if self.shared:
-                down = broadcast_bps(self._radio, down)
-            else:
-                down = dedicated_bps(self._radio, self._shares.beta, self._shares.rho, down)
+        rates = self._radio.link_rates(self._shares, trace.values, in_turns=self.shared)
+        up, down = rates.uplink, rates.gradient
         if self._varying is not None:
             sent = self._slot_air(self._varying, trace).airtime
             up, down = up / sent[UP], down / sent[BROADCAST if self.shared else DOWN]
         return np.where(up < self._floor_bps, 0, up), np.where(down < self._floor_bps, 0, down)
 
-    def _slot_air(self, scenario: ResolvedScenario, trace: ChannelTrace) -> SlotAir:
+    def _slot_air(self, scenario: ResolvedScenario, trace: SlotTrace) -> SlotAir:
         """What frames meet in each slot of a trace."""
-        snr = None
-        if needs_snr(scenario):
-            rho = None if self.shared else self._shares.rho
-            snr = snr_of(self._radio, self._shares.beta, rho, trace.air)
-        return slot_air(scenario, trace, snr)
+        return impaired_slots(scenario, self._shares, self._radio, trace, in_turns=self.shared)

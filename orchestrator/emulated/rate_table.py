@@ -12,7 +12,8 @@ import pandas as pd
 
 from ns3_scenarios.trace import TraceExhausted
 from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.plan import Radio, RoundPlan
+from orchestrator.engine.plan import RoundPlan
+from orchestrator.engine.radio import RadioAccess
 from orchestrator.engine.rates import link_rates, on_channel
 from orchestrator.engine.tcp_model import Transport
 from orchestrator.scenario.channel import Channel
@@ -28,7 +29,7 @@ class RateTable:
     def __init__(
         self,
         plan: RoundPlan,
-        radio: Radio,
+        radio: RadioAccess,
         channel: Channel,
         first: int,
         faults: RoundFaults | None,
@@ -48,7 +49,7 @@ class RateTable:
         """Have rates up to slot `end`, or as far as the channel goes."""
         trace = self.channel.trace(end)
         self.end = min(end, trace.slots)
-        self.gain = trace.air
+        self.gain = trace.values
         if self.faults is not None:
             self.gain = self.faults.silenced(self.gain)
         self.rates = link_rates(self.plan, self.radio, self.gain[:, self.first : self.end])

@@ -36,9 +36,9 @@ from orchestrator.engine.plan import (
     link_bytes,
     payload_bytes,
     plan_round,
-    radio_of,
     round_sizes,
 )
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import (
     Companion,
@@ -173,7 +173,8 @@ def open_session(
     progress("starting nodes", 0, 1)
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
     slots = math.ceil(expected.end_s / channel.slot_s)
-    rates = link_rates(plan, radio_of(scenario), channel.trace(slots).air[:, :slots])
+    radio = radio_access(scenario, channel.now)
+    rates = link_rates(plan, radio, channel.trace(slots).values[:, :slots])
     started = start_world(scenario, folder, learning, hosts, rates)
     with started as world, contextlib.ExitStack() as stack:
         stage = Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, expected, observer)
@@ -215,7 +216,7 @@ class Session:
         self._stage = stage
         self._progress = progress
         stage.nodes.on_lost = stage.lost_hosts.append
-        self._radio = radio_of(record.scenario)
+        self._radio = radio_access(record.scenario, record.channel.now)
         self._faults = FaultSchedule(record.scenario)
         self._faults.resume(record.measured)
         self._payload, self._wire = (

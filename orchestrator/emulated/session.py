@@ -41,7 +41,7 @@ from orchestrator.emulated.session_table import Recorder
 from orchestrator.emulated.stage import Hosts
 from orchestrator.emulated.visits import Visits
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of
-from orchestrator.engine.rates import LinkRates
+from orchestrator.engine.radio import LinkRates
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed import runtimes

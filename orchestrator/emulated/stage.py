@@ -32,8 +32,9 @@ from orchestrator.emulated.rate_table import RateTable
 from orchestrator.engine.engine import cut, round_of, round_of_spans
 from orchestrator.engine.faults import Fault, RoundFaults
 from orchestrator.engine.links import impairments_of, shape_of, transport_settings_of
-from orchestrator.engine.plan import Radio, RoundPlan, radio_of
-from orchestrator.engine.rates import LinkRates, ahead_of, first_gradient_s, uplink_bps
+from orchestrator.engine.plan import RoundPlan
+from orchestrator.engine.radio import LinkRates, RadioAccess, ShannonFdma
+from orchestrator.engine.rates import ahead_of, first_gradient_s
 from orchestrator.engine.rounds import Decision, simulate_on
 from orchestrator.engine.tcp_model import Transport
 from orchestrator.records.emulation import RoundRecord
@@ -121,7 +122,7 @@ class StagedRound:
     """What delays and losses mean for its transfers; None: there are neither."""
     sizes: Sequence[RoundSizes]
     """Of each client."""
-    radio: Radio
+    radio: RadioAccess
     faults: RoundFaults | None
     struck: Callable[["StagedRound", Fault], "StagedRound"]
     """The same round after something that no scenario plans."""
@@ -319,7 +320,7 @@ class Stage:
         """Connect UAVs to the base station, over links that are all good for the moment."""
         count = self.scenario.uavs.count
         open_sky, equal = np.full((count, 1), 1e-9), np.full(count, 1 / count)
-        uplink = uplink_bps(radio_of(self.scenario), equal, open_sky)
+        uplink = ShannonFdma.of(self.scenario).uplink_bps(equal, open_sky)
         self.injector.rates(0, uplink, uplink)
         self.injector.epoch(EmulatedClock(next_tick(), 0.0, 1.0), 1e6)
         port = next(self.ports)

@@ -16,16 +16,18 @@ import heapq
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import TraceExhausted
+from orchestrator.engine.compiling import Array, compiled
 from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.kernel import Links, transfer
+from orchestrator.engine.kernel import transfer
 from orchestrator.engine.plan import RoundPlan
 from orchestrator.engine.slot_impairments import DOWN, UP
-from orchestrator.engine.slots import EXHAUSTED, Air, Array, compiled
+from orchestrator.engine.slots import EXHAUSTED, Slots
 from orchestrator.engine.tcp_model import Paths, note
 from testbed.core.faults import slowed_end
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, S
@@ -70,13 +72,13 @@ class _Round:
     def __init__(
         self,
         plan: RoundPlan,
-        links: Links,
-        air: Air,
+        links: Any,
+        slots: Slots,
         paths: Paths | None,
         start_s: float,
         faults: RoundFaults | None,
     ):
-        self.plan, self.links, self.air, self.paths = plan, links, air, paths
+        self.plan, self.links, self.slots, self.paths = plan, links, slots, paths
         self.faults = faults
         self.lost_s = (
             np.full(plan.clients, np.inf) if faults is None else np.array(faults.lost_s, float)
@@ -84,17 +86,19 @@ class _Round:
         self.gone: list[bool] = [False] * plan.clients if faults is None else faults.absent.tolist()
         """Absent, lost, or finished."""
         self.trace_end_s = (
-            float(air.edges_s[-1]) if air.edges_s.size else (air.gain.shape[2] * air.slot_s)
+            float(slots.edges_s[-1])
+            if slots.edges_s.size
+            else (slots.values.shape[2] * slots.slot_s)
         )
         self.end_s = start_s
         self.computing = _Station(plan.paradigm.server_compute == "sequential", start_s)
         self.downlink = _Station(plan.paradigm.gradient_transmission == "sequential", start_s)
         self.left = plan.updates
         self.iteration = [-1] * plan.clients
-        if air.edges_s.size:
-            first = int(np.searchsorted(air.edges_s, start_s, side="right")) - 1
+        if slots.edges_s.size:
+            first = int(np.searchsorted(slots.edges_s, start_s, side="right")) - 1
         else:
-            first = int(start_s / air.slot_s) - 1
+            first = int(start_s / slots.slot_s) - 1
         self.slot = [max(0, first)] * plan.clients
         self.spans: list[tuple[int, int, int, float, float, int]] = []
         self.events: list[tuple[int, bool, int, float, int]] = []
@@ -194,23 +198,18 @@ class _Round:
         self._happens(k, step, end_s)
 
     def _transfers(self, k: int, step: int, now_s: float) -> None:
-        plan, links, down = self.plan, self.links, step in (SM, SG)
+        plan, down = self.plan, step in (SM, SG)
         sizes = {SM: plan.sm_bytes, CA: plan.ca_bytes, SG: plan.sg_bytes, CM: plan.cm_bytes}
         size = int(sizes[step][k, self.iteration[k]])
-        hz, snr = (
-            (links.gradient_hz[k], links.gradient_snr[k])
-            if down
-            else (links.uplink_hz[k], links.uplink_snr[k])
-        )
         way = DOWN if down else UP
         end_s, self.slot[k] = _transfer(
-            self.paths, way, self.air, k, size, now_s, self.slot[k], hz, snr
+            self.paths, way, self.slots, k, size, now_s, self.slot[k], self.links
         )
         self._note(k, step, now_s, end_s, size)
         if self.faults is not None and self._fails(self.faults, k, step, now_s, end_s):
             return
         if end_s == EXHAUSTED:
-            raise TraceExhausted(self.air.gain.shape[2])
+            raise TraceExhausted(self.slots.values.shape[2])
         self._happens(k, step, end_s)
         if down:
             self.downlink.free_s = end_s
@@ -228,7 +227,7 @@ class _Round:
             self.lost_s[k] = min(self.lost_s[k], shown_s)
             self._watch(k)
         if end_s == EXHAUSTED and not self.lost_s[k] < self.trace_end_s:
-            raise TraceExhausted(self.air.gain.shape[2])
+            raise TraceExhausted(self.slots.values.shape[2])
         return bool(end_s > self.lost_s[k])
 
     def _note(self, k: int, step: int, start_s: float, end_s: float, size: int = 0) -> None:
@@ -240,8 +239,8 @@ class _Round:
 
 def play_asynchronously(
     plan: RoundPlan,
-    links: Links,
-    air: Air,
+    links: Any,
+    slots: Slots,
     paths: Paths | None,
     start_s: float,
     faults: RoundFaults | None = None,
@@ -251,8 +250,8 @@ def play_asynchronously(
 
     Args:
         plan: With an entry an iteration in every array, shape [K, updates · I].
-        links: See `kernel.links_of`.
-        air: The channel.
+        links: See `radio_kernel.links_of`.
+        slots: The channel.
         paths: Links that delay and lose; None: they do neither.
         start_s: When the round starts.
         faults: What goes wrong; a step of a lost client may end when it is long gone: the caller
@@ -261,5 +260,5 @@ def play_asynchronously(
     Raises:
         TraceExhausted: The round lasts longer than the trace.
     """
-    round_ = _Round(plan, links, air, paths, start_s, faults)
+    round_ = _Round(plan, links, slots, paths, start_s, faults)
     return round_.play(), round_.end_s, round_.lost_s

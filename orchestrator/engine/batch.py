@@ -8,9 +8,10 @@ import numpy as np
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.engine.engine import BatchTimes, simulate_chain, split_costs
 from orchestrator.engine.faults import planned
-from orchestrator.engine.plan import fixed_allocation, radio_of
+from orchestrator.engine.plan import fixed_allocation
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.selection import selection
-from orchestrator.scenario.channel import Channel, check_equal_shares
+from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from workloads.costs.profile import SplitProfile
 
@@ -35,7 +36,7 @@ def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitPro
         TraceExhausted: The source has too few slots.
     """
     allocation = fixed_allocation(scenario)
-    costs, radio = split_costs(scenario, profile), radio_of(scenario)
+    costs = split_costs(scenario, profile)
     every_round = (scenario.rounds, scenario.uavs.count)
     alpha, beta, rho = (
         np.broadcast_to(share, every_round)
@@ -43,13 +44,13 @@ def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitPro
     )
     split = np.broadcast_to(allocation.splits, every_round)
     channel = Channel.of(source)
+    radio = radio_access(scenario, channel.now)
+    radio.check(allocation)
     while True:
         trace = channel.now
-        if trace.are_rates:
-            check_equal_shares(beta=allocation.beta, rho=allocation.rho)
         try:
             return simulate_chain(
-                costs, radio, trace.air, trace.slot_s, 0.0, split, alpha, beta, rho
+                costs, radio, trace.values, trace.slot_s, 0.0, split, alpha, beta, rho
             )
         except TraceExhausted:
             channel.grow()

@@ -27,32 +27,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import Gains, TraceExhausted, TwoWay
+from ns3_scenarios.trace import SlotValues, TraceExhausted, TwoWay
 from orchestrator.engine.asynchronous import play_asynchronously
+from orchestrator.engine.compiling import compiled, read_only
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import (
     BY_RULES,
-    Bands,
     Faults,
     Menu,
     Rules,
     Work,
     fill_energy,
-    links_of,
     play_round,
     play_rounds,
 )
 from orchestrator.engine.orders import machine_code, refused
-from orchestrator.engine.plan import (
-    Allocation,
-    Array,
-    Radio,
-    RoundPlan,
-    Sizing,
-    payload_bytes,
-    plan_round,
-)
-from orchestrator.engine.slots import EXHAUSTED, Air
+from orchestrator.engine.plan import Allocation, Array, RoundPlan, Sizing, payload_bytes, plan_round
+from orchestrator.engine.radio import RadioAccess
+from orchestrator.engine.radio_kernel import links_of
+from orchestrator.engine.slots import EXHAUSTED, Slots
 from orchestrator.engine.tcp_model import Transport
 from orchestrator.scenario.schema import Scenario
 from testbed.core.orders import LARGER_LAG
@@ -150,8 +143,8 @@ def split_costs(
 
 def simulate(
     plan: RoundPlan,
-    radio: Radio,
-    gain: Gains,
+    radio: RadioAccess,
+    gain: SlotValues,
     slot_s: float,
     start_s: float = 0.0,
     *,
@@ -165,8 +158,8 @@ def simulate(
     Args:
         plan: The round's durations and bytes.
         radio: What turns a gain into a rate.
-        gain: Shape [K, S], linear, or for each direction; 0 is an outage. Slot s lasts from
-            s slot_s to (s + 1) slot_s.
+        gain: What the radio takes of each slot, shape [K, S] or for each direction: linear gains,
+            or rates; 0 is an outage. Slot s lasts from s slot_s to (s + 1) slot_s.
         slot_s: Length of a slot.
         start_s: When the round starts.
         slot_edges_s: Shape [S + 1], increasing: the moments at which the rates really changed, in
@@ -180,9 +173,9 @@ def simulate(
         TraceExhausted: The round lasts longer than the trace.
         InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
     """
-    air = _air(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
+    slots = _slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     if plan.updates:
-        return _simulate_asynchronously(plan, radio, gain, air, start_s, transport, faults)
+        return _simulate_asynchronously(plan, radio, gain, slots, start_s, transport, faults)
     work = Work(
         plan.cf_s,
         plan.cb_s,
@@ -193,25 +186,23 @@ def simulate(
         plan.cm_bytes,
         float(plan.backward_ratio),
     )
-    rules, bands = _rules(plan.paradigm), _bands(radio, gain)
-    shares = plan.allocation
-    links = links_of(rules, bands, _read_only(shares.beta), _read_only(shares.rho))
+    rules, links = _rules(plan.paradigm), _links(plan, radio)
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
     wrong = None if faults is None else _for_kernel(faults)
     paths = None if transport is None else transport.fresh()
     order = machine_code(plan.paradigm)
     latency = play_round(
-        rules, work, links, air, wrong, paths, float(start_s), order, service_order, begin, end
+        rules, work, links, slots, wrong, paths, float(start_s), order, service_order, begin, end
     )
     if latency == EXHAUSTED:
-        raise TraceExhausted(air.gain.shape[2])
+        raise TraceExhausted(slots.values.shape[2])
     if math.isnan(latency):
         raise refused(plan.paradigm)
     spans, lost = _spans(plan, begin, end), []
     if faults is None or wrong is None:
         compute_w = np.full(plan.clients, plan.compute_power_w, float)
-        fill_energy(work, _read_only(compute_w), bands.uplink_power_w, begin, end, energy)
+        fill_energy(work, read_only(compute_w), read_only(radio.uplink_power_w), begin, end, energy)
     else:
         lost = _losses(faults, wrong.lost_s)
         spans = cut(spans, lost, start_s)
@@ -228,18 +219,16 @@ def simulate(
 
 def _simulate_asynchronously(
     plan: RoundPlan,
-    radio: Radio,
-    gain: Gains,
-    air: Air,
+    radio: RadioAccess,
+    gain: SlotValues,
+    slots: Slots,
     start_s: float,
     transport: Transport | None,
     faults: RoundFaults | None,
 ) -> RoundTimes:
-    shares = plan.allocation
-    rules, bands = _rules(plan.paradigm), _bands(radio, gain)
-    links = links_of(rules, bands, _read_only(shares.beta), _read_only(shares.rho))
+    links = _links(plan, radio)
     paths = None if transport is None else transport.fresh()
-    spans, end_s, lost_s = play_asynchronously(plan, links, air, paths, float(start_s), faults)
+    spans, end_s, lost_s = play_asynchronously(plan, links, slots, paths, float(start_s), faults)
     lost = [] if faults is None else _losses(faults, lost_s)
     if faults is not None:
         spans = cut(spans, lost, start_s)
@@ -283,7 +272,7 @@ def service_order_of(
     return service_order
 
 
-def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: Radio) -> Array:
+def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: RadioAccess) -> Array:
     """Energy of each client [K] as its steps went: eq. (11)."""
     duration = spans["end_s"] - spans["start_s"]
 
@@ -339,7 +328,7 @@ def round_of(index: int, plan: RoundPlan, times: RoundTimes) -> Round:
 def round_of_spans(
     index: int,
     plan: RoundPlan,
-    radio: Radio,
+    radio: RadioAccess,
     start_s: float,
     spans: npt.NDArray[np.void],
     lost: Sequence[Loss] = (),
@@ -382,8 +371,8 @@ def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
 
 def simulate_batch(
     costs: SplitCosts,
-    radio: Radio,
-    gain: Gains,
+    radio: RadioAccess,
+    gain: SlotValues,
     slot_s: float,
     start_s: float,
     split: npt.NDArray[np.int64],
@@ -412,8 +401,8 @@ def simulate_batch(
 
 def simulate_chain(
     costs: SplitCosts,
-    radio: Radio,
-    gain: Gains,
+    radio: RadioAccess,
+    gain: SlotValues,
     slot_s: float,
     start_s: float,
     split: npt.NDArray[np.int64],
@@ -430,8 +419,8 @@ def simulate_chain(
 
 def _many(
     costs: SplitCosts,
-    radio: Radio,
-    gain: Gains,
+    radio: RadioAccess,
+    gain: SlotValues,
     slot_s: float,
     start_s: float,
     split: npt.NDArray[np.int64],
@@ -457,16 +446,17 @@ def _many(
             float(costs.backward_ratio),
         ),
         costs.iterations,
-        _read_only(costs.compute_power_w),
-        _bands(radio, gain),
-        _air(gain, slot_s, None),
+        read_only(costs.compute_power_w),
+        radio.bands(),
+        read_only(radio.uplink_power_w),
+        _slots(gain, slot_s, None),
         float(start_s),
         follow,
         machine_code(costs.paradigm),
-        _read_only(splits, np.int64),
-        _read_only(alpha),
-        _read_only(beta),
-        _read_only(rho),
+        read_only(splits, np.int64),
+        read_only(alpha),
+        read_only(beta),
+        read_only(rho),
         starts,
         latency,
         energy,
@@ -491,25 +481,18 @@ def _rules(paradigm: Paradigm) -> Rules:
     )
 
 
-def _bands(radio: Radio, gain: Gains) -> Bands:
-    return Bands(
-        isinstance(gain, TwoWay) and gain.are_rates,
-        float(radio.uplink_hz),
-        float(radio.downlink_hz),
-        float(radio.noise_w_per_hz),
-        float(radio.downlink_power_w),
-        _read_only(radio.uplink_power_w),
-    )
+@compiled
+def _links_of(bands: Any, in_turns: bool, beta: Array, rho: Array) -> Any:
+    return links_of(bands, in_turns, beta, rho)
 
 
-def _air(gain: Gains, slot_s: float, edges_s: Array | None) -> Air:
+def _links(plan: RoundPlan, radio: RadioAccess) -> Any:
+    """The links of a round, for compiled code."""
+    beta, rho = read_only(plan.allocation.beta), read_only(plan.allocation.rho)
+    return _links_of(radio.bands(), plan.in_turns, beta, rho)
+
+
+def _slots(gain: SlotValues, slot_s: float, edges_s: Array | None) -> Slots:
     edges = np.empty(0) if edges_s is None else edges_s
     ways = gain.values if isinstance(gain, TwoWay) else gain[None]
-    return Air(_read_only(ways), float(slot_s), _read_only(edges))
-
-
-def _read_only(array: npt.NDArray[Any], kind: type = float) -> npt.NDArray[Any]:
-    """A read-only view: numba would compile everything anew for arrays that are not."""
-    view: npt.NDArray[Any] = np.ascontiguousarray(array, kind).view()
-    view.flags.writeable = False
-    return view
+    return Slots(read_only(ways), float(slot_s), read_only(edges))

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import Gains, TwoWay
+from ns3_scenarios.trace import SlotValues, TwoWay
 from orchestrator.scenario.fleet import Array
 from orchestrator.scenario.schema import LASTING, Scenario
 from testbed.core.errors import RunEnds
@@ -105,7 +105,7 @@ class RoundFaults:
     resting: npt.NDArray[np.bool_]
     """Shape [K]: who was not chosen for it."""
 
-    def silenced(self, gain: Gains) -> Gains:
+    def silenced(self, gain: SlotValues) -> SlotValues:
         """The gains [K, S] with every silent link at 0."""
         if not self.silent:
             return gain

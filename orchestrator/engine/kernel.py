@@ -14,26 +14,17 @@ of a tuple then counts references. Its parts are headed by comments instead.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.engine.compiling import Array, Ints, compiled, inlined
 from orchestrator.engine.orders import place_of
+from orchestrator.engine.radio_kernel import link_bps, link_of, links_of
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
-from orchestrator.engine.slots import (
-    EXHAUSTED,
-    Air,
-    Array,
-    Ints,
-    carried,
-    compiled,
-    edge_of,
-    inlined,
-    rate_of,
-    slot_at,
-)
+from orchestrator.engine.slots import EXHAUSTED, Slots, carried, edge_of, slot_at
 from orchestrator.engine.tcp_model import Paths, delivered, note
 from testbed.core.faults import slowed_end
 from testbed.core.orders import NO_RANK
@@ -84,32 +75,6 @@ class Menu(NamedTuple):
     backward_ratio: float
 
 
-class Bands(NamedTuple):
-    """A `Radio`, for compiled code."""
-
-    rates_given: bool
-    """Whether the trace has rates: then no bandwidth and no power decides them."""
-    uplink_hz: float
-    downlink_hz: float
-    noise_w_per_hz: float
-    downlink_power_w: float
-    uplink_power_w: Array
-
-
-class Links(NamedTuple):
-    """Bandwidth and signal-to-noise ratio at gain 1 of each client's links, shape [K].
-
-    A bandwidth of 0 stands for a trace that has the rate itself; its ratio is 1.
-    """
-
-    uplink_hz: Array
-    uplink_snr: Array
-    broadcast_hz: float
-    broadcast_snr: float
-    gradient_hz: Array
-    gradient_snr: Array
-
-
 class Faults(NamedTuple):
     """What goes wrong in a round, by client [K]. Where a round has none, `None` stands in for it,
     and what deals with faults is not even compiled.
@@ -131,24 +96,6 @@ class Faults(NamedTuple):
     """Rows of node (0 the base station), start, end, factor; see `slowed_end`."""
 
 
-@compiled
-def links_of(rules: Rules, bands: Bands, beta: Array, rho: Array) -> Links:
-    """The links of a round under its shares."""
-    if bands.rates_given:
-        none, one = np.zeros(beta.size), np.ones(beta.size)
-        return Links(none, one, 0.0, 1.0, none, one)
-    uplink_hz = beta * bands.uplink_hz
-    uplink_snr = bands.uplink_power_w / (uplink_hz * bands.noise_w_per_hz)
-    broadcast_snr = bands.downlink_power_w / (bands.downlink_hz * bands.noise_w_per_hz)
-    if rules.parallel[DOWNLINK]:
-        gradient_hz = beta * bands.downlink_hz
-        gradient_snr = rho * bands.downlink_power_w / (gradient_hz * bands.noise_w_per_hz)
-    else:
-        gradient_hz = np.full(beta.size, bands.downlink_hz)
-        gradient_snr = np.full(beta.size, broadcast_snr)
-    return Links(uplink_hz, uplink_snr, bands.downlink_hz, broadcast_snr, gradient_hz, gradient_snr)
-
-
 @inlined
 def _ns(time_s: float) -> int:
     """The nanosecond in which a moment lies: for comparing, never for reckoning."""
@@ -158,18 +105,18 @@ def _ns(time_s: float) -> int:
 def transfer(
     paths: Paths | None,
     way: int,
-    air: Air,
+    slots: Slots,
     k: int,
     size: int,
     time_s: float,
     slot: int,
-    bandwidth_hz: float,
-    snr_at_1: float,
+    links: Any,
 ) -> tuple[float, int]:
     """When a transfer of `size` bytes ends, and in which slot."""
+    link = link_of(links, way, k)
     if paths is not None:
-        return delivered(paths, air, way, k, size, time_s, slot, bandwidth_hz, snr_at_1)
-    return carried(air, None, way, k, 8.0 * size, time_s, slot, bandwidth_hz, snr_at_1)
+        return delivered(paths, slots, way, k, size, time_s, slot, link)
+    return carried(slots, None, way, k, 8.0 * size, time_s, slot, link)
 
 
 _transfer = inlined(transfer)
@@ -213,8 +160,8 @@ def _server_s(work: Work, faults: Faults | None, k: int, i: int, begin: Array, e
 @inlined
 def _lag(
     work: Work,
-    links: Links,
-    air: Air,
+    links: Any,
+    slots: Slots,
     faults: Faults | None,
     station: int,
     k: int,
@@ -235,8 +182,8 @@ def _lag(
         lag_s += _server_s(work, faults, k, i, begin, end)
     elif i:
         lag_s += end[k, column - 5 + SG] - begin[k, column - 5 + SG]
-    elif slot < air.gain.shape[2]:
-        rate = rate_of(links.gradient_hz[k], links.gradient_snr[k] * air.gain[-1, k, slot])
+    elif slot < slots.values.shape[2]:
+        rate = link_bps(link_of(links, DOWN, k), slots.values[-1, k, slot])
         lag_s += 8.0 * work.sg_bytes[k, 0] / rate if rate > 0.0 else math.inf
     return lag_s
 
@@ -245,8 +192,8 @@ def _lag(
 def _place(
     order: int,
     work: Work,
-    links: Links,
-    air: Air,
+    links: Any,
+    slots: Slots,
     faults: Faults | None,
     station: int,
     k: int,
@@ -274,9 +221,9 @@ def _place(
         uplink_bytes += work.ca_bytes[k, later]
         downlink_bytes += work.sg_bytes[k, later]
     uplink_bps, downlink_bps = 0.0, 0.0
-    if slot < air.gain.shape[2]:
-        uplink_bps = rate_of(links.uplink_hz[k], links.uplink_snr[k] * air.gain[0, k, slot])
-        downlink_bps = rate_of(links.gradient_hz[k], links.gradient_snr[k] * air.gain[-1, k, slot])
+    if slot < slots.values.shape[2]:
+        uplink_bps = link_bps(link_of(links, UP, k), slots.values[0, k, slot])
+        downlink_bps = link_bps(link_of(links, DOWN, k), slots.values[-1, k, slot])
     known = (
         1 if station == DOWNLINK else 0,
         k + 1,
@@ -339,17 +286,17 @@ def _pop(heaps: Ints, row: int) -> int:
 
 
 @inlined
-def _given_up(faults: Faults, air: Air, k: int) -> bool:
+def _given_up(faults: Faults, slots: Slots, k: int) -> bool:
     """Whether a client is lost before the trace ends: then a transfer of its may never end."""
-    return bool(faults.lost_s[k] < edge_of(air, air.gain.shape[2]))
+    return bool(faults.lost_s[k] < edge_of(slots, slots.values.shape[2]))
 
 
 @compiled
 def play_round(
     rules: Rules,
     work: Work,
-    links: Links,
-    air: Air,
+    links: Any,
+    slots: Slots,
     faults: Faults | None,
     paths: Paths | None,
     start_s: float,
@@ -368,12 +315,11 @@ def play_round(
     With faults, a step of a lost client may end when it is long gone: the caller cuts it.
     """
     cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
-    uplink_hz, uplink_snr, broadcast_hz, broadcast_snr, gradient_hz, gradient_snr = links
     clients, iterations = cf_s.shape
-    if air.edges_s.size:
-        first = int(np.searchsorted(air.edges_s, start_s, side="right")) - 1
+    if slots.edges_s.size:
+        first = int(np.searchsorted(slots.edges_s, start_s, side="right")) - 1
     else:
-        first = int(start_s / air.slot_s) - 1
+        first = int(start_s / slots.slot_s) - 1
     slot = np.full(clients, max(0, first))  # where each client was last; it only moves on
     here = clients  # clients that are neither absent nor lost
     gone = np.zeros(clients, np.bool_)  # absent, lost, or past being lost
@@ -387,10 +333,10 @@ def play_round(
             continue
         begin[k, SM] = start_s
         end[k, SM], slot[k] = _transfer(
-            paths, BROADCAST, air, k, sm_bytes[k], start_s, slot[k], broadcast_hz, broadcast_snr
+            paths, BROADCAST, slots, k, sm_bytes[k], start_s, slot[k], links
         )
         if faults is not None:
-            if end[k, SM] == EXHAUSTED and not _given_up(faults, air, k):
+            if end[k, SM] == EXHAUSTED and not _given_up(faults, slots, k):
                 return EXHAUSTED
             if end[k, SM] > faults.lost_s[k]:
                 gone[k] = True
@@ -463,7 +409,7 @@ def play_round(
                     upload, size = column + CA, ca_bytes[k, i]
                 begin[k, upload] = now_s
                 end[k, upload], slot[k] = _transfer(
-                    paths, UP, air, k, size, now_s, slot[k], uplink_hz[k], uplink_snr[k]
+                    paths, UP, slots, k, size, now_s, slot[k], links
                 )
                 if faults is not None:
                     if now_s >= faults.stop_s[k]:
@@ -471,7 +417,7 @@ def play_round(
                     if i < iterations and now_s >= faults.wrong_s[k]:
                         shown_s = end[k, upload] if faults.wrong_at_end[k] else now_s
                         faults.lost_s[k] = min(faults.lost_s[k], shown_s)
-                    if end[k, upload] == EXHAUSTED and not _given_up(faults, air, k):
+                    if end[k, upload] == EXHAUSTED and not _given_up(faults, slots, k):
                         return EXHAUSTED
                     if end[k, upload] > faults.lost_s[k]:
                         continue
@@ -534,12 +480,12 @@ def play_round(
                     rank = service_order[station, k, i]
                 elif not rules.parallel[station]:
                     if order is not None:
-                        slot[k] = slot_at(air, came_s, slot[k])
+                        slot[k] = slot_at(slots, came_s, slot[k])
                         rank = _place(
                             order,
                             work,
                             links,
-                            air,
+                            slots,
                             faults,
                             station,
                             k,
@@ -552,8 +498,8 @@ def play_round(
                         if rank == NO_RANK:
                             return NO_PLACE
                     elif rules.by_lag:
-                        slot[k] = slot_at(air, came_s, slot[k])
-                        lag_s = _lag(work, links, air, faults, station, k, i, slot[k], begin, end)
+                        slot[k] = slot_at(slots, came_s, slot[k])
+                        lag_s = _lag(work, links, slots, faults, station, k, i, slot[k], begin, end)
                         rank = -_ns(lag_s)
                 _push(heaps, station, rank, _ns(came_s), k)
             holds[station] = 0
@@ -586,18 +532,17 @@ def play_round(
                     now_s, slot[k] = _transfer(
                         paths,
                         DOWN,
-                        air,
+                        slots,
                         k,
                         sg_bytes[k, iteration[k]],
                         now_s,
                         slot[k],
-                        gradient_hz[k],
-                        gradient_snr[k],
+                        links,
                     )
                     end[k, column + SG] = now_s
                     place[k] = CLIENT
                     if faults is not None and now_s > faults.lost_s[k]:
-                        if now_s == EXHAUSTED and not _given_up(faults, air, k):
+                        if now_s == EXHAUSTED and not _given_up(faults, slots, k):
                             return EXHAUSTED
                         continue  # until it is given up
                     if now_s == EXHAUSTED:
@@ -630,8 +575,9 @@ def play_rounds(
     menu: Menu,
     iterations: int,
     compute_w: Array,
-    bands: Bands,
-    air: Air,
+    bands: Any,
+    uplink_w: Array,
+    slots: Slots,
     start_s: float,
     follow: bool,
     order: int | None,
@@ -669,14 +615,14 @@ def play_rounds(
             work.ca_bytes[k], work.sg_bytes[k] = menu.smashed_bytes[u], menu.gradient_bytes[u]
             work.cf_s[k], work.cb_s[k] = menu.cf_s[u, k], menu.cb_s[u, k]
             work.s_s[k] = menu.server_s[u] / (alpha[n, k] if rules.parallel[COMPUTING] else 1.0)
-        links = links_of(rules, bands, beta[n], rho[n])
+        links = links_of(bands, not rules.parallel[DOWNLINK], beta[n], rho[n])
         starts_s[n] = start_s
         latency_s[n] = play_round(
-            rules, work, links, air, None, None, start_s, order, BY_RULES, begin, end
+            rules, work, links, slots, None, None, start_s, order, BY_RULES, begin, end
         )
         if not latency_s[n] < EXHAUSTED:
             return False
-        fill_energy(work, compute_w, bands.uplink_power_w, begin, end, energy_j[n])
+        fill_energy(work, compute_w, uplink_w, begin, end, energy_j[n])
         finish_s[n] = end[:, steps[1] - 1] - start_s
         if follow:
             start_s += latency_s[n]

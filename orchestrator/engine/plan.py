@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a round is before the air has its say: durations of computing, bytes of transfers."""
+"""The plan of a round: durations of computing and sizes of transfers, before any rate is known."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -68,22 +68,6 @@ class Allocation:
 
 
 @dataclass(frozen=True)
-class Radio:
-    """What turns a channel gain into a rate; bandwidths in Hz, powers in W."""
-
-    uplink_hz: float
-    """W_U."""
-    downlink_hz: float
-    """W_D."""
-    noise_w_per_hz: float
-    """N0."""
-    downlink_power_w: float
-    """P_S."""
-    uplink_power_w: Array
-    """p_k, shape [K]."""
-
-
-@dataclass(frozen=True)
 class RoundPlan:
     """One round for K clients and I local iterations.
 
@@ -124,6 +108,11 @@ class RoundPlan:
         return self.iterations // self.updates
 
     @property
+    def in_turns(self) -> bool:
+        """Whether gradients have the whole downlink one after the other, instead of shares."""
+        return self.paradigm.gradient_transmission == "sequential"
+
+    @property
     def clients(self) -> int:
         """K."""
         return int(self.cf_s.shape[0])
@@ -132,17 +121,6 @@ class RoundPlan:
     def iterations(self) -> int:
         """I."""
         return int(self.cf_s.shape[1])
-
-
-def radio_of(scenario: Scenario) -> Radio:
-    """The scenario's radio in SI units."""
-    return Radio(
-        uplink_hz=scenario.radio.uplink_bandwidth_hz,
-        downlink_hz=scenario.radio.downlink_bandwidth_hz,
-        noise_w_per_hz=1e-3 * 10 ** (scenario.radio.noise_dbm_per_mhz / 10) / 1e6,
-        downlink_power_w=scenario.base_station.tx_power_w,
-        uplink_power_w=scenario.fleet.tx_power_w,
-    )
 
 
 def split_of(scenario: Scenario) -> Split:

@@ -14,24 +14,23 @@ from typing import Protocol
 
 import numpy as np
 
-from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted, both_ways
+from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted, both_ways
 from orchestrator.engine.engine import RoundTimes, round_of, simulate
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
 from orchestrator.engine.plan import (
     Allocation,
-    Radio,
     RoundPlan,
     Sizing,
     fixed_allocation,
     link_bytes,
     payload_bytes,
     plan_round,
-    radio_of,
 )
+from orchestrator.engine.radio import RadioAccess, radio_access
 from orchestrator.engine.rates import on_channel
 from orchestrator.engine.selection import RoundStart, selection
 from orchestrator.engine.tcp_model import Transport, transport_of
-from orchestrator.scenario.channel import Channel, check_equal_shares, observed
+from orchestrator.scenario.channel import Channel, observed
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.node import NodeId
@@ -50,7 +49,7 @@ class Situation:
     """Rounds done so far."""
     allocations: Sequence[Allocation]
     """Their allocations."""
-    channel: ChannelTrace
+    channel: SlotTrace
     """Slots up to the one in which the round starts; nothing of the future."""
     clients: Collection[int] | None = None
     """Who takes part in the round, from 1; None: everybody."""
@@ -114,6 +113,7 @@ def play_rounds(
     count = scenario.rounds if rounds is None else rounds
     played, allocations = [r for r, _ in done], [allocation for _, allocation in done]
     fixed, choose = fixed_allocation(scenario), selection(scenario)
+    radio = radio_access(scenario, channel.now)
     for index in range(len(played), count):
         start_s = played[-1].end_s if played else 0.0
         try:
@@ -125,8 +125,7 @@ def play_rounds(
                 clients = choose(RoundStart(index, start_s, played, known))
             if decide is not None:
                 allocation = decide(Situation(index, start_s, played, allocations, known, clients))
-            if channel.now.are_rates:
-                check_equal_shares(beta=allocation.beta, rho=allocation.rho)
+            radio.check(allocation)
             allocation = allocation.among(clients)
             decision = Decision(index, start_s, allocation, perf_counter() - began)
             round_ = backend.play(decision)
@@ -198,7 +197,7 @@ class EngineBackend:
         self._profile = profile
         self._sizing = sizing
         self._transport = transport_of(scenario) if sizing is link_bytes else None
-        self._radio = radio_of(scenario)
+        self._radio = radio_access(scenario, self._channel.now)
         self._faults = FaultSchedule(scenario)
         self._planned: tuple[Allocation, RoundPlan] | None = None
 
@@ -287,7 +286,7 @@ class Companion:
 
 def simulate_on(
     plan: RoundPlan,
-    radio: Radio,
+    radio: RadioAccess,
     channel: Channel,
     start_s: float,
     faults: RoundFaults | None = None,
@@ -304,7 +303,7 @@ def simulate_on(
             return simulate(
                 plan,
                 radio,
-                trace.air,
+                trace.values,
                 trace.slot_s,
                 start_s,
                 faults=faults,
@@ -315,7 +314,7 @@ def simulate_on(
 
 
 def _too_short(
-    end: TraceExhausted, trace: ChannelTrace, index: int, count: int, start_s: float
+    end: TraceExhausted, trace: SlotTrace, index: int, count: int, start_s: float
 ) -> str:
     dead = _dead_links(trace, start_s)
     advice = [dead or "give a longer trace"]
@@ -328,10 +327,10 @@ def _too_short(
     )
 
 
-def _dead_links(trace: ChannelTrace, start_s: float) -> str:
+def _dead_links(trace: SlotTrace, start_s: float) -> str:
     """Who can never end a round that begins then, where a trace says so."""
     first = int(start_s / trace.slot_s)
-    dead = np.any([~way[:, first:].any(axis=1) for way in both_ways(trace.air)], axis=0)
+    dead = np.any([~way[:, first:].any(axis=1) for way in both_ways(trace.values)], axis=0)
     if first >= trace.slots or not dead.any():
         return ""
     uavs = ", ".join(map(str, np.flatnonzero(dead) + 1))

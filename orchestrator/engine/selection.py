@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ns3_scenarios.trace import ChannelTrace
+from ns3_scenarios.trace import SlotTrace, both_ways
 from orchestrator.scenario.schema import PARTICIPATION, Scenario
 from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
@@ -24,7 +24,7 @@ class RoundStart:
     start_s: float
     rounds: Sequence[Round]
     """Rounds done so far."""
-    channel: ChannelTrace
+    channel: SlotTrace
     """Slots up to the one in which the round starts; nothing of the future."""
 
 
@@ -49,7 +49,7 @@ def by_channel(scenario: Scenario) -> Choose:
     count = _count(scenario)
 
     def choose(start: RoundStart) -> Collection[int]:
-        worst_first = np.argsort(-start.channel.gain[:, -1], kind="stable")
+        worst_first = np.argsort(-both_ways(start.channel.values)[0][:, -1], kind="stable")
         chosen: list[int] = (1 + worst_first[:count]).tolist()
         return chosen
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import ChannelTrace
+from ns3_scenarios.trace import SlotTrace
 from orchestrator.engine.links import impairments_of
 from orchestrator.scenario.schema import ByDistance, OfTrace, Scenario, SnrLoss
 
@@ -51,7 +51,7 @@ class SlotAir:
         return [table[way] for way in (UP, BROADCAST, DOWN)]
 
 
-def slot_air(scenario: Scenario, trace: ChannelTrace, snr: Array | None) -> SlotAir:
+def slot_air(scenario: Scenario, trace: SlotTrace, snr: Array | None) -> SlotAir:
     """What the scenario's links do to frames in each slot of a trace.
 
     Args:

@@ -43,21 +43,15 @@ in the mean, but not the same.
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.engine.compiling import Array, compiled, inlined
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
 from orchestrator.engine.slot_impairments import DOWN, UP, SlotAir, lossless
-from orchestrator.engine.slots import (
-    EXHAUSTED,
-    Air,
-    Array,
-    carried,
-    compiled,
-    inlined,
-)
+from orchestrator.engine.slots import EXHAUSTED, Slots, carried
 from orchestrator.scenario.schema import Scenario
 from testbed.network.framing import ETHERNET_BYTES
 
@@ -432,14 +426,13 @@ def _grow(
 @compiled
 def delivered(
     paths: Paths,
-    air: Air,
+    slots: Slots,
     way: int,
     k: int,
     size: int,
     time_s: float,
     slot: int,
-    bandwidth_hz: float,
-    snr_at_1: float,
+    link: Any,
 ) -> tuple[float, int]:
     """When the last byte of a transfer is there, and in which slot it was sent."""
     side, now = min(way, DOWN), _slot_of(paths, time_s)
@@ -466,9 +459,7 @@ def delivered(
         start_s = max(left_s, ready_s)
         now = _slot_of(paths, start_s)
         back_s = paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
-        first_s, _ = carried(
-            air, paths.airtime, way, k, each, start_s, slot, bandwidth_hz, snr_at_1
-        )
+        first_s, _ = carried(slots, paths.airtime, way, k, each, start_s, slot, link)
         if first_s == EXHAUSTED:
             return EXHAUSTED, slot
         frame_s = max(first_s - start_s, 1e-9)
@@ -478,9 +469,7 @@ def delivered(
         if paths.control == BBR and _looks(paths, side, k, start_s, trip_s):
             allowed = min(allowed, PROBE_RTT_FRAMES)
         frames = min(left, max(1, int(allowed)))
-        left_s, slot = carried(
-            air, paths.airtime, way, k, frames * each, start_s, slot, bandwidth_hz, snr_at_1
-        )
+        left_s, slot = carried(slots, paths.airtime, way, k, frames * each, start_s, slot, link)
         if left_s == EXHAUSTED:
             return EXHAUSTED, slot
         lost, tail, first, last_lost, lost_twice, shown = 0, 0, frames, 0, 0, 0

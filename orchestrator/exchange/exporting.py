@@ -5,9 +5,9 @@
 
 from pathlib import Path
 
-from ns3_scenarios.trace import ChannelTrace, TraceError, both_ways
-from orchestrator.engine.plan import fixed_allocation, radio_of
-from orchestrator.engine.rates import dedicated_bps, uplink_bps
+from ns3_scenarios.trace import ChannelTrace, RateTrace, TraceError, load_trace
+from orchestrator.engine.plan import fixed_allocation
+from orchestrator.engine.radio import radio_access
 from orchestrator.exchange import mahimahi
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -28,22 +28,18 @@ def exported(kind: str, file: Path, scenario: Scenario | None, folder: Path) -> 
     if kind not in FORMATS:
         raise InputError(f"`format`: {not_one_of(kind, FORMATS)}")
     try:
-        trace = ChannelTrace.load(file)
+        trace = load_trace(file)
     except TraceError as error:
         raise InputError(str(error)) from None
-    return mahimahi.write(trace if trace.are_rates else _rates(trace, scenario, file), folder)
+    rates = trace if isinstance(trace, RateTrace) else _rates(trace, scenario, file)
+    return mahimahi.write(rates, folder)
 
 
-def _rates(trace: ChannelTrace, scenario: Scenario | None, file: Path) -> ChannelTrace:
+def _rates(trace: ChannelTrace, scenario: Scenario | None, file: Path) -> RateTrace:
     if scenario is None:
         raise InputError(f"`scenario`: is missing; {file} has gains, whose rates it decides")
     if trace.uavs != scenario.uavs.count:
         raise InputError(f"{file}: has {trace.uavs} UAVs; uavs.count is {scenario.uavs.count}")
-    radio, shares = radio_of(scenario), fixed_allocation(scenario)
-    up, down = both_ways(trace.air)
-    return ChannelTrace(
-        uplink_bps(radio, shares.beta, up),
-        trace.slot_s,
-        gain_down=dedicated_bps(radio, shares.beta, shares.rho, down),
-        are_rates=True,
-    )
+    radio = radio_access(scenario, trace)
+    rates = radio.link_rates(fixed_allocation(scenario), trace.values, in_turns=False)
+    return RateTrace(rates.uplink, rates.gradient, trace.slot_s)

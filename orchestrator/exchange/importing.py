@@ -11,7 +11,7 @@ import numpy as np
 
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import ChannelTrace, TraceError
+from ns3_scenarios.trace import ChannelTrace, SlotTrace, TraceError, trace_of
 from orchestrator.exchange import flights, mahimahi, ns2, tables
 from orchestrator.exchange.files import Array, Flight, sampled
 from orchestrator.scenario.channel import flown
@@ -43,7 +43,7 @@ class Options:
     """Mahimahi's downlinks."""
 
 
-def imported(kind: str, files: Sequence[Path], options: Options) -> ChannelTrace:
+def imported(kind: str, files: Sequence[Path], options: Options) -> SlotTrace:
     """The trace that files of a foreign format describe, one or several UAVs.
 
     Raises:
@@ -71,7 +71,7 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> ChannelTrace
     return _over(sampled(flown_by, options.slot_s, files[0]), options)
 
 
-def _over(position_m: Array, options: Options) -> ChannelTrace:
+def _over(position_m: Array, options: Options) -> SlotTrace:
     """A trace of these positions [K, S, 3], with the gains of a channel there."""
     if options.height_m is not None:
         position_m = position_m.copy()
@@ -86,7 +86,7 @@ def _over(position_m: Array, options: Options) -> ChannelTrace:
     return ChannelTrace(gain, options.slot_s, position_m)
 
 
-def _of_table(files: Sequence[Path], options: Options) -> ChannelTrace:
+def _of_table(files: Sequence[Path], options: Options) -> SlotTrace:
     if len(files) > 1:
         raise InputError("`files`: one CSV file at a time; its column uav tells UAVs apart")
     (path,) = files
@@ -107,7 +107,7 @@ def _of_table(files: Sequence[Path], options: Options) -> ChannelTrace:
         assert position is not None
         return _over(position, options)
     try:
-        trace = ChannelTrace.of(fields | {"slot_s": options.slot_s}, str(path))
+        trace = trace_of(fields | {"slot_s": options.slot_s}, str(path))
     except TraceError as error:
         raise InputError(str(error)) from None
     return replace(trace, position_m=position)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import ChannelTrace
+from ns3_scenarios.trace import RateTrace
 from orchestrator.exchange.files import Array, slots_of, text_of
 from testbed.core.errors import InputError
 
@@ -23,7 +23,7 @@ PACKET_BITS = 8 * 1500
 Milliseconds = npt.NDArray[np.int64]
 
 
-def read(up: Sequence[Path], down: Sequence[Path], slot_s: float) -> ChannelTrace:
+def read(up: Sequence[Path], down: Sequence[Path], slot_s: float) -> RateTrace:
     """A trace of rates: one file a UAV and direction.
 
     Shorter files go on from their start, as Mahimahi plays them, until the longest ends.
@@ -44,7 +44,7 @@ def read(up: Sequence[Path], down: Sequence[Path], slot_s: float) -> ChannelTrac
     slots = slots_of(last_ms / 1000, slot_s, len(deliveries), up[0])
     rates = [_rates(times, slots, slot_ms) for times in deliveries]
     uplink, downlink = np.array(rates[: len(up)]), np.array(rates[-len(up) :])
-    return ChannelTrace(uplink, slot_s, gain_down=downlink, are_rates=True)
+    return RateTrace(uplink, downlink, slot_s)
 
 
 def _whole_ms(slot_s: float) -> int:
@@ -83,7 +83,7 @@ def _rates(times_ms: Milliseconds, slots: int, slot_ms: int) -> Array:
     return counts * PACKET_BITS / (slot_ms / 1000)
 
 
-def write(trace: ChannelTrace, folder: Path) -> list[Path]:
+def write(trace: RateTrace, folder: Path) -> list[Path]:
     """Write `uavK.up` and `uavK.down` of each UAV; answer the files.
 
     A slot's deliveries are spread evenly over it; what is left of a packet goes to the next slot,
@@ -91,12 +91,11 @@ def write(trace: ChannelTrace, folder: Path) -> list[Path]:
     the format cannot say it.
 
     Raises:
-        InputError: The trace has no rates, or a link that never delivers, which Mahimahi refuses.
+        InputError: A link never delivers, which Mahimahi refuses.
     """
     slot_ms = _whole_ms(trace.slot_s)
-    assert trace.gain_down is not None
     texts = {}
-    for way, rates in (("up", trace.gain), ("down", trace.gain_down)):
+    for way, rates in (("up", trace.uplink_bps), ("down", trace.downlink_bps)):
         for k, rate_bps in enumerate(rates):
             times = _spread(rate_bps, slot_ms)
             if not times.size:

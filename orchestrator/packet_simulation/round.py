@@ -19,15 +19,9 @@ import numpy as np
 from ns3_scenarios.packets import PacketNetwork
 from orchestrator.engine.engine import round_of_spans
 from orchestrator.engine.links import shape_of
-from orchestrator.engine.plan import (
-    Array,
-    Radio,
-    RoundPlan,
-    payload_bytes,
-    prospects_of,
-    radio_of,
-)
-from orchestrator.engine.rates import LinkRates, first_gradient_s, link_rates, on_channel
+from orchestrator.engine.plan import Array, RoundPlan, payload_bytes, prospects_of
+from orchestrator.engine.radio import LinkRates, RadioAccess, radio_access
+from orchestrator.engine.rates import first_gradient_s, link_rates, on_channel
 from orchestrator.engine.tcp_model import Transport
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
@@ -121,7 +115,7 @@ class PacketRound:
     ):
         self.index = index
         self.plan = plan
-        self.radio = radio_of(scenario)
+        self.radio = radio_access(scenario, source.now)
         self.network = network
         self.rates = PacketRates(plan, self.radio, scenario, source, transport)
         self.start_ns = self.now_ns = start_ns
@@ -286,7 +280,7 @@ class PacketRates:
     def __init__(
         self,
         plan: RoundPlan,
-        radio: Radio,
+        radio: RadioAccess,
         scenario: Scenario,
         source: Channel,
         transport: Transport | None = None,
@@ -347,7 +341,7 @@ class PacketRates:
         channel = self.source.trace(math.ceil(1.5 * slot) + GROWTH_SLOTS)
         if slot >= channel.slots:
             raise InputError(f"trace: its {channel.slots} slots end before ns-3's round does")
-        self.links = link_rates(self.plan, self.radio, channel.air)
+        self.links = link_rates(self.plan, self.radio, channel.values)
         self.first_gradients_s = first_gradient_s(self.plan, self.links.gradient)
         self.transport = on_channel(self.transport, self.plan, self.radio, channel)
         slots = None if self.transport is None else self.transport.slots

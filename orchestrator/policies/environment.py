@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from ns3_scenarios.trace import ChannelSource, ChannelTrace, TraceExhausted
+from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted
 from orchestrator.engine.plan import Allocation, Array, split_of
 from orchestrator.engine.rounds import Backend, Decision, EngineBackend
 from orchestrator.policies.shares import scaled
@@ -69,7 +69,7 @@ def equal_allocation(scenario: Scenario) -> Allocation:
 # --- what is observed and decided ----------------------------------------------------------------
 
 
-def trajectory_of(scenario: Scenario, channel: ChannelTrace, round_: Round) -> Floats:
+def trajectory_of(scenario: Scenario, channel: SlotTrace, round_: Round) -> Floats:
     """χ_k(s) of all slots of a round, shape [M, K, 4]: coordinates and distance to the BS, in m.
 
     Of a channel that is known late, as many slots as the round had, up to the last that is known.
@@ -92,7 +92,7 @@ def trajectory_of(scenario: Scenario, channel: ChannelTrace, round_: Round) -> F
 
 
 def observe(
-    scenario: Scenario, round_: Round, allocation: Allocation, channel: ChannelTrace, whole: bool
+    scenario: Scenario, round_: Round, allocation: Allocation, channel: SlotTrace, whole: bool
 ) -> Observation:
     """What is seen of a round: eq. (State_Space_server).
 

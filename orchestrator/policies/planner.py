@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import ChannelTrace, Gains, TraceExhausted, TwoWay, both_ways
+from ns3_scenarios.trace import SlotTrace, SlotValues, TraceExhausted, TwoWay, both_ways, each_way
 from orchestrator.engine.engine import BatchTimes, SplitCosts, simulate_batch, split_costs
-from orchestrator.engine.plan import Allocation, Array, Radio, radio_of, split_of
-from orchestrator.engine.rates import shannon_bps
+from orchestrator.engine.plan import Allocation, Array, split_of
+from orchestrator.engine.radio import ShannonFdma, shannon_bps
 from orchestrator.engine.rounds import Decide, Situation
 from orchestrator.policies.shares import least_share, lifted
 from orchestrator.scenario.channel import mean_loss
@@ -63,8 +63,8 @@ class Outlook:
     """The round to come as far as it can be predicted; it starts at t = 0."""
 
     costs: SplitCosts
-    radio: Radio
-    gain: Gains
+    radio: ShannonFdma
+    gain: SlotValues
     """Shape [K, S], or for each direction."""
     slot_s: float
 
@@ -79,7 +79,7 @@ class Outlook:
             cb_s=np.ascontiguousarray(costs.cb_s[:, at]),
             compute_power_w=costs.compute_power_w[at],
         )
-        radio = replace(self.radio, uplink_power_w=self.radio.uplink_power_w[at])
+        radio = self.radio.of_clients(at)
         return Outlook(own, radio, _rows(self.gain, at), self.slot_s)
 
     def play(self, tried: "Candidates") -> BatchTimes:
@@ -101,7 +101,7 @@ class Outlook:
         )
 
 
-def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int) -> Gains:
+def forecast(scenario: Scenario, known: SlotTrace, start_s: float, slots: int) -> SlotValues:
     """Gains of the coming slots of `FORECAST_SLOT_S`, at their middles, shape [K, slots].
 
     UAVs keep their velocity over the last `VELOCITY_S` and turn back at the edges of their ring.
@@ -109,14 +109,11 @@ def forecast(scenario: Scenario, known: ChannelTrace, start_s: float, slots: int
     fading, no line of sight) stays. Without positions or path loss the last gain stays;
     an outage is taken for over.
     """
-    if known.gain_down is None:
-        return _forecast(scenario, known, known.gain, start_s, slots)
-    ways = (known.gain, known.gain_down)
-    return TwoWay(np.stack([_forecast(scenario, known, way, start_s, slots) for way in ways]))
+    return each_way(lambda way: _forecast(scenario, known, way, start_s, slots), known.values)
 
 
 def _forecast(
-    scenario: Scenario, known: ChannelTrace, gain: Array, start_s: float, slots: int
+    scenario: Scenario, known: SlotTrace, gain: Array, start_s: float, slots: int
 ) -> Array:
     """The forecast of one direction."""
     last = _last_heard(gain)
@@ -154,7 +151,7 @@ def _last_heard(gain: Array) -> Array:
     return np.where(last > 0, last, worst)
 
 
-def _rows(gain: Gains, at: npt.NDArray[np.int64]) -> Gains:
+def _rows(gain: SlotValues, at: npt.NDArray[np.int64]) -> SlotValues:
     """The gains of some clients."""
     if isinstance(gain, TwoWay):
         return replace(gain, values=gain.values[:, at])
@@ -462,7 +459,7 @@ def planner(
     Its choices depend on the scenario, its seed and the past alone. Where `per_client`, each client
     may be cut elsewhere.
     """
-    costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
+    costs, radio = split_costs(scenario, profile_of(scenario)), ShannonFdma.of(scenario)
 
     def decide(now: Situation) -> Allocation:
         rng = np.random.default_rng([scenario.seed, now.index])

@@ -13,9 +13,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from ns3_scenarios.trace import Gains, TraceExhausted, each_way
+from ns3_scenarios.trace import SlotValues, TraceExhausted, each_way
 from orchestrator.engine.engine import split_costs
-from orchestrator.engine.plan import Allocation, Array, radio_of
+from orchestrator.engine.plan import Allocation, Array
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.policies.planner import (
     FORECAST_SLOT_S,
     Candidates,
@@ -68,17 +69,17 @@ def _best_static(scenario_json: str, rounds: int, generations: int) -> Allocatio
 
 def _sampled(scenario: Scenario, rounds: int, slots: int) -> list[Outlook]:
     """Rounds on coarse slots, each on its own piece of one trace."""
-    costs, radio = split_costs(scenario, profile_of(scenario)), radio_of(scenario)
+    costs, radio = split_costs(scenario, profile_of(scenario)), ShannonFdma.of(scenario)
     fine = max(1, round(FORECAST_SLOT_S / scenario.slot_s))
     apart, length = round(SPREAD_S / scenario.slot_s), slots * fine
     with ns3_source(scenario) as source:
-        gain = source.trace((rounds - 1) * apart + length).air
+        gain = source.trace((rounds - 1) * apart + length).values
     starts = range(0, rounds * apart, apart)
 
     def mean(values: Array) -> Array:
         return np.asarray(values.reshape(len(values), slots, fine).mean(axis=-1))
 
-    def piece(at: int) -> Gains:
+    def piece(at: int) -> SlotValues:
         return each_way(mean, gain[:, at : at + length])
 
     return [Outlook(costs, radio, piece(at), fine * scenario.slot_s) for at in starts]

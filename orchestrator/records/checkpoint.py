@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import ChannelTrace, TwoWay
+from ns3_scenarios.trace import SlotTrace, TwoWay
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.rounds import Decision
@@ -162,8 +162,8 @@ def _slots(played: Round, slot_s: float) -> slice:
     return slice(int(played.start_s / slot_s), math.ceil(end_s / slot_s))
 
 
-def _digest(channel: ChannelTrace, played: Round) -> str:
-    part = channel.air[:, _slots(played, channel.slot_s)]
+def _digest(channel: SlotTrace, played: Round) -> str:
+    part = channel.values[:, _slots(played, channel.slot_s)]
     gain = part.values if isinstance(part, TwoWay) else part
     return hashlib.sha256(np.ascontiguousarray(gain).tobytes()).hexdigest()
 

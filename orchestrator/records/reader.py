@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ns3_scenarios.trace import ChannelTrace, TraceError
+from ns3_scenarios.trace import SlotTrace, TraceError, load_trace
 from orchestrator.analysis.error_budget import PARTS
 from orchestrator.records.directory import MANIFEST, SCENARIO
 from orchestrator.records.tables import TABLES, Absent, read_table
@@ -100,7 +100,7 @@ class Run:
     scenario: Scenario
     scenario_name: str
     scenario_tree: dict[str, Any]
-    trace: ChannelTrace | None
+    trace: SlotTrace | None
     tables: dict[str, pd.DataFrame]
     """By file stem; those that are missing are not in it."""
     absent: dict[str, str]
@@ -271,7 +271,7 @@ def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]
     return tree
 
 
-def _trace(path: Path, scenario: Scenario) -> ChannelTrace | None:
+def _trace(path: Path, scenario: Scenario) -> SlotTrace | None:
     """The trace; None where there is none.
 
     Raises:
@@ -280,7 +280,7 @@ def _trace(path: Path, scenario: Scenario) -> ChannelTrace | None:
     if not path.exists():
         return None
     try:
-        trace = ChannelTrace.load(path)
+        trace = load_trace(path)
     except TraceError as error:
         raise InputError(str(error)) from None
     if trace.uavs != scenario.uavs.count:

@@ -23,10 +23,11 @@ from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import (
     Array,
     ChannelSource,
-    ChannelTrace,
     Replay,
+    SlotTrace,
     TraceError,
     TraceExhausted,
+    load_trace,
 )
 from orchestrator.scenario.schema import (
     GAUSS_MARKOV,
@@ -35,7 +36,6 @@ from orchestrator.scenario.schema import (
     ByDistance,
     OfTrace,
     Scenario,
-    SnrLoss,
 )
 from testbed.core import plugins
 from testbed.core.errors import InputError
@@ -58,7 +58,7 @@ class Channel:
 
     def __init__(self, source: ChannelSource):
         self._source = source
-        self._trace: ChannelTrace | None = None
+        self._trace: SlotTrace | None = None
 
     @classmethod
     def of(cls, source: "ChannelSource | Channel") -> "Channel":
@@ -76,11 +76,11 @@ class Channel:
         return self._source.uavs
 
     @property
-    def now(self) -> ChannelTrace:
+    def now(self) -> SlotTrace:
         """All slots that have been made so far, `FIRST_SLOTS` where there were none."""
         return self.trace(FIRST_SLOTS) if self._trace is None else self._trace
 
-    def trace(self, slots: int) -> ChannelTrace:
+    def trace(self, slots: int) -> SlotTrace:
         """A trace of at least so many slots, or of all that the source has."""
         if self._trace is None or self._trace.slots < slots:
             try:
@@ -89,7 +89,7 @@ class Channel:
                 self._trace = self._source.trace(end.available)
         return self._trace
 
-    def grow(self) -> ChannelTrace:
+    def grow(self) -> SlotTrace:
         """A trace twice as long as now.
 
         Raises:
@@ -100,7 +100,7 @@ class Channel:
             raise TraceExhausted(before)
         return self.now
 
-    def until(self, time_s: float) -> ChannelTrace:
+    def until(self, time_s: float) -> SlotTrace:
         """The slots up to the one in which that moment lies: what can be known then.
 
         Raises:
@@ -112,7 +112,7 @@ class Channel:
         return self.now.first(slots)
 
 
-def observed(scenario: Scenario, known: ChannelTrace) -> ChannelTrace:
+def observed(scenario: Scenario, known: SlotTrace) -> SlotTrace:
     """What a policy is told of the slots so far: late and noisy, as `allocation.observation` says.
 
     The first slot is known always. A slot's noise stays the same whenever it is looked at.
@@ -126,33 +126,16 @@ def observed(scenario: Scenario, known: ChannelTrace) -> ChannelTrace:
         seeds = ((scenario.seed, NOISE, stream, k) for k in range(known.uavs))
         return np.stack([np.random.default_rng(seed).standard_normal(shape) for seed in seeds])
 
-    def noisy(gain: Array, way: int) -> Array:
-        return np.asarray(gain * 10 ** (asked.noise_db * drawn(way, (known.slots,)) / 10))
+    def noisy(values: Array, way: int) -> Array:
+        return np.asarray(values * 10 ** (asked.noise_db * drawn(way, (known.slots,)) / 10))
 
     if asked.noise_db:
-        down = known.gain_down
-        known = replace(
-            known, gain=noisy(known.gain, 0), gain_down=None if down is None else noisy(down, 1)
-        )
+        known = known.changed(noisy)
     if asked.position_noise_m and known.position_m is not None:
         position_m = known.position_m.copy()
         position_m[..., :2] += asked.position_noise_m * drawn(2, (known.slots, 2))
-        known = replace(known, position_m=position_m)
+        known = known.replaced(position_m=position_m)
     return known
-
-
-def check_equal_shares(**shares: Array) -> None:
-    """Refuse shares where a trace has rates, which say nothing of what shares would carry.
-
-    Raises:
-        InputError: They are not equal.
-    """
-    for name, share in shares.items():
-        if np.ptp(share) > 1e-9:
-            raise InputError(
-                f"allocation.{name}: must be 'equal' where the trace has rates: they are what each "
-                "link carries, and bandwidth and power cannot be shared out anew"
-            )
 
 
 def channel_settings(scenario: Scenario) -> ChannelSettings:
@@ -192,7 +175,7 @@ def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel:
     return flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
 
 
-def flown(scenario: Scenario, position_m: Array, slot_s: float) -> ChannelTrace:
+def flown(scenario: Scenario, position_m: Array, slot_s: float) -> SlotTrace:
     """What the scenario's channel gives UAVs on a given flight, shape [K, S, 3].
 
     Raises:
@@ -334,7 +317,7 @@ def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[Channel
             yield source
         return
     try:
-        trace = ChannelTrace.load(trace_file)
+        trace = load_trace(trace_file)
     except TraceError as error:
         raise InputError(f"`trace`: {error}") from None
     if trace.uavs != scenario.uavs.count:
@@ -345,24 +328,17 @@ def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[Channel
     yield replay(scenario, trace)
 
 
-def replay(scenario: Scenario, trace: ChannelTrace) -> Replay:
+def replay(scenario: Scenario, trace: SlotTrace) -> Replay:
     """A given trace as the scenario's channel.
 
     Raises:
-        InputError: It has rates, and the scenario's policy would share out bandwidth; or the links
-            ask it for what it does not say.
+        InputError: The links ask it for what it does not say.
     """
     check_trace(scenario, trace)
-    policy = scenario.allocation.policy
-    if trace.are_rates and policy not in ("fixed", "equal"):
-        raise InputError(
-            f"allocation.policy: must be 'fixed' or 'equal' where the trace has rates, not "
-            f"{policy!r}: they are what each link carries, and cannot be shared out anew"
-        )
     return Replay(trace)
 
 
-def check_trace(scenario: Scenario, trace: ChannelTrace | None) -> None:
+def check_trace(scenario: Scenario, trace: SlotTrace | None) -> None:
     """Refuse links that ask a trace for what it does not say.
 
     Args:
@@ -384,5 +360,3 @@ def check_trace(scenario: Scenario, trace: ChannelTrace | None) -> None:
             raise InputError(f"links.{key}: 'trace' needs a trace with {what}")
         if isinstance(value, ByDistance) and trace is not None and trace.position_m is None:
             raise InputError(f"links.{key}: 'distance' needs positions, which the trace has not")
-        if isinstance(value, SnrLoss) and trace is not None and trace.are_rates:
-            raise InputError(f"links.{key}: 'snr' needs gains, but the trace has rates")

@@ -22,13 +22,8 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import KEYS, join
 from orchestrator.emulated.run import run
 from orchestrator.engine.links import impairments_of
-from orchestrator.engine.plan import (
-    fixed_allocation,
-    link_bytes,
-    payload_bytes,
-    plan_round,
-    radio_of,
-)
+from orchestrator.engine.plan import fixed_allocation, link_bytes, payload_bytes, plan_round
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rounds import predict
 from orchestrator.engine.selection import selection
 from orchestrator.packet_simulation.rounds import play
@@ -165,11 +160,9 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
     decided = scenario.allocation.policy not in ("fixed", "equal") or selection(scenario)
     if decided or scenario.scheme.asynchronous:
         return []
-    plan, radio = (
-        plan_round(scenario, profile_of(scenario), fixed_allocation(scenario)),
-        radio_of(scenario),
-    )
     channel = Channel.of(source).now
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
+    radio = radio_access(scenario, channel)
     forms = []
     for name in models.names():
         asked = _asked(name, scenario)
@@ -179,8 +172,8 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
         without = name == models.QUEUE or (equation is not None and not equation.has_adapters)
         bare = theory.without_adapters(plan) if without else plan
         try:
-            said = asked(plan, radio, channel.air, channel.slot_s)
-            alone = asked(bare, radio, channel.air, channel.slot_s) if without else said
+            said = asked(plan, radio, channel.values, channel.slot_s)
+            alone = asked(bare, radio, channel.values, channel.slot_s) if without else said
         except RunError as error:
             if name in {*models.EQUATIONS, *models.COMPOSED, *scenario.analytical_models}:
                 raise

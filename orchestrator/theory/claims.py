@@ -13,15 +13,10 @@ import pandas as pd
 from rich.console import Group
 from rich.table import Table
 
-from ns3_scenarios.trace import ChannelSource, Gains, each_way
+from ns3_scenarios.trace import ChannelSource, SlotValues, each_way
 from orchestrator.engine.engine import RoundTimes, simulate
-from orchestrator.engine.plan import (
-    Radio,
-    RoundPlan,
-    fixed_allocation,
-    plan_round,
-    radio_of,
-)
+from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round
+from orchestrator.engine.radio import RadioAccess, ShannonFdma, radio_access
 from orchestrator.engine.rounds import simulate_on
 from orchestrator.scenario.channel import Channel, mean_loss
 from orchestrator.scenario.schema import Scenario
@@ -148,12 +143,12 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
     and in all forms but (13), SM and CM carry nothing.
     """
     channel = Channel.of(source)
-    gain = channel.trace(1).air[:, 0]
+    radio, gain = radio_access(scenario, channel.now), channel.trace(1).values[:, 0]
     return TheoryTable(
         [
             *_upper_bounds(scenario, channel, profile),
-            *_closed_forms(scenario, profile, gain),
-            *_theorems(scenario, profile, gain),
+            *_closed_forms(scenario, profile, radio, gain),
+            *_theorems(scenario, profile, radio, gain),
             *_random_networks(scenario, profile),
         ]
     )
@@ -166,18 +161,18 @@ def _plan(scenario: Scenario, profile: SplitProfile, name: str) -> RoundPlan:
     return plan_round(other, profile, fixed_allocation(other))
 
 
-def _constant_round(plan: RoundPlan, radio: Radio, gain: Gains) -> RoundTimes:
+def _constant_round(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) -> RoundTimes:
     """The engine under assumption 1: one slot that lasts for ever."""
     return simulate(plan, radio, gain[:, None], 1e9)
 
 
-def _alike(gain: Gains) -> Gains:
+def _alike(gain: SlotValues) -> SlotValues:
     """Everybody's gain the geometric mean of all."""
     return each_way(lambda way: np.full_like(way, np.exp(np.log(way).mean())), gain)
 
 
 def _upper_bounds(scenario: Scenario, channel: Channel, profile: SplitProfile) -> Iterator[Row]:
-    radio = radio_of(scenario)
+    radio = radio_access(scenario, channel.now)
     for name in ("sfl-ps", "cpsfl-no-at", "cpsfl-no-ps", "cpsfl"):
         plan = _plan(scenario, profile, name)
         times = simulate_on(plan, radio, channel, 0.0)
@@ -187,8 +182,9 @@ def _upper_bounds(scenario: Scenario, channel: Channel, profile: SplitProfile) -
         )
 
 
-def _closed_forms(scenario: Scenario, profile: SplitProfile, gain: Gains) -> Iterator[Row]:
-    radio = radio_of(scenario)
+def _closed_forms(
+    scenario: Scenario, profile: SplitProfile, radio: RadioAccess, gain: SlotValues
+) -> Iterator[Row]:
     names = ("sfl-ps", "cpsfl-no-at", "cpsfl", "sfl-pp", "pipesfl-no-at", "pipesfl")
     plans = {name: without_adapters(_plan(scenario, profile, name)) for name in names}
     times = {name: _constant_round(plan, radio, gain) for name, plan in plans.items()}
@@ -276,8 +272,9 @@ def _closed_forms(scenario: Scenario, profile: SplitProfile, gain: Gains) -> Ite
     )
 
 
-def _theorems(scenario: Scenario, profile: SplitProfile, gain: Gains) -> Iterator[Row]:
-    radio = radio_of(scenario)
+def _theorems(
+    scenario: Scenario, profile: SplitProfile, radio: RadioAccess, gain: SlotValues
+) -> Iterator[Row]:
     plan = without_adapters(_plan(scenario, profile, "cpsfl"))
     some, some_radio, chosen = _only(plan, radio, MOST_ORDERED)
     d = constant_durations(some, some_radio, gain[chosen])
@@ -309,8 +306,8 @@ def _theorems(scenario: Scenario, profile: SplitProfile, gain: Gains) -> Iterato
 
 
 def _only(
-    plan: RoundPlan, radio: Radio, most: int, iterations: int | None = None
-) -> tuple[RoundPlan, Radio, npt.NDArray[np.int64]]:
+    plan: RoundPlan, radio: RadioAccess, most: int, iterations: int | None = None
+) -> tuple[RoundPlan, RadioAccess, npt.NDArray[np.int64]]:
     """At most so many of a round's clients, spread evenly, and of its iterations."""
     few = min(most, plan.clients)
     chosen = np.linspace(0, plan.clients - 1, few).round().astype(np.int64)
@@ -328,7 +325,7 @@ def _only(
             compute_power_w=part(np.full(plan.clients, plan.compute_power_w)),
             **{name: part(getattr(plan, name)) for name in names},
         ),
-        replace(radio, uplink_power_w=radio.uplink_power_w[chosen]),
+        radio.of_clients(chosen),
         chosen,
     )
 
@@ -339,7 +336,7 @@ def _random_networks(scenario: Scenario, profile: SplitProfile) -> Iterator[Row]
     if path_loss_db is None:  # of a package's channel there is none that is known
         return
     rng = np.random.default_rng(scenario.seed)
-    radio = radio_of(scenario)
+    radio = ShannonFdma.of(scenario)
     plan = without_adapters(_plan(scenario, profile, "cpsfl"))
     rings_m = np.array(scenario.uavs.ring_m)
     over_m = scenario.fleet.height_m - scenario.base_station.position_m[2]

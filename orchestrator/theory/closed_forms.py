@@ -29,11 +29,12 @@ from itertools import permutations
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import Gains
+from ns3_scenarios.trace import SlotValues
+from orchestrator.engine.compiling import compiled
 from orchestrator.engine.engine import RoundTimes
-from orchestrator.engine.plan import Array, Radio, RoundPlan
+from orchestrator.engine.plan import Array, RoundPlan
+from orchestrator.engine.radio import RadioAccess
 from orchestrator.engine.rates import link_rates
-from orchestrator.engine.slots import compiled
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, S
 
 # --- closed forms --------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def without_adapters(plan: RoundPlan) -> RoundPlan:
     return replace(plan, sm_bytes=0 * plan.sm_bytes, cm_bytes=0 * plan.cm_bytes)
 
 
-def constant_durations(plan: RoundPlan, radio: Radio, gain: Gains) -> Durations:
+def constant_durations(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) -> Durations:
     """Assumption 1: the durations of a plan when each client's gain, shape [K], stays as it is."""
     uplink, broadcast, down = link_rates(plan, radio, gain[:, None])
     return Durations(

@@ -35,10 +35,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ns3_scenarios.trace import Gains, both_ways, each_way
+from ns3_scenarios.trace import SlotValues, both_ways, each_way
 from orchestrator.engine.engine import SplitCosts
-from orchestrator.engine.plan import Array, Radio
-from orchestrator.engine.rates import shannon_bps
+from orchestrator.engine.plan import Array
+from orchestrator.engine.radio import ShannonFdma, shannon_bps
 from orchestrator.policies.shares import least_share, lifted
 
 TURNS = 800
@@ -48,8 +48,8 @@ BISECTIONS = 40
 
 def lower_bound(
     costs: SplitCosts,
-    radio: Radio,
-    gain: Gains,
+    radio: ShannonFdma,
+    gain: SlotValues,
     slot_s: float,
     start_s: Array,
     reached: Array,
@@ -83,7 +83,7 @@ def lower_bound(
     return np.asarray(np.minimum(bound, reached))
 
 
-def _best_gain(gain: Gains, slot_s: float, start_s: Array, longest_s: Array) -> Gains:
+def _best_gain(gain: SlotValues, slot_s: float, start_s: Array, longest_s: Array) -> SlotValues:
     """Each client's best gain while a round can last, shape [N, K]; NaN beyond the trace's end."""
     return each_way(lambda way: _best(way, slot_s, start_s, longest_s), gain)
 
@@ -101,7 +101,11 @@ def _best(gain: Array, slot_s: float, start_s: Array, longest_s: Array) -> Array
 
 
 def _over_splits(
-    costs: SplitCosts, radio: Radio, gain: Gains, time_weight: float, energy_weight: float
+    costs: SplitCosts,
+    radio: ShannonFdma,
+    gain: SlotValues,
+    time_weight: float,
+    energy_weight: float,
 ) -> Array:
     """The bound of time_weight · T + energy_weight · E over all split points, shape [N]."""
     bounds = [
@@ -112,7 +116,11 @@ def _over_splits(
 
 
 def _over_mixed_splits(
-    costs: SplitCosts, radio: Radio, gain: Gains, time_weight: float, energy_weight: float
+    costs: SplitCosts,
+    radio: ShannonFdma,
+    gain: SlotValues,
+    time_weight: float,
+    energy_weight: float,
 ) -> Array:
     """The bound of time_weight · T + energy_weight · E over a split point for each client, [N]."""
     rounds = [_relaxed(costs, radio, gain, u, alone=True) for u in range(costs.splits)]
@@ -196,7 +204,7 @@ class _OnAir(NamedTuple):
 class _Relaxed:
     """A round of one split point with all waiting left out."""
 
-    radio: Radio
+    radio: ShannonFdma
     gain: Array
     """Of the uplink, shape [N, K]."""
     gain_down: Array
@@ -234,7 +242,7 @@ class _Relaxed:
 
 
 def _relaxed(
-    costs: SplitCosts, radio: Radio, gains: Gains, u: int, *, alone: bool = False
+    costs: SplitCosts, radio: ShannonFdma, gains: SlotValues, u: int, *, alone: bool = False
 ) -> _Relaxed:
     """The relaxed round of split point u + 1; `alone`: nobody waits for others' broadcasts."""
     gain, gain_down = both_ways(gains)
@@ -339,13 +347,15 @@ def _least_at_server(round_: _Relaxed, mu: Array) -> Array:
     return np.asarray((mu * server_s / alpha + price * alpha).sum(axis=1) - price[:, 0])
 
 
-def _rate(bandwidth_hz: Array | float, power_w: Array | float, radio: Radio, gain: Array) -> Array:
+def _rate(
+    bandwidth_hz: Array | float, power_w: Array | float, radio: ShannonFdma, gain: Array
+) -> Array:
     """Shannon's, in bit/s."""
     return shannon_bps(bandwidth_hz, power_w * gain / (bandwidth_hz * radio.noise_w_per_hz))
 
 
 def _transfer(
-    bits: float, bandwidth_hz: Array, power_w: Array | float, radio: Radio, gain: Array
+    bits: float, bandwidth_hz: Array, power_w: Array | float, radio: ShannonFdma, gain: Array
 ) -> tuple[Array, Array]:
     """How long bits take, and minus its derivative by the bandwidth's logarithm."""
     snr = power_w * gain / (bandwidth_hz * radio.noise_w_per_hz)

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
-from ns3_scenarios.trace import Gains, both_ways
-from orchestrator.engine.plan import Radio, RoundPlan
+from ns3_scenarios.trace import SlotValues, both_ways
+from orchestrator.engine.plan import RoundPlan
+from orchestrator.engine.radio import RadioAccess
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
 from orchestrator.theory.closed_forms import Durations
@@ -81,7 +82,9 @@ class Equation:
     metric: str = "latency_s"
     """What it is of."""
 
-    def __call__(self, plan: RoundPlan, radio: Radio, gain: Gains, slot_s: float) -> Answer:
+    def __call__(
+        self, plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float
+    ) -> Answer:
         """What it says of a round whose channel stays as it is in slot 0 (assumption 1)."""
         relation = self.relation(plan.paradigm)
         if relation is None or not all(way.all() for way in both_ways(gain[:, 0])):
@@ -163,7 +166,7 @@ EQUATIONS = {
 """The paper's equations by name; numbered as its source numbers them."""
 
 
-def cpsfl_bounds(plan: RoundPlan, radio: Radio, gain: Gains, slot_s: float) -> Answer:
+def cpsfl_bounds(plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float) -> Answer:
     """CPSFL between eq. (18) and, by (17), τ2."""
     low = EQUATIONS["cpsfl-lower"](plan, radio, gain, slot_s)
     high = EQUATIONS["tau2"](plan, radio, gain, slot_s)
@@ -172,7 +175,7 @@ def cpsfl_bounds(plan: RoundPlan, radio: Radio, gain: Gains, slot_s: float) -> A
     return Interval(low.low_s, max(low.low_s, high.high_s))
 
 
-def queue(plan: RoundPlan, radio: Radio, gain: Gains, slot_s: float) -> Answer:
+def queue(plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float) -> Answer:
     """The server as an M/G/1 queue, of any paradigm without gates; no equation of the paper's."""
     scheme = plan.paradigm
     gated = scheme.compute_waits_for_all or scheme.transmission_waits_for_all
@@ -210,7 +213,9 @@ class AnalyticalModel:
     function: Function
     parameters: Mapping[str, Any]
 
-    def __call__(self, plan: RoundPlan, radio: Radio, gain: Gains, slot_s: float) -> Said | None:
+    def __call__(
+        self, plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float
+    ) -> Said | None:
         """What it says of a round.
 
         Args:

@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ns3_scenarios.trace import ChannelTrace, Replay, TraceError, TraceExhausted
+from ns3_scenarios.trace import (
+    ChannelTrace,
+    Replay,
+    TraceError,
+    TraceExhausted,
+    load_trace,
+    trace_of,
+)
 
 GAIN = np.array([[1e-9, 2e-9, 0.0], [3e-10, 1 / 3, 5e-12]])
 
@@ -17,7 +24,7 @@ def test_a_saved_trace_comes_back_to_the_byte(tmp_path: Path) -> None:
     position = np.random.default_rng(0).normal(size=(2, 3, 3))
     trace = ChannelTrace(GAIN, 0.1, position, seed=2**31 - 1, scenario='{"name": "é"}')
     trace.save(tmp_path / "t.npz")
-    back = ChannelTrace.load(tmp_path / "t.npz")
+    back = load_trace(tmp_path / "t.npz")
     assert back.position_m is not None
     assert back.gain.tobytes() == GAIN.tobytes()
     assert back.position_m.tobytes() == position.tobytes()
@@ -38,9 +45,9 @@ def test_what_frames_meet_comes_back_of_one_way_or_of_each(tmp_path: Path) -> No
         **{"gain": GAIN, "slot_s": 0.1, "loss": GAIN / 2},
         **{"delay_up_s": GAIN / 3, "delay_down_s": GAIN / 4},
     )
-    trace = ChannelTrace.load(tmp_path / "t.npz")
+    trace = load_trace(tmp_path / "t.npz")
     trace.save(tmp_path / "again.npz")
-    for one in (trace, ChannelTrace.load(tmp_path / "again.npz"), trace.first(2)):
+    for one in (trace, load_trace(tmp_path / "again.npz"), trace.first(2)):
         slots = one.slots
         assert one.loss is not None
         assert one.delay_s is not None
@@ -54,7 +61,7 @@ def test_what_frames_meet_comes_back_of_one_way_or_of_each(tmp_path: Path) -> No
 
 def test_gain_and_slot_suffice(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", gain=GAIN.T.astype(np.float32).T, slot_s=1)
-    trace = ChannelTrace.load(tmp_path / "t.npz")
+    trace = load_trace(tmp_path / "t.npz")
     assert trace.gain.dtype == np.float64
     assert trace.gain.flags.c_contiguous
     assert (trace.slot_s, trace.uavs, trace.slots) == (1.0, 2, 3)
@@ -100,37 +107,37 @@ def test_a_wrong_field_is_named(tmp_path: Path, field: str, value: object) -> No
     given = {name: np.asarray(value) for name, value in fields.items() if value is not None}
     np.savez(tmp_path / "t.npz", **given)
     with pytest.raises(TraceError, match=rf"t\.npz: {field} ") as caught:
-        ChannelTrace.load(tmp_path / "t.npz")
+        load_trace(tmp_path / "t.npz")
     assert "\n" not in str(caught.value)
 
 
 def test_half_a_pair_and_two_words_for_one_thing_are_refused() -> None:
     fields = {"gain": GAIN, "slot_s": 0.1, "loss_up": np.zeros((2, 3))}
     with pytest.raises(TraceError, match="loss_down is missing"):
-        ChannelTrace.of(fields, "test")
+        trace_of(fields, "test")
     with pytest.raises(TraceError, match="has loss and loss_up"):
-        ChannelTrace.of(fields | {"loss": np.zeros((2, 3))}, "test")
+        trace_of(fields | {"loss": np.zeros((2, 3))}, "test")
 
 
 def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such file"):
-        ChannelTrace.load(tmp_path / "none.npz")
+        load_trace(tmp_path / "none.npz")
     whole = tmp_path / "whole.npz"
     ChannelTrace(GAIN, 0.1).save(whole)
     half = whole.read_bytes()[: whole.stat().st_size // 2]
     for content in (b"", b"gain: 1\n", b"PK\x03\x04", half):
         (tmp_path / "t.npz").write_bytes(content)
         with pytest.raises(TraceError, match="not an NPZ trace"):
-            ChannelTrace.load(tmp_path / "t.npz")
+            load_trace(tmp_path / "t.npz")
     np.save(tmp_path / "t.npy", GAIN)
     with pytest.raises(TraceError, match="not an NPZ trace"):
-        ChannelTrace.load(tmp_path / "t.npy")
+        load_trace(tmp_path / "t.npy")
 
 
 def test_pickled_objects_are_not_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", gain=np.array([[object()]]), slot_s=0.1)
     with pytest.raises(TraceError, match="not an NPZ trace"):
-        ChannelTrace.load(tmp_path / "t.npz")
+        load_trace(tmp_path / "t.npz")
 
 
 def test_replay_gives_the_whole_trace_and_no_more() -> None:

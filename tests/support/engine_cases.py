@@ -7,11 +7,8 @@ import itertools
 
 import numpy as np
 
-from orchestrator.engine.plan import (
-    Allocation,
-    Radio,
-    RoundPlan,
-)
+from orchestrator.engine.plan import Allocation, RoundPlan
+from orchestrator.engine.radio import ShannonFdma
 from testbed.core import orders
 from testbed.core.paradigm import Paradigm, paradigm
 
@@ -78,7 +75,7 @@ def random_case(rng, scheme):
         compute_power_w=rng.uniform(0, 20, clients),
         energy_weight=float(rng.uniform(0, 5)),
     )
-    radio = Radio(
+    radio = ShannonFdma(
         uplink_hz=20e6,
         downlink_hz=float(rng.choice([5e6, 20e6])),
         noise_w_per_hz=4e-21,
@@ -120,7 +117,7 @@ def by_hand(name, cf, ca, s, sg, *, cb=0.2, sm=0, cm=0, ratio=2.0, iterations=1,
         compute_power_w=10.0,
         energy_weight=4.0,
     )
-    radio = Radio(
+    radio = ShannonFdma(
         uplink_hz=clients * 1e6,
         downlink_hz=clients * 1e6,
         noise_w_per_hz=1e-6,

@@ -21,13 +21,8 @@ import small_scenario
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.analysis.error_budget import KEYS, PARTS, Budget, error_budget
 from orchestrator.engine.engine import round_of, simulate
-from orchestrator.engine.plan import (
-    RoundPlan,
-    fixed_allocation,
-    link_bytes,
-    plan_round,
-    radio_of,
-)
+from orchestrator.engine.plan import RoundPlan, fixed_allocation, link_bytes, plan_round
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.rounds import Decision
 from orchestrator.records.timelines import decision_table, energy_table
 from orchestrator.scenario.loading import validate
@@ -196,7 +191,7 @@ def _trace(scenario: Scenario, rng: np.random.Generator, slots: int) -> ChannelT
 def _rounds(
     scenario: Scenario, trace: ChannelTrace, rng: np.random.Generator
 ) -> tuple[dict[str, Timeline], list[Budget]]:
-    radio, allocation = radio_of(scenario), fixed_allocation(scenario)
+    radio, allocation = ShannonFdma.of(scenario), fixed_allocation(scenario)
     payload = plan_round(scenario, PAPER, allocation)
     wire = plan_round(scenario, PAPER, allocation, link_bytes)
     on_time = np.arange(trace.slots + 1) * trace.slot_s
@@ -249,7 +244,7 @@ def _stretched(round_: Round, factor: float) -> Round:
 
 
 def _rates(scenario: Scenario, trace: ChannelTrace, slots: int) -> pd.DataFrame:
-    radio, count = radio_of(scenario), scenario.uavs.count
+    radio, count = ShannonFdma.of(scenario), scenario.uavs.count
     gain = trace.gain[:, :slots].T
     uplink_hz = radio.uplink_hz / count
     snr = radio.uplink_power_w * gain / (uplink_hz * radio.noise_w_per_hz)

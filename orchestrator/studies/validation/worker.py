@@ -16,18 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from ns3_scenarios.trace import Gains, Replay, TraceExhausted, each_way
+from ns3_scenarios.trace import Replay, SlotValues, TraceExhausted, each_way
 from orchestrator.analysis import metrics
 from orchestrator.engine.plan import (
     Array,
-    Radio,
     RoundPlan,
     Sizing,
     fixed_allocation,
     link_bytes,
     payload_bytes,
-    radio_of,
 )
+from orchestrator.engine.radio import RadioAccess, radio_access
 from orchestrator.engine.rounds import Decision, EngineBackend, Situation
 from orchestrator.packet_simulation.rounds import play as play_packets
 from orchestrator.policies.registry import decider
@@ -99,8 +98,8 @@ class Case:
     """A round as the model is asked about it."""
 
     plan: RoundPlan
-    radio: Radio
-    gain: Gains
+    radio: RadioAccess
+    gain: SlotValues
     """Shape [K, S], or that of each direction, twice as long as the round."""
     slot_s: float
 
@@ -215,8 +214,8 @@ class Player:
         trace = channel.trace(slots)
         if trace.slots < slots:
             raise TraceExhausted(trace.slots)
-        gain = trace.air[:, :slots]
-        return (payload, frames), Case(plan, radio_of(scenario), gain, channel.slot_s)
+        gain = trace.values[:, :slots]
+        return (payload, frames), Case(plan, radio_access(scenario, trace), gain, channel.slot_s)
 
     def _profile(self, scenario: Scenario) -> SplitProfile:
         adapters = {"lora_rank", "lora_targets", "adapters"}
@@ -284,7 +283,7 @@ def parts(asked: AnalyticalModel, case: Case) -> dict[str, float]:
     from orchestrator.engine.engine import simulate
     from orchestrator.theory.closed_forms import without_adapters
 
-    def apart(plan: RoundPlan, gain: Gains, slot_s: float) -> float:
+    def apart(plan: RoundPlan, gain: SlotValues, slot_s: float) -> float:
         said = asked(plan, case.radio, gain, slot_s)
         latency_s = simulate(plan, case.radio, gain, slot_s).latency_s
         if said is not None and said.is_interval:

@@ -20,7 +20,7 @@ import pytest
 from small_campaign import write_campaign
 from synthetic_run import make_run
 
-from ns3_scenarios.trace import ChannelTrace
+from ns3_scenarios.trace import load_trace
 from orchestrator.archive.bundle import SUMS, bundle
 from orchestrator.archive.unpack import unpack
 from orchestrator.archive.verify import CampaignVerification, RunVerification, verify
@@ -134,7 +134,7 @@ def slower(run_dir: Path, by: dict[str, float]) -> Callable[[Scenario, Path, Pat
 
     def emulate(scenario: Scenario, trace: Path, folder: Path) -> None:
         assert scenario.rounds == 1
-        assert ChannelTrace.load(trace).uavs == 3
+        assert load_trace(trace).uavs == 3
         shutil.copytree(run_dir, folder)
         rounds = pd.read_parquet(folder / "rounds.parquet")
         rounds = rounds[rounds["round"] < scenario.rounds]

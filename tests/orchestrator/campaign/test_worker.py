@@ -16,7 +16,7 @@ import pytest
 from processes import family, gone, until
 from small_campaign import ROOT, campaign_tree, write_campaign
 
-from ns3_scenarios.trace import ChannelTrace, Replay
+from ns3_scenarios.trace import Replay, load_trace
 from orchestrator.campaign.cluster import _has_worker, _jobs, computed, plain_point, run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import Campaign, cells, load_campaign, narrowed
@@ -40,7 +40,7 @@ def table(files: Files, name: str) -> pd.DataFrame:
 
 def test_rounds_computed_at_once_are_those_of_the_prediction_bit_for_bit(tmp_path: Path) -> None:
     campaign = small(tmp_path, steps_rounds=2)
-    source = Replay(ChannelTrace.load(tmp_path / "trace.npz"))
+    source = Replay(load_trace(tmp_path / "trace.npz"))
     points = {cell.point.id: cell.point for cell in cells(campaign)}
     for answer in computed(list(points.values()), 1, Cluster(workers=0)):
         scenario = points[answer["id"]].scenario

@@ -19,7 +19,8 @@ from orchestrator.emulated.dilation import (
     settle,
     with_overruns,
 )
-from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round, radio_of
+from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
@@ -86,7 +87,7 @@ def test_each_uav_of_a_fleet_overruns_by_its_own_model():
     gain = np.full((3, 100_000), 1e-9)
     for dilation, late in ((1.0, [True, True, False]), (1.25, [True, False, False])):
         times, overruns = with_overruns(
-            plan, radio_of(scenario), gain, 0.1, machine, (1, 1), dilation
+            plan, ShannonFdma.of(scenario), gain, 0.1, machine, (1, 1), dilation
         )
         durations = times.spans[times.spans["step"] == CF]
         took_s = (durations["end_s"] - durations["start_s"])[np.argsort(durations["client"])]

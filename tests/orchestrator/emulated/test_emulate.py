@@ -18,7 +18,7 @@ from console import family, run_testbed, wait_until_gone
 from processes import arguments
 from small_scenario import TEXT
 
-from ns3_scenarios.trace import ChannelTrace
+from ns3_scenarios.trace import load_trace
 
 SLOWLY = ("--set", "emulation.dilation=5")
 """What others hold up is then a small part of a round."""
@@ -103,7 +103,7 @@ def test_run_directory_json_and_budget(two_rounds: Played) -> None:
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["status"] == "complete"
     assert manifest["seed"] == 1
-    assert ChannelTrace.load(out / "trace.npz").uavs == 3
+    assert load_trace(out / "trace.npz").uavs == 3
     frame = pd.read_parquet(out / "measured.parquet")
     assert len(frame) == 2 * len(first["steps"])
     calibration = pd.read_parquet(out / "calibration.parquet")

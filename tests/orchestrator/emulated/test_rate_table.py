@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from packet_cases import small
 
-from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
+from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted, trace_of
 from orchestrator.emulated.rate_table import RateTable
-from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round, radio_of
+from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 
@@ -21,7 +22,7 @@ class Growing(Replay):
         """So many slots of it."""
         super().trace(slots)
         made = {"gain": self.whole.gain[:, :slots], "slot_s": self.slot_s}
-        return ChannelTrace.of(made, "trace")
+        return trace_of(made, "trace")
 
 
 def table(most: int) -> RateTable:
@@ -30,8 +31,8 @@ def table(most: int) -> RateTable:
     gain = {"gain": np.full((scenario.uavs.count, most), 1e-9), "slot_s": 0.1}
     made = RateTable(
         plan,
-        radio_of(scenario),
-        Channel.of(Growing(ChannelTrace.of(gain, "trace"))),
+        ShannonFdma.of(scenario),
+        Channel.of(Growing(trace_of(gain, "trace"))),
         0,
         None,
     )

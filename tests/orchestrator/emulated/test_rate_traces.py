@@ -6,7 +6,7 @@
 import pytest
 from small_scenario import TREE, trace_of_rates
 
-from ns3_scenarios.trace import ChannelTrace, Replay
+from ns3_scenarios.trace import Replay, trace_of
 from orchestrator.engine.engine import service_order_of
 from orchestrator.engine.plan import link_bytes
 from orchestrator.engine.rounds import predict
@@ -20,7 +20,7 @@ ORDER = "shortest-job-first"
 def test_packets_carry_what_a_trace_of_rates_says() -> None:
     """The kernel carries it so, too: see `test_exact.py`."""
     scenario = validate({**TREE, "rounds": 2, "order": ORDER}, "test")
-    source, profile = Replay(ChannelTrace.of(trace_of_rates(), "trace")), profile_of(scenario)
+    source, profile = Replay(trace_of(trace_of_rates(), "trace")), profile_of(scenario)
     wire = predict(scenario, source, profile, sizing=link_bytes)
     played = play(scenario, source, profile).timeline
     for got, due in zip(played, wire, strict=True):

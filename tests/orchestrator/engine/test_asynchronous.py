@@ -20,7 +20,8 @@ import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round, radio_of
+from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import predict
 from orchestrator.scenario.loading import validate
@@ -161,7 +162,7 @@ class Stepped:
 def test_the_engine_does_what_the_protocol_of_the_station_says(name: str) -> None:
     scenario = small(name, 14, uavs=SLOW)
     plan, radio = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario)), None
-    radio = radio_of(scenario)
+    radio = ShannonFdma.of(scenario)
     gain = np.repeat(GAIN[:, :1], 4000, axis=1)
     rates = link_rates(plan, radio, gain[:, :1])
     up, down = rates.uplink[:, 0], rates.gradient[:, 0]
@@ -186,7 +187,7 @@ def test_the_engine_loses_clients_as_the_protocol_does(name: str, seed: int) -> 
     rng = np.random.default_rng(seed)
     scenario = small(name, 14, uavs=SLOW)
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
-    radio, gain = radio_of(scenario), np.repeat(GAIN[:, :1], 4000, axis=1)
+    radio, gain = ShannonFdma.of(scenario), np.repeat(GAIN[:, :1], 4000, axis=1)
     rates = link_rates(plan, radio, gain[:, :1])
     sizes = {SM: plan.sm_bytes, CA: plan.ca_bytes, SG: plan.sg_bytes, CM: plan.cm_bytes}
     ways = {step: rates.gradient if step in (SM, SG) else rates.uplink for step in sizes}
@@ -328,7 +329,7 @@ def test_rounds_follow_each_other_and_a_trace_may_be_too_short() -> None:
     scenario = small("asfl-ps")
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
     with pytest.raises(TraceExhausted):
-        simulate(plan, radio_of(scenario), GAIN[:, :5], 0.1)
+        simulate(plan, ShannonFdma.of(scenario), GAIN[:, :5], 0.1)
 
 
 def test_what_does_not_go_together_is_refused_by_its_field() -> None:

@@ -23,13 +23,8 @@ from orchestrator.engine.engine import (
     simulate_chain,
     split_costs,
 )
-from orchestrator.engine.plan import (
-    Allocation,
-    Radio,
-    fixed_allocation,
-    plan_round,
-    radio_of,
-)
+from orchestrator.engine.plan import Allocation, fixed_allocation, plan_round
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import BUILT_IN, paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SPAN, STEPS, Loss, S
@@ -306,7 +301,7 @@ def test_more_bandwidth_never_makes_sfl_pp_slower():
     for _ in range(200):
         plan, radio, gain, slot_s, start_s = random_case(rng, paradigm("sfl-pp"))
         gain = np.maximum(gain, 1e-11)
-        wider = Radio(
+        wider = ShannonFdma(
             radio.uplink_hz * rng.uniform(1, 3),
             radio.downlink_hz * rng.uniform(1, 3),
             radio.noise_w_per_hz,
@@ -386,7 +381,7 @@ def test_batch_and_chain_are_single_rounds(name):
     rng = np.random.default_rng(3)
     scenario = paper_like(paradigm=name, local_iterations=2)
     gain = 10 ** (-rng.uniform(85, 103, (4, 3000)) / 10)
-    radio, costs = radio_of(scenario), split_costs(scenario, PAPER)
+    radio, costs = ShannonFdma.of(scenario), split_costs(scenario, PAPER)
     split = np.array([1, 2, 3, 4, 2])
     alpha, beta, rho = (rng.dirichlet(np.ones(4) * 5, 5) for _ in range(3))
     batch = simulate_batch(costs, radio, gain, 0.1, 1.7, split, alpha, beta, rho)
@@ -416,7 +411,7 @@ def test_rates_are_the_papers():
     scenario = paper_like(paradigm="sfl-pp", local_iterations=1)
     gain = np.full((4, 2000), 10**-9.7541)
     times = simulate(
-        plan_round(scenario, PAPER, fixed_allocation(scenario)), radio_of(scenario), gain, 0.1
+        plan_round(scenario, PAPER, fixed_allocation(scenario)), ShannonFdma.of(scenario), gain, 0.1
     )
     noise = 10 ** (-114 / 10) * 1e-3 * 1e-6
     share = 20e6 / 4

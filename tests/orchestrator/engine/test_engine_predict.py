@@ -12,13 +12,8 @@ import pytest
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.engine.batch import predict_at_once
 from orchestrator.engine.engine import simulate
-from orchestrator.engine.plan import (
-    Allocation,
-    fixed_allocation,
-    link_bytes,
-    plan_round,
-    radio_of,
-)
+from orchestrator.engine.plan import Allocation, fixed_allocation, link_bytes, plan_round
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.rounds import predict
 from orchestrator.scenario.channel import FIRST_SLOTS
 from orchestrator.scenario.loading import load
@@ -65,7 +60,7 @@ def test_rounds_follow_without_a_gap_on_a_trace_that_grows():
     assert [r.index for r in timeline] == list(range(60))
     assert len(source.asked) > 1  # it had to grow
     whole = predict(SCENARIO, Replay(source.whole), PAPER, rounds=60)
-    plan, radio = plan_round(SCENARIO, PAPER, fixed_allocation(SCENARIO)), radio_of(SCENARIO)
+    plan, radio = plan_round(SCENARIO, PAPER, fixed_allocation(SCENARIO)), ShannonFdma.of(SCENARIO)
     start_s = 0.0
     for mine, other in zip(timeline, whole, strict=True):
         alone = simulate(plan, radio, source.whole.gain, 0.1, start_s)
@@ -104,7 +99,9 @@ def test_policy_decides_each_round_once_and_sees_the_past_only():
     assert [r.split for r in timeline] == [1, 2] * 20
     shares = np.roll([0.2, 0.3, 0.5], 7)
     plan = plan_round(SCENARIO, PAPER, Allocation(2, shares, shares, shares))
-    alone = simulate(plan, radio_of(SCENARIO), source.whole.gain, 0.1, timeline.rounds[7].start_s)
+    alone = simulate(
+        plan, ShannonFdma.of(SCENARIO), source.whole.gain, 0.1, timeline.rounds[7].start_s
+    )
     assert timeline.rounds[7].latency_s == alone.latency_s
 
 

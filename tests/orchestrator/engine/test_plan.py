@@ -16,11 +16,11 @@ from orchestrator.engine.plan import (
     payload_bytes,
     plan_round,
     prospects_of,
-    radio_of,
     round_sizes,
     split_of,
     transfer_bytes,
 )
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.network.framing import Framing, grpc_bytes, quic_on_link
@@ -106,7 +106,7 @@ def test_a_scenarios_shares_are_its_own_or_equal() -> None:
 
 
 def test_a_radio_is_in_si_units() -> None:
-    radio = radio_of(scenario(radio=TREE["radio"] | {"noise_dbm_per_mhz": -114}))
+    radio = ShannonFdma.of(scenario(radio=TREE["radio"] | {"noise_dbm_per_mhz": -114}))
     assert radio.noise_w_per_hz == pytest.approx(10**-11.4 * 1e-3 * 1e-6, rel=1e-12, abs=0)
     assert (radio.uplink_hz, radio.downlink_hz, radio.downlink_power_w) == (4e6, 4e6, 30)
     assert radio.uplink_power_w.tolist() == [1, 0.4, 0.1]

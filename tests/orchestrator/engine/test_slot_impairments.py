@@ -9,15 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ns3_scenarios.trace import ChannelTrace
-from orchestrator.engine.plan import (
-    fixed_allocation,
-    link_bytes,
-    plan_round,
-    prospects_of,
-    radio_of,
-)
-from orchestrator.engine.rates import LinkRates, ahead_of, link_rates, on_channel, snr_of
+from ns3_scenarios.trace import ChannelTrace, trace_of
+from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round, prospects_of
+from orchestrator.engine.radio import LinkRates, ShannonFdma, radio_access
+from orchestrator.engine.rates import ahead_of, link_rates, on_channel
 from orchestrator.engine.rounds import predict
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotAir, error_rate, slot_air
 from orchestrator.engine.tcp_model import transport_of
@@ -40,12 +35,12 @@ def scenario(links: dict[str, Any], **keys: Any) -> Scenario:
 
 
 def trace(**columns: Any) -> ChannelTrace:
-    return ChannelTrace.of({"gain": GAIN, "slot_s": 0.1, **columns}, "test")
+    return trace_of({"gain": GAIN, "slot_s": 0.1, **columns}, "test")
 
 
 def slots_of(made: Scenario, given: ChannelTrace) -> SlotAir:
     plan = plan_round(made, profile_of(made), fixed_allocation(made), link_bytes)
-    transport = on_channel(transport_of(made), plan, radio_of(made), given)
+    transport = on_channel(transport_of(made), plan, ShannonFdma.of(made), given)
     assert transport is not None
     assert transport.slots is not None
     return transport.slots
@@ -53,9 +48,9 @@ def slots_of(made: Scenario, given: ChannelTrace) -> SlotAir:
 
 def test_the_ratio_is_the_one_of_the_rate() -> None:
     made = scenario({}, paradigm="sfl-pp", allocation={"rho": [0.3, 0.7], "beta": [0.6, 0.4]})
-    radio, shares = radio_of(made), fixed_allocation(made)
+    radio, shares = ShannonFdma.of(made), fixed_allocation(made)
     plan = plan_round(made, profile_of(made), shares, link_bytes)
-    rates, snr = link_rates(plan, radio, GAIN), snr_of(radio, shares.beta, shares.rho, GAIN)
+    rates, snr = link_rates(plan, radio, GAIN), radio.snr(shares, GAIN, in_turns=False)
     beta = shares.beta[:, None]
     for way, rate, hz in (
         (UP, rates.uplink, beta * radio.uplink_hz),
@@ -115,16 +110,16 @@ def test_the_downlink_whose_ratio_counts_is_the_paradigms() -> None:
     for paradigm, in_turns in (("cpsfl", True), ("sfl-pp", False)):
         made = scenario({"loss": curve}, paradigm=paradigm, allocation={"rho": [0.3, 0.7]})
         found, shares = slots_of(made, trace()), fixed_allocation(made)
-        snr = snr_of(radio_of(made), shares.beta, None if in_turns else shares.rho, GAIN)
+        snr = ShannonFdma.of(made).snr(shares, GAIN, in_turns=in_turns)
         for way in (UP, DOWN, BROADCAST):
             due = error_rate(SnrLoss(model="snr", threshold_db=3, width_db=9), snr[way])
             np.testing.assert_allclose(found.loss[way], due)
         assert (found.loss[DOWN] == found.loss[BROADCAST]).all() == in_turns
     plain = scenario({}, paradigm="cpsfl")
     plan = plan_round(plain, profile_of(plain), fixed_allocation(plain), link_bytes)
-    assert on_channel(None, plan, radio_of(plain), trace()) is None
+    assert on_channel(None, plan, ShannonFdma.of(plain), trace()) is None
     constant = transport_of(plain)
-    assert on_channel(constant, plan, radio_of(plain), trace()) is constant
+    assert on_channel(constant, plan, ShannonFdma.of(plain), trace()) is constant
 
 
 def test_an_order_of_a_package_knows_the_rates_to_come() -> None:
@@ -216,4 +211,4 @@ def test_rates_have_no_signal_to_noise_ratio() -> None:
     made = scenario({"loss": {"model": "snr", "threshold_db": 3}})
     rates = {"uplink_bps": GAIN * 1e18, "downlink_bps": GAIN * 1e18, "slot_s": 0.1}
     with pytest.raises(InputError, match=r"links\.loss: 'snr' needs gains"):
-        replay(made, ChannelTrace.of(rates, "test"))
+        radio_access(made, trace_of(rates, "test"))

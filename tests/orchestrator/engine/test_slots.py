@@ -9,34 +9,38 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.engine import slots as air
+from orchestrator.engine import compiling
 from orchestrator.engine.kernel import play_round
+from orchestrator.engine.radio_kernel import GivenRates
+from orchestrator.engine.slots import Slots, carried
 
 COMPILES = re.compile(r"^\s*(import|from) numba|import .*\b(compiled|inlined)\b", re.MULTILINE)
 
 
 def test_all_that_is_compiled_is_in_the_folders_that_are_looked_at() -> None:
-    rooms = ("testbed", "ns3_scenarios", "workloads", "orchestrator")
-    files = [file for room in rooms for file in (air.ROOT / room).rglob("*.py")]
+    tops = ("testbed", "ns3_scenarios", "workloads", "orchestrator")
+    files = [file for top in tops for file in (compiling.ROOT / top).rglob("*.py")]
     found = [file for file in files if COMPILES.search(file.read_text("utf-8"))]
     assert len(found) >= 5
     for file in found:
-        assert any(file.is_relative_to(air.ROOT / folder) for folder in air.SOURCES), file
+        assert any(file.is_relative_to(compiling.ROOT / folder) for folder in compiling.SOURCES), (
+            file
+        )
 
 
 def test_other_sources_have_other_machine_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Path(play_round.stats.cache_path).parent == Path(air._machine_code_folder())
-    for folder in air.SOURCES:
+    assert Path(play_round.stats.cache_path).parent == Path(compiling._machine_code_folder())
+    for folder in compiling.SOURCES:
         (tmp_path / folder).mkdir(parents=True)
-    monkeypatch.setattr(air, "ROOT", tmp_path)
+    monkeypatch.setattr(compiling, "ROOT", tmp_path)
     places = []
     for text in ("a = 1", "a = 2"):
-        (tmp_path / air.SOURCES[0] / "called.py").write_text(text)
-        air._machine_code_folder.cache_clear()
-        places.append(air._machine_code_folder())
-    air._machine_code_folder.cache_clear()
+        (tmp_path / compiling.SOURCES[0] / "called.py").write_text(text)
+        compiling._machine_code_folder.cache_clear()
+        places.append(compiling._machine_code_folder())
+    compiling._machine_code_folder.cache_clear()
     assert places[0] != places[1]
     assert all(Path(place).parent == tmp_path / "orchestrator" / "__pycache__" for place in places)
 
@@ -49,6 +53,6 @@ def test_frames_that_take_more_airtime_leave_a_link_less(
     airtime: list[float] | None, end_s: float, slot: int
 ) -> None:
     """200 bits over a link of 100, 200 and 160 bit/s, each for a second."""
-    given = air.Air(np.array([[[100.0, 200.0, 160.0]]]), 1.0, np.empty(0))
+    given = Slots(np.array([[[100.0, 200.0, 160.0]]]), 1.0, np.empty(0))
     each = None if airtime is None else np.array([[[0.0] * len(airtime)], [airtime]])
-    assert air.carried(given, each, 1, 0, 200.0, 0.0, 0, 0.0, 1.0) == (end_s, slot)
+    assert carried(given, each, 1, 0, 200.0, 0.0, 0, GivenRates(1)) == (end_s, slot)

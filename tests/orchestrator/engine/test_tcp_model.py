@@ -13,8 +13,9 @@ import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.plan import link_bytes, payload_bytes
+from orchestrator.engine.radio_kernel import FdmaLink
 from orchestrator.engine.rounds import predict
-from orchestrator.engine.slots import Air
+from orchestrator.engine.slots import Slots
 from orchestrator.engine.tcp_model import (
     CEILING,
     CONTROLS,
@@ -66,12 +67,12 @@ def took_s(
     pause_s: float = 0.4,
 ) -> list[float]:
     """Transfers of so many bytes, each so long after the one before."""
-    air, paths = Air(np.ones((1, 1, 10_000)), 0.1, np.empty(0)), made.fresh()
+    slots, paths = Slots(np.ones((1, 1, 10_000)), 0.1, np.empty(0)), made.fresh()
     at_s, slot, found = 0.0, 0, []
     for _ in range(transfers):
         start_s = at_s + pause_s
         # log2(1 + 1) is 1: the bandwidth is the rate.
-        at_s, slot = delivered(paths, air, UP, 0, on_link, start_s, slot, rate_bps, 1.0)
+        at_s, slot = delivered(paths, slots, UP, 0, on_link, start_s, slot, FdmaLink(rate_bps, 1.0))
         found.append(at_s - start_s)
     return found
 

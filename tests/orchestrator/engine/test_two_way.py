@@ -10,10 +10,19 @@ import numpy as np
 import pytest
 
 import orchestrator as tb
-from ns3_scenarios.trace import ChannelTrace, Replay, TraceError, TwoWay
+from ns3_scenarios.trace import (
+    ChannelTrace,
+    RateTrace,
+    Replay,
+    TraceError,
+    TwoWay,
+    load_trace,
+    trace_of,
+)
 from orchestrator.engine.engine import split_costs
 from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.plan import fixed_allocation, plan_round, radio_of
+from orchestrator.engine.plan import fixed_allocation, plan_round
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import predict
 from orchestrator.policies.planner import forecast
@@ -34,13 +43,15 @@ def scenario(**keys: Any) -> Scenario:
     return varied(validate(tree, "test"), keys)
 
 
-def constant(**fields: Any) -> ChannelTrace:
+def constant(**fields: Any) -> ChannelTrace | RateTrace:
     given = {name: np.repeat(np.array(v)[:, None], SLOTS, axis=1) for name, v in fields.items()}
-    return ChannelTrace.of(given | {"slot_s": 0.1}, "trace")
+    return trace_of(given | {"slot_s": 0.1}, "trace")
 
 
-def rates() -> ChannelTrace:
-    return constant(uplink_bps=UP_BPS, downlink_bps=DOWN_BPS)
+def rates() -> RateTrace:
+    made = constant(uplink_bps=UP_BPS, downlink_bps=DOWN_BPS)
+    assert isinstance(made, RateTrace)
+    return made
 
 
 def spans_of(round_: Any, step: int, client: int) -> Any:
@@ -72,7 +83,7 @@ GAIN = np.full((2, 3), 1e-9)
 )
 def test_a_wrong_trace_is_one_line_that_names_the_field(fields: Any, says: str) -> None:
     with pytest.raises(TraceError) as raised:
-        ChannelTrace.of(fields | {"slot_s": 0.1}, "trace")
+        trace_of(fields | {"slot_s": 0.1}, "trace")
     assert says in str(raised.value)
 
 
@@ -82,11 +93,11 @@ def test_both_directions_are_kept_in_files(kind: tuple[str, str], tmp_path: Path
     made.save(tmp_path / "trace.npz")
     with np.load(tmp_path / "trace.npz") as file:
         assert set(file.files) == {*kind, "slot_s"}
-    back = ChannelTrace.load(tmp_path / "trace.npz").first(7)
-    assert isinstance(back.air, TwoWay)
-    assert back.air.shape == (2, 7)
-    assert back.air.are_rates == (kind[0] == "uplink_bps")
-    assert back.air[:, 0].values.tolist() == [[1, 2], [3, 4]]
+    back = load_trace(tmp_path / "trace.npz").first(7)
+    assert isinstance(back.values, TwoWay)
+    assert back.values.shape == (2, 7)
+    assert isinstance(back, RateTrace) == (kind[0] == "uplink_bps")
+    assert back.values[:, 0].values.tolist() == [[1, 2], [3, 4]]
 
 
 def test_rates_are_what_the_links_carry() -> None:
@@ -105,8 +116,7 @@ def test_rates_are_what_the_links_carry() -> None:
 
 def test_a_transfer_waits_where_its_rate_is_0() -> None:
     trace = rates()
-    assert trace.gain_down is not None
-    trace.gain_down[1, 2:52] = 0.0
+    trace.downlink_bps[1, 2:52] = 0.0
     bits = 8 * PAPER.adapter_bytes[1]
     (round_,) = predict(scenario(), Replay(trace), PAPER)
     assert took(round_, SM, 2) == pytest.approx([bits / 10e6 + 5.0])
@@ -117,7 +127,7 @@ def test_each_direction_has_its_own_gain() -> None:
     trace = constant(gain_up=[1e-9, 2e-9], gain_down=[5e-11, 7e-11])
     chosen = scenario(paradigm="sfl-pp")
     (round_,) = predict(chosen, Replay(trace), PAPER)
-    noise = radio_of(chosen).noise_w_per_hz
+    noise = ShannonFdma.of(chosen).noise_w_per_hz
     smashed_bits, adapter_bits = 8 * 8 * PAPER.smashed_bytes[1], 8 * PAPER.adapter_bytes[1]
     for client, power, up, down in ((1, 1.0, 1e-9, 5e-11), (2, 0.4, 2e-9, 7e-11)):
         up_bps = 10e6 * np.log2(1 + power * up / (10e6 * noise))
@@ -145,7 +155,9 @@ def test_lags_come_from_the_downlink(paradigm: str) -> None:
     chosen = scenario(paradigm=paradigm, **{"base_station.compute_flops": 1e11})
     (round_,) = predict(chosen, Replay(trace), PAPER)
     rate = link_rates(
-        plan_round(chosen, PAPER, fixed_allocation(chosen)), radio_of(chosen), trace.air[:, :1]
+        plan_round(chosen, PAPER, fixed_allocation(chosen)),
+        ShannonFdma.of(chosen),
+        trace.values[:, :1],
     )
     bits = 8 * 8 * PAPER.smashed_bytes[1]
     assert took(round_, SG, 2) == pytest.approx([bits / rate.gradient[1, 0]] * 3)
@@ -154,10 +166,9 @@ def test_lags_come_from_the_downlink(paradigm: str) -> None:
 def test_silent_links_are_silent_both_ways() -> None:
     faults = object.__new__(RoundFaults)
     object.__setattr__(faults, "silent", [(2, 1, 3)])
-    gain = faults.silenced(rates().air[:, :4])
+    gain = faults.silenced(rates().values[:, :4])
     assert isinstance(gain, TwoWay)
     assert gain.values[:, 1].tolist() == [[4e6, 0, 0, 4e6], [10e6, 0, 0, 10e6]]
-    assert gain.are_rates
     assert (gain.values[:, 0] > 0).all()
 
 
@@ -170,14 +181,14 @@ def test_silent_links_are_silent_both_ways() -> None:
     ],
 )
 def test_what_rates_do_not_say_is_refused(keys: Any, says: str) -> None:
-    given = {"uplink_bps": rates().gain, "downlink_bps": rates().gain_down, "slot_s": 0.1}
+    given = rates().named() | {"slot_s": 0.1}
     with pytest.raises(InputError) as raised:
         tb.predict(scenario(**keys), given)
     assert says in str(raised.value)
 
 
 def test_the_servers_share_may_still_be_chosen() -> None:
-    given = {"uplink_bps": rates().gain, "downlink_bps": rates().gain_down, "slot_s": 0.1}
+    given = rates().named() | {"slot_s": 0.1}
     assert len(tb.predict(scenario(**{"allocation.alpha": [0.3, 0.7]}), given)) == 1
 
 
@@ -199,11 +210,11 @@ def test_the_planner_plans_for_both_directions() -> None:
 
 def test_the_bound_knows_both_directions() -> None:
     chosen = scenario()
-    costs, radio = split_costs(chosen, PAPER), radio_of(chosen)
+    costs, radio = split_costs(chosen, PAPER), ShannonFdma.of(chosen)
     at, reached = np.zeros(1), np.full(1, 300.0)
-    one = constant(gain=[1e-10, 2e-10]).air
-    two = constant(gain_up=[1e-10, 2e-10], gain_down=[1e-10, 2e-10]).air
-    weak = constant(gain_up=[1e-10, 2e-10], gain_down=[1e-14, 2e-10]).air
+    one = constant(gain=[1e-10, 2e-10]).values
+    two = constant(gain_up=[1e-10, 2e-10], gain_down=[1e-10, 2e-10]).values
+    weak = constant(gain_up=[1e-10, 2e-10], gain_down=[1e-14, 2e-10]).values
     bounds = [lower_bound(costs, radio, gain, 0.1, at, reached)[0] for gain in (one, two, weak)]
     assert bounds[0] == bounds[1] < bounds[2]
 

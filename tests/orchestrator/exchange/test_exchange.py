@@ -18,7 +18,7 @@ import pytest
 from ns3_scenarios import build
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.rma_av import los_path_loss_db
-from ns3_scenarios.trace import ChannelTrace, Replay
+from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay, both_ways, load_trace
 from orchestrator.cli.main import app
 from orchestrator.engine.rounds import predict
 from orchestrator.exchange import mahimahi, ns2
@@ -43,19 +43,18 @@ def written(path: Path, text: str) -> Path:
 def test_a_millisecond_of_mahimahi_is_a_packet_of_1500_bytes(tmp_path: Path) -> None:
     up = written(tmp_path / "up", "1\n3\n10\n11\n25\n25\n30\n")
     trace = mahimahi.read([up], [], 0.01)
-    assert trace.are_rates
+    assert isinstance(trace, RateTrace)
     # Slots end with their last millisecond: 1, 3, 10 | 11 | 25, 25, 30.
-    np.testing.assert_allclose(trace.gain, [[3 * 1.2e6, 1.2e6, 3 * 1.2e6]])
-    np.testing.assert_array_equal(trace.gain_down, trace.gain)
+    np.testing.assert_allclose(trace.uplink_bps, [[3 * 1.2e6, 1.2e6, 3 * 1.2e6]])
+    np.testing.assert_array_equal(trace.downlink_bps, trace.uplink_bps)
 
 
 def test_shorter_files_start_anew_as_mahimahi_plays_them(tmp_path: Path) -> None:
     up = written(tmp_path / "up", "4\n10\n")
     down = written(tmp_path / "down", "30\n")
     trace = mahimahi.read([up], [down], 0.01)
-    np.testing.assert_allclose(trace.gain, [[2.4e6] * 3])  # 4, 10 | 14, 20 | 24, 30
-    assert trace.gain_down is not None
-    np.testing.assert_allclose(trace.gain_down, [[0, 0, 1.2e6]])
+    np.testing.assert_allclose(trace.uplink_bps, [[2.4e6] * 3])  # 4, 10 | 14, 20 | 24, 30
+    np.testing.assert_allclose(trace.downlink_bps, [[0, 0, 1.2e6]])
 
 
 @pytest.mark.parametrize(("slot_ms", "off_ms"), [(1, 0), (10, 10), (100, 100)])
@@ -76,7 +75,7 @@ def test_a_round_trip_loses_no_more_than_the_slot(
     if slot_ms == 1:
         assert files[0].read_text() == up.read_text()
     again = mahimahi.read([files[0]], [], slot_ms / 1000)
-    np.testing.assert_array_equal(again.gain, trace.gain)
+    np.testing.assert_array_equal(again.uplink_bps, trace.uplink_bps)
 
 
 def test_gains_are_exported_as_the_rates_of_a_scenario(tmp_path: Path) -> None:
@@ -231,8 +230,8 @@ def test_rates_and_uavs_of_a_table_make_a_trace_that_is_played(tmp_path: Path) -
     rows += [f"{t},{uav},{uav * 1e7},{uav * 4e7}" for t in range(60) for uav in (1, 2)]
     path = written(tmp_path / "r.csv", "\n".join(rows))
     trace = imported("csv", [path], Options())
-    assert trace.are_rates
-    assert trace.gain[:, 0].tolist() == [1e7, 2e7]
+    assert isinstance(trace, RateTrace)
+    assert trace.uplink_bps[:, 0].tolist() == [1e7, 2e7]
     scenario = validate({"uavs": {"tx_power_w": [1, 1]}}, "test")
     assert predict(scenario, Replay(trace), PAPER)[0].latency_s > 0
 
@@ -448,7 +447,7 @@ def test_a_file_with_something_wrong_is_one_line_or_a_trace(kind: str, tmp_path:
         except InputError as error:
             refusals.append(str(error))
         else:
-            assert np.isfinite(trace.gain).all()
+            assert np.isfinite(both_ways(trace.values)[0]).all()
             assert trace.position_m is None or np.isfinite(trace.position_m).all()
     assert 15 < len(refusals) < 150
     assert all(map(str.isprintable, refusals))
@@ -485,7 +484,7 @@ def test_the_command_writes_a_trace_or_nothing(tmp_path: Path) -> None:
     words = ["import", "mahimahi", str(up), str(up), "--out", str(out), "--slot-s", "0.01"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert ChannelTrace.load(out).uavs == 2
+    assert load_trace(out).uavs == 2
     out.unlink()
     bad = CliRunner().invoke(app, ["import", "mahimahi", "/dev/null", "--out", str(out)])
     assert isinstance(bad.exception, InputError)

@@ -11,7 +11,8 @@ import pytest
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.engine import simulate_batch, split_costs
-from orchestrator.engine.plan import Allocation, radio_of
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.policies.planner import (
     FORECAST_SLOT_S,
     Outlook,
@@ -137,7 +138,7 @@ def test_forecast_without_positions_holds_the_last_gain():
 def outlook(scenario, trace, start=0, slots=200):
     """The true round, on coarse slots."""
     gain = trace.gain[:, start : start + 10 * slots].reshape(-1, slots, 10).mean(axis=2)
-    return Outlook(split_costs(scenario, PAPER), radio_of(scenario), gain, 1.0)
+    return Outlook(split_costs(scenario, PAPER), ShannonFdma.of(scenario), gain, 1.0)
 
 
 def test_search_beats_the_best_known_static_objective(trace):
@@ -257,7 +258,7 @@ def test_planner_gives_up_on_a_channel_without_hope():
 def test_best_static_beats_equal_shares_on_a_trace_it_never_saw(trace):
     scenario = paper()
     static = best_static(scenario, rounds=8, generations=10)
-    costs, radio = split_costs(scenario, PAPER), radio_of(scenario)
+    costs, radio = split_costs(scenario, PAPER), ShannonFdma.of(scenario)
     for start_s in (0.0, 300.0):
         found, equal = (
             simulate_batch(
@@ -276,7 +277,7 @@ def test_best_static_beats_equal_shares_on_a_trace_it_never_saw(trace):
 def test_no_allocation_is_below_the_bound(trace, name, weight):
     """Random allocations, and those that a search for the lowest finds."""
     scenario = paper(f"paradigm={name}", f"objective.energy_weight={weight}")
-    costs, radio = split_costs(scenario, PAPER), radio_of(scenario)
+    costs, radio = split_costs(scenario, PAPER), ShannonFdma.of(scenario)
     rng = np.random.default_rng(5)
     ahead = outlook(scenario, trace, slots=400)
     found, _ = search(ahead, [], rng)
@@ -297,7 +298,7 @@ def test_no_allocation_is_below_the_bound(trace, name, weight):
 @pytest.mark.parametrize("name", ["cpsfl", "pipesfl", "sfl-pp"])
 def test_no_allocation_with_mixed_cuts_is_below_their_bound(trace, name):
     scenario = paper(f"paradigm={name}", MIXED)
-    costs, radio = split_costs(scenario, PAPER), radio_of(scenario)
+    costs, radio = split_costs(scenario, PAPER), ShannonFdma.of(scenario)
     rng = np.random.default_rng(5)
     ahead = outlook(scenario, trace, slots=400)
     found, _ = search(ahead, [], rng, generations=6, per_client=True)
@@ -322,7 +323,7 @@ def test_bound_is_reached_where_nothing_is_relaxed():
     """One UAV in a channel that stays: it waits for nobody, so the bound is the objective."""
     scenario = validate(ONE_UAV | {"workload": {"local_iterations": 3}}, "test")
     gain = np.full((1, 4000), 3e-10)
-    costs, radio = split_costs(scenario, PAPER), radio_of(scenario)
+    costs, radio = split_costs(scenario, PAPER), ShannonFdma.of(scenario)
     whole = np.ones((4, 1))
     best = simulate_batch(
         costs, radio, gain, 0.1, 0.0, np.arange(1, 5), whole, whole, whole

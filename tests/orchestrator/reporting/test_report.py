@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from synthetic_run import make_run, manifest
 
-from ns3_scenarios.trace import ChannelTrace
+from ns3_scenarios.trace import ChannelTrace, load_trace
 from orchestrator.analysis.error_budget import KEYS
 from orchestrator.records.reader import read_run
 from orchestrator.records.summary import budget_by_step, headline, step_comparison
@@ -486,7 +486,7 @@ def test_bytes_only_run_explains_why_nothing_was_learnt(run_dir: Path) -> None:
 
 
 def test_trace_without_positions(run_dir: Path) -> None:
-    trace = ChannelTrace.load(run_dir / "trace.npz")
+    trace = load_trace(run_dir / "trace.npz")
     ChannelTrace(gain=trace.gain, slot_s=trace.slot_s).save(run_dir / "trace.npz")
     assert "without positions" in Page(render(read_run(run_dir))).words("map")
 
@@ -571,7 +571,7 @@ def test_paths_follow_the_trace_to_the_end_of_the_run(
 ) -> None:
     monkeypatch.setattr(charts, "MAX_PATH_POINTS_EACH", 20)
     paths = embedded(render(read_run(made)))["paths"]
-    trace = ChannelTrace.load(made / "trace.npz")
+    trace = load_trace(made / "trace.npz")
     assert trace.position_m is not None
     slots = np.rint(np.array(paths["time_s"]) / trace.slot_s).astype(int)
     assert len(slots) == 20

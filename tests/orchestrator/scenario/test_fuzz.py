@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ns3_scenarios.trace import ChannelTrace, TraceError
+from ns3_scenarios.trace import TraceError, load_trace
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 
@@ -71,7 +71,7 @@ def test_a_scenario_or_trace_that_never_ends_is_not_waited_for(tmp_path: Path, w
     with pytest.raises(InputError, match="is not a regular file"):
         load(path)
     with pytest.raises(TraceError, match="is not a regular file"):
-        ChannelTrace.load(path)
+        load_trace(path)
 
 
 def test_a_trace_takes_no_more_memory_than_it_has(tmp_path: Path) -> None:
@@ -82,11 +82,11 @@ def test_a_trace_takes_no_more_memory_than_it_has(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("gain.npy", header.getvalue() + bytes(64))
     with pytest.raises(TraceError, match="gain says to be larger than it is"):
-        ChannelTrace.load(path)
+        load_trace(path)
 
 
 def test_a_pickled_trace_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     np.savez(path, gain=np.array([{"a": 1}], dtype=object), slot_s=0.1)
     with pytest.raises(TraceError):
-        ChannelTrace.load(path)
+        load_trace(path)

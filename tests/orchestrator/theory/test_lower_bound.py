@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.engine.engine import simulate_batch, split_costs
-from orchestrator.engine.plan import Array, radio_of
+from orchestrator.engine.plan import Array
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import load
 from orchestrator.theory.lower_bound import lower_bound
 from workloads.costs.profile import PAPER
 
 SCENARIO = load(Path(__file__).parents[3] / "scenarios" / "paper.yaml", ["uavs.tx_power_w=[1, 1]"])
-COSTS, RADIO = split_costs(SCENARIO, PAPER), radio_of(SCENARIO)
+COSTS, RADIO = split_costs(SCENARIO, PAPER), ShannonFdma.of(SCENARIO)
 
 
 def objectives(gain: Array) -> Array:

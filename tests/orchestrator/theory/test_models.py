@@ -19,7 +19,8 @@ from packet_cases import small
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.cli.main import app
 from orchestrator.engine.engine import RoundTimes, simulate
-from orchestrator.engine.plan import fixed_allocation, plan_round, radio_of
+from orchestrator.engine.plan import fixed_allocation, plan_round
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import varied
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies.cross_check import closed_forms
@@ -88,7 +89,7 @@ def said_and_played(name: str, **keys: Any) -> tuple[Said | None, RoundTimes]:
     """What a model says of the small scenario's round on a still channel, and what the engine."""
     scenario = small(**keys)
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
-    radio = radio_of(scenario)
+    radio = ShannonFdma.of(scenario)
     said = model(name, scenario)(plan, radio, GAIN, 0.1)
     return said, simulate(plan, radio, GAIN, 0.1)
 
@@ -142,7 +143,7 @@ def test_an_equation_says_nothing_of_other_paradigms_and_of_outages() -> None:
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
     gone = GAIN.copy()
     gone[1, 0] = 0
-    assert model("tau2", scenario)(plan, radio_of(scenario), gone, 0.1) is None
+    assert model("tau2", scenario)(plan, ShannonFdma.of(scenario), gone, 0.1) is None
 
 
 def test_t_iter_is_what_an_iteration_takes() -> None:
@@ -210,7 +211,7 @@ def test_what_is_no_answer_is_refused(answer: object) -> None:
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
     asked = replace(model("given", scenario), parameters={"answer": answer})
     with pytest.raises(RunError, match="analytical_models 'given'"):
-        asked(plan, radio_of(scenario), GAIN, 0.1)
+        asked(plan, ShannonFdma.of(scenario), GAIN, 0.1)
     assert Interval(1.0, 2.0).high_s == 2.0
 
 
@@ -218,7 +219,7 @@ def test_a_model_that_fails_is_named() -> None:
     scenario = small()
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
     with pytest.raises(RunError, match="analytical_models 'engine': TraceExhausted"):
-        model("engine", scenario)(plan, radio_of(scenario), GAIN[:, :2], 0.1)
+        model("engine", scenario)(plan, ShannonFdma.of(scenario), GAIN[:, :2], 0.1)
 
 
 def test_every_installed_model_stands_in_the_cross_check() -> None:

@@ -8,7 +8,8 @@ import pytest
 from small_scenario import TREE
 
 from orchestrator.engine.engine import simulate
-from orchestrator.engine.plan import fixed_allocation, plan_round, radio_of
+from orchestrator.engine.plan import fixed_allocation, plan_round
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -23,8 +24,8 @@ def scenario_of(**keys: object) -> Scenario:
 def said_and_played(scenario: Scenario) -> tuple[Said | None, float]:
     gain = np.repeat(10 ** -np.linspace(9.0, 10.0, scenario.uavs.count)[:, None], 2, axis=1)
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
-    played = simulate(plan, radio_of(scenario), gain, 1e9).latency_s
-    return model("mg1", scenario)(plan, radio_of(scenario), gain, 1e9), played
+    played = simulate(plan, ShannonFdma.of(scenario), gain, 1e9).latency_s
+    return model("mg1", scenario)(plan, ShannonFdma.of(scenario), gain, 1e9), played
 
 
 def test_a_light_load_waits_as_pollaczek_and_khinchine_say() -> None:
@@ -68,4 +69,4 @@ def test_it_says_nothing_of_gates_and_outages() -> None:
     assert said_and_played(scenario_of(paradigm="cpsfl-no-at"))[0] is None
     scenario = scenario_of()
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
-    assert model("mg1", scenario)(plan, radio_of(scenario), np.zeros((3, 2)), 1.0) is None
+    assert model("mg1", scenario)(plan, ShannonFdma.of(scenario), np.zeros((3, 2)), 1.0) is None

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.engine import simulate
-from orchestrator.engine.plan import Allocation, Radio, RoundPlan
+from orchestrator.engine.plan import Allocation, RoundPlan
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import load
 from orchestrator.theory import claims
 from orchestrator.theory.closed_forms import (
@@ -68,7 +69,7 @@ def network(rng, *, equal_uavs=False, adapters=0):
         compute_power_w=16,
         energy_weight=4,
     )
-    radio = Radio(20e6, 20e6, 4e-21, 40.0, rng.uniform(0.1, 1, clients))
+    radio = ShannonFdma(20e6, 20e6, 4e-21, 40.0, rng.uniform(0.1, 1, clients))
     return plan, radio, 10 ** (-rng.uniform(80, 104, clients) / 10)
 
 

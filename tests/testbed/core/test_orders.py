@@ -20,7 +20,8 @@ from small_scenario import TREE
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.engine import service_order_of, simulate, simulate_batch, split_costs
-from orchestrator.engine.plan import RoundPlan, link_bytes, prospects_of, radio_of
+from orchestrator.engine.plan import RoundPlan, link_bytes, prospects_of
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import predict
 from orchestrator.packet_simulation.rounds import play as play_packets
@@ -312,7 +313,7 @@ def test_a_batch_and_one_round_have_the_same_order(order: str) -> None:
     costs, equal = split_costs(scenario, profile_of(scenario)), np.full((1, 3), 1 / 3)
     gain = channel().trace(400).gain
     batch = simulate_batch(
-        costs, radio_of(scenario), gain, 0.1, 0.0, np.array([3]), equal, equal, equal
+        costs, ShannonFdma.of(scenario), gain, 0.1, 0.0, np.array([3]), equal, equal, equal
     )
     alone = predict(scenario, channel(), profile_of(scenario)).rounds[0]
     assert batch.latency_s[0] == alone.latency_s

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from orchestrator.engine.engine import simulate
-from orchestrator.engine.plan import Allocation, Radio, RoundPlan
+from orchestrator.engine.plan import Allocation, RoundPlan
+from orchestrator.engine.radio import RadioAccess, ShannonFdma
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import BUILT_IN, Paradigm, paradigm
 from testbed.core.schedule import Schedule
@@ -43,7 +44,9 @@ def random_plan(paradigm: Paradigm, rng: np.random.Generator) -> RoundPlan:
     )
 
 
-def play(plan: RoundPlan, radio: Radio, gain: np.ndarray) -> dict[tuple[int, int, int], tuple]:
+def play(
+    plan: RoundPlan, radio: RadioAccess, gain: np.ndarray
+) -> dict[tuple[int, int, int], tuple]:
     """One round of a constant channel by `Schedule`: (client, iteration, step) to (start, end)."""
 
     def shannon(hz: float, power: float, h: float) -> float:
@@ -111,7 +114,7 @@ def test_schedule_and_engine_decide_alike(paradigm: Paradigm) -> None:
     rng = np.random.default_rng(7)
     for _ in range(20):
         plan = random_plan(paradigm, rng)
-        radio = Radio(20e6, 20e6, 10 ** (-11.4) * 1e-9, 40.0, rng.uniform(0.1, 1.0, K))
+        radio = ShannonFdma(20e6, 20e6, 10 ** (-11.4) * 1e-9, 40.0, rng.uniform(0.1, 1.0, K))
         gain = 10 ** rng.uniform(-10.5, -8.5, K)
         predicted = simulate(plan, radio, np.repeat(gain[:, None], 5000, axis=1), SLOT_S)
         played = play(plan, radio, gain)

@@ -1,0 +1,224 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Radio access: from a channel and an allocation to the rate of each link in each slot.
+
+`radio_access` makes the radio of a scenario for a trace: `ShannonFdma` where the trace has gains,
+`Rates` where it has the rates themselves. What the engine computes with is the radio's `bands()`,
+stated for compiled code in `orchestrator.engine.radio_kernel`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from ns3_scenarios.trace import RateTrace, SlotTrace, SlotValues, both_ways
+from orchestrator.engine.compiling import Ints, read_only
+from orchestrator.engine.links import needs_snr
+from orchestrator.engine.plan import Allocation, Array
+from orchestrator.engine.radio_kernel import FdmaBands, GivenRates
+from orchestrator.engine.slot_impairments import SlotAir
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+
+
+class LinkRates(NamedTuple):
+    """Rates of a round's links in bit/s, each [K, S]."""
+
+    uplink: Array
+    broadcast: Array
+    gradient: Array
+    """The downlink once the broadcast is over: shared out, or all of it in turns."""
+
+    def slowed(self, slots: SlotAir, first: int = 0) -> "LinkRates":
+        """What is left of the rates where frames are sent more than once, from a slot on."""
+        end = first + self.uplink.shape[1]
+        up, down, broadcast = slots.airtime[:, :, first:end]
+        return LinkRates(self.uplink / up, self.broadcast / broadcast, self.gradient / down)
+
+
+class RadioAccess(Protocol):
+    """What turns slot values and an allocation into link rates."""
+
+    @property
+    def uplink_power_w(self) -> Array:
+        """Transmit power p_k of each UAV, shape [K], for the energy of eq. (11)."""
+
+    @property
+    def decides(self) -> frozenset[str]:
+        """The shares of an allocation that change a link's rate: `beta`, `rho`."""
+
+    def check(self, allocation: Allocation) -> None:
+        """Refuse an allocation that this radio cannot give.
+
+        Raises:
+            InputError: The line names the share.
+        """
+
+    def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
+        """The rate of each link in each slot.
+
+        Args:
+            shares: The allocation.
+            values: What the trace says of each slot, [K, S] or each way.
+            in_turns: Whether gradients have the whole downlink one after the other, instead of
+                a share each.
+        """
+
+    def of_clients(self, chosen: Ints) -> Self:
+        """The radio of some of the UAVs, by their indices from 0."""
+
+    def bands(self) -> Any:
+        """The radio as compiled code takes it; see `radio_kernel`."""
+
+
+@dataclass(frozen=True)
+class ShannonFdma:
+    """Shannon's rate of a share of the band, eqs. (1), (2), (19): the paper's radio.
+
+    Every UAV has its share of the bandwidth for itself, whether or not the others send.
+    Bandwidths in Hz, powers in W.
+    """
+
+    uplink_hz: float
+    """W_U."""
+    downlink_hz: float
+    """W_D."""
+    noise_w_per_hz: float
+    """N0."""
+    downlink_power_w: float
+    """P_S."""
+    uplink_power_w: Array
+    """p_k, shape [K]."""
+
+    decides = frozenset({"beta", "rho"})
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> "ShannonFdma":
+        """The scenario's radio in SI units."""
+        return cls(
+            uplink_hz=scenario.radio.uplink_bandwidth_hz,
+            downlink_hz=scenario.radio.downlink_bandwidth_hz,
+            noise_w_per_hz=1e-3 * 10 ** (scenario.radio.noise_dbm_per_mhz / 10) / 1e6,
+            downlink_power_w=scenario.base_station.tx_power_w,
+            uplink_power_w=scenario.fleet.tx_power_w,
+        )
+
+    def check(self, allocation: Allocation) -> None:
+        """See `RadioAccess.check`: any shares can be given."""
+
+    def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
+        """See `RadioAccess.link_rates`."""
+        up, down = both_ways(values)
+        broadcast = self.broadcast_bps(down)
+        gradient = broadcast if in_turns else self.dedicated_bps(shares.beta, shares.rho, down)
+        return LinkRates(self.uplink_bps(shares.beta, up), broadcast, gradient)
+
+    def of_clients(self, chosen: Ints) -> Self:
+        """See `RadioAccess.of_clients`."""
+        return replace(self, uplink_power_w=self.uplink_power_w[chosen])
+
+    def uplink_bps(self, beta: Array, gain: Array) -> Array:
+        """R_U, eq. (rate_uplink): each client in its share of the band. Gain and result [K, S]."""
+        return self._bps(beta * self.uplink_hz, self.uplink_power_w, gain)
+
+    def broadcast_bps(self, gain: Array) -> Array:
+        """R_D, eq. (rate_downlink_broadcast): all of band and power. Gain and result [K, S]."""
+        return self._bps(self.downlink_hz, self.downlink_power_w, gain)
+
+    def dedicated_bps(self, beta: Array, rho: Array, gain: Array) -> Array:
+        """R'_D, eq. (rate_downlink): shares β of band and ρ of power. Gain and result [K, S]."""
+        return self._bps(beta * self.downlink_hz, rho * self.downlink_power_w, gain)
+
+    def snr(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> Array:
+        """Signal-to-noise ratios, linear, [3, K, S]: uplink, downlink of gradients, broadcast."""
+        up, down = both_ways(values)
+        uplink = self._snr(shares.beta * self.uplink_hz, self.uplink_power_w, up)
+        broadcast = downlink = self._snr(self.downlink_hz, self.downlink_power_w, down)
+        if not in_turns:
+            power_w = shares.rho * self.downlink_power_w
+            downlink = self._snr(shares.beta * self.downlink_hz, power_w, down)
+        return np.stack([uplink, downlink, broadcast])
+
+    def bands(self) -> FdmaBands:
+        """See `RadioAccess.bands`."""
+        return FdmaBands(
+            float(self.uplink_hz),
+            float(self.downlink_hz),
+            float(self.noise_w_per_hz),
+            float(self.downlink_power_w),
+            read_only(self.uplink_power_w),
+        )
+
+    def _snr(self, hz: Array | float, power_w: Array | float, gain: Array) -> Array:
+        band, power = np.atleast_1d(hz)[:, None], np.atleast_1d(power_w)[:, None]
+        return np.asarray(power * gain / (band * self.noise_w_per_hz))
+
+    def _bps(self, hz: Array | float, power_w: Array | float, gain: Array) -> Array:
+        return shannon_bps(np.atleast_1d(hz)[:, None], self._snr(hz, power_w, gain))
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A trace of rates: what each link carries, whichever other links are in use."""
+
+    uplink_power_w: Array
+    """p_k, shape [K]."""
+
+    decides = frozenset[str]()
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> "Rates":
+        """The radio of a scenario whose trace has rates.
+
+        Raises:
+            InputError: The scenario asks for what a trace of rates does not say.
+        """
+        policy = scenario.allocation.policy
+        if policy not in ("fixed", "equal"):
+            raise InputError(
+                f"allocation.policy: must be 'fixed' or 'equal' where the trace has rates, not "
+                f"{policy!r}: they are what each link carries, and cannot be shared out anew"
+            )
+        if needs_snr(scenario):
+            raise InputError("links.loss: 'snr' needs gains, but the trace has rates")
+        return cls(scenario.fleet.tx_power_w)
+
+    def check(self, allocation: Allocation) -> None:
+        """See `RadioAccess.check`: a trace of rates says nothing of what shares would carry."""
+        for name in ("beta", "rho"):
+            if np.ptp(getattr(allocation, name)) > 1e-9:
+                raise InputError(
+                    f"allocation.{name}: must be 'equal' where the trace has rates: they are what "
+                    "each link carries, and bandwidth and power cannot be shared out anew"
+                )
+
+    def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
+        """See `RadioAccess.link_rates`: the slot values themselves."""
+        up, down = both_ways(values)
+        return LinkRates(up, down, down)
+
+    def of_clients(self, chosen: Ints) -> Self:
+        """See `RadioAccess.of_clients`."""
+        return replace(self, uplink_power_w=self.uplink_power_w[chosen])
+
+    def bands(self) -> GivenRates:
+        """See `RadioAccess.bands`."""
+        return GivenRates(len(self.uplink_power_w))
+
+
+def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
+    """The radio access of a scenario on a channel of this kind.
+
+    Raises:
+        InputError: The trace has rates, and the scenario asks for more.
+    """
+    return Rates.of(scenario) if isinstance(trace, RateTrace) else ShannonFdma.of(scenario)
+
+
+def shannon_bps(bandwidth_hz: Array | float, snr: Array) -> Array:
+    """Shannon's rate in bit/s, eqs. (1), (2), (19); arrays of shapes that go together."""
+    # Below, 1 + snr would lose the digits of snr.
+    bits = np.where(snr > 1e-3, np.log2(1 + snr), np.log1p(snr) / np.log(2))
+    return np.asarray(bandwidth_hz * bits)

@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Radio access as Python and as compiled code state it: both give the same rates."""
+
+import itertools
+
+import numpy as np
+import pytest
+from engine_cases import EVERY_COMBINATION, random_case
+
+from ns3_scenarios.trace import ChannelTrace, RateTrace, TwoWay, both_ways
+from orchestrator.engine import engine, kernel
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.radio import Rates, ShannonFdma, radio_access, shannon_bps
+from orchestrator.engine.radio_kernel import link_bps, link_of
+from orchestrator.engine.rates import OUTAGE_S, first_gradient_s, link_rates
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
+from orchestrator.scenario.loading import validate
+from testbed.core.errors import InputError
+
+
+def cases(scheme, seed):
+    """A plan with one gain for both directions, with one for each, and with rates.
+
+    Gains have everything from an outage to a neighbour.
+    """
+    rng = np.random.default_rng(seed)
+    plan, radio, *_ = random_case(rng, scheme)
+    gain = 10 ** rng.uniform(-22, -6, (plan.clients, 40))
+    gain[:, ::7] = 0.0
+    both = np.stack([gain, gain[:, ::-1]])
+    rates = Rates(radio.uplink_power_w)
+    return [(plan, radio, gain), (plan, radio, TwoWay(both)), (plan, rates, TwoWay(1e15 * both))]
+
+
+@pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
+def test_links_have_the_rates_of_compiled_code(scheme) -> None:
+    for plan, radio, values in cases(scheme, 1):
+        ours, theirs = link_rates(plan, radio, values), engine._links(plan, radio)
+        up, down = both_ways(values)
+        for k, slot in itertools.product(range(plan.clients), range(values.shape[1])):
+            for rate_bps, value, way in (
+                (ours.uplink, up, UP),
+                (ours.broadcast, down, BROADCAST),
+                (ours.gradient, down, DOWN),
+            ):
+                expected = link_bps(link_of(theirs, way, k), value[k, slot])
+                assert rate_bps[k, slot] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_trace_decides_which_radio_a_scenario_has() -> None:
+    tree = {"uavs": {"tx_power_w": [1, 0.4]}, "workload": {"compute": "none"}}
+    some = np.ones((2, 3))
+    radio = radio_access(validate(tree, "test"), ChannelTrace(1e-9 * some, 0.1))
+    assert isinstance(radio, ShannonFdma)
+    assert radio.decides == {"beta", "rho"}
+    given = radio_access(validate(tree, "test"), RateTrace(some, 2 * some, 0.1))
+    assert isinstance(given, Rates)
+    assert not given.decides
+    assert given.of_clients(np.array([1])).uplink_power_w.tolist() == [0.4]
+    half = np.full(2, 0.5)
+    given.check(Allocation(1, np.array([0.1, 0.9]), half, half))
+    for shares in ((np.array([0.1, 0.9]), half), (half, np.array([0.1, 0.9]))):
+        radio.check(Allocation(1, half, *shares))
+        with pytest.raises(InputError, match="must be 'equal' where the trace has rates"):
+            given.check(Allocation(1, half, *shares))
+
+
+@pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
+def test_the_first_lag_is_that_of_compiled_code(scheme) -> None:
+    for plan, radio, values in cases(scheme, 2):
+        plan.sg_bytes[:] = np.maximum(plan.sg_bytes, 1)
+        assert_first_lags(plan, radio, values)
+
+
+def assert_first_lags(plan, radio, gain):
+    seconds = first_gradient_s(plan, link_rates(plan, radio, gain).gradient)
+    down = both_ways(gain)[1]
+    work = kernel.Work(
+        *(plan.cf_s, plan.cb_s, plan.s_s, plan.sm_bytes, plan.ca_bytes, plan.sg_bytes),
+        *(plan.cm_bytes, float(plan.backward_ratio)),
+    )
+    links, slots = engine._links(plan, radio), engine._slots(gain, 0.1, None)
+    begin = np.zeros((plan.clients, 5 * plan.iterations + 2))
+    for k, slot in itertools.product(range(plan.clients), range(gain.shape[1])):
+        place = (kernel.COMPUTING, k, 0, slot)
+        lag_s = kernel._lag(work, links, slots, None, *place, begin, begin)
+        own_s = (1 + plan.backward_ratio) * plan.cf_s[k, 0]
+        if down[k, slot] == 0:
+            assert (lag_s, seconds[k, slot]) == (np.inf, OUTAGE_S)
+        elif seconds[k, slot] < OUTAGE_S:
+            assert own_s + seconds[k, slot] == pytest.approx(lag_s, rel=1e-12)
+
+
+def test_a_rate_keeps_the_digits_of_a_tiny_signal() -> None:
+    snr = np.array([1e-13, 1e-9, 1e-3, 1.0, 3.0])
+    exact = [1e-13, 1e-9 - 5e-19, 1e-3 - 5e-7 + 1e-9 / 3 - 1e-12 / 4, np.log(2), 2 * np.log(2)]
+    assert shannon_bps(20e6, snr) == pytest.approx(20e6 * np.array(exact) / np.log(2), rel=1e-12)
