@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.remedies import remedy
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
 from orchestrator.campaign.results import study_counts
 from orchestrator.campaign.spec import Campaign, Plot, Study, cells
@@ -27,9 +26,10 @@ from orchestrator.campaign.summary import (
     titles,
 )
 from orchestrator.campaign.verify import environment_differences
+from orchestrator.emulated.validity import CHECKS, remedy
 from orchestrator.records.manifest import environment
 from orchestrator.reporting.formatting import percent
-from orchestrator.reporting.legend import CHECK_TITLES, line_style
+from orchestrator.reporting.legend import line_style
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
@@ -71,7 +71,7 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         studies=[_study(campaign, name, points, drawn) for name in campaign.studies],
         measured=against_predictions(points),
         checks=_checks(validity, here),
-        check_titles=CHECK_TITLES,
+        check_titles={name: check.title for name, check in CHECKS.items()},
         paradigms={v: title_of(v) for v in points["paradigm"].dropna().unique()},
         points=_point_rows(points.head(MAX_POINT_ROWS), campaign),
         total=len(points),

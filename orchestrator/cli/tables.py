@@ -227,7 +227,7 @@ def loss_lines(done: "Emulation") -> list[str]:
 
 def validity_lines(checks: Sequence["Check"], dilation: float) -> list[str]:
     """Whether a run is valid, each check that says it is not, and what to do about it."""
-    from orchestrator.analysis.remedies import IDLE, remedy
+    from orchestrator.emulated.validity import IDLE, remedy
     from testbed.system import inside
 
     clock = "real" if inside.told() is None else "virtual"

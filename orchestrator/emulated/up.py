@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import calibration_in_short
 from orchestrator.emulated.programs import Program, check_nodes
@@ -21,9 +19,8 @@ from orchestrator.emulated.run import check_kernel
 from orchestrator.emulated.session import End, Session, Settings, opened
 from orchestrator.emulated.session_request import check_scenario
 from orchestrator.emulated.stage import Hosts
-from orchestrator.emulated.validity import calibration_error, to_json
+from orchestrator.emulated.validity import session_validity, to_json
 from orchestrator.emulated.visits import SOCKET, runs_in
-from orchestrator.engine.links import shape_of
 from orchestrator.records.directory import MANIFEST, SCENARIO, object_in
 from orchestrator.records.emulation import Check
 from orchestrator.records.manifest import manifest, now
@@ -116,7 +113,7 @@ def held(
                 shutil.rmtree(earlier, ignore_errors=True)
             yield session, about
         about["status"] = "complete"
-        checks = validity(session)
+        checks = session_validity(session)
         about["valid"] = all(check.ok for check in checks)
         about["validity"] = to_json(checks)
     except BaseException as error:
@@ -180,41 +177,6 @@ def play(
         session.close(seconds if ended == "time" else None)
     checks = [Check(**check) for check in about["validity"]]
     return Outcome(ended, programs, counting, checks)
-
-
-def validity(session: Session) -> list[Check]:
-    """Whether the session may be believed: what was observed, held against the scenario's limits.
-
-    What programs do is their own business: whether links carried what they should have is judged by
-    the slots in which they had something waiting all the time.
-    """
-    emulation = session.scenario.emulation
-    # A frame more or less is 2 % of the slots that count, whatever the clock.
-    limits = emulation.limits_in_force | {"transfer_error": emulation.limits.transfer_error}
-    return [
-        Check(name, limits[name], float(value), bool(value <= limits[name]), detail)
-        for name, value, detail in _observed(session)
-    ]
-
-
-def _observed(session: Session) -> Iterator[tuple[str, float, str]]:
-    """Name of the check (as in the scenario), value, where."""
-    scenario, recorder, machine = session.scenario, session.recorder, session.machine
-    if session.calibration is not None and len(session.calibration):
-        shape = shape_of(scenario, scenario.dilation)
-        yield "calibration_error", *calibration_error(session.calibration, shape, scenario.dilation)
-    yield "exhausted_slots", recorder.exhausted, ""
-    if len(recorder.lateness_s):
-        yield "injector_lateness_s", np.quantile(recorder.lateness_s, 0.99), ""
-    if len(recorder.busy_errors):
-        busy = f"{len(recorder.busy_errors)} slots with bytes waiting throughout"
-        yield "transfer_error", np.quantile(np.abs(recorder.busy_errors), 0.95), busy
-    if session.report.clock_error_s:
-        yield "clock_error_s", session.report.clock_error_s, ""
-    if scenario.emulation.clock == "real":
-        yield "cpu_steal", machine.stolen_ticks / max(1, machine.cpu_ticks), ""
-        drift_ppm = abs(machine.monotonic_ns / max(1, machine.raw_ns) - 1) * 1e6
-        yield "clock_drift_ppm", drift_ppm, ""
 
 
 def _claim(out: Path, overwrite: bool) -> Path | None:

@@ -1,121 +1,266 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Whether a run may be believed: what was observed while it ran, held against limits.
+"""Whether a run or a session may be believed: what was observed, compared with limits.
 
-A run that is not valid keeps everything it measured; manifest, console and report say why it is
-not. Limits are `emulation.limits` of the scenario, and tighter in virtual time.
+Results that are not valid keep everything that was measured; manifest, console and report say why
+they are not. `CHECKS` has everything about each check but its limit by the real clock, which is a
+key of `emulation.limits` in the scenario, under the same name.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from orchestrator.emulated.session import Session
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
 from orchestrator.records.emulation import Check, Emulation
+from orchestrator.scenario.schema import Emulation as EmulationSection
+from orchestrator.scenario.schema import Limits
 from testbed.network.shaping import Shape
 from testbed.system.machine import Machine
 
 PAUSE_S = 0.002
-"""In real seconds: for how long a busy machine may keep a program from a transfer's end."""
+"""Real seconds for which a busy machine may keep a program from a transfer's end."""
 _JITTERS = 5
-"""So many standard deviations may a frame be earlier than its delay."""
+"""A frame may be earlier than its delay by this many standard deviations."""
+IDLE = "wait until the machine is idle"
+SLOWER = "raise emulation.dilation"
+IN_VIRTUAL_TIME = (
+    "no other program is there: the network did this; see the worst round in the report"
+)
+"""The remedy for any check that fails in virtual time."""
+
+Observed = Iterator[tuple[float, str]]
+"""The worst value of a check and where it was seen; nothing where the check does not apply."""
 
 
-_OF_MACHINES: dict[str, Callable[[Machine], float]] = {
-    "cpu_steal": lambda passed: passed.stolen_ticks / max(1, passed.cpu_ticks),
-    "cpu_others": lambda passed: passed.others,
-    "clock_drift_ppm": lambda passed: abs(passed.monotonic_ns / passed.raw_ns - 1) * 1e6,
-}
-"""Checks of every machine that carries nodes."""
+@dataclass(frozen=True)
+class ValidityCheck:
+    """One condition for believing a result: a value that was observed is at most a limit."""
+
+    title: str
+    remedy: str
+    """What the user can do about it by the real clock."""
+    of_run: Callable[[Emulation], Observed] | None = None
+    """How a run's value is observed; None: the check is not one of runs."""
+    of_session: Callable[[Session], Observed] | None = None
+    """How a session's value is observed."""
+    virtual_limit: float | None = None
+    """The limit in virtual time, unless the scenario has one of its own; None: as by real time."""
+    real_clock_alone: bool = False
+    """Whether the check is not made in virtual time, where no other program runs."""
+    falls_with_dilation: bool = False
+    """Whether the value falls about in proportion as dilation grows."""
+
+    def limit(self, name: str, emulation: EmulationSection) -> float:
+        """The most that may be observed by the scenario's clock."""
+        limit = float(getattr(emulation.limits, name))
+        is_default = limit == Limits.model_fields[name].default
+        if emulation.clock == "virtual" and is_default and self.virtual_limit is not None:
+            return self.virtual_limit
+        return limit
 
 
 def validity(done: Emulation) -> list[Check]:
     """All checks of a run with at least one measured round."""
-    limits = done.scenario.emulation.limits_in_force
-    return [
-        Check(name, limits[name], float(value), bool(value <= limits[name]), detail)
-        for name, value, detail in _observed(done)
-    ]
+    return list(_judged(done.scenario.emulation, lambda check: check.of_run, done))
+
+
+def session_validity(session: Session) -> list[Check]:
+    """All checks of a session that is over.
+
+    What programs do is their own business: whether links carried what they should have is judged by
+    the slots in which they had something waiting all the time.
+    """
+    emulation = session.scenario.emulation
+    return list(_judged(emulation, lambda check: check.of_session, session))
+
+
+def _judged(
+    emulation: EmulationSection, how: Callable[[ValidityCheck], Any], observed: Any
+) -> Iterator[Check]:
+    for name, check in CHECKS.items():
+        observe = how(check)
+        if observe is None or (check.real_clock_alone and emulation.clock == "virtual"):
+            continue
+        limit = check.limit(name, emulation)
+        if isinstance(observed, Session) and name == "transfer_error":
+            # A frame more or less is 2 % of the slots that count, whatever the clock.
+            limit = emulation.limits.transfer_error
+        for value, where in observe(observed):
+            yield Check(name, limit, float(value), bool(value <= limit), where)
 
 
 def to_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
-    """The checks as they stand in the manifest."""
+    """The checks as the manifest has them."""
     return [asdict(check) for check in checks]
 
 
-def _observed(done: Emulation) -> Iterator[tuple[str, float, str]]:
-    """Name of the check (as in the scenario), worst value, where."""
+def remedies(checks: object, dilation: object, clock: object) -> dict[str, str]:
+    """What to do about each failed one of a manifest's checks, by name."""
+    return {
+        check["check"]: remedy(check["check"], check["value"], check["limit"], dilation, clock)
+        for check in (checks if isinstance(checks, list) else [])
+        if check.get("ok") is False
+    }
+
+
+def remedy(
+    name: str, value: object, limit: object, dilation: object, clock: object = "real"
+) -> str:
+    """What to do about a failed check; empty for one that is not known.
+
+    Args:
+        name: The check's name.
+        value: What was observed.
+        limit: The most it may be.
+        dilation: The run's dilation.
+        clock: The run's clock.
+    """
+    check = CHECKS.get(name)
+    if check is None:
+        return ""
+    if clock == "virtual":
+        return IN_VIRTUAL_TIME
+    numbers = [n for n in (value, limit, dilation) if isinstance(n, (int, float)) and n > 0]
+    if check.falls_with_dilation and len(numbers) == 3:
+        return f"{check.remedy} to {numbers[2] * numbers[0] / numbers[1]:.2g} or more"
+    return check.remedy
+
+
+# --- how values are observed in runs -------------------------------------------------------------
+
+
+def _calibration(done: Emulation | Session) -> Observed:
     if done.calibration is not None and len(done.calibration):
         dilation = done.scenario.dilation
-        shape = shape_of(done.scenario, dilation)
-        yield "calibration_error", *calibration_error(done.calibration, shape, dilation)
+        yield calibration_error(done.calibration, shape_of(done.scenario, dilation), dilation)
 
+
+def _lateness(done: Emulation) -> Observed:
     injector = pd.concat([record.injector for record in done.rounds])
-    yield "injector_lateness_s", float(injector["lateness_s"].quantile(0.99)), ""
-    yield "exhausted_slots", sum(record.links.exhausted for record in done.rounds), ""
+    yield float(injector["lateness_s"].quantile(0.99)), ""
 
-    ways = [(*record.links.uplink, *record.links.downlink) for record in done.rounds]
+
+def _exhausted(done: Emulation) -> Observed:
+    yield sum(record.links.exhausted for record in done.rounds), ""
+
+
+def _counts(done: Emulation, counter: str) -> list[list[int]]:
+    """A counter of every link's end, by round: uplinks, then downlinks."""
+    return [
+        [getattr(end, counter) for end in (*record.links.uplink, *record.links.downlink)]
+        for record in done.rounds
+    ]
+
+
+def _worst_link(done: Emulation, values: npt.NDArray[Any]) -> tuple[float, str]:
     clients = range(1, done.scenario.uavs.count + 1)
     names = [f"{way} {k}" for way in ("uplink", "downlink") for k in clients]
-    dropped = _in_all([[way.dropped_frames for way in report] for report in ways])
-    sent = _in_all([[way.sent_frames for way in report] for report in ways])
-    share = dropped / np.maximum(sent + dropped, 1)
-    yield "dropped_frames", share.max(), names[int(share.argmax())]
-    backlog = np.array([[way.backlog_bytes for way in report] for report in ways])
-    for of_round, round_ in zip(backlog.reshape(-1, 2, len(clients)), done.measured, strict=True):
-        for loss in round_.lost:  # What its links held when it was given up stays there.
-            of_round[:, loss.client - 1] = 0
-    backlog = backlog.max(axis=0)
-    yield "backlog_bytes", backlog.max(), names[int(backlog.argmax())]
+    return values.max(), names[int(values.argmax())]
 
-    impaired = are_impaired(done.scenario)
-    if impaired:
-        yield "loss_deviation", *_loss_deviation(done)
-        arrived = _in_all([[way.arrived_frames for way in report] for report in ways])
-        late = _in_all([[way.late_frames for way in report] for report in ways])
-        share = late / np.maximum(arrived, 1)
-        yield "late_frames", share.max(), names[int(share.argmax())]
-    # What the engine says of windows and losses is a model, and none of the emulation's errors.
-    parts = ["injection"] if impaired else ["injection", "rest"]
-    if done.scenario.workload.compute_time == "modelled":
-        parts.insert(0, "compute")
-    for part in parts:
+
+def _dropped(done: Emulation) -> Observed:
+    dropped, sent = (_in_all(_counts(done, name)) for name in ("dropped_frames", "sent_frames"))
+    yield _worst_link(done, dropped / np.maximum(sent + dropped, 1))
+
+
+def _backlog(done: Emulation) -> Observed:
+    backlog = np.array(_counts(done, "backlog_bytes"))
+    by_link = backlog.reshape(len(backlog), 2, -1)
+    for of_round, round_ in zip(by_link, done.measured, strict=True):
+        for loss in round_.lost:  # what its links held when it was given up stays there
+            of_round[:, loss.client - 1] = 0
+    yield _worst_link(done, backlog.max(axis=0))
+
+
+def _late_frames(done: Emulation) -> Observed:
+    if are_impaired(done.scenario):
+        arrived, late = (_in_all(_counts(done, name)) for name in ("arrived_frames", "late_frames"))
+        yield _worst_link(done, late / np.maximum(arrived, 1))
+
+
+def _share(part: str) -> Callable[[Emulation], Observed]:
+    """The share of a part of the error budget in a round's latency."""
+
+    def observe(done: Emulation) -> Observed:
         shares = [abs(r.budget.seconds[part]) / r.measured.latency_s for r in done.rounds]
         worst = int(np.argmax(shares))
         where = f"round {worst}"
         if part == "compute" and (late_s := [s for s in done.overruns_s if s > 0]):
             where += f"; {len(late_s)} of {len(done.overruns_s)} steps overran"
             where += f", by {max(late_s):.2g} s at most"
-        yield f"{part}_share", shares[worst], where
-    yield from _transfer_errors(done)
+        yield shares[worst], where
 
-    if done.scenario.emulation.clock == "virtual":
-        return  # Nobody else is there, and there is one clock.
+    return observe
+
+
+def _compute_share(done: Emulation) -> Observed:
+    if done.scenario.workload.compute_time == "modelled":
+        yield from _share("compute")(done)
+
+
+def _rest_share(done: Emulation) -> Observed:
+    # What the engine says of windows and losses is a model, and none of the emulation's errors.
+    if not are_impaired(done.scenario):
+        yield from _share("rest")(done)
+
+
+def _clock_error(done: Emulation) -> Observed:
     errors_s = [record.links.clock_error_s for record in done.rounds]
     if any(errors_s):
-        yield "clock_error_s", max(errors_s), f"round {int(np.argmax(errors_s))}"
-    machines = [
-        (passed, f"host {host}, round {index}" if host else f"round {index}")
-        for index, record in enumerate(done.rounds)
-        for host, passed in {"": record.machine, **record.elsewhere}.items()
-    ]
-    for name, value_of in _OF_MACHINES.items():
+        yield max(errors_s), f"round {int(np.argmax(errors_s))}"
+
+
+def _steal(passed: Machine) -> float:
+    return passed.stolen_ticks / max(1, passed.cpu_ticks)
+
+
+def _drift_ppm(passed: Machine) -> float:
+    return abs(passed.monotonic_ns / max(1, passed.raw_ns) - 1) * 1e6
+
+
+def _of_machines(value_of: Callable[[Machine], float]) -> Callable[[Emulation], Observed]:
+    """The worst value of all machines that carry nodes."""
+
+    def observe(done: Emulation) -> Observed:
+        machines = [
+            (passed, f"host {host}, round {index}" if host else f"round {index}")
+            for index, record in enumerate(done.rounds)
+            for host, passed in {"": record.machine, **record.elsewhere}.items()
+        ]
         passed, where = max(machines, key=lambda each: value_of(each[0]))
-        if name == "cpu_others" and done.others and not where.startswith("host"):
+        yield value_of(passed), where
+
+    return observe
+
+
+def _others(done: Emulation) -> Observed:
+    for share, where in _of_machines(lambda passed: passed.others)(done):
+        if done.others and not where.startswith("host"):
             where += f"; cores by program: {', '.join(done.others)}"
-        yield name, value_of(passed), where
+        yield share, where
 
 
-def _transfer_errors(done: Emulation) -> Iterator[tuple[str, float, str]]:
-    """How far transfers were from their links' rates, the broadcast by itself.
+def _transfer_error(done: Emulation) -> Observed:
+    yield from _off_rates(done, of_broadcast=False)
 
-    That one ends a packet early is no rate's error, however short it is. Where the air delays or
-    loses frames, windows and retransmissions make transfers late: then only those count that ended
+
+def _broadcast_error(done: Emulation) -> Observed:
+    if not done.scenario.updates:
+        yield from _off_rates(done, of_broadcast=True)
+
+
+def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
+    """How far transfers were from their links' rates: of the broadcast, or of all others.
+
+    That one ends a packet early is no rate's error, however short it is. Where links delay or
+    lose frames, windows and retransmissions make transfers late: then only those count that ended
     before rates and delay allow.
     """
     scenario = done.scenario
@@ -123,26 +268,22 @@ def _transfer_errors(done: Emulation) -> Iterator[tuple[str, float, str]]:
         return
     dilation, shape = scenario.dilation, shape_of(scenario, scenario.dilation)
     transfers = pd.concat([record.transfers for record in done.rounds], ignore_index=True)
-    early_s = _early_s(transfers["rate_bps"], shape, dilation)
+    rows = transfers[(transfers["step"] == "SM") == of_broadcast]
+    if not len(rows):
+        return
+    early_s = _early_s(rows["rate_bps"], shape, dilation)
     if impaired := are_impaired(scenario):
         jitters = [each.jitter_s for way in impairments_of(scenario) for each in way]
         early_s += _JITTERS * max(jitters)
-    early = (-transfers["error"] - early_s / transfers["due_s"]).clip(lower=0)
-    late = transfers["error"].clip(lower=0)
-    broadcast = transfers["step"] == "SM"
-    if scenario.emulation.clock == "real":
-        pause_s = PAUSE_S / dilation / transfers["due_s"]
-        late -= (broadcast * pause_s).clip(upper=late)
-    transfers["error"] = early if impaired else early + late
-    for name, rows in (
-        ("transfer_error", transfers[~broadcast]),
-        ("broadcast_error", transfers[broadcast]),
-    ):
-        if not len(rows) or (name == "broadcast_error" and scenario.updates):
-            continue
-        row = rows.iloc[int(rows["error"].argmax())]
-        where = f"worst {row.error:.2g}: {row.step} of client {row.client}, round {row['round']}"
-        yield name, float(rows["error"].quantile(0.95)), where
+    early = (-rows["error"] - early_s / rows["due_s"]).clip(lower=0)
+    late = rows["error"].clip(lower=0)
+    if of_broadcast and scenario.emulation.clock == "real":
+        pause_s = PAUSE_S / dilation / rows["due_s"]
+        late -= pause_s.clip(upper=late)
+    error = early if impaired else early + late
+    row = rows.iloc[int(error.argmax())]
+    where = f"worst {error.max():.2g}: {row.step} of client {row.client}, round {row['round']}"
+    yield float(error.quantile(0.95)), where
 
 
 def _early_s(rate_bps: "pd.Series[float]", shape: Shape, dilation: float) -> "pd.Series[float]":
@@ -153,8 +294,10 @@ def _early_s(rate_bps: "pd.Series[float]", shape: Shape, dilation: float) -> "pd
     )
 
 
-def _loss_deviation(done: Emulation) -> tuple[float, str]:
+def _loss_deviation(done: Emulation) -> Observed:
     """How far the frames lost on the worst link are from what was asked, in standard deviations."""
+    if not are_impaired(done.scenario):
+        return
     worst, where = 0.0, ""
     for name, ways in zip(("uplink", "downlink"), impairments_of(done.scenario), strict=True):
         ends = [getattr(record.links, name) for record in done.rounds]
@@ -168,7 +311,7 @@ def _loss_deviation(done: Emulation) -> tuple[float, str]:
             if (off := float(difference / way.losses.deviation(frames))) > worst:
                 worst = off
                 where = f"{name} {client}: lost {lost[client - 1]} of {frames} frames"
-    return worst, where
+    yield worst, where
 
 
 def calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tuple[float, str]:
@@ -199,3 +342,144 @@ def _in_all(counts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
     begun_anew = (np.diff(table, axis=0) < 0).any(axis=1)
     total: npt.NDArray[np.int64] = table[-1] + table[:-1][begun_anew].sum(axis=0)
     return total
+
+
+# --- how values are observed in sessions ---------------------------------------------------------
+
+
+def _session_exhausted(session: Session) -> Observed:
+    yield session.recorder.exhausted, ""
+
+
+def _session_lateness(session: Session) -> Observed:
+    if len(session.recorder.lateness_s):
+        yield float(np.quantile(session.recorder.lateness_s, 0.99)), ""
+
+
+def _session_transfer_error(session: Session) -> Observed:
+    errors = session.recorder.busy_errors
+    if len(errors):
+        busy = f"{len(errors)} slots with bytes waiting throughout"
+        yield float(np.quantile(np.abs(errors), 0.95)), busy
+
+
+def _session_clock_error(session: Session) -> Observed:
+    if session.report.clock_error_s:
+        yield session.report.clock_error_s, ""
+
+
+def _session_steal(session: Session) -> Observed:
+    yield _steal(session.machine), ""
+
+
+def _session_drift(session: Session) -> Observed:
+    yield _drift_ppm(session.machine), ""
+
+
+CHECKS = {
+    "calibration_error": ValidityCheck(
+        "Error of the worst link before the run",
+        f"links were off before the first round: {IDLE}; where it is, {SLOWER}: the rates are more "
+        "than this machine carries",
+        of_run=_calibration,
+        of_session=_calibration,
+        virtual_limit=0.01,
+    ),
+    "injector_lateness_s": ValidityCheck(
+        "Lateness of rate changes, 99th percentile",
+        f"rates changed late: {IDLE}, or {SLOWER}",
+        of_run=_lateness,
+        of_session=_session_lateness,
+        virtual_limit=1e-5,
+    ),
+    "exhausted_slots": ValidityCheck(
+        "Slots without rates",
+        f"the injector got its rates too late: {IDLE}, or {SLOWER}",
+        of_run=_exhausted,
+        of_session=_session_exhausted,
+    ),
+    "dropped_frames": ValidityCheck(
+        "Frames that a link's queue dropped",
+        "a queue was full: raise emulation.dilation, or lower the delay or the rates",
+        of_run=_dropped,
+    ),
+    "backlog_bytes": ValidityCheck(
+        "Left in a link's queue after a round",
+        "a round ended with frames under way: look at the link in the report",
+        of_run=_backlog,
+    ),
+    "loss_deviation": ValidityCheck(
+        "Frames lost, beside those asked for (standard deviations)",
+        "links lost other shares of frames than asked for: please report it",
+        of_run=_loss_deviation,
+    ),
+    "late_frames": ValidityCheck(
+        "Frames a millisecond later than their delay",
+        f"delayed frames came late: {IDLE}, or {SLOWER}, or use emulation.clock virtual",
+        of_run=_late_frames,
+    ),
+    "compute_share": ValidityCheck(
+        "Overruns of computing, of a round",
+        f"computing took longer than it is modelled to: {SLOWER}",
+        of_run=_compute_share,
+        virtual_limit=1e-4,
+        falls_with_dilation=True,
+    ),
+    "injection_share": ValidityCheck(
+        "Late rate changes, of a round",
+        f"late rate changes cost time: {IDLE}, or {SLOWER}",
+        of_run=_share("injection"),
+        virtual_limit=1e-5,
+    ),
+    "rest_share": ValidityCheck(
+        "Unexplained, of a round",
+        f"time is lost that nothing explains: {IDLE}; see the worst round in the report",
+        of_run=_rest_share,
+        virtual_limit=0.01,
+    ),
+    "transfer_error": ValidityCheck(
+        "Error of transfers, 95th percentile",
+        f"transfers were off their links' rates: {IDLE}, or {SLOWER}",
+        of_run=_transfer_error,
+        of_session=_session_transfer_error,
+        virtual_limit=0.02,
+    ),
+    "broadcast_error": ValidityCheck(
+        "Error of the broadcast, 95th percentile",
+        f"the broadcast was off its links' rates: {IDLE}, or {SLOWER}",
+        of_run=_broadcast_error,
+        virtual_limit=0.05,
+    ),
+    "clock_error_s": ValidityCheck(
+        "By how much hosts' clocks may have differed from what was assumed",
+        "the hosts' clocks could not be compared: see that their network is not full, and that "
+        "nobody sets a clock",
+        of_run=_clock_error,
+        of_session=_session_clock_error,
+        real_clock_alone=True,
+    ),
+    "cpu_steal": ValidityCheck(
+        "CPU time taken by other guests",
+        "the host's other guests took the CPU: run at another time, or on another host",
+        of_run=_of_machines(_steal),
+        of_session=_session_steal,
+        real_clock_alone=True,
+    ),
+    "cpu_others": ValidityCheck(
+        "CPU time taken by other programs",
+        f"other programs took the CPU: {IDLE}, or end them",
+        of_run=_others,
+        real_clock_alone=True,
+    ),
+    "clock_drift_ppm": ValidityCheck(
+        "Drift of the clock",
+        "the clock was being set: wait until its daemon has settled",
+        of_run=_of_machines(_drift_ppm),
+        of_session=_session_drift,
+        real_clock_alone=True,
+    ),
+}
+"""Every check by its name in `emulation.limits`, in the order in which results list them.
+
+Of virtual limits, each is above what docs/virtual-time.md has measured.
+"""

@@ -50,25 +50,6 @@ PURPOSES = {
 }
 """What the bytes of a link are for, in words."""
 
-CHECK_TITLES = {
-    "calibration_error": "Error of the worst link before the run",
-    "injector_lateness_s": "Lateness of rate changes, 99th percentile",
-    "exhausted_slots": "Slots without rates",
-    "dropped_frames": "Frames that a link's queue dropped",
-    "backlog_bytes": "Left in a link's queue after a round",
-    "compute_share": "Overruns of computing, of a round",
-    "injection_share": "Late rate changes, of a round",
-    "rest_share": "Unexplained, of a round",
-    "transfer_error": "Error of transfers, 95th percentile",
-    "broadcast_error": "Error of the broadcast, 95th percentile",
-    "loss_deviation": "Frames lost, beside those asked for (standard deviations)",
-    "late_frames": "Frames a millisecond later than their delay",
-    "cpu_steal": "CPU time taken by other guests",
-    "cpu_others": "CPU time taken by other programs",
-    "clock_drift_ppm": "Drift of the clock",
-    "clock_error_s": "By how much hosts' clocks may have differed from what was assumed",
-}
-
 STYLES = {
     "cpsfl": ("#d55e00", "-", "o"),
     "cpsfl-no-at": ("#d55e00", "--", "v"),

@@ -14,7 +14,7 @@ import pandas as pd
 import yaml
 
 from orchestrator.analysis.error_budget import calibration_in_short
-from orchestrator.analysis.remedies import remedies
+from orchestrator.emulated.validity import CHECKS, remedies
 from orchestrator.records.reader import Run, read_run
 from orchestrator.records.summary import (
     Headline,
@@ -32,7 +32,6 @@ from orchestrator.records.summary import (
 from orchestrator.reporting.charts import budget_rows, chart_data, records, worth_showing
 from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
 from orchestrator.reporting.legend import (
-    CHECK_TITLES,
     PART_TITLES,
     PURPOSES,
     STEP_COLOURS,
@@ -103,7 +102,7 @@ def render(run: Run) -> str:
         overheads=overheads(run),
         composition=composition(run),
         purposes=PURPOSES,
-        check_titles=CHECK_TITLES,
+        check_titles={name: check.title for name, check in CHECKS.items()},
         budget=budget,
         budget_by_step=None if by_step is None else by_step.to_dict("index"),
         lost=records(losses(run)),

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 import yaml
 
-from orchestrator.analysis.remedies import remedies
+from orchestrator.emulated.validity import CHECKS, remedies
 from orchestrator.records.session_reader import read_session
-from orchestrator.reporting.legend import CHECK_TITLES
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
 from testbed.system.files import write_whole
@@ -53,7 +52,7 @@ def render(manifest: dict[str, Any], scenario: Scenario, table: pd.DataFrame) ->
         seconds=len(table["slot"].unique()) * scenario.slot_s,
         charts=list(_charts(table, scenario.slot_s)),
         size=(WIDTH, HEIGHT),
-        check_titles=CHECK_TITLES,
+        check_titles={name: check.title for name, check in CHECKS.items()},
         remedies=remedies(
             manifest.get("validity"), scenario.emulation.dilation, scenario.emulation.clock
         ),

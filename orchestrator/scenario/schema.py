@@ -821,7 +821,7 @@ class Objective(Section):
 class Limits(Section):
     """What a run may show and still be valid; a run beyond any of these says so.
 
-    Where the clock is `virtual`, `VIRTUAL_LIMITS` take the place of those that have their defaults.
+    Where the clock is `virtual`, some of the defaults are tighter; the keys say which.
     """
 
     calibration_error: Limit = 0.03
@@ -871,16 +871,6 @@ class Limits(Section):
 QUIC_CONGESTION_CONTROLS = ("cubic", "reno")
 QUIC_LEAST_MTU = 1228
 """QUIC's datagrams must be able to have 1,200 bytes (RFC 9000, section 14)."""
-VIRTUAL_LIMITS = {
-    "calibration_error": 0.01,
-    "injector_lateness_s": 1e-5,
-    "compute_share": 1e-4,
-    "injection_share": 1e-5,
-    "rest_share": 0.01,
-    "transfer_error": 0.02,
-    "broadcast_error": 0.05,
-}
-"""Where nobody wakes up late: above what docs/virtual-time.md has measured."""
 
 
 class Emulation(Section):
@@ -929,15 +919,6 @@ class Emulation(Section):
     docker_image: str = "host"
     """`host`: this machine's own system, read-only, no build; else the name of an image."""
     limits: Limits = Limits()
-
-    @property
-    def limits_in_force(self) -> dict[str, float]:
-        """The limits by which a run by this clock is judged."""
-        limits: dict[str, float] = dict(self.limits)
-        if self.clock == "virtual":
-            defaults = dict(Limits())
-            limits |= {n: tight for n, tight in VIRTUAL_LIMITS.items() if limits[n] == defaults[n]}
-        return limits
 
     @model_validator(mode="after")
     def _virtual_time_has_its_own_kernel(self) -> "Emulation":

@@ -14,15 +14,15 @@ from small_scenario import TREE
 
 from orchestrator.emulated.calibration import LEVELS
 from orchestrator.emulated.validity import (
+    CHECKS,
     PAUSE_S,
     _in_all,
-    _observed,
     calibration_error,
     to_json,
     validity,
 )
 from orchestrator.scenario.loading import validate
-from orchestrator.scenario.schema import VIRTUAL_LIMITS, Limits
+from orchestrator.scenario.schema import Limits
 from testbed.network.shaping import Shape
 from testbed.system.machine import Machine
 
@@ -54,7 +54,7 @@ def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th(
         calibration=None, rounds=[record], scenario=scenario, measured=measured, overruns_s=[]
     )
     given: Any = done
-    values = {name: value for name, value, _ in _observed(given)}
+    values = {check.check: check.value for check in validity(given)}
     assert values["transfer_error"] == pytest.approx(0.01)
     assert values["injector_lateness_s"] == pytest.approx(0.02)
     assert values["dropped_frames"] == pytest.approx(0.01)
@@ -62,16 +62,19 @@ def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th(
     assert values["injection_share"] == pytest.approx(1e-3)
     assert values["rest_share"] == pytest.approx(2e-3)
     record.transfers.loc[:6, "error"] = 0.3
-    assert {n: v for n, v, _ in _observed(given)}["transfer_error"] == pytest.approx(0.3)
+    assert {c.check: c.value for c in validity(given)}["transfer_error"] == pytest.approx(0.3)
 
 
 def test_limits_are_tighter_in_virtual_time_where_none_were_given() -> None:
     def limits(**keys: Any) -> dict[str, float]:
-        return validate(TREE | {"emulation": keys}, "one").emulation.limits_in_force
+        emulation = validate(TREE | {"emulation": keys}, "one").emulation
+        return {name: check.limit(name, emulation) for name, check in CHECKS.items()}
 
     real, virtual = limits(), limits(clock="virtual")
     assert real == dict(Limits())
-    assert {name for name, limit in real.items() if virtual[name] < limit} == VIRTUAL_LIMITS.keys()
+    tighter = {name: check.virtual_limit for name, check in CHECKS.items() if check.virtual_limit}
+    assert len(tighter) == 7
+    assert virtual == real | tighter
     assert all(virtual[name] <= limit for name, limit in real.items())
     given = limits(clock="virtual", limits={"rest_share": 0.3})
     assert given == virtual | {"rest_share": 0.3}
@@ -131,7 +134,7 @@ def observed(
         overruns_s=overruns_s,
         others=others,
     )
-    return {name: (value, where) for name, value, where in _observed(done)}
+    return {check.check: (check.value, check.detail) for check in validity(done)}
 
 
 def test_every_check_names_where_it_was_worst() -> None:

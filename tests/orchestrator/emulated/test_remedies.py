@@ -10,9 +10,9 @@ import pytest
 from finished_campaign import finished_campaign
 from synthetic_run import make_run, make_session, manifest
 
-from orchestrator.analysis.remedies import REMEDIES, remedy
 from orchestrator.cli.emulate import _seconds
 from orchestrator.cli.tables import validity_lines
+from orchestrator.emulated.validity import CHECKS, remedy
 from orchestrator.records.emulation import Check
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
@@ -22,7 +22,8 @@ from testbed.system.files import write_json
 
 
 def test_every_check_has_a_remedy() -> None:
-    assert REMEDIES.keys() == Limits.model_fields.keys()
+    assert CHECKS.keys() == Limits.model_fields.keys()
+    assert all(check.title and check.remedy for check in CHECKS.values())
 
 
 def test_the_dilation_that_would_do_is_named() -> None:
