@@ -25,6 +25,7 @@ from rich.console import Console
 
 from orchestrator.scenario.loading import load
 from orchestrator.studies.validation import study
+from orchestrator.studies.validation.outcome import Asked, Validation
 from orchestrator.studies.validation.region import PURE
 from orchestrator.studies.validation.space import default_space, features, tree_at
 from orchestrator.studies.validation.worker import ROUNDING, Player, channels
@@ -36,7 +37,7 @@ FRESH = 1000
 console = Console(stderr=True)
 
 
-def fresh(found: study.Validation, seed: int) -> dict[str, Any]:
+def fresh(found: Validation, seed: int) -> dict[str, Any]:
     """Points of another seed, and how many of those in the region the model is right at."""
     asked = found.asked
     rng = np.random.default_rng([seed, 99])
@@ -68,7 +69,7 @@ def cpu_s() -> float:
 def validated(name: str, given: argparse.Namespace) -> dict[str, Any]:
     """What came of a model, how long it took, and how it fares at fresh points."""
     scenario = load(given.scenario, [f"paradigm={MODELS[name]}"])
-    asked = study.Asked(
+    asked = Asked(
         scenario,
         name,
         default_space(scenario),

@@ -3,19 +3,17 @@
 
 """The page of a validation: one file that needs nothing but itself."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import yaml
 
 from orchestrator.engine.plan import Array
 from orchestrator.reporting.pages import render_page
+from orchestrator.studies.validation.outcome import Validation
 from orchestrator.studies.validation.shrink import plain
 from orchestrator.studies.validation.worker import PARTS
 from orchestrator.theory.models import model
-
-if TYPE_CHECKING:
-    from orchestrator.studies.validation.study import Validation
 
 BINS = 40
 TITLES = {
@@ -32,7 +30,7 @@ PART_TITLES = {
 }
 
 
-def page(found: "Validation") -> str:
+def page(found: Validation) -> str:
     """The page as HTML."""
     asked = found.asked
     errors = found.errors("engine")
@@ -65,7 +63,7 @@ def page(found: "Validation") -> str:
     )
 
 
-def _keys(found: "Validation") -> dict[str, dict[str, Any]]:
+def _keys(found: Validation) -> dict[str, dict[str, Any]]:
     keys: dict[str, dict[str, Any]] = found.asked.space.model_dump(mode="json", exclude_none=True)[
         "keys"
     ]
