@@ -26,6 +26,7 @@ from rich.console import Console
 from orchestrator.scenario.loading import load
 from orchestrator.studies.validation import study
 from orchestrator.studies.validation.outcome import Asked, Validation
+from orchestrator.studies.validation.page import write
 from orchestrator.studies.validation.region import PURE
 from orchestrator.studies.validation.space import default_space, features, tree_at
 from orchestrator.studies.validation.worker import ROUNDING, Player, channels
@@ -85,7 +86,7 @@ def validated(name: str, given: argparse.Namespace) -> dict[str, Any]:
         seconds[what] = time.perf_counter() - began
 
     found = study.validate(asked, given.out / name, progress=progress)
-    study.write(found, given.out / name)
+    write(found, given.out / name)
     said = found.to_json()
     return {
         "wall_s": time.perf_counter() - began,

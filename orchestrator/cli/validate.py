@@ -75,6 +75,8 @@ def validate(
     check_writable("json", json_file)
     asked = Asked(parsed, model, drawn, samples, packets, kernel, tolerance, metric, seed)
     if output is not None:
+        from orchestrator.studies.validation.page import write
+
         study.check_folder(asked, output)
     with (
         temporary_folder("validate") if output is None else nullcontext(output) as folder,
@@ -87,7 +89,7 @@ def validate(
             progress=show,
         )
         if output is not None:
-            study.write(found, output)
+            write(found, output)
     if json_file is not None:
         write_json(json_file, found.to_json())
     for line in validation_lines(found):

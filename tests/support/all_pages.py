@@ -37,6 +37,7 @@ from orchestrator.scenario.loading import load, validate
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from orchestrator.studies.validation import study
 from orchestrator.studies.validation.outcome import Asked
+from orchestrator.studies.validation.page import write
 from orchestrator.studies.validation.space import Space
 from testbed.core.clock import EmulatedClock
 from testbed.core.timeline import SPAN, Round
@@ -119,7 +120,7 @@ def _validation(folder: Path) -> Path:
         "uavs.compute_flops": [1e12, {"log_uniform": [1e11, 1e13]}],
     }
     asked = Asked(small(), "tau2", Space.model_validate({"keys": keys}), samples=32, packets=0)
-    study.write(study.validate(asked, folder, cluster=Cluster(workers=0)), folder)
+    write(study.validate(asked, folder, cluster=Cluster(workers=0)), folder)
     return folder / "validation.html"
 
 

@@ -18,23 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from scipy.stats import qmc, sobol_indices
 
 from orchestrator.analysis import metrics
 from orchestrator.campaign.cluster import POOL, worked
 from orchestrator.engine.plan import Array
-from orchestrator.records.manifest import environment, source_sha256
+from orchestrator.records.manifest import source_sha256
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.validation import kernel
 from orchestrator.studies.validation.outcome import RESAMPLES, TOLERANCE, Asked, Validation
-from orchestrator.studies.validation.page import page
 from orchestrator.studies.validation.region import Region, region
 from orchestrator.studies.validation.shrink import (
     WRONG,
     limit_of,
     margin_of,
-    plain,
     shrunk,
     simplest_start,
     worst_point,
@@ -52,7 +49,7 @@ from orchestrator.theory.models import Said, model
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.host.dask_cluster import Cluster
-from testbed.system.files import check_no_link, write_json, write_whole
+from testbed.system.files import check_no_link, write_json
 
 TOGETHER = 250
 """Points of a job, at most."""
@@ -396,16 +393,3 @@ def _finite(answer: dict[str, Any]) -> dict[str, Any]:
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in answer.items()
     }
-
-
-def write(found: Validation, folder: Path) -> None:
-    """Write validation.json, validation.html, space.yaml, counterexample.yaml into the folder."""
-    write_json(folder / "validation.json", found.to_json())
-    write_json(folder / "environment.json", environment())
-    text = found.asked.space.to_yaml()
-    write_whole(folder / "space.yaml", lambda part: part.write_text(text, "utf-8"))
-    if found.counterexample is not None:
-        simple = yaml.safe_dump(plain(found.counterexample), sort_keys=False, width=100)
-        write_whole(folder / "counterexample.yaml", lambda part: part.write_text(simple, "utf-8"))
-    html = page(found)
-    write_whole(folder / "validation.html", lambda part: part.write_text(html, "utf-8"))

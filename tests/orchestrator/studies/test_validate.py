@@ -24,7 +24,7 @@ from orchestrator.cli.tables import validation_lines
 from orchestrator.scenario.loading import load
 from orchestrator.studies.validation import study
 from orchestrator.studies.validation.outcome import Asked
-from orchestrator.studies.validation.page import page
+from orchestrator.studies.validation.page import page, write
 from orchestrator.studies.validation.shrink import _simpler, limit_of, margin_of
 from orchestrator.studies.validation.space import Space, default_space, load_space
 from orchestrator.studies.validation.worker import Player, channels
@@ -162,7 +162,7 @@ def test_that_cpsfl_may_be_slower_than_tau2_is_found_and_made_simple(tmp_path: P
     simple = found.counterexample
     assert simple is not None
     assert simple.uavs.count == 2
-    study.write(found, tmp_path / "v")
+    write(found, tmp_path / "v")
     simplest = found.worst["simplest"]
     assert sum(simplest["budget"].values()) == pytest.approx(simplest["error"])
     assert simplest["error"] < 0
