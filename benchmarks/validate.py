@@ -25,6 +25,8 @@ from rich.console import Console
 
 from orchestrator.scenario.loading import load
 from orchestrator.studies.validation import study
+from orchestrator.studies.validation.outcome import Asked, Validation
+from orchestrator.studies.validation.page import write
 from orchestrator.studies.validation.region import PURE
 from orchestrator.studies.validation.space import default_space, features, tree_at
 from orchestrator.studies.validation.worker import ROUNDING, Player, channels
@@ -36,7 +38,7 @@ FRESH = 1000
 console = Console(stderr=True)
 
 
-def fresh(found: study.Validation, seed: int) -> dict[str, Any]:
+def fresh(found: Validation, seed: int) -> dict[str, Any]:
     """Points of another seed, and how many of those in the region the model is right at."""
     asked = found.asked
     rng = np.random.default_rng([seed, 99])
@@ -68,7 +70,7 @@ def cpu_s() -> float:
 def validated(name: str, given: argparse.Namespace) -> dict[str, Any]:
     """What came of a model, how long it took, and how it fares at fresh points."""
     scenario = load(given.scenario, [f"paradigm={MODELS[name]}"])
-    asked = study.Asked(
+    asked = Asked(
         scenario,
         name,
         default_space(scenario),
@@ -84,7 +86,7 @@ def validated(name: str, given: argparse.Namespace) -> dict[str, Any]:
         seconds[what] = time.perf_counter() - began
 
     found = study.validate(asked, given.out / name, progress=progress)
-    study.write(found, given.out / name)
+    write(found, given.out / name)
     said = found.to_json()
     return {
         "wall_s": time.perf_counter() - began,

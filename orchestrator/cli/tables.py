@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.records.comparison import Comparison
     from orchestrator.records.emulation import Check, Emulation
     from orchestrator.studies.cross_check import CrossCheck
-    from orchestrator.studies.validation.study import Validation
+    from orchestrator.studies.validation.outcome import Validation
     from testbed.host.doctor import Finding
 
 MOST_ROWS = 20

@@ -60,6 +60,7 @@ def validate(
     from orchestrator.cli.tables import validation_lines
     from orchestrator.scenario.loading import load
     from orchestrator.studies.validation import study
+    from orchestrator.studies.validation.outcome import Asked
     from orchestrator.studies.validation.space import default_space, load_space
     from orchestrator.theory.models import model as known
     from testbed.host.dask_cluster import Cluster
@@ -72,8 +73,10 @@ def validate(
     if max(packets or 0, kernel) > samples:
         raise InputError("--packets, --kernel: must not be above --samples")
     check_writable("json", json_file)
-    asked = study.Asked(parsed, model, drawn, samples, packets, kernel, tolerance, metric, seed)
+    asked = Asked(parsed, model, drawn, samples, packets, kernel, tolerance, metric, seed)
     if output is not None:
+        from orchestrator.studies.validation.page import write
+
         study.check_folder(asked, output)
     with (
         temporary_folder("validate") if output is None else nullcontext(output) as folder,
@@ -86,7 +89,7 @@ def validate(
             progress=show,
         )
         if output is not None:
-            study.write(found, output)
+            write(found, output)
     if json_file is not None:
         write_json(json_file, found.to_json())
     for line in validation_lines(found):

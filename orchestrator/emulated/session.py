@@ -124,7 +124,7 @@ class Session:
         """The first slot that does not count any more."""
         self.clock = self._begin()
         self._before = Machine.now()
-        self._visits = Visits(folder, self)
+        self._visits = Visits(folder, scenario, self.home, self.start)
         self._thread = threading.Thread(target=self._serve, name="session", daemon=True)
         self._thread.start()
 

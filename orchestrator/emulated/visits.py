@@ -16,18 +16,17 @@ import socket
 import struct
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.emulated.programs import Program, image_of
 from orchestrator.emulated.session_request import nodes_named
+from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import InputError, RunError
+from testbed.core.node import NodeId
 from testbed.system import inside
-
-if TYPE_CHECKING:
-    from orchestrator.emulated.session import Session
 
 SOCKET = "session.sock"
 MOST_BYTES = 1 << 20
@@ -58,8 +57,22 @@ def _listener(folder: Path) -> socket.socket:
 class Visits:
     """The session's end; served by one thread."""
 
-    def __init__(self, folder: Path, session: "Session"):
-        self._session = session
+    def __init__(
+        self,
+        folder: Path,
+        scenario: ResolvedScenario,
+        home: Callable[[NodeId], Path],
+        start: Callable[..., Program],
+    ):
+        """Open the socket.
+
+        Args:
+            folder: The session's.
+            scenario: Whose nodes a visitor may name.
+            home: The folder in which a node's shell starts.
+            start: Starts a program in a node: `orchestrator.emulated.session.Session.start`.
+        """
+        self._scenario, self._home, self._start_program = scenario, home, start
         # In virtual time that of the folder is the host's, and nobody comes to this one.
         self._place = folder if inside.told() is None else Path(tempfile.mkdtemp())
         (self._place / SOCKET).unlink(missing_ok=True)  # Of one that was killed.
@@ -121,18 +134,17 @@ class Visits:
         raw = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(raw)[1] != os.geteuid():
             raise InputError("the session is another user's")
-        scenario = self._session.scenario
-        (node, *others) = nodes_named(wish["node"], scenario, "NODE")
+        (node, *others) = nodes_named(wish["node"], self._scenario, "NODE")
         if others:
             raise InputError("NODE: must be one node")
         # An image need not have the shell that this user has.
-        shell = wish["shell"] if image_of(scenario, node) is None else "sh"
-        return self._session.start(
+        shell = wish["shell"] if image_of(self._scenario, node) is None else "sh"
+        return self._start_program(
             node,
             wish["argv"] or [shell],
             (files[0], files[1], files[2]),
             env=wish["env"],
-            folder=Path(wish["folder"]) if wish["argv"] else self._session.home(node),
+            folder=Path(wish["folder"]) if wish["argv"] else self._home(node),
             terminal=wish["terminal"],
         )
 

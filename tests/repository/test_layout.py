@@ -42,6 +42,21 @@ def test_every_package_has_its_layer_and_says_what_it_is_for(top: str) -> None:
         assert len(docstring.splitlines()) >= 3, f"{top}/{package}"
 
 
+def test_tests_and_benchmarks_do_not_use_each_other() -> None:
+    """Only the tests of benchmarks may load one."""
+    benchmarks = set((ROOT / "benchmarks").rglob("*.py"))
+    of_benchmarks = set((ROOT / "tests" / "benchmarks").rglob("*.py"))
+    tests = set((ROOT / "tests").rglob("*.py")) - of_benchmarks - {Path(__file__)}
+    assert {path.stem for path in of_benchmarks} <= {f"test_{path.stem}" for path in benchmarks}
+    for users, used, folder in ((benchmarks, tests, "tests"), (tests, benchmarks, "benchmarks")):
+        for path in users:
+            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+            assert folder not in texts, f"{path} leads to {folder}/"
+            found = tops(path) & {other.stem for other in used}
+            assert not found, f"{path} imports {found}"
+
+
 def test_nothing_is_ever_unpickled() -> None:
     for top in MAY_IMPORT:
         for path in (ROOT / top).rglob("*.py"):

@@ -36,6 +36,8 @@ from orchestrator.reporting.session_report import write_session_report
 from orchestrator.scenario.loading import load, validate
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from orchestrator.studies.validation import study
+from orchestrator.studies.validation.outcome import Asked
+from orchestrator.studies.validation.page import write
 from orchestrator.studies.validation.space import Space
 from testbed.core.clock import EmulatedClock
 from testbed.core.timeline import SPAN, Round
@@ -117,10 +119,8 @@ def _validation(folder: Path) -> Path:
         "radio.downlink_bandwidth_hz": {"log_uniform": [1e6, 1.6e7]},
         "uavs.compute_flops": [1e12, {"log_uniform": [1e11, 1e13]}],
     }
-    asked = study.Asked(
-        small(), "tau2", Space.model_validate({"keys": keys}), samples=32, packets=0
-    )
-    study.write(study.validate(asked, folder, cluster=Cluster(workers=0)), folder)
+    asked = Asked(small(), "tau2", Space.model_validate({"keys": keys}), samples=32, packets=0)
+    write(study.validate(asked, folder, cluster=Cluster(workers=0)), folder)
     return folder / "validation.html"
 
 

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from testbed.core.errors import InputError
 from workloads.data.config import DataConfig
+from workloads.data.pictures import Indices, Pictures, is_held_out, normalised
 from workloads.models.chain import Images, Tokens
 from workloads.models.seeds import generator
-
-Indices = npt.NDArray[np.int64]
 
 CIFAR_RECORD = 2 + 3 * 32 * 32
 """Coarse label, fine label, then 32 x 32 pixels of red, green, blue."""
@@ -34,8 +32,6 @@ FOLLOWERS = 4
 
 HELD_OUT = ("test", "val")
 """Of these folders, the first that an image folder has holds what is held out."""
-HELD_OUT_SHARE = 0.1
-"""Of each class, where an image folder has no `train/`."""
 
 
 class Dataset(Protocol):
@@ -49,20 +45,6 @@ class Dataset(Protocol):
         """Samples as the model takes them: float32 images or int64 tokens; and what it is to
         answer: labels [n], or the next tokens [n, length]."""
         ...
-
-
-class Pictures:
-    """Data whose samples are pictures with one label each."""
-
-    labels: Indices
-
-    def images(self, indices: Sequence[int] | Indices) -> Tensor:
-        """Images [n, 3, S, S] in the model's size, float32, normalised."""
-        raise NotImplementedError
-
-    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Images [n, 3, S, S] and their labels [n]."""
-        return self.images(indices), torch.from_numpy(self.labels[indices])
 
 
 class Synthetic(Pictures):
@@ -185,32 +167,6 @@ class Folder(Pictures):
             reason = str(error).splitlines()[0]
             raise InputError(f"workload.data.source: {path}: {reason}") from None
         return normalised(pixels.float().div_(255)[None], self._to)[0]
-
-
-def is_held_out(labels: Indices, seed: int) -> npt.NDArray[np.bool_]:
-    """Which of a set's samples are held out, shape [N]: of each class the same share, by seed."""
-    random = np.random.default_rng([seed, 0x4E1D])
-    chosen = np.zeros(len(labels), dtype=np.bool_)
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        chosen[random.permutation(members)[: round(HELD_OUT_SHARE * len(members))]] = True
-    return chosen
-
-
-def _resized(images: Tensor, size: int) -> Tensor:
-    """[n, 3, H, W] to [n, 3, S, S]: the shorter side to S, then the middle."""
-    height, width = images.shape[2:]
-    scale = size / min(height, width)
-    shape = (max(size, round(height * scale)), max(size, round(width * scale)))
-    images = functional.interpolate(images, shape, mode="bicubic", antialias=True).clamp_(0, 1)
-    top, left = (shape[0] - size) // 2, (shape[1] - size) // 2
-    return images[:, :, top : top + size, left : left + size]
-
-
-def normalised(images: Tensor, to: Images) -> Tensor:
-    """[n, 3, H, W] from 0 to 1, as the model takes them."""
-    mean, deviation = torch.tensor(to.mean), torch.tensor(to.deviation)
-    return (_resized(images, to.size) - mean.view(3, 1, 1)) / deviation.view(3, 1, 1)
 
 
 class SyntheticTokens:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from testbed.core.errors import InputError
 from workloads.data.config import DataConfig
-from workloads.data.samples import Indices, Pictures, is_held_out, normalised
+from workloads.data.pictures import Indices, Pictures, is_held_out, normalised
 from workloads.models.chain import Images
 
 FIELD = "workload.data.source"

@@ -20,7 +20,6 @@ from testbed.control.messages import (
     FramesSent,
     Listening,
     LoseClients,
-    NodeOrder,
     Probed,
     ProbeLinks,
     Ready,
@@ -30,30 +29,20 @@ from testbed.control.messages import (
     Save,
     Saved,
     ServeRound,
-    SetUpBaseStation,
     Stop,
 )
-from testbed.control.node import ControlLost, NodeControl
-from testbed.transport import Link
+from testbed.control.node import ControlLost
 from testbed.transport.accounts import Counts
-from workloads.learning.work import ServerWork
 from workloads.nodes.faults import RoundAbandoned
 from workloads.nodes.probe import exchange
 from workloads.nodes.server_round import EmulatedServerRound
+from workloads.nodes.station import Station
 from workloads.nodes.traces import traces
 from workloads.nodes.uav import settle
 
 
-class BaseStation:
-    """The base station for the length of a run."""
-
-    def __init__(self, control: NodeControl[NodeOrder], setup: SetUpBaseStation, work: ServerWork):
-        self.control = control
-        self.settings = setup.settings
-        self.credit_s = setup.credit_s
-        self.work = work
-        self.paradigm = setup.paradigm
-        self.links: dict[int, Link] = {}
+class BaseStation(Station):
+    """Does what the orchestrator orders."""
 
     def serve(self) -> None:
         """Run rounds until the orchestrator says stop."""
@@ -87,7 +76,7 @@ class BaseStation:
         self.work.begin_round(order.terms.round, splits, sizes)
         settle()
         self.control.send(Ready())
-        clock = self.control.expect(Begin, self.settings.timeout_s).clock
+        clock = self.control.expect(Begin, self.setup.settings.timeout_s).clock
         cpu_s = time.process_time()
         round_ = EmulatedServerRound(self, order, clock)
         try:
@@ -113,8 +102,9 @@ class BaseStation:
             if client in self.links:
                 self.links[client].hang_up()
                 self.links[client].close()
+        settings = self.setup.settings
         self.links |= transport.accept(
-            self.settings, order.address, order.clients, lambda: self.control.send(Listening())
+            settings, order.address, order.clients, lambda: self.control.send(Listening())
         )
         self.control.send(Connected())
 
@@ -129,7 +119,7 @@ class BaseStation:
 
         def of_link(client: int) -> list[Received]:
             own = [probe for probe in order.probes if probe.client == client]
-            return exchange(self.links[client], own, order.clock, self.credit_s, at_uav=False)
+            return exchange(self.links[client], own, order.clock, self.setup.credit_s, at_uav=False)
 
         with ThreadPoolExecutor(len(self.links)) as pool:
             return tuple(row for rows in pool.map(of_link, self.links) for row in rows)

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from testbed.control.messages import (
     LearnedBatch,
@@ -59,9 +58,7 @@ from testbed.transport import wire
 from testbed.transport.wire import Header, Kind
 from workloads.nodes.faults import Failed, RoundAbandoned
 from workloads.nodes.progress import ProgressReporter
-
-if TYPE_CHECKING:
-    from workloads.nodes.base_station import BaseStation
+from workloads.nodes.station import Station
 
 NOTHING = memoryview(b"")
 
@@ -121,7 +118,7 @@ class Turn:
 class EmulatedServerRound:
     """One round at the base station."""
 
-    def __init__(self, station: "BaseStation", order: ServeRound, clock: EmulatedClock):
+    def __init__(self, station: Station, order: ServeRound, clock: EmulatedClock):
         self.station = station
         self.order = order
         self.terms = order.terms
@@ -135,7 +132,7 @@ class EmulatedServerRound:
         lost_at = {k: at_s for k, at_s in enumerate(faults.lost_s, 1) if at_s is not None}
         self.protocol = (
             AsynchronousRound(
-                station.paradigm,
+                station.setup.paradigm,
                 order.clients,
                 self.terms.updates,
                 self.terms.iterations,
@@ -145,7 +142,7 @@ class EmulatedServerRound:
             )
             if self.terms.updates
             else ServerRound(
-                station.paradigm,
+                station.setup.paradigm,
                 order.clients,
                 self._first_gradient_s,
                 lost_at,
@@ -476,14 +473,14 @@ class EmulatedServerRound:
         if self.order.held:
             start_s = self.clock.fill(turn.start_s)
         else:
-            start_s = self.clock.depart(turn.start_s, self.station.credit_s)
+            start_s = self.clock.depart(turn.start_s, self.station.setup.credit_s)
         adapters = self.work.broadcast(client)
         self._send(client, Kind.BROADCAST, turn.iteration, adapters, start_s, extra=header)
 
     def _transmit(self, client: int) -> None:
         turn = self.turns[client]
         assert turn.gradient is not None
-        turn.start_s = self.clock.depart(turn.start_s, self.station.credit_s)
+        turn.start_s = self.clock.depart(turn.start_s, self.station.setup.credit_s)
         self._send(client, Kind.GRADIENT, turn.iteration, turn.gradient, turn.start_s)
 
     def _send(
@@ -520,7 +517,7 @@ class EmulatedServerRound:
         Raises:
             ConnectionLost: Nothing happened for the whole deadline.
         """
-        rest_s = self.station.settings.timeout_s
+        rest_s = self.station.setup.settings.timeout_s
         next_s = min(self.due[0].due_s if self.due else math.inf, self.protocol.next_loss)
         if next_s < math.inf:
             rest_s = (self.clock.monotonic_ns(next_s) - time.monotonic_ns()) / 1e9

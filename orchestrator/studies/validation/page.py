@@ -1,21 +1,22 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The page of a validation: one file that needs nothing but itself."""
+"""The page of a validation, one file that needs nothing but itself; and all its files."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
 
 from orchestrator.engine.plan import Array
+from orchestrator.records.manifest import environment
 from orchestrator.reporting.pages import render_page
+from orchestrator.studies.validation.outcome import Validation
 from orchestrator.studies.validation.shrink import plain
 from orchestrator.studies.validation.worker import PARTS
 from orchestrator.theory.models import model
-
-if TYPE_CHECKING:
-    from orchestrator.studies.validation.study import Validation
+from testbed.system.files import write_json, write_whole
 
 BINS = 40
 TITLES = {
@@ -32,7 +33,7 @@ PART_TITLES = {
 }
 
 
-def page(found: "Validation") -> str:
+def page(found: Validation) -> str:
     """The page as HTML."""
     asked = found.asked
     errors = found.errors("engine")
@@ -65,7 +66,7 @@ def page(found: "Validation") -> str:
     )
 
 
-def _keys(found: "Validation") -> dict[str, dict[str, Any]]:
+def _keys(found: Validation) -> dict[str, dict[str, Any]]:
     keys: dict[str, dict[str, Any]] = found.asked.space.model_dump(mode="json", exclude_none=True)[
         "keys"
     ]
@@ -105,3 +106,16 @@ def _histogram(errors: Array) -> dict[str, Any]:
         for n, count in enumerate(counts)
     ]
     return {"bars": bars, "low": low, "high": high, "width": width - 1, "most": int(counts.max())}
+
+
+def write(found: Validation, folder: Path) -> None:
+    """Write validation.json, validation.html, space.yaml, counterexample.yaml into the folder."""
+    write_json(folder / "validation.json", found.to_json())
+    write_json(folder / "environment.json", environment())
+    text = found.asked.space.to_yaml()
+    write_whole(folder / "space.yaml", lambda part: part.write_text(text, "utf-8"))
+    if found.counterexample is not None:
+        simple = yaml.safe_dump(plain(found.counterexample), sort_keys=False, width=100)
+        write_whole(folder / "counterexample.yaml", lambda part: part.write_text(simple, "utf-8"))
+    html = page(found)
+    write_whole(folder / "validation.html", lambda part: part.write_text(html, "utf-8"))

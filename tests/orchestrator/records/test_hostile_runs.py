@@ -8,12 +8,12 @@ import json
 import os
 import re
 import shutil
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fuzz
 import numpy as np
 import pandas as pd
 import psutil
@@ -28,9 +28,6 @@ from orchestrator.records.session_reader import read_session
 from orchestrator.reporting.report import render
 from orchestrator.reporting.session_report import write_session_report
 from testbed.core.errors import InputError
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-import fuzz
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,20 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A small part of `benchmarks/fuzz.py`, and what fuzzing by chance would hardly find."""
+"""A small part of `tests/trials/fuzz.py`, and what fuzzing by chance would hardly find."""
 
 import io
 import os
-import sys
 import zipfile
 from pathlib import Path
 
+import fuzz
 import numpy as np
 import pytest
 
 from ns3_scenarios.trace import TraceError, load_trace
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-import fuzz
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ from testbed.core.errors import RunError
 from testbed.core.faults import BsFaults, UavFaults
 from testbed.core.node import BS, NodeId, uav
 from testbed.core.orders import Prospects
-from testbed.core.paradigm import BUILT_IN
+from testbed.core.paradigm import paradigm
 from testbed.network.shaping import Shape
 from testbed.runtimes import WORLD_NEWS, Exit, Module, NodeSpec, WorldLost, namespace
 from testbed.transport import Identity, TransportSettings
@@ -71,7 +71,7 @@ TERMS = RoundTerms(3, 2, 5, RoundSizes(10, 2, 20, 8, 5), modelled=False)
 SPAN = (1, 2, "SG", 0.5, math.inf, 9)
 SLOW = ((0.0, 1.0, 2.0), (3.0, math.inf, 1.5))
 FULL = [
-    (TO_NODE, SetUpBaseStation(SETTINGS, 1e-3, None, BUILT_IN[3])),
+    (TO_NODE, SetUpBaseStation(SETTINGS, 1e-3, None, paradigm("pipesfl-no-at"))),
     (TO_NODE, SetUpUav(7, replace(SETTINGS, identity=None), 1e-3, {"model": {"rank": [8]}})),
     (TO_NODE, Accept((1, 3), ("0.0.0.0", 5201))),
     (TO_NODE, ProbeLinks((Probe(1, True, 0.5, 9),), EmulatedClock(1, 0.0, 2.0))),

@@ -127,7 +127,7 @@ def test_schedule_and_engine_decide_alike(paradigm: Paradigm) -> None:
 
 def test_ties_go_by_enqueue_time_then_by_client() -> None:
     for low, high, order in ((-2.0, -1.0, [2, 3, 1]), (0.0, 0.0, [1, 2, 3])):
-        schedule = Schedule(BUILT_IN[6], 3)
+        schedule = Schedule(paradigm("cpsfl"), 3)
         schedule.computed(3, 1, 0.5, low)
         schedule.computed(1, 1, 0.3, high)
         schedule.computed(2, 1, 0.5, low)
@@ -139,7 +139,7 @@ def test_ties_go_by_enqueue_time_then_by_client() -> None:
 
 
 def test_nobody_waits_for_who_is_lost() -> None:
-    gated = Schedule(BUILT_IN[1], 3)
+    gated = Schedule(paradigm("sfl-sp"), 3)
     gated.smashed_arrived(2, 1, 1.0, 0.0)
     gated.smashed_arrived(1, 1, 2.0, 0.0)
     assert gated.start() == []
@@ -150,7 +150,7 @@ def test_nobody_waits_for_who_is_lost() -> None:
     (start,) = gated.start()
     assert (start.client, start.at) == (1, 8.0)
 
-    queued = Schedule(BUILT_IN[6], 3)
+    queued = Schedule(paradigm("cpsfl"), 3)
     for client in (1, 2, 3):
         queued.computed(client, 1, 1.0, -float(client))
     assert [start.client for start in queued.start()] == [3]
@@ -161,7 +161,7 @@ def test_nobody_waits_for_who_is_lost() -> None:
 
 
 def test_the_others_keep_their_turns_when_the_next_is_lost() -> None:
-    queued = Schedule(BUILT_IN[6], 5)
+    queued = Schedule(paradigm("cpsfl"), 5)
     for client, rank in ((1, -9.0), (2, -8.0), (3, 5.0), (4, -7.0), (5, 6.0)):
         queued.computed(client, 1, 0.2, rank)
     assert [start.client for start in queued.start()] == [1]
@@ -187,7 +187,7 @@ def test_adapters_of_asynchronous_rounds_wait_like_gradients() -> None:
 
 
 def test_a_gate_opens_with_its_last_client() -> None:
-    schedule = Schedule(BUILT_IN[1], 2)
+    schedule = Schedule(paradigm("sfl-sp"), 2)
     schedule.smashed_arrived(2, 1, 1.0, 0.0)
     assert schedule.start() == []
     schedule.smashed_arrived(1, 1, 4.0, 0.0)

@@ -11,7 +11,7 @@ import pytest
 from play_programs import CLIENTS, ITERATIONS, PLAIN, SIZES, play
 
 from testbed.control.node import ControlLost
-from testbed.core.paradigm import ASYNCHRONOUS, BUILT_IN, Paradigm
+from testbed.core.paradigm import ASYNCHRONOUS, BUILT_IN, Paradigm, paradigm
 from testbed.core.timeline import STEPS
 from testbed.transport.wire import Kind
 from workloads.learning.work import ZeroServer
@@ -42,14 +42,14 @@ def test_every_step_happens_once_and_in_order(paradigm: Paradigm) -> None:
 )
 def test_every_transport_carries_whole_rounds(transport, connection) -> None:
     settings = replace(PLAIN, transport=transport, connection=connection)
-    for spans in play(BUILT_IN[6], rounds=2, settings=settings):
+    for spans in play(paradigm("cpsfl"), rounds=2, settings=settings):
         assert len(spans) == CLIENTS * (2 + 5 * ITERATIONS)
         for span in spans:
             assert span[3] <= span[4]
 
 
 def test_modelled_steps_take_what_the_profile_says() -> None:
-    (spans,) = play(BUILT_IN[6], compute_s=0.03)
+    (spans,) = play(paradigm("cpsfl"), compute_s=0.03)
     for step, duration in (("CF", 0.03), ("S", 0.03), ("CB", 0.06)):
         for span in spans:
             if span[2] == step:
@@ -57,21 +57,21 @@ def test_modelled_steps_take_what_the_profile_says() -> None:
 
 
 def test_clients_start_together_when_the_slowest_has_the_broadcast() -> None:
-    (spans,) = play(BUILT_IN[6])
+    (spans,) = play(paradigm("cpsfl"))
     slowest = max(s[4] for s in spans if s[2] == "SM")
     assert {s[3] for s in spans if s[2] == "CF" and s[1] == 1} == {slowest}
 
 
 def test_sequential_resources_serve_one_client_at_a_time() -> None:
-    for paradigm, step in ((BUILT_IN[6], "SG"), (BUILT_IN[2], "S")):
-        (spans,) = play(paradigm)
+    for name, step in (("cpsfl", "SG"), ("pipesfl", "S")):
+        (spans,) = play(paradigm(name))
         turns = sorted((s[3], s[4]) for s in spans if s[2] == step)
         for (_, end), (start, _) in itertools.pairwise(turns):
             assert end <= start + 1e-9
 
 
 def test_gates_hold_until_all_clients_have_come_that_far() -> None:
-    (spans,) = play(BUILT_IN[1])
+    (spans,) = play(paradigm("sfl-sp"))
     for iteration in range(1, ITERATIONS + 1):
         of = {
             step: [s for s in spans if s[1] == iteration and s[2] == step]
@@ -82,7 +82,7 @@ def test_gates_hold_until_all_clients_have_come_that_far() -> None:
 
 
 def test_rounds_follow_in_emulated_time() -> None:
-    first, second = play(BUILT_IN[0], rounds=2)
+    first, second = play(paradigm("sfl-pp"), rounds=2)
     assert max(s[4] for s in first) < 10
     assert all(100 <= s[3] < 110 for s in second)
 
@@ -93,7 +93,7 @@ def test_each_client_has_frames_of_its_own_size() -> None:
         replace(SIZES, adapters=1000 * k, adapters_header=8 * k, smashed=3000 * k)
         for k in range(1, CLIENTS + 1)
     ]
-    for rounds in (spans for spans in play(BUILT_IN[0], rounds=2, sizes=sizes)):
+    for rounds in (spans for spans in play(paradigm("sfl-pp"), rounds=2, sizes=sizes)):
         found = {(client, step): size for client, _, step, _, _, size in rounds if size}
         for k in range(1, CLIENTS + 1):
             assert found[k, "SM"] == found[k, "CM"] == 1000 * k
@@ -127,7 +127,7 @@ def test_adapters_of_other_tensors_are_refused_unread(monkeypatch, who: str, wor
     others = OtherServer() if who == "server" else None
     monkeypatch.setattr(threading, "excepthook", lambda about: said.append(str(about.exc_value)))
     with pytest.raises(ControlLost):
-        play(BUILT_IN[0], 0.02, 1, replace(PLAIN, timeout_s=1.0), others)
+        play(paradigm("sfl-pp"), 0.02, 1, replace(PLAIN, timeout_s=1.0), others)
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(10)

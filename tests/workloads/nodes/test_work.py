@@ -14,7 +14,7 @@ import torch
 from play_programs import play as play_programs
 from small_learning import BATCH, ITERATIONS, MODEL, sizes_of, small_settings
 
-from testbed.core.paradigm import BUILT_IN, Paradigm
+from testbed.core.paradigm import paradigm
 from workloads.data.samples import client_data, open_data
 from workloads.learning.learner import PassTimes
 from workloads.learning.real import RealClient, RealServer, Settings
@@ -186,13 +186,9 @@ class SlowServer(ZeroServer):
         time.sleep(self.work_s)
 
 
-def named(name: str) -> Paradigm:
-    return next(paradigm for paradigm in BUILT_IN if paradigm.name == name)
-
-
 def test_who_waits_is_served_in_one_pass_and_each_ends_on_its_own_time() -> None:
     server = SlowServer(0.1, most=3)
-    (spans,) = play_programs(named("cpsfl"), compute_s=0.5, server=server)
+    (spans,) = play_programs(paradigm("cpsfl"), compute_s=0.5, server=server)
     assert sorted(k for clients in server.passes for k in clients) == [1, 1, 2, 2, 3, 3]
     assert len(server.passes) < 6, "those that came while a pass ran went together"
     for span in spans:
@@ -203,7 +199,7 @@ def test_who_waits_is_served_in_one_pass_and_each_ends_on_its_own_time() -> None
 def test_sequential_computing_works_ahead_of_its_modelled_turns() -> None:
     """Three passes of 0.15 s; modelled turns of 0.3 s follow each other and none overruns."""
     server = SlowServer(0.15, most=1)
-    (spans,) = play_programs(named("pipesfl"), compute_s=0.3, server=server)
+    (spans,) = play_programs(paradigm("pipesfl"), compute_s=0.3, server=server)
     turns = sorted((span[3], span[4]) for span in spans if span[2] == "S")[:3]
     assert [end - start for start, end in turns] == pytest.approx([0.3] * 3, abs=0.02)
     assert turns[1][0] == pytest.approx(turns[0][1], abs=1e-6)
@@ -214,7 +210,7 @@ def test_sequential_computing_works_ahead_of_its_modelled_turns() -> None:
 def test_shared_adapters_are_trained_in_the_order_of_turns() -> None:
     server = SlowServer(0.05, most=1)
     server.in_turn = True
-    (spans,) = play_programs(named("pipesfl"), compute_s=0.2, server=server)
+    (spans,) = play_programs(paradigm("pipesfl"), compute_s=0.2, server=server)
     turns = [span[0] for span in sorted((s for s in spans if s[2] == "S"), key=lambda s: s[3])]
     assert [clients[0] for clients in server.passes] == turns
     assert min(b - a for a, b in zip(server.began_s, server.began_s[1:], strict=False)) > 0.1

@@ -26,7 +26,7 @@ from small_learning import ITERATIONS, sizes_of, small_settings
 from testbed.control.messages import SetUpBaseStation, SetUpUav
 from testbed.control.node import at_node, at_orchestrator
 from testbed.core.errors import RunError
-from testbed.core.paradigm import BUILT_IN
+from testbed.core.paradigm import paradigm
 from testbed.system import inside
 from testbed.transport import TransportSettings
 from testbed.transport.wire import RoundSizes
@@ -186,7 +186,7 @@ def test_a_nodes_program_ends_who_computes_for_it(
     learning, folders = asdict(settings), {*nodes(place)}
     plain = TransportSettings("00" * 16, 60.0)
     for order in (
-        SetUpBaseStation(plain, 0.0, learning, BUILT_IN[0]),
+        SetUpBaseStation(plain, 0.0, learning, paradigm("sfl-pp")),
         SetUpUav(1, plain, 0.0, learning),
     ):
         ours, its = socket.socketpair()

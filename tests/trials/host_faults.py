@@ -3,7 +3,7 @@
 
 """Faults of hosts: what becomes of one run over three of them when something happens to one.
 
-    python benchmarks/host_faults.py [--runs 50] [--kinds NAME…] [--seed 1] [--minutes 60]
+    python tests/trials/host_faults.py [--runs 50] [--kinds NAME…] [--seed 1] [--minutes 60]
         [--json FILE]
 
 As root. Three hosts are namespaces of this machine, with clocks of their own, as in
@@ -37,7 +37,7 @@ from rich.table import Table
 
 from testbed.system.files import write_json
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from small_scenario import TEXT
 from three_hosts import HOSTS, Job, Place
 

@@ -3,7 +3,7 @@
 
 """Faults that nobody planned: what commands leave, say and keep when the unusual happens to them.
 
-    python benchmarks/unplanned.py [--runs 200] [--kinds NAME…] [--seed 1] [--minutes 60]
+    python tests/trials/unplanned.py [--runs 200] [--kinds NAME…] [--seed 1] [--minutes 60]
         [--workers N] [--json FILE]
 
 `survival.py` harms one process of a run. Here: several nodes are stopped at once in the
@@ -46,7 +46,7 @@ from survival import GONE_S, IN_TIME_S, SCENARIO, VARIABLE, harm, of_run
 from testbed.system import leftovers
 from testbed.system.files import write_json
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from packages import write_package
 from small_campaign import write_campaign
 
@@ -134,7 +134,7 @@ class Place:
             stdout=subprocess.DEVNULL,
             stderr=log,
             text=True,
-            cwd=Path(__file__).resolve().parents[1],
+            cwd=Path(__file__).resolve().parents[2],
             start_new_session=True,
             env=os.environ | marked | env,
         )

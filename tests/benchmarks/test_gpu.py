@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-PROGRAM = Path(__file__).resolve().parents[3] / "benchmarks" / "gpu.py"
+PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
 
 
 def test_without_a_gpu_it_says_so_in_one_line(

@@ -3,8 +3,8 @@
 
 """What a run leaves and says when something goes wrong at a random moment; whether it stays flat.
 
-    python benchmarks/survival.py faults [--runs 200] [--workers N] [--json FILE]
-    python benchmarks/survival.py soak [--minutes 60] [--json FILE] [--picture FILE.png]
+    python tests/trials/survival.py faults [--runs 200] [--workers N] [--json FILE]
+    python tests/trials/survival.py soak [--minutes 60] [--json FILE] [--picture FILE.png]
 
 `faults`: small runs (K = 3, three rounds, no computing), in turn in both runtimes. In each, at a
 random moment, a random process of the run is killed, terminated, frozen for two seconds or stopped

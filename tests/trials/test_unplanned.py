@@ -1,15 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`benchmarks/unplanned.py`: what it would find, and that what its plug-ins do is refused."""
+"""`tests/trials/unplanned.py`: what it would find, and that what its plug-ins do is refused."""
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import unplanned
 
 

@@ -3,7 +3,7 @@
 
 """How close one network over three hosts is to the channel's rates, beside the same on one.
 
-    python benchmarks/several_hosts.py [PART...] [--dilation D] [--json FILE]
+    python tests/trials/several_hosts.py [PART...] [--dilation D] [--json FILE]
 
 Hosts are namespaces of this machine on a bridge, with clocks of their own
 (`tests/support/three_hosts.py`); that takes root. Parts: `one` is the paper's round without
@@ -32,7 +32,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 THREE_HOSTS = ROOT / "tests" / "support" / "three_hosts.py"
 NAMESPACES = ("--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
 POWERS_W = [1, 0.4, 0.1, 1, 0.4, 0.1, 1, 0.4, 0.2, 0.1]

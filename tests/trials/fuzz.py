@@ -3,7 +3,7 @@
 
 """Hostile input: frames, scenarios, traces, campaigns, run directories; what becomes of them.
 
-    python benchmarks/fuzz.py [--frames N] [--files N] [--campaigns N] [--folders N] [--seed S]
+    python tests/trials/fuzz.py [--frames N] [--files N] [--campaigns N] [--folders N] [--seed S]
                               [--json FILE]
 
 Each input is a valid one, mutated by seed: bits flipped, bytes replaced, cut, repeated or put in.
@@ -46,11 +46,11 @@ from testbed.transport.accounts import Counts
 from testbed.transport.streams import KeptLink, TcpStream
 from testbed.transport.wire import ConnectionLost, Header, Kind, WireError
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 STREAMED = 100
 DRAWN = 200
 REFUSALS = (WireError, ConnectionLost, InputError, TraceError)
-SCENARIOS = Path(__file__).parents[1] / "scenarios"
+SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
 Subject = Callable[[bytes], object]
 
 

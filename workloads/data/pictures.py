@@ -1,0 +1,59 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What all sources of pictures have in common: labels, the model's size, and what is held out."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from workloads.models.chain import Images
+
+Indices = npt.NDArray[np.int64]
+
+HELD_OUT_SHARE = 0.1
+"""Of each class, where a source has no part of its own to evaluate on."""
+
+
+class Pictures:
+    """Data whose samples are pictures with one label each."""
+
+    labels: Indices
+
+    def images(self, indices: Sequence[int] | Indices) -> Tensor:
+        """Images [n, 3, S, S] in the model's size, float32, normalised."""
+        raise NotImplementedError
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Images [n, 3, S, S] and their labels [n]."""
+        return self.images(indices), torch.from_numpy(self.labels[indices])
+
+
+def is_held_out(labels: Indices, seed: int) -> npt.NDArray[np.bool_]:
+    """Which of a set's samples are held out, shape [N]: of each class the same share, by seed."""
+    random = np.random.default_rng([seed, 0x4E1D])
+    chosen = np.zeros(len(labels), dtype=np.bool_)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        chosen[random.permutation(members)[: round(HELD_OUT_SHARE * len(members))]] = True
+    return chosen
+
+
+def _resized(images: Tensor, size: int) -> Tensor:
+    """[n, 3, H, W] to [n, 3, S, S]: the shorter side to S, then the middle."""
+    height, width = images.shape[2:]
+    scale = size / min(height, width)
+    shape = (max(size, round(height * scale)), max(size, round(width * scale)))
+    images = functional.interpolate(images, shape, mode="bicubic", antialias=True).clamp_(0, 1)
+    top, left = (shape[0] - size) // 2, (shape[1] - size) // 2
+    return images[:, :, top : top + size, left : left + size]
+
+
+def normalised(images: Tensor, to: Images) -> Tensor:
+    """[n, 3, H, W] from 0 to 1, as the model takes them."""
+    mean, deviation = torch.tensor(to.mean), torch.tensor(to.deviation)
+    return (_resized(images, to.size) - mean.view(3, 1, 1)) / deviation.view(3, 1, 1)

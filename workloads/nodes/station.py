@@ -1,0 +1,22 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What the base station's program and each of its rounds share."""
+
+from dataclasses import dataclass, field
+
+from testbed.control.messages import NodeOrder, SetUpBaseStation
+from testbed.control.node import NodeControl
+from testbed.transport import Link
+from workloads.learning.work import ServerWork
+
+
+@dataclass
+class Station:
+    """The base station for the length of a run."""
+
+    control: NodeControl[NodeOrder]
+    setup: SetUpBaseStation
+    work: ServerWork
+    links: dict[int, Link] = field(default_factory=dict)
+    """The open connection to each client."""
