@@ -34,9 +34,9 @@ from testbed.core.timeline import Timeline
 if TYPE_CHECKING:
     import pandas as pd
 
+    from orchestrator.emulated.network import Hosts
     from orchestrator.emulated.observer import Observer
     from orchestrator.emulated.session import Session
-    from orchestrator.emulated.stage import Hosts
     from orchestrator.emulated.up import Outcome
     from orchestrator.engine.rounds import Decide
     from orchestrator.records.comparison import Comparison
@@ -237,8 +237,7 @@ def emulate(
         keep: Whether `out` is to last: then it gets a checkpoint after each round, and a report.
         view: Shows the run as it goes, for as long as the context lasts that it answers with.
     """
-    from orchestrator.emulated.rounds import check_placement
-    from orchestrator.emulated.run import check_kernel
+    from orchestrator.emulated.network import check_machine
     from orchestrator.emulated.run import run as run_scenario
     from orchestrator.records.directory import run_folder
     from orchestrator.reporting.report import write_report
@@ -248,8 +247,7 @@ def emulate(
         raise InputError("`capture`: needs a run directory, where captures are kept")
     resolved = _resolved(scenario, policy, rounds)
     if scheduler is None:
-        check_kernel(resolved)
-        check_placement(resolved, None)
+        check_machine(resolved, None)
     decide = _decider(resolved, policy)
     keep = keep and out is not None
     finish = write_report if keep else _nothing

@@ -17,13 +17,10 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.error_budget import integral_end_s
-from orchestrator.emulated.nodes import Nodes
 from orchestrator.engine.plan import Array, transfer_bytes
-from orchestrator.engine.radio import LinkRates
-from orchestrator.scenario.schema import Emulation, ResolvedScenario
-from testbed.control.messages import Probe, Probed, ProbeLinks, Received
+from orchestrator.scenario.schema import Emulation
+from testbed.control.messages import Probe, Received
 from testbed.core.clock import EmulatedClock, next_tick
-from testbed.core.node import BS, uavs
 from testbed.network.framing import Framing
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
@@ -90,7 +87,12 @@ class Trial:
         injector.report()
 
     def table(self, received: Iterable[Received], emulation: Emulation) -> pd.DataFrame:
-        """What was received, held against the rates; see `calibrate`."""
+        """What was received, compared with the rates.
+
+        Returns:
+            One row per transfer: client, direction, level, rate_bps, bytes (on the link), start_s,
+            duration_s, due_s, error (relative); emulated bit/s and seconds.
+        """
         times = {(client, place): (start_s, end_s) for client, place, start_s, end_s in received}
         places: Counter[int] = Counter()
         rows = []
@@ -122,40 +124,6 @@ class Trial:
                 *("start_s", "duration_s", "due_s", "error"),
             ],
         )
-
-
-def calibrate(
-    nodes: Nodes, scenario: ResolvedScenario, predicted: LinkRates, slot_s: float, shape: Shape
-) -> pd.DataFrame:
-    """Measure every link at the rates that it will have.
-
-    Args:
-        nodes: The nodes, connected.
-        scenario: What will be run.
-        predicted: Rates of the rounds, in emulated bit/s; what counts as an outage is left out.
-        slot_s: Length of the rounds' slots.
-        shape: How links treat frames.
-
-    Returns:
-        One row a transfer: client, direction, level, rate_bps, bytes (on the link), start_s,
-        duration_s, due_s, error (relative); emulated bit/s and seconds.
-
-    Raises:
-        RunError: A node failed.
-    """
-    in_turns = scenario.scheme.gradient_transmission == "sequential"
-    rates = predicted.uplink, predicted.gradient
-    trial = trial_of(*rates, slot_s, shape, scenario.dilation, in_turns=in_turns)
-    injector = nodes.world.injector
-    clock = trial.begin(injector)
-    nodes.send(BS, ProbeLinks(trial.probes, clock))
-    for node in uavs(scenario.uavs.count):
-        own = tuple(probe for probe in trial.probes if probe.client == node.client)
-        nodes.send(node, ProbeLinks(own, clock))
-    reports = nodes.collect(Probed, nodes.alive, TIMEOUT_S + trial.lasts_s)
-    trial.end(injector)
-    received = (row for report in reports.values() for row in report.received)
-    return trial.table(received, scenario.emulation)
 
 
 def trial_of(

@@ -8,7 +8,7 @@ import numpy as np
 from ns3_scenarios.trace import SlotTrace
 from orchestrator.engine.links import vary_by_slot
 from orchestrator.engine.plan import Array, fixed_allocation
-from orchestrator.engine.radio import radio_access
+from orchestrator.engine.radio import LinkRates, radio_access
 from orchestrator.engine.rates import impaired_slots
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotAir
 from orchestrator.scenario.channel import Channel
@@ -47,10 +47,11 @@ class Feed:
         )
         injector.rates(0, up, down, warn_slots=0)
 
-    def ahead(self) -> tuple[Array, Array]:
-        """Rates of the first `2 * AHEAD_S`, or of all that there are; as `rates`."""
+    def ahead(self) -> LinkRates:
+        """Rates of the first `2 * AHEAD_S`, or of all that there are; nothing is broadcast."""
         slots = max(1, round(2 * AHEAD_S / self.slot_s))
-        return self.rates(0, min(slots, self._channel.trace(slots).slots))
+        up, down = self.rates(0, min(slots, self._channel.trace(slots).slots))
+        return LinkRates(up, np.zeros_like(down), down)
 
     def lead_in(self, injector: Injector, slots: int) -> None:
         """Give the first rates, after so many slots before slot 0 in which all links are closed."""

@@ -19,18 +19,17 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import SET_UP
-from orchestrator.emulated.calibration import calibrate
 from orchestrator.emulated.learning import (
     evaluates_after,
     evaluation_table,
     learning_settings,
     startup_limit_s,
 )
+from orchestrator.emulated.network import Hosts, check_machine
 from orchestrator.emulated.nodes import Nodes
 from orchestrator.emulated.observer import Observer
-from orchestrator.emulated.stage import Hosts, Stage, StagedRound, start_world
+from orchestrator.emulated.stage import Stage, StagedRound, in_turns, start_network
 from orchestrator.engine.faults import Fault, FaultSchedule
-from orchestrator.engine.links import are_impaired
 from orchestrator.engine.plan import (
     fixed_allocation,
     link_bytes,
@@ -51,7 +50,7 @@ from orchestrator.engine.rounds import (
 from orchestrator.records.checkpoint import Checkpoint
 from orchestrator.records.emulation import Emulation, SetUp
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.schema import ResolvedScenario, Scenario
+from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Round
@@ -128,16 +127,6 @@ def check_clock(scenario: ResolvedScenario) -> None:
         )
 
 
-def check_placement(scenario: Scenario, hosts: Hosts | None) -> None:
-    """Refuse to place nodes where all of them live here.
-
-    Raises:
-        InputError: Names the field.
-    """
-    if hosts is None and scenario.emulation.placement is not None:
-        raise InputError("emulation.placement: needs `scheduler`, whose hosts nodes are placed on")
-
-
 @contextlib.contextmanager
 def open_session(
     record: Emulation,
@@ -166,7 +155,7 @@ def open_session(
     """
     scenario, channel = record.scenario, record.channel
     check_clock(scenario)
-    check_placement(scenario, hosts)
+    check_machine(scenario, hosts)
     # Refuses a trace that is too short before anything starts, and says how long rounds may take.
     expected = predict(scenario, channel, profile, sizing=link_bytes)
     learning = learning_settings(scenario)
@@ -175,25 +164,25 @@ def open_session(
     slots = math.ceil(expected.end_s / channel.slot_s)
     radio = radio_access(scenario, channel.now)
     rates = link_rates(plan, radio, channel.trace(slots).values[:, :slots])
-    started = start_world(scenario, folder, learning, hosts, rates)
-    with started as world, contextlib.ExitStack() as stack:
-        stage = Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, expected, observer)
+    started = start_network(scenario, folder, learning, hosts, rates)
+    with started as network, contextlib.ExitStack() as stack:
+        nodes = Nodes(network.world, stack, startup_limit_s(scenario))
+        stage = Stage(network, nodes, expected, observer)
         if capture is not None:
-            stage.capture(folder / "pcap", headers_only=capture == "headers")
+            stage.capture(headers_only=capture == "headers")
         stage.set_up(learning)
-        calibration = None
         if scenario.emulation.calibrate:
             progress("calibrating links", 0, 1)
-            calibration = calibrate(stage.nodes, scenario, rates, channel.slot_s, stage.shape)
+            network.calibrate(rates, channel.slot_s, stage.ends, in_turns=in_turns(scenario))
         accounts = stage.account(SET_UP)
-        if are_impaired(scenario):
-            accounts = pd.concat([accounts, stage.impair()])
+        if (anew := stage.impair()) is not None:
+            accounts = pd.concat([accounts, anew])
         evaluation = None
         if record.state:
             stage.restore(record.state)
         elif evaluates_after(scenario, 0):
             evaluation = evaluation_table(-1, 0.0, stage.evaluate())
-        record.set_ups.append(SetUp(accounts, calibration, evaluation))
+        record.set_ups.append(SetUp(accounts, network.calibration, evaluation))
         # A daemon's containers are not our children; in virtual time nobody else is there.
         where = scenario.emulation
         told_apart = where.clock == "real" and where.runtime == "namespace"
@@ -262,7 +251,7 @@ class Session:
         )
         played = stage.play(staged, self._record.channel, self._progress)
         self._faults.played(played.measured)
-        self._record.captured = stage.captured
+        self._record.captured = stage.network.captured
         if played.learning is not None:
             self._record.state = stage.state()
         if evaluates_after(scenario, index + 1):

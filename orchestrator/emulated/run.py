@@ -19,9 +19,9 @@ from orchestrator.analysis import air_frames
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
 from orchestrator.emulated.dilation import settle
 from orchestrator.emulated.learning import whole_table
+from orchestrator.emulated.network import Hosts, check_machine
 from orchestrator.emulated.observer import Observer
 from orchestrator.emulated.rounds import emulate
-from orchestrator.emulated.stage import Hosts
 from orchestrator.emulated.validity import to_json, validity
 from orchestrator.engine.links import are_impaired
 from orchestrator.engine.rounds import Decide
@@ -33,10 +33,8 @@ from orchestrator.records.timelines import decision_table, energy_table
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Loss, Timeline
-from testbed.host.doctor import lacking
 from testbed.system.files import write_json, write_whole
 
 log = logging.getLogger(__name__)
@@ -71,8 +69,7 @@ def run(
         InputError: This machine cannot run the scenario as it is.
         RunError: The run failed; nothing of it is left running.
     """
-    if hosts is None:
-        check_kernel(scenario)
+    check_machine(scenario, hosts)
     profile = profile_of(scenario)
     if scenario.emulation.dilation == "auto" and scenario.emulation.clock == "real":
         progress("choosing the dilation", 0, 1)
@@ -149,18 +146,6 @@ def _data(scenario: Scenario) -> str:
     parts = ("train", "train.bin", "cifar-100-binary")
     classes_alone = not any((source / name).exists() for name in parts)
     return f"{source}" + f", a tenth held out by seed {scenario.seed}" * classes_alone
-
-
-def check_kernel(scenario: Scenario) -> None:
-    """Refuse what this kernel cannot do.
-
-    Raises:
-        InputError: Names the field and what there is.
-    """
-    lacks = lacking(scenario.links.queue, scenario.emulation.congestion_control)
-    if lacks is not None:
-        field, there = lacks
-        raise InputError(f"{field}: this kernel {there}")
 
 
 def write_run(done: Emulation, folder: Path) -> None:

@@ -19,14 +19,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 
 from ns3_scenarios.errors import ChannelError
 from orchestrator.emulated.feed import Feed
+from orchestrator.emulated.network import EmulatedNetwork, Hosts
 from orchestrator.emulated.programs import (
     Program,
     environment_of,
@@ -35,24 +36,20 @@ from orchestrator.emulated.programs import (
     shown_to,
     writable_of,
 )
-from orchestrator.emulated.session_calibration import calibrate
+from orchestrator.emulated.session_calibration import choices, ends, gap_s
 from orchestrator.emulated.session_request import Downlink
 from orchestrator.emulated.session_table import Recorder
-from orchestrator.emulated.stage import Hosts
 from orchestrator.emulated.visits import Visits
-from orchestrator.engine.links import are_impaired, impairments_of, shape_of
-from orchestrator.engine.radio import LinkRates
+from orchestrator.engine.links import shape_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
-from testbed import runtimes
-from testbed.control.messages import Captured
 from testbed.control.stream import HasFileno
 from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.errors import RunError
 from testbed.core.node import BS, NodeId, uavs
 from testbed.core.progress import Progress, silent
 from testbed.network.injector import Report
-from testbed.runtimes import Command, Ended, NodeSpec, Room, World
+from testbed.runtimes import Command, Ended, NodeSpec, Room
 from testbed.system.machine import Machine
 
 log = logging.getLogger(__name__)
@@ -91,28 +88,23 @@ class Session:
 
     def __init__(
         self,
-        scenario: ResolvedScenario,
-        folder: Path,
+        network: EmulatedNetwork,
         settings: Settings,
-        world: World,
         feed: Feed,
         recorder: Recorder,
-        calibration: pd.DataFrame | None,
     ):
-        self.scenario = scenario
-        self.folder = folder
+        self.network = network
+        self.scenario = network.scenario
+        self.folder = network.folder
         self.settings = settings
         self.recorder = recorder
-        self.calibration = calibration
-        """See `orchestrator.emulated.session_calibration`; None where it was switched off."""
         self.programs: list[Program] = []
         """All that were started, in that order."""
-        self.captured: Captured | None = None
         self.report: Report
         """Of the injector, once the session is over."""
         self.machine: Machine
         """What passed on this machine while it went."""
-        self._world = world
+        self._world = network.world
         self._feed = feed
         self._running: dict[int, Program] = {}
         self._news = threading.Condition()
@@ -124,7 +116,7 @@ class Session:
         """The first slot that does not count any more."""
         self.clock = self._begin()
         self._before = Machine.now()
-        self._visits = Visits(folder, scenario, self.home, self.start)
+        self._visits = Visits(self.folder, self.scenario, self.home, self.start)
         self._thread = threading.Thread(target=self._serve, name="session", daemon=True)
         self._thread.start()
 
@@ -148,9 +140,9 @@ class Session:
         return self.clock.monotonic_ns(0.0)
 
     @property
-    def nodes(self) -> list[NodeId]:
-        """All nodes, the base station first."""
-        return [BS, *uavs(self.scenario.uavs.count)]
+    def calibration(self) -> pd.DataFrame | None:
+        """See `EmulatedNetwork.calibration`."""
+        return self.network.calibration
 
     @property
     def over(self) -> bool:
@@ -279,17 +271,15 @@ class Session:
             due_ns = self.clock.monotonic_ns(self._end_slot * slot_s) + round(COUNTED_S * 1e9)
             time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
             self._stop_programs()
-            injector = self._world.injector
-            if self.settings.capture:
-                self.captured = injector.end_capture(time.time_ns())
+            self.network.end_capture(time.time_ns())
             self._finish_thread()
             self.check()
             self.count()
-            self.report = injector.report()
+            self.report = self.network.report()
             self.machine = Machine.now().since(self._before, 0.0)
         finally:
             self._finish_thread()
-            self._world.close()
+            self.network.close()
             self.recorder.close()
             self._give_up_programs()
 
@@ -371,7 +361,7 @@ def opened(
     channel: Channel,
     folder: Path,
     settings: Settings,
-    host_machines: Hosts | None = None,
+    hosts: Hosts | None = None,
 ) -> Iterator[Session]:
     """A session, for as long as the context lasts.
 
@@ -380,7 +370,7 @@ def opened(
         channel: Its channel.
         folder: Where to keep what it leaves; it is there, and has no `nodes` yet.
         settings: How it is played.
-        host_machines: Where nodes live; left out: here.
+        hosts: Where nodes live; None: here.
 
     Raises:
         InputError: The network between hosts does not carry what links ask for.
@@ -391,37 +381,32 @@ def opened(
         shape_of(scenario, scenario.dilation, network=True),
         shared_downlink=settings.downlink == "shared",
     )
-    nodes = [BS, *uavs(scenario.uavs.count)]
-    (folder / "logs").mkdir()
-    hosts = hosts_of(scenario)
-    specs = []
-    for node in nodes:
-        home = folder / "nodes" / str(node)
-        home.mkdir(parents=True)
-        programs = scenario.programs_of(node)
-        writable = writable_of(programs.writable, f"nodes.{node}.writable")
-        image, limits = image_of(scenario, node), (programs.cpus, programs.memory_bytes)
-        room = Room(hosts, (home, *writable), image, *limits)
-        specs.append(NodeSpec(node, room, folder / "logs" / f"{node}.log"))
     feed = Feed(scenario, channel, shape)
+    expected, shared = feed.ahead(), shape.shared_downlink
     with ExitStack() as cleanup:
-        if host_machines is None:
-            started = runtimes.start(scenario.emulation.runtime, specs, shape)
-        else:
-            up, down = feed.ahead()
-            in_turns = settings.downlink == "shared"
-            rates = LinkRates(up, np.zeros_like(down), down)
-            started = host_machines.start(scenario, specs, shape, rates, in_turns=in_turns)
-        world = cleanup.enter_context(started)
-        calibration = None
+        network = cleanup.enter_context(
+            EmulatedNetwork.start(
+                scenario,
+                _specs(scenario, folder),
+                shape,
+                folder,
+                expected,
+                in_turns=shared,
+                hosts=hosts,
+            )
+        )
         if scenario.emulation.calibrate:
-            calibration = calibrate(world, scenario, feed, shape, folder)
-        if are_impaired(scenario):
-            world.injector.impair(*impairments_of(scenario, scenario.dilation))
+            network.calibrate(
+                expected,
+                feed.slot_s,
+                partial(ends, network),
+                in_turns=shared,
+                gap_s=gap_s(shape),
+                choices=choices(scenario),
+            )
+        network.impair()
         if settings.capture:
-            (folder / "pcap").mkdir()
-            files = [folder / "pcap" / f"{node}.pcap" for node in nodes[1:]]
-            world.injector.capture(files, headers_only=False)
+            network.capture(headers_only=False)
         recorder = Recorder(
             feed,
             scenario.uavs.count,
@@ -430,9 +415,24 @@ def opened(
             keep=settings.keep_rows,
         )
         cleanup.callback(recorder.close)
-        session = Session(scenario, folder, settings, world, feed, recorder, calibration)
+        session = Session(network, settings, feed, recorder)
         cleanup.pop_all()
     try:
         yield session
     finally:
         session.close()
+
+
+def _specs(scenario: ResolvedScenario, folder: Path) -> list[NodeSpec]:
+    """The session's nodes, in which nothing runs yet, with a home and a log each."""
+    (folder / "logs").mkdir()
+    names, specs = hosts_of(scenario), []
+    for node in (BS, *uavs(scenario.uavs.count)):
+        home = folder / "nodes" / str(node)
+        home.mkdir(parents=True)
+        programs = scenario.programs_of(node)
+        writable = writable_of(programs.writable, f"nodes.{node}.writable")
+        image, limits = image_of(scenario, node), (programs.cpus, programs.memory_bytes)
+        room = Room(names, (home, *writable), image, *limits)
+        specs.append(NodeSpec(node, room, folder / "logs" / f"{node}.log"))
+    return specs

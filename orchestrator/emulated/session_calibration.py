@@ -1,35 +1,33 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The calibration before a session: every link of its network, at rates that it will have.
+"""The ends of the transfers that calibrate a session's links.
 
-As before a run (`orchestrator.emulated.calibration`), but nodes are rooms: the two ends of each
-link are programs of this machine's system that are started there, and gone when it is over. They
-know no more of the links than those which come after them.
+In a run they are its own programs. A session's nodes have none: programs of this machine's system
+are started in them, which know no more of the links than the user's that come later.
 """
 
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from orchestrator.emulated.calibration import GAP_S, TIMEOUT_S, trial_of
-from orchestrator.emulated.feed import Feed
+from orchestrator.emulated.calibration import GAP_S, TIMEOUT_S, Trial
+from orchestrator.emulated.network import EmulatedNetwork, Transfer
 from orchestrator.emulated.programs import SOURCES, environment_of, shown_to
-from orchestrator.scenario.schema import ResolvedScenario
-from testbed.control.messages import Probe
+from orchestrator.scenario.schema import Emulation, ResolvedScenario
+from testbed.control.messages import Probe, Received
 from testbed.control.stream import readable
-from testbed.core.clock import EmulatedClock, next_tick
+from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.core.node import BS, NodeId, uavs
+from testbed.core.node import BS, NodeId
 from testbed.network.airtime import EVERY_NS
 from testbed.network.fabric import BS_ADDRESS
 from testbed.network.shaping import Shape
@@ -44,69 +42,59 @@ IDLE_LOOKS = 4
 CHUNK = 1 << 16
 
 
-def calibrate(
-    world: World, scenario: ResolvedScenario, feed: Feed, shape: Shape, folder: Path
-) -> pd.DataFrame:
-    """Measure every link at the lowest, middle and highest rate of the session's first minute.
+@contextmanager
+def ends(network: EmulatedNetwork, trial: Trial) -> Iterator[Transfer]:
+    """Programs at both ends of each link of nodes in which nothing runs, ready to transfer.
 
-    Args:
-        world: Of rooms, in which nothing runs.
-        scenario: What the network is like.
-        feed: What rates there will be.
-        shape: How links treat frames.
-        folder: The session's.
-
-    Returns:
-        As `orchestrator.emulated.calibration.calibrate`.
+    They are gone when the context is left.
 
     Raises:
         RunError: A program failed; the message says which, and what it said.
     """
-    dilation, credit_s = scenario.dilation, shape.credit_s
-    gap_s = IDLE_LOOKS * EVERY_NS * 1e-9 if shape.shared_downlink else GAP_S
-    trial = trial_of(
-        *feed.ahead(),
-        feed.slot_s,
-        shape,
-        dilation,
-        in_turns=shape.shared_downlink,
-        gap_s=gap_s,
-    )
-    clients, injector = scenario.uavs.count, world.injector
-    nodes = [BS, *uavs(clients)]
-    good = np.full((clients, 1), CONNECT_BPS)
-    injector.rates(0, good, good, warn_slots=0)
-    injector.epoch(EmulatedClock(next_tick(), 0.0, 1.0), 1e6)
+    world, clients = network.world, network.scenario.uavs.count
+    network.open_links(np.full((clients, 1), CONNECT_BPS))
     limit_s = TIMEOUT_S + trial.lasts_s
     with ExitStack() as stack, ThreadPoolExecutor(8) as pool:
-        ends = {node: _End(node) for node in nodes}
-        for end in ends.values():
-            stack.callback(end.close)
-        list(
-            pool.map(lambda end: end.start(world, folder / "nodes" / str(end.node)), ends.values())
-        )
+        programs = {node: _End(node) for node in network.nodes}
+        for program in programs.values():
+            stack.callback(program.close)
+
+        def start(program: _End) -> None:
+            program.start(world, network.folder / "nodes" / str(program.node))
+
+        list(pool.map(start, programs.values()))
 
         def told(node: NodeId) -> None:
             own = _of(node, trial.probes)
-            task = Task(node.client, clients, BS_ADDRESS, limit_s, credit_s, own)
-            ends[node].tell(asdict(task))
+            task = Task(node.client, clients, BS_ADDRESS, limit_s, network.shape.credit_s, own)
+            programs[node].tell(asdict(task))
 
         told(BS)
-        ends[BS].hear(limit_s)
-        for node in nodes[1:]:
+        programs[BS].hear(limit_s)
+        for node in network.nodes[1:]:
             told(node)
-        for end in ends.values():
-            end.hear(limit_s)
-        injector.pause()
-        clock = trial.begin(injector)
-        for end in ends.values():
-            start_ns = world.moment_at(end.node, clock.start_ns)
-            end.tell((start_ns, clock.start_s, clock.dilation))
-        received = [row for end in ends.values() for row in end.hear(limit_s)]
-    _await_ends(world, {end.number for end in ends.values()})
-    trial.end(injector)
-    choices = scenario.emulation.model_copy(update={"transport": "tcp", "connection": "kept"})
-    return trial.table(received, choices)
+        for program in programs.values():
+            program.hear(limit_s)
+        network.injector.pause()
+
+        def transfer(clock: EmulatedClock) -> list[Received]:
+            for program in programs.values():
+                start_ns = world.moment_at(program.node, clock.start_ns)
+                program.tell((start_ns, clock.start_s, clock.dilation))
+            return [row for program in programs.values() for row in program.hear(limit_s)]
+
+        yield transfer
+    _await_ends(world, {program.number for program in programs.values()})
+
+
+def gap_s(shape: Shape) -> float:
+    """Real seconds before each transfer: where downlinks share airtime, all of it must be free."""
+    return IDLE_LOOKS * EVERY_NS * 1e-9 if shape.shared_downlink else GAP_S
+
+
+def choices(scenario: ResolvedScenario) -> Emulation:
+    """How the transfers travel: over TCP connections that are kept."""
+    return scenario.emulation.model_copy(update={"transport": "tcp", "connection": "kept"})
 
 
 def _of(node: NodeId, probes: Sequence[Probe]) -> tuple[Probe, ...]:

@@ -3,13 +3,14 @@
 
 """A scenario's rounds played on the nodes of a world: orders out, rates in, reports back."""
 
+import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,19 +20,21 @@ from orchestrator.analysis import air_frames
 from orchestrator.analysis.byte_accounts import SET_UP, account, closed
 from orchestrator.analysis.error_budget import error_budget, transfer_errors
 from orchestrator.analysis.waterfall import waterfall
+from orchestrator.emulated.calibration import TIMEOUT_S, Trial
 from orchestrator.emulated.learning import (
     computing_limit_s,
     learning_table,
     place,
     startup_limit_s,
 )
+from orchestrator.emulated.network import EmulatedNetwork, Hosts, Transfer
 from orchestrator.emulated.node_faults import NodeFaults
 from orchestrator.emulated.nodes import Nodes
 from orchestrator.emulated.observer import Observer
 from orchestrator.emulated.rate_table import RateTable
 from orchestrator.engine.engine import cut, round_of, round_of_spans
 from orchestrator.engine.faults import Fault, RoundFaults
-from orchestrator.engine.links import impairments_of, shape_of, transport_settings_of
+from orchestrator.engine.links import shape_of, transport_settings_of
 from orchestrator.engine.plan import RoundPlan
 from orchestrator.engine.radio import LinkRates, RadioAccess, ShannonFdma
 from orchestrator.engine.rates import ahead_of, first_gradient_s
@@ -39,15 +42,13 @@ from orchestrator.engine.rounds import Decision, simulate_on
 from orchestrator.engine.tcp_model import Transport
 from orchestrator.records.emulation import RoundRecord
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.schema import ResolvedScenario
-from testbed import runtimes
+from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from testbed.cluster.machines import Machines
 from testbed.control.messages import (
     Accept,
     AskTraces,
     BaseStationReport,
     Begin,
-    Captured,
     Connect,
     Connected,
     CountFrames,
@@ -58,7 +59,10 @@ from testbed.control.messages import (
     JoinRound,
     Listening,
     Low,
+    Probed,
+    ProbeLinks,
     Ready,
+    Received,
     Restore,
     Restored,
     RoundReport,
@@ -83,8 +87,7 @@ from testbed.network import qlog
 from testbed.network.fabric import link_addresses
 from testbed.network.gates import last_frames
 from testbed.network.injector import Report
-from testbed.network.shaping import Shape
-from testbed.runtimes import HostLost, Module, NodeSpec, World
+from testbed.runtimes import HostLost, Module, NodeSpec
 from testbed.system import inside
 from testbed.transport.accounts import Counts
 from testbed.transport.wire import RoundSizes
@@ -144,33 +147,22 @@ class StagedRound:
         return [k for k in everyone if self.faults is None or not self.faults.absent[k - 1]]
 
 
-class Hosts(Protocol):
-    """Other machines, where nodes may live: `orchestrator.emulated`."""
-
-    def start(
-        self,
-        scenario: ResolvedScenario,
-        nodes: Sequence[NodeSpec],
-        shape: Shape,
-        rates: LinkRates,
-        *,
-        in_turns: bool,
-    ) -> World:
-        """Start a world on them, if their network carries these rates, of gradients one after the
-        other if `in_turns`; see `testbed.runtimes.start`."""
-
-    def to_json(self, calibration: pd.DataFrame | None) -> list[dict[str, Any]]:
-        """As the manifest has them, after a calibration of the links."""
-
-
-def start_world(
+def start_network(
     scenario: ResolvedScenario,
     folder: Path,
     learning: dict[str, Any] | None,
     hosts: Hosts | None,
-    rates: LinkRates,
-) -> World:
-    """Start the node programs, wired but not yet told who they are; `rates` are expected."""
+    expected: LinkRates,
+) -> EmulatedNetwork:
+    """Start the node programs, wired but not yet told who they are.
+
+    Args:
+        scenario: What the network is like.
+        folder: The run's, which takes the nodes' logs.
+        learning: What nodes learn, see `learning_settings`; None: nothing.
+        hosts: Where nodes live; None: here.
+        expected: Rates that links are expected to have.
+    """
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     computing = inside.computing()
@@ -187,10 +179,6 @@ def start_world(
         )
         for node in (BS, *uavs(scenario.uavs.count))
     ]
-    shape = shape_of(scenario, scenario.dilation)
-    if hosts is not None:
-        in_turns = scenario.scheme.gradient_transmission == "sequential"
-        return hosts.start(scenario, nodes, shape, rates, in_turns=in_turns)
     options: dict[str, Any] = {}
     if computing is not None:
         options["writable"] = [computing]
@@ -200,7 +188,21 @@ def start_world(
             options["readable"] = [Path(learning["backbone"])]
             if scenario.workload.data.source != "synthetic":
                 options["readable"].append(Path(scenario.workload.data.source).resolve())
-    return runtimes.start(scenario.emulation.runtime, nodes, shape, **options)
+    return EmulatedNetwork.start(
+        scenario,
+        nodes,
+        shape_of(scenario, scenario.dilation),
+        folder,
+        expected,
+        in_turns=in_turns(scenario),
+        hosts=hosts,
+        **options,
+    )
+
+
+def in_turns(scenario: Scenario) -> bool:
+    """Whether gradients have the whole downlink one after the other."""
+    return scenario.scheme.gradient_transmission == "sequential"
 
 
 class Stage:
@@ -208,19 +210,21 @@ class Stage:
 
     def __init__(
         self,
+        network: EmulatedNetwork,
         nodes: Nodes,
-        scenario: ResolvedScenario,
         predicted: Timeline,
         observer: Observer | None,
     ):
+        self.network = network
         self.nodes = nodes
+        scenario = network.scenario
         self.observer = observer
         if observer is not None:
             nodes.hears[StepsProgress] = lambda _, message: observer.heard(message)
         self.ports = itertools.count(PORT)
         self.linked: set[int] = set()
         """Clients that the base station is connected to."""
-        self.injector = nodes.world.injector
+        self.injector = network.injector
         self.scenario = scenario
         self.limit_s = 60 + 3 * predicted.longest_s * scenario.dilation
         self.limit_s += computing_limit_s(scenario)
@@ -228,15 +232,12 @@ class Stage:
         self.startup_s = startup_limit_s(scenario)
         # The server may measure its passes first.
         self.ready_s = self.startup_s + computing_limit_s(scenario)
-        self.capturing = False
         self.traces: Path | None = None
         """Where what QUIC connections did is to be written."""
-        self.captured: Captured | None = None
-        """What the capture held, once the last round is over."""
         self._counters: Report | None = None
         self.lost_hosts: list[HostLost] = []
         """Between rounds, those that were lost since the last one."""
-        self.shape = shape_of(scenario, scenario.dilation)
+        self.shape = network.shape
         # Adapters of an asynchronous round have their turns.
         self.holds = scenario.emulation.connection == "kept" and not scenario.updates
         """Whether links hold the broadcast back until it is due: not where it opens connections."""
@@ -248,21 +249,33 @@ class Stage:
         assert self._counters is not None
         return self._counters
 
-    def capture(self, folder: Path, *, headers_only: bool) -> None:
-        """Capture every link into a folder of its own from now on."""
-        folder.mkdir()
-        files = [folder / f"{node}.pcap" for node in uavs(self.scenario.uavs.count)]
-        self.injector.capture(files, headers_only=headers_only)
-        self.capturing = True
+    def capture(self, *, headers_only: bool) -> None:
+        """Capture every link from now on, and what QUIC connections do."""
+        self.network.capture(headers_only=headers_only)
         if self.scenario.emulation.transport == "quic":
-            self.traces = folder.with_name("qlog")
+            self.traces = self.network.folder / "qlog"
 
-    def impair(self) -> pd.DataFrame:
-        """Let the air delay and lose frames from now on; what connecting anew carried.
+    @contextlib.contextmanager
+    def ends(self, trial: Trial) -> Iterator[Transfer]:
+        """The run's own programs as the ends of a calibration's transfers."""
+
+        def transfer(clock: EmulatedClock) -> list[Received]:
+            self.nodes.send(BS, ProbeLinks(trial.probes, clock))
+            for node in uavs(self.scenario.uavs.count):
+                own = tuple(probe for probe in trial.probes if probe.client == node.client)
+                self.nodes.send(node, ProbeLinks(own, clock))
+            reports = self.nodes.collect(Probed, self.nodes.alive, TIMEOUT_S + trial.lasts_s)
+            return [row for report in reports.values() for row in report.received]
+
+        yield transfer
+
+    def impair(self) -> pd.DataFrame | None:
+        """Let links delay and lose frames from now on; what connecting anew carried, if they do.
 
         Connections that have been calibrated know how the links were without delay.
         """
-        self.injector.impair(*impairments_of(self.scenario, self.scenario.dilation))
+        if not self.network.impair():
+            return None
         self._connect(range(1, self.scenario.uavs.count + 1))
         return self.account(SET_UP)
 
@@ -321,8 +334,7 @@ class Stage:
         count = self.scenario.uavs.count
         open_sky, equal = np.full((count, 1), 1e-9), np.full(count, 1 / count)
         uplink = ShannonFdma.of(self.scenario).uplink_bps(equal, open_sky)
-        self.injector.rates(0, uplink, uplink)
-        self.injector.epoch(EmulatedClock(next_tick(), 0.0, 1.0), 1e6)
+        self.network.open_links(uplink)
         port = next(self.ports)
         self.nodes.send(BS, Accept(tuple(clients), ("0.0.0.0", port)))
         self.nodes.collect(Listening, [BS], self.startup_s)
@@ -399,8 +411,8 @@ class Stage:
         cpu_s = {node: report.cpu_s for node, report in reports.items()}
         machine, elsewhere = before.passed(self.nodes.world, cpu_s)
         accounts = self.account(round_.index)
-        if self.capturing and round_.index + 1 == scenario.rounds:
-            self.captured = injector.end_capture(self.counters.asked_ns)
+        if self.network.capturing and round_.index + 1 == scenario.rounds:
+            self.network.end_capture(self.counters.asked_ns)
             if self.traces is not None:
                 self.nodes.send_all(AskTraces())
                 told = self.nodes.collect(Traces, self.nodes.alive, ANSWER_TIMEOUT_S)

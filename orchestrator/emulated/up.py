@@ -13,12 +13,10 @@ from typing import Any
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import calibration_in_short
+from orchestrator.emulated.network import Hosts, check_machine
 from orchestrator.emulated.programs import Program, check_nodes
-from orchestrator.emulated.rounds import check_placement
-from orchestrator.emulated.run import check_kernel
 from orchestrator.emulated.session import End, Session, Settings, opened
 from orchestrator.emulated.session_request import check_scenario
-from orchestrator.emulated.stage import Hosts
 from orchestrator.emulated.validity import session_validity, to_json
 from orchestrator.emulated.visits import SOCKET, runs_in
 from orchestrator.records.directory import MANIFEST, SCENARIO, object_in
@@ -56,11 +54,9 @@ def check_playable(scenario: Scenario, hosts: Hosts | None = None) -> None:
     Raises:
         InputError: Names the field.
     """
-    if hosts is None:
-        check_kernel(scenario)
+    check_machine(scenario, hosts)
     if scenario.emulation.clock == "virtual" and inside.told() is None:
         raise InputError("emulation.clock: 'virtual' is for `testbed up`; here it must be 'real'")
-    check_placement(scenario, hosts)
     check_scenario(scenario)
     check_nodes(scenario)
     if hosts is None:
@@ -265,7 +261,7 @@ def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]
         for program in session.programs
     ]
     about["slot_0_unix_ns"] = epoch_ns + time.time_ns() - time.monotonic_ns()
-    about["captured"] = None if session.captured is None else vars(session.captured)
+    about["captured"] = None if session.network.captured is None else vars(session.network.captured)
     channel.now.save(out / "trace.npz")
     for home in (out / "nodes").iterdir():
         with suppress(OSError):  # It holds something.

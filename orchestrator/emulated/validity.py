@@ -59,7 +59,7 @@ class ValidityCheck:
 
     def limit(self, name: str, emulation: EmulationSection) -> float:
         """The most that may be observed by the scenario's clock."""
-        limit = float(getattr(emulation.limits, name))
+        limit: float = getattr(emulation.limits, name)
         is_default = limit == Limits.model_fields[name].default
         if emulation.clock == "virtual" and is_default and self.virtual_limit is not None:
             return self.virtual_limit

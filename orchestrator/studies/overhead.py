@@ -19,8 +19,8 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import BYTES, SET_UP
 from orchestrator.analysis.waterfall import PART_OF, PARTS
 from orchestrator.emulated.dilation import settle
+from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.rounds import emulate
-from orchestrator.emulated.run import check_kernel
 from orchestrator.emulated.validity import validity
 from orchestrator.policies.registry import decider
 from orchestrator.records.emulation import Emulation
@@ -117,7 +117,7 @@ def study(
         RunError: A run failed.
     """
     for _, scenario in points:
-        check_kernel(scenario)
+        check_machine(scenario, None)
     outcomes = []
     for value, scenario in points:
         with open_channel(scenario) as source:
