@@ -77,7 +77,7 @@ class EmulatedClock:
         """Wait until a transfer that its link holds back may be handed to it, and return its start.
 
         Held back transfers start when they are due if all of them is handed over before the links'
-        gates open (`testbed.network.gates`); later ones start later.
+        gates open (`testbed.network.holding`); later ones start later.
         """
         rest = self.monotonic_ns(due_s) - round(FILL_S * 1e9) - time.monotonic_ns()
         if rest > 0:

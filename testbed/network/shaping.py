@@ -254,8 +254,6 @@ class End:
         """In force, as far as this object was told; 0 is an outage."""
         self.packet_frames = 1
         """Frames that the kernel may handle as one packet."""
-        self.held = False
-        """Whether its gate is kept closed, whatever the rate: see `testbed.network.gates`."""
         self._shape = shape
         self._shaped_bps = shape.lowest_rate(1.0)
         self._open = _gate(index, 0, shape, None)

@@ -220,7 +220,7 @@ def test_a_link_is_plain_and_closed_at_first_and_handles_are_of_qdiscs() -> None
     more = (shape.ecn, shape.impaired, shape.single_frames, shape.network, shape.relay)
     assert (*more, shape.shared_downlink) == (False,) * 6
     end = End(7, shape)
-    assert (end.rate_bps, end.packet_frames, end.held) == (0, 1, False)
+    assert (end.rate_bps, end.packet_frames) == (0, 1)
     assert end.change(0.0) == []
     handles = {GATE, SHAPER, QUEUE}
     assert len(handles) == 3
