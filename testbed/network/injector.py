@@ -3,9 +3,10 @@
 
 """The injector: a process that sets all link rates at every slot boundary.
 
-It works on a table of rates by slot, prepared as netlink messages before the boundary, so that
-at the boundary only one `sendmsg` a namespace remains. The orchestrator steers it through a
-control socket with an `Injector`.
+`testbed.network.injection` decides what it does and when; the `Driver` here carries that out. It
+prepares the rates of the next slot as netlink messages before the boundary, so that only one
+`sendmsg` per namespace remains at the boundary. The orchestrator controls the process through a
+socket with an `Injector`.
 """
 
 import contextlib
@@ -113,7 +114,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 ANSWER_S = 30.0
-"""How long the injector's process may take for an answer; it needs milliseconds."""
+"""Timeout for an answer of the injector's process, which takes milliseconds."""
 SPIN_NS = 150_000
 """Busy-wait window before a deadline, in which control messages are not polled: a process that
 sleeps until a message comes may wake that late."""
@@ -378,10 +379,10 @@ def serve(
     underlay: int | None = None,
     relays: Sequence[socket.socket] = (),
 ) -> None:
-    """Wire the links, then be the injector: the body of the fabric process; see `wire`.
+    """Wire the links, then run the injector: the body of the fabric process; see `wire`.
 
-    Returns when told to stop or when the other side of `control` is gone. What goes wrong is
-    reported through `control`.
+    Returns after an order to stop, or when the other side of `control` is gone. Errors are reported
+    through `control`.
     """
     channel = ControlSocket(control)
     try:
@@ -402,21 +403,21 @@ def serve(
 
 @dataclass(frozen=True)
 class AirCounts:
-    """What the air had done to frames when slots began; uplinks and downlinks."""
+    """Frames that the air had lost and delivered when slots began, for uplinks and downlinks."""
 
     slot: "npt.NDArray[np.int64]"
-    """Shape [m]; a slot that left no time for it is not among them."""
+    """Shape [m]; slots that left no time for counting are missing."""
     lost_frames: "npt.NDArray[np.int64]"
-    """Shape [m, K, 2]: until then."""
+    """Shape [m, K, 2]: frames lost before the slot."""
     arrived_frames: "npt.NDArray[np.int64]"
-    """Shape [m, K, 2]: until then."""
+    """Shape [m, K, 2]: frames delivered before the slot."""
     asked_loss: "npt.NDArray[np.float64]"
-    """Shape [m, K, 2]: probability of a frame to be lost from then on."""
+    """Shape [m, K, 2]: the probability that a frame is lost from then on."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the injector did since its last report."""
+    """The slots that the injector has set since its last report, and the links' counters."""
 
     slot: "npt.NDArray[np.int64]"
     """Shape [n]: the slots that were set."""
@@ -425,23 +426,23 @@ class Report:
     done_ns: "npt.NDArray[np.int64]"
     """Shape [n]: when the kernel had acknowledged all its changes."""
     changes: "npt.NDArray[np.int64]"
-    """Shape [n]: netlink messages it took."""
+    """Shape [n]: number of netlink messages."""
     asked_ns: int
-    """Unix time: all frames that had passed by then are counted below."""
+    """Unix time in ns: all frames sent before are counted below."""
     uplink: Sequence[Direction]
     """K entries."""
     downlink: Sequence[Direction]
     scheduling: str
     """How the kernel schedules the injector: `fifo` or a nice value."""
     below_floor: int
-    """Link rates that were positive but below a frame a slot, and so counted as an outage."""
+    """Link rates that were positive but below one frame per slot, and so counted as an outage."""
     exhausted: int
-    """Slots for which no rates were given, so that the last ones stayed."""
+    """Slots for which no rates were given, so that the last rates remained."""
     air: AirCounts | None = None
-    """Where frames are to be lost."""
+    """None where no frames are to be lost."""
     clock_error_s: float = 0.0
-    """Where links lead to other machines: by how much their clocks may have differed from what was
-    assumed since the last epoch, in real seconds."""
+    """Upper bound of the error of the clock offsets between hosts since the last epoch, in real
+    seconds; 0 on one machine."""
 
     @property
     def lateness_s(self) -> "npt.NDArray[np.float64]":
@@ -451,7 +452,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Samples:
-    """What was counted at slot boundaries, just after a slot's rates had been set."""
+    """Counters at slot boundaries, read just after a slot's rates had been set."""
 
     slot: "npt.NDArray[np.int64]"
     """Shape [n]."""
@@ -462,13 +463,13 @@ class Samples:
     counted_ns: "npt.NDArray[np.int64]"
     """Shape [n, K, 2]: when the counters of uplink and downlink had been read."""
     sent_bytes: "npt.NDArray[np.int64]"
-    """Shape [n, K, 2]: what they had carried until then, as it was charged."""
+    """Shape [n, K, 2]: bytes sent until then, as they were charged."""
     queued_bytes: "npt.NDArray[np.int64]"
-    """Shape [n, K, 2]: what they had waiting."""
+    """Shape [n, K, 2]: bytes in the queue."""
     dropped_frames: "npt.NDArray[np.int64]"
-    """Shape [n, K, 2]: what they had dropped until then."""
+    """Shape [n, K, 2]: frames dropped until then."""
     exhausted: int
-    """Slots without rates until now."""
+    """Number of slots without rates until now."""
 
 
 class Injector:
@@ -496,17 +497,17 @@ class Injector:
         *downlink_bps: "npt.NDArray[np.float64]",
         warn_slots: int = 20,
     ) -> None:
-        """Give the links' rates from a slot on; what was given from there on before is dropped.
+        """Give the links' rates from a slot on, in place of those given before for these slots.
 
         Rates are those of the real link in bit/s: the scenario's divided by the dilation. 0 is an
-        outage: the links hold their frames. They are set at slot boundaries alone: a table that
-        comes in the middle of its first slot shows from the next one on.
+        outage: the links hold their frames. Rates are set at slot boundaries only: a table that
+        comes in the middle of its first slot takes effect from the next slot on.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
             uplink_bps: Shape [K, n].
-            downlink_bps: One or more of shape [K, n]; `phase` chooses among them, at first 0.
-            warn_slots: A `low` event comes when no more slots than that are left.
+            downlink_bps: One or more variants of shape [K, n]; `phase` selects one, initially 0.
+            warn_slots: The injector reports `Low` when no more slots than that are left.
         """
         import numpy as np
 
@@ -517,15 +518,15 @@ class Injector:
             self._send(SetRates(first_slot, len(downlink_bps), warn_slots, blob))
 
     def epoch(self, clock: EmulatedClock, slot_s: float, held: Sequence[int] = ()) -> None:
-        """Start: the rates of the slot in which the clock starts at once, the others on time.
+        """Set the rates of the slot in which the clock starts at once, and the later ones on time.
 
         Slot n begins at n · `slot_s` emulated seconds.
 
         Args:
-            clock: When that is.
+            clock: The emulated clock.
             slot_s: Length of a slot in emulated seconds.
-            held: What the last frame of a transfer that starts with the clock is charged, of each
-                downlink: see `testbed.network.gates`. Empty: none does.
+            held: What the last frame of each downlink's transfer is charged, if transfers start
+                with the clock and are held until then: see `testbed.network.holding`.
 
         Raises:
             RunError: No rates were given for the first slot.
@@ -536,8 +537,8 @@ class Injector:
                 raise RunError(f"injector: no rates were given for the slot at {clock.start_s} s")
 
     def phase(self, index: int) -> int:
-        """Switch all downlinks to another variant of the table: at once, or from the next epoch on
-        where none runs.
+        """Switch all downlinks to another variant of the table: at once during an epoch, otherwise
+        with the next epoch.
 
         Returns:
             Monotonic time in ns when the kernel had done so.
@@ -557,10 +558,10 @@ class Injector:
             self._send(Pause())
 
     def impair(self, uplinks: Sequence[Impairment], downlinks: Sequence[Impairment]) -> None:
-        """Let the air delay and lose frames from now on, K entries each.
+        """Let the air delay and lose frames from now on; K impairments each.
 
         Raises:
-            RunError: The kernel lacks what that takes.
+            RunError: The kernel cannot delay or lose frames.
         """
         with self._lock:
             self._send(Impair(tuple(uplinks), tuple(downlinks)))
@@ -572,14 +573,14 @@ class Injector:
         uplinks: "npt.NDArray[np.float64]",
         *downlinks: "npt.NDArray[np.float64]",
     ) -> None:
-        """Give what slots do to frames, from one on; what was given from there on is dropped.
+        """Give delays and losses from a slot on, in place of those given before for these slots.
 
         A delay that changes by less than `slot_air.NEAR_S` is left as it is.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
             uplinks: Shape [K, n, 3]: delay and jitter in real seconds, probability of a loss.
-            downlinks: One or more of them; `phase` chooses among them, as among rates.
+            downlinks: One or more variants; `phase` selects one, as with the rates.
         """
         import numpy as np
 
@@ -589,10 +590,10 @@ class Injector:
             self._send(SetAir(first_slot, len(downlinks), blob))
 
     def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
-        """Write what goes over the links from now on to pcap files, one a link.
+        """Write all frames on the links from now on to pcap files, one per link.
 
         Raises:
-            RunError: This machine does not let us, or the files cannot be written.
+            RunError: Capturing is not permitted, or the files cannot be written.
         """
         with self._lock:
             names = tuple(str(file.resolve()) for file in files)
@@ -600,13 +601,13 @@ class Injector:
             self._await(Capturing)
 
     def end_capture(self, until_ns: int) -> Captured:
-        """End what `capture` began; the files are whole when this returns.
+        """End the capture; the files are complete when this returns.
 
         Args:
-            until_ns: Unix time; later frames are left out.
+            until_ns: Unix time in ns; later frames are not written.
 
         Raises:
-            RunError: It has failed.
+            RunError: The capture has failed.
         """
         with self._lock:
             self._send(EndCapture(until_ns))
@@ -619,7 +620,7 @@ class Injector:
             self._control.close()
 
     def events(self) -> list[InjectorReport]:
-        """What the injector said on its own: `Low` and `Exhausted`.
+        """The unsolicited reports of the injector since the last call: `Low` and `Exhausted`.
 
         Raises:
             RunError: The injector failed.
@@ -630,9 +631,9 @@ class Injector:
             return events
 
     def report(self) -> Report:
-        """What it did since the last report, and the links' counters.
+        """The slots set since the last report, and the links' counters.
 
-        Reading many links takes milliseconds: ask between rounds rather than during one.
+        Reading many links takes milliseconds: call it between rounds rather than during one.
         """
         import numpy as np
 
@@ -662,21 +663,21 @@ class Injector:
         )
 
     def machine(self) -> MachineNow:
-        """What its process's machine has done until now."""
+        """The load counters of the machine on which the injector's process runs."""
         with self._lock:
             self._send(AskMachine())
             return self._await(MachineNow)
 
     def watch(self) -> None:
-        """Count what links carry at every slot boundary from now on, for `samples`.
+        """Read the links' counters at every slot boundary from now on, for `samples`.
 
-        Packet sizes follow the rates from then on, too; else they do so at an epoch or phase.
+        Packet sizes then follow the rates within an epoch, too, not only at an epoch or phase.
         """
         with self._lock:
             self._send(Watch())
 
     def samples(self) -> Samples:
-        """What was counted since the last time; costs the injector next to nothing."""
+        """The samples since the last call; takes the injector hardly any time."""
         import numpy as np
 
         with self._lock:
@@ -700,7 +701,7 @@ class Injector:
         )
 
     def passed_on(self) -> socket.socket:
-        """The stream to its process once more, for who passes on what others say to it."""
+        """A duplicate of the stream to its process, for a proxy that forwards messages."""
         return socket.socket(fileno=os.dup(self._control.fileno()))
 
     def _send(self, order: InjectorOrder) -> None:
@@ -728,7 +729,7 @@ class Injector:
             self._collect(left_s)
 
     def _collect(self, timeout_s: float) -> None:
-        """Take in the reports that come within a time: the first, and all that are there then."""
+        """Wait for a report until a timeout, and then read all that have arrived."""
         try:
             message = self._control.receive(timeout_s)
         except RunError:
