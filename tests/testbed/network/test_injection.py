@@ -281,7 +281,11 @@ def test_each_boundary_is_recorded_and_what_runs_out_is_told_once() -> None:
     made.begin()
     made.answers.clear()
     made.records()
-    for _ in range(6):
+    made.next()
+    assert made.answers == []
+    made.next()
+    assert made.answers == [Low(7)], "two slots are left"
+    for _ in range(4):
         made.next()
     missing = [each.missing for each in made.done[-6:] if isinstance(each, ChangeRates)]
     assert missing == [False] * 3 + [True] * 3
@@ -294,6 +298,8 @@ def test_each_boundary_is_recorded_and_what_runs_out_is_told_once() -> None:
     assert made.answers[2:] == [], "there are enough again"
     made.next()
     assert made.counters().exhausted == 0
+    made.begin(0.6)
+    assert made.answers[-1].missing, "rates of earlier slots are forgotten"
 
 
 def test_counters_begin_anew_with_each_report() -> None:
@@ -301,10 +307,11 @@ def test_counters_begin_anew_with_each_report() -> None:
     made.give(4)
     made.begin()
     made.next()
+    made.next()
     found = made.counters()
     assert (found.asked_ns, found.scheduling) == (99, "fifo")
-    assert (found.links, found.exhausted, found.of_air) == (((NOTHING, NOTHING),) * 2, 1, 0)
-    assert len(found.slots) == 2 * 4 * 8
+    assert (found.links, found.exhausted, found.of_air) == (((NOTHING, NOTHING),) * 2, 2, 0)
+    assert len(found.slots) == 3 * 4 * 8
     again = made.counters()
     assert (again.slots, again.exhausted, again.below_floor) == (b"", 0, 0)
 
@@ -622,7 +629,7 @@ def test_no_held_step_waits_for_counters() -> None:
     made = Recorder()
     made.give(10)
     impair(made, 0.5, 0.5, None, None)
-    made.reading_ns = 1_500_000
+    made.reading_ns = 750_000
     made.begin(0.3)
     assert [row[0] for row in made.records()[1]] == [3]
     # 1 ms after this epoch begins, valves are made ready.

@@ -48,7 +48,7 @@ from testbed.control.messages import Samples as SamplesReport
 from testbed.control.stream import ControlSocket
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.core.impairment import Impairment
+from testbed.core.impairment import Impairment, Losses
 from testbed.network import injector
 from testbed.network.fabric import DeviceCount, Fabric, Site
 from testbed.network.line import LineCount
@@ -176,14 +176,20 @@ def long_ago() -> EmulatedClock:
 
 
 @pytest.mark.usefixtures("counted")
-def test_each_slot_sends_what_changes(
-    fabric: Fabric, kernel: Kernel, orchestrator: Orchestrator
+def test_each_slot_sends_what_changes_at_its_absolute_time(
+    fabric: Fabric,
+    kernel: Kernel,
+    orchestrator: Orchestrator,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    waits: list[tuple[int, int]] = []
+    monkeypatch.setattr(injector, "wait_until", lambda *given: waits.append(given))
+    clock = long_ago()
     slots = table([1, 2, 3, 4], [1, 2, 3, 0], [1, 2, 3, 0], [9, 0, 8, 7])
     kernel.last = 7
-    answers = orchestrator.serve(
-        fabric, SetRates(0, 1, 0, slots), Epoch(long_ago(), 1.0), AskCounters()
-    )
+    answers = orchestrator.serve(fabric, SetRates(0, 1, 0, slots), Epoch(clock, 1.0), AskCounters())
+    spin_ns = injector.SPIN_NS
+    assert waits == [(clock.start_ns + slot * 10**9, spin_ns) for slot in (1, 2, 3)]
     assert kernel.sent == [
         # All ends get a rate and open; then one closes; then all change, and one opens again.
         *(("bs", 4), ("uav1", 2), ("uav2", 2)),
@@ -390,7 +396,8 @@ def test_the_air_changes_after_the_rates(
         fabric = replace(fabric, up_taps=taps[:2], down_taps=taps[2:])
     changes = np.zeros((1, 2, 2, 3))
     changes[0, 1, 0] = 0.25, 0.125, 0.5
-    ways = (Impairment(),) * 2, (Impairment(by_slot=True), Impairment())
+    losing = Impairment(losses=Losses(0.0, 1.0, 0.1, 0.0), by_slot=True)
+    ways = (Impairment(),) * 2, (losing, Impairment())
     answers = orchestrator.serve(
         fabric,
         *(SetRates(0, 1, 0, table([1, 2, 3, 4])), Impair(*ways), SetAir(0, 1, changes.tobytes())),
@@ -398,6 +405,9 @@ def test_the_air_changes_after_the_rates(
     )
     setting = [("bs", 4), ("uav1", 2), ("uav2", 2)]
     assert kernel.sent == [*setting, *([] if lined else [("uav1", 1)])]
+    assert answers[-1].of_air == 1
+    (row,) = np.frombuffer(answers[-1].slots, np.int64)[4:].reshape(-1, 13).tolist()
+    assert row[4:7] == [*((6, 7) if lined else (0, 0)), 1 << 31], "lost, arrived and asked"
     counted = [(way.lost_frames, way.late_frames) for link in answers[-1].links for way in link]
     if line is not None:
         assert line.changes == [(6, 0.25, 0.125, 0.5)]
