@@ -193,6 +193,7 @@ class Driver:
         self._control.send(*encode(report))
 
     def _wait(self, wait: Wait) -> None:
+        """Wait; what has been prepared is kept while a message arrives in parts."""
         message = self._control.next()
         if message is None:
             act = self._prepared(wait.action)
@@ -237,8 +238,8 @@ class Driver:
         for site, rates in rates_of_sites:
             messages = []
             for end, rate in zip(self._sites[site].ends, rates, strict=True):
-                if rate is not None and (change := end.change(rate)):
-                    messages += change
+                if rate is not None and (needed := end.change(rate)):
+                    messages += needed
                     changed.append((end, rate))
             if messages:
                 batches.append((self._sites[site].netlink, Batch(messages)))
