@@ -27,8 +27,7 @@ from testbed.virtual import kernel
 HERE = Path(__file__).parent
 ALONE = (
     "orchestrator/emulated/test_validity.py",
-    *(f"testbed/network/test_{name}.py" for name in ("air", "airtime", "fabric", "gates")),
-    *(f"testbed/network/test_{name}.py" for name in ("injector_table", "shaping")),
+    *(f"testbed/network/test_{name}.py" for name in ("air", "fabric", "shaping")),
 )
 """Files, and folders of files, whose tests are `alone`; others mark them one by one."""
 LONG = (

@@ -85,7 +85,7 @@ from testbed.core.progress import Progress, which_round
 from testbed.core.timeline import SPAN, STEPS, Loss, Round, Timeline
 from testbed.network import qlog
 from testbed.network.fabric import link_addresses
-from testbed.network.gates import last_frames
+from testbed.network.holding import last_frames
 from testbed.network.injector import Report
 from testbed.runtimes import HostLost, Module, NodeSpec
 from testbed.system import inside

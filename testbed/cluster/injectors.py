@@ -37,14 +37,8 @@ from testbed.control.messages import (
 )
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.network.injector import (
-    _SAMPLE,
-    _SAMPLE_OF_WAY,
-    Injector,
-    Kind,
-    Report,
-    width_of_air,
-)
+from testbed.network.injection import SAMPLE, SAMPLE_OF_WAY, width_of_air
+from testbed.network.injector import Injector, Kind, Report
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 _ROW = 4
@@ -215,10 +209,10 @@ class HostInjectors(Injector):
 
         A slot that some have still to count waits for the next time.
         """
-        width = _SAMPLE + 2 * _SAMPLE_OF_WAY * self._clients
+        width = SAMPLE + 2 * SAMPLE_OF_WAY * self._clients
         for name, told in answers.items():
             rows = np.frombuffer(told.table, np.int64).reshape(-1, width).copy()
-            counted = rows[:, _SAMPLE::_SAMPLE_OF_WAY]
+            counted = rows[:, SAMPLE::SAMPLE_OF_WAY]
             counted[counted != 0] -= offsets_ns[name]
             rows[:, 1:3] -= offsets_ns[name]
             waiting = self._samples.get(name, rows[:0])

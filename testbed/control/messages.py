@@ -432,8 +432,8 @@ class Epoch:
     clock: EmulatedClock
     slot_s: float
     held: tuple[int, ...] = ()
-    """The last frame, in bytes, of what each downlink is given to carry from the clock's beginning:
-    their gates stay closed until then. Empty: nothing is known to begin then."""
+    """Size in bytes of the last frame of the transfer that starts on each downlink with the clock;
+    their frames are held until then. Empty: no transfer is known to start then."""
 
 
 @dataclass(frozen=True)

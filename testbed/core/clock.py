@@ -12,9 +12,10 @@ import time
 from dataclasses import dataclass
 
 FILL_S = 15e-3
-"""Real seconds before their moment at which senders fill their sockets behind closed gates."""
+"""Real seconds before the start of held transfers at which senders begin to fill their sockets."""
 OPEN_S = 2e-3
-"""Real seconds after the moment at which gates open; until then, whoever fills may be late."""
+"""Real seconds after their start at which held frames are released; a sender that has filled its
+socket by then is on time."""
 
 TICK_NS = 10_000_000
 """A whole number of ticks of the kernel's coarse timers, of 1, 4 or 10 ms."""
@@ -76,8 +77,8 @@ class EmulatedClock:
     def fill(self, due_s: float) -> float:
         """Wait until a transfer that its link holds back may be handed to it, and return its start.
 
-        Held back transfers start when they are due if all of them is handed over before the links'
-        gates open (`testbed.network.gates`); later ones start later.
+        A held transfer starts when it is due if all of it is handed over before its frames are
+        released (`testbed.network.holding`); otherwise it starts later.
         """
         rest = self.monotonic_ns(due_s) - round(FILL_S * 1e9) - time.monotonic_ns()
         if rest > 0:

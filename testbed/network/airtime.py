@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A cell whose downlinks share its airtime: who sends gets what the others leave.
+"""A cell whose downlinks share its airtime: a downlink may use what the others leave.
 
 Alone, a downlink has all of the band and power, and the rate R that its own channel allows. A frame
 of L bits takes L/R of the cell's time; it is this time that is shared, so that a UAV with a bad
 channel costs the others no more than one with a good one. Every `EVERY_NS` the injector looks at
 what each downlink has sent and has waiting, and sets it to its share of R: those that have a queue
 get equal shares, those that send less get what they use and some more, and one that is idle is set
-to what it would get, were it to begin. So the sum is exact as long as the same ones send, and until
-the next look it may be exceeded by who begins in between.
+to what it would get if it began. The sum is therefore exact as long as the same downlinks send; one
+that begins to send may exceed it until the next look.
 """
 
 import math
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 EVERY_NS = 5_000_000
 _GROWTH = 1.25
-"""How much more than it has used a downlink may use until the next look, which gave it no queue."""
+"""A downlink without a queue may use so many times more than it has used since the last look."""
 
 
 def divide(wanted: Sequence[float]) -> list[float]:
@@ -27,8 +27,8 @@ def divide(wanted: Sequence[float]) -> list[float]:
         wanted: The share that each could use: 0 where it is idle, infinity where it has a queue.
 
     Returns:
-        Shares whose sum is one where any has a queue; of those that are idle, which do not count,
-        what they would get, were they to begin.
+        Shares, whose sum is one where any has a queue. Idle downlinks do not count in the sum: they
+        have the share that they would get if they began.
     """
     active = sorted((want, place) for place, want in enumerate(wanted) if want > 0)
     shares, left = [0.0] * len(wanted), 1.0
@@ -44,7 +44,7 @@ class Airtime:
 
     def __init__(self, downlinks: int) -> None:
         self.shares = divide([0.0] * downlinks)
-        """Of the cell's time, as it is divided now."""
+        """The current share of each downlink in the cell's time."""
         self._sent = [0] * downlinks
 
     def look(

@@ -298,9 +298,9 @@ def _relay(ends: Sequence[Inner], relays: Sequence[socket.socket], shape: Shape)
 def unshape(inside: Iterable[Netlink]) -> None:
     """Drop the frames that wait at the ends of links in sockets' namespaces, and hold no more.
 
-    Who ends without it leaves both for as long as the machine runs: a frame behind a closed gate
-    holds its sender's socket, the socket its namespace, and the namespace the gate, which tries
-    again and again. Nobody can enter such a namespace any more.
+    Without this call, both remain for as long as the machine runs: a frame behind a closed valve
+    keeps its sender's socket alive, the socket its namespace, and the namespace the valve, which
+    tries again and again. Such a namespace can no longer be entered.
     """
     for each in inside:
         with contextlib.suppress(OSError):  # Some devices have no more than they came with.

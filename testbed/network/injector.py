@@ -3,26 +3,26 @@
 
 """The injector: a process that sets all link rates at every slot boundary.
 
-It works on a table of rates by slot, prepared as netlink messages before the boundary, so that
-at the boundary only one `sendmsg` a namespace remains. The orchestrator steers it through a
-control socket with an `Injector`.
+`testbed.network.injection` decides what it does and when; the `Driver` here carries that out. It
+prepares the rates of the next slot as netlink messages before the boundary, so that only one
+`sendmsg` per namespace remains at the boundary. The orchestrator controls the process through a
+socket with an `Injector`.
 """
 
-import array
 import contextlib
 import gc
 import json
-import math
 import os
 import select
 import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from testbed.control.codec import encode
 from testbed.control.messages import (
@@ -38,13 +38,11 @@ from testbed.control.messages import (
     EndCapture,
     Epoch,
     EpochBegun,
-    Exhausted,
     Failed,
     Impair,
     Impaired,
     InjectorOrder,
     InjectorReport,
-    Low,
     MachineNow,
     Pause,
     Phase,
@@ -63,7 +61,6 @@ from testbed.control.stream import ControlSocket, NoAnswer
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment
-from testbed.network.airtime import EVERY_NS, Airtime
 from testbed.network.fabric import (
     BS_DEVICE_BASE,
     Fabric,
@@ -74,12 +71,39 @@ from testbed.network.fabric import (
     limit_packets,
     wire,
 )
-from testbed.network.gates import Opening, openings
+from testbed.network.holding import Release, Step
+from testbed.network.impairments import change
+from testbed.network.injection import (
+    AIR_OF_WAY,
+    BASE_STATION,
+    CERTAIN,
+    SAMPLE,
+    SAMPLE_OF_WAY,
+    AirRead,
+    Answer,
+    ChangeRates,
+    CountersRead,
+    DownlinksRead,
+    Event,
+    Hold,
+    Injection,
+    Instruction,
+    LimitPackets,
+    Ordered,
+    RatesSet,
+    ReadAir,
+    ReadCounters,
+    ReadDownlinks,
+    Sample,
+    Sampled,
+    StepTaken,
+    Wait,
+    width_of_air,
+)
 from testbed.network.line import Line, LineCount
 from testbed.network.pcap import END_S, Capture
 from testbed.network.shaping import End, QueueCount, Shape, air_counts, queue_counts
-from testbed.network.slot_air import AirChange, ChangingAir
-from testbed.network.slot_table import SlotTable
+from testbed.network.slot_air import Way
 from testbed.system import linux
 from testbed.system.machine import Machine, boot_id
 from testbed.system.netlink import Batch, Netlink
@@ -90,477 +114,261 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 ANSWER_S = 30.0
-"""How long the injector's process may take for an answer; it needs milliseconds."""
+"""Timeout for an answer of the injector's process, which takes milliseconds."""
 SPIN_NS = 150_000
-"""The last stretch before a boundary hears nobody: who sleeps for a message may wake that late."""
+"""Busy-wait window before a deadline, in which control messages are not polled: a process that
+sleeps until a message comes may wake that late."""
 Kind = TypeVar("Kind")
-_LIMIT_EVERY_SLOTS = 10
-"""How often that is decided anew while links are watched."""
-_AIR_OF_WAY, _CERTAIN = 3, 1 << 32
-"""Values of a link and way in a row of what the air has done, and what a share of 1 is there."""
-_SAMPLE, _SAMPLE_OF_WAY = 4, 4
-"""Values of a sample before those of the links: slot, when it was due, when its rates were set, how
-many changes that took; and of each link and way: when it was read, and `Samples`' three."""
 
 
-class _Service:
-    """The injector process's state and loop."""
+class Driver:
+    """Carries out what an `Injection` says, on the links and the control socket of its process."""
 
     def __init__(self, control: ControlSocket, fabric: Fabric, shape: Shape) -> None:
         self._control = control
+        self._fabric = fabric
+        self._sites = dict(zip(fabric.clients, fabric.uavs, strict=True))
+        if fabric.base_station.ends:
+            self._sites = {BASE_STATION: fabric.base_station} | self._sites
+        has_base_station, now_ns = BASE_STATION in self._sites, time.monotonic_ns()
+        self._injection = Injection(shape, fabric.links, fabric.clients, has_base_station, now_ns)
+        self._arrivals = {Way(at.link, at.down): at for at in fabric.arrivals}
         self._capture: Capture | None = None
         self._line: Line | None = None
-        self._fabric = fabric
-        self._shape = shape
-        self._table = SlotTable(fabric.links)
-        self._air: ChangingAir | None = None
-        self._clock = EmulatedClock(0, 0.0, 1.0)
-        self._slot_s = 1.0
-        self._running = False
-        self._slot = 0
-        self._phase = 0
-        self._told_low = False
-        self._warn_slots = 0
-        self._below_floor = 0
-        self._exhausted = 0
-        self._record = array.array("q")
-        self._gates: list[_GateStep] = []
-        """What is to be done with the gates of downlinks that are held, by time."""
-        self._airtime = Airtime(fabric.links) if shape.shared_downlink else None
-        self._looked_ns = time.monotonic_ns()
-        self._watched = False
-        self._samples = array.array("q")
-        self._air_record = array.array("q")
-        self._counting_ns = 0
-        """How long that took the last time."""
+        self._prepared_steps: dict[Step, Batch] = {}
         linux.precise_timers()
 
     def run(self) -> None:
-        """Serve until told to stop, or until the orchestrator is gone."""
+        """Serve until an order to stop.
+
+        Raises:
+            RunError: The orchestrator is gone, or the process that carries the links is.
+        """
         gc.collect()
         gc.freeze()
         gc.disable()
-        prepared: _Prepared | None = None
         while True:
-            if self._running:
-                deadline = self._clock.monotonic_ns((self._slot + 1) * self._slot_s)
-                prepared = prepared or self._prepare(self._slot + 1)
-                if self._gates and self._gates[0].at_ns < deadline:
-                    if not self._message_before(self._gates[0].at_ns):
-                        self._step_of_gates()
-                        prepared = None
-                        continue
-                elif self._look_is_due(deadline):
-                    if not self._message_before(self._looked_ns + EVERY_NS):
-                        self._share_airtime()
-                        prepared = None
-                        continue
-                elif not self._message_before(deadline):
-                    self._at_boundary(deadline, prepared)
-                    prepared = None
-                    continue
-            else:
-                self._message_before(None)
-            while message := self._control.next():
-                order = TO_INJECTOR.decode(*message)
-                if isinstance(order, Stop):
+            for instruction in self._injection.instructions():
+                if isinstance(instruction, Stop):
                     return
-                self._obey(order)
-                prepared = None
+                self._carry_out(instruction)
 
-    def _obey(self, order: InjectorOrder) -> None:
-        match order:
-            case SetRates():
-                self._take_rates(order)
-            case Epoch():
-                self._begin_epoch(order)
-            case Phase():
-                self._switch_to(order.index)
-            case Pause():
-                self._running = False
-                self._hold([])
-            case Impair(uplinks, downlinks):
-                self._line = impair(self._fabric, uplinks, downlinks)
-                self._air = ChangingAir(self._fabric, self._line, uplinks, downlinks)
-                self._tell(Impaired())
-            case SetAir(first, variants, table):
-                assert self._air is not None
-                self._air.take(first, variants, table)
-            case StartCapture():
-                devices = {BS_DEVICE_BASE + k: file for k, file in enumerate(order.files, 1)}
-                self._capture = Capture(devices, order.headers_only)
-                self._tell(Capturing())
-            case EndCapture(until_ns):
-                assert self._capture is not None
-                self._tell(self._capture.end(until_ns))
-                self._capture = None
-            case AskCounters():
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Wait():
+                self._wait(instruction)
+            case ChangeRates():
+                self._injection.tell(self._prepared(instruction)())
+            case Hold(releases):
+                self._hold(releases)
+            case LimitPackets(site, frames):
+                limit_packets(self._sites[site], frames)
+            case Sample():
+                self._injection.tell(Sampled(instruction, self._queues()))
+            case ReadAir():
+                counts = {
+                    way: (count.dropped_frames, count.sent_frames)
+                    for way, count in self._air().items()
+                }
+                self._injection.tell(AirRead(counts, time.monotonic_ns()))
+            case ReadCounters():
                 if self._fabric.relay is not None and self._fabric.relay.gone():
                     raise RunError("the process that carries links to other machines is gone")
-                self._tell_counters()
+                self._injection.tell(self._counters())
+            case Answer(report):
+                self._answer(report)
+            case Impair(uplinks, downlinks):
+                self._line = impair(self._fabric, uplinks, downlinks)
+            case StartCapture():
+                devices = {BS_DEVICE_BASE + k: file for k, file in enumerate(instruction.files, 1)}
+                self._capture = Capture(devices, instruction.headers_only)
+            case EndCapture(until_ns):
+                assert self._capture is not None
+                self._answer(self._capture.end(until_ns))
+                self._capture = None
             case AskMachine():
-                self._tell(MachineNow(Machine.now(), boot_id()))
-            case Watch():
-                self._watched = True
-            case AskSamples():
-                self._tell(SamplesReport(self._exhausted, self._samples.tobytes()))
-                self._samples = array.array("q")
+                self._answer(MachineNow(Machine.now(), boot_id()))
 
-    def _tell(self, report: InjectorReport) -> None:
+    def _answer(self, report: InjectorReport) -> None:
         self._control.send(*encode(report))
 
+    def _wait(self, wait: Wait) -> None:
+        """Wait; what has been prepared is kept while a message arrives in parts."""
+        message = self._control.next()
+        if message is None:
+            act = self._prepared(wait.action)
+            while message is None and self._message_before(wait.until_ns):
+                message = self._control.next()
+            if message is None:
+                self._injection.tell(act())
+                return
+        order = TO_INJECTOR.decode(*message)
+        self._injection.tell(Ordered(order, time.monotonic_ns()))
+
     def _message_before(self, deadline: int | None) -> bool:
-        """Wait for something from the control socket (True) or for the deadline (False)."""
-        while True:
-            timeout = None
-            if deadline is not None:
-                timeout = max(0.0, (deadline - SPIN_NS - time.monotonic_ns()) * 1e-9)
-            if select.select([self._control], [], [], timeout)[0]:
-                if not self._control.read_available():
-                    raise RunError("the orchestrator is gone")
-                return True
-            if deadline is not None:
-                wait_until(deadline, SPIN_NS)
-                return False
+        """Wait for bytes from the control socket (True) or for the deadline (False)."""
+        timeout = None
+        if deadline is not None:
+            timeout = max(0.0, (deadline - SPIN_NS - time.monotonic_ns()) * 1e-9)
+        if select.select([self._control], [], [], timeout)[0]:
+            if not self._control.read_available():
+                raise RunError("the orchestrator is gone")
+            return True
+        assert deadline is not None
+        wait_until(deadline, SPIN_NS)
+        return False
 
-    def _prepare(self, slot: int) -> "_Prepared":
-        rates = self._table.row(slot, self._phase)
-        prepared = _Prepared()
-        if rates is None:
-            prepared.missing = True
-            return prepared
-        floor_bps = self._shape.lowest_rate(self._slot_s * self._clock.dilation)
-        uplink, downlink = rates
-        if self._airtime is not None:
-            downlink = self._airtime_rates(downlink)
-        down_floor_bps = floor_bps if self._airtime is None else 0.0
-        fabric = self._fabric
-        if fabric.base_station.ends:
-            prepared.add(fabric.base_station, downlink, down_floor_bps)
-        for client, site in zip(fabric.clients, fabric.uavs, strict=True):
-            prepared.add(site, (uplink[client - 1],), floor_bps)
-        if self._air is not None:
-            prepared.air += self._air.changes(slot, self._phase)
-        return prepared
+    def _prepared(self, action: ChangeRates | Step | ReadDownlinks | None) -> Callable[[], Event]:
+        """Prepare an action as far as possible; what is returned carries it out."""
+        match action:
+            case ChangeRates():
+                return self._prepared_rates(action)
+            case Step():
+                return partial(self._take_step, action, self._step_batch(action))
+            case _:
+                return self._read_downlinks
 
-    def _look_is_due(self, boundary: int) -> bool:
-        """Whether airtime is to be divided before the next slot, and there is time for it."""
-        return self._airtime is not None and self._looked_ns + 2 * EVERY_NS < boundary
+    def _prepared_rates(self, what: ChangeRates) -> Callable[[], RatesSet]:
+        batches: list[tuple[Netlink, Batch]] = []
+        changed: list[tuple[End, float]] = []
+        rates_of_sites: list[tuple[int, Sequence[float | None]]] = []
+        if what.downlinks:
+            rates_of_sites.append((BASE_STATION, what.downlinks))
+        rates_of_sites += [(client, (rate,)) for client, rate in what.uplinks]
+        for site, rates in rates_of_sites:
+            messages = []
+            for end, rate in zip(self._sites[site].ends, rates, strict=True):
+                if rate is not None and (needed := end.change(rate)):
+                    messages += needed
+                    changed.append((end, rate))
+            if messages:
+                batches.append((self._sites[site].netlink, Batch(messages)))
+        return partial(self._set_rates, what, batches, changed)
 
-    def _share_airtime(self) -> None:
-        """Divide the cell's airtime by what the downlinks have sent and have waiting."""
-        row = self._table.row(self._slot, self._phase)
-        if self._airtime is None or row is None:
-            return
-        bs, now_ns = self._fabric.base_station, time.monotonic_ns()
-        counts = queue_counts(bs.netlink)
-        of_ends = [counts[end.index] for end in bs.ends]
-        self._airtime.look(
-            [count.sent_bytes for count in of_ends],
-            [count.backlog_bytes for count in of_ends],
-            row[1],
-            (now_ns - self._looked_ns) * 1e-9,
-        )
-        self._looked_ns = now_ns
-        prepared = _Prepared()
-        prepared.add(bs, self._airtime_rates(row[1]), 0.0)
-        prepared.send()
+    def _set_rates(
+        self,
+        what: ChangeRates,
+        batches: Sequence[tuple[Netlink, Batch]],
+        changed: Sequence[tuple[End, float]],
+    ) -> RatesSet:
+        """Send prepared messages.
 
-    def _airtime_rates(self, alone_bps: Sequence[float]) -> list[float]:
-        """What downlinks have of the rates that they would have alone."""
-        assert self._airtime is not None
-        floor_bps = self._shape.lowest_rate(self._slot_s * self._clock.dilation)
-        return [
-            rate * share if rate >= floor_bps else 0.0
-            for rate, share in zip(alone_bps, self._airtime.shares, strict=True)
-        ]
+        The kernel acts, and answers, before `sendmsg` returns; so its answers can be read later.
+        """
+        for netlink, batch in batches:
+            netlink.send(batch)
+        done_ns = time.monotonic_ns()
+        for netlink, _ in batches:
+            netlink.check()
+        for end, rate in changed:
+            end.changed(rate)
+        for each in what.air:
+            at = self._arrivals[each.way]
+            if self._line is None:
+                at.netlink.transact([change(at.device, each.impairment)])
+            else:
+                assert at.tap is not None
+                self._line.change(at.tap, *each.values)
+        changes = sum(batch.count for _, batch in batches)
+        return RatesSet(what, done_ns, changes, time.monotonic_ns())
 
-    def _at_boundary(self, deadline: int, prepared: "_Prepared") -> None:
-        self._slot += 1
-        done = prepared.send()
-        if self._watched:
-            self._sample(deadline, done, prepared.changes)
-        else:
-            self._record.extend((self._slot, deadline, done, prepared.changes))
-            self._count_air()
-        self._below_floor += prepared.below_floor
-        self._table.forget_before(self._slot)
-        if self._air is not None:
-            self._air.forget_before(self._slot)
-        if prepared.missing:
-            if not self._exhausted:
-                self._tell(Exhausted(self._slot))
-            self._exhausted += 1
-        elif not self._told_low and self._table.end - self._slot <= self._warn_slots:
-            self._told_low = True
-            self._tell(Low(self._table.end))
+    def _hold(self, releases: Sequence[Release]) -> None:
+        """Close the valves of downlinks; prepare all steps that no later rate changes."""
+        station = self._sites[BASE_STATION]
+        held = [station.ends[place] for each in releases for place in each.places]
+        self._prepared_steps = {
+            step: self._step_batch(step)
+            for each in releases
+            for step in each.steps()
+            if step.what != "restore"
+        }
+        station.netlink.transact([message for end in held for message in end.change(0.0)])
+        for end in held:
+            end.changed(0.0)
 
-    def _sample(self, deadline: int, done: int, changes: int) -> None:
-        """Note what the links have carried up to this slot; zeros where another machine counts."""
-        fabric = self._fabric
-        values = [0] * (2 * _SAMPLE_OF_WAY * fabric.links)
+    def _step_batch(self, step: Step) -> Batch:
+        if step in self._prepared_steps:
+            return self._prepared_steps[step]
+        ends = self._sites[BASE_STATION].ends
+        release = step.release
+        messages = []
+        of_links = zip(release.places, release.rates_bps, release.credits_s, strict=True)
+        for place, rate_bps, credit_s in of_links:
+            match step.what:
+                case "ready":
+                    messages += ends[place].soon()
+                case "open":
+                    messages += ends[place].release(rate_bps, credit_s)
+                case "restore":
+                    messages += ends[place].restore()
+        return Batch(messages)
 
-        def note(way: int, read_ns: int, count: QueueCount) -> None:
-            at = way * _SAMPLE_OF_WAY
-            told = read_ns, count.sent_bytes, count.backlog_bytes, count.dropped_frames
-            values[at : at + _SAMPLE_OF_WAY] = told
-
-        if fabric.base_station.ends:
-            downlinks, read_ns = queue_counts(fabric.base_station.netlink), time.monotonic_ns()
-            for place, end in enumerate(fabric.base_station.ends):
-                note(2 * place + 1, read_ns, downlinks[end.index])
-        for client, uav in zip(fabric.clients, fabric.uavs, strict=True):
-            uplink = queue_counts(uav.netlink)[uav.ends[0].index]
-            note(2 * client - 2, time.monotonic_ns(), uplink)
-        self._samples.extend((self._slot, deadline, done, changes, *values))
-        if self._slot % _LIMIT_EVERY_SLOTS == 0:
-            self._limit_packets()
-
-    def _count_air(self) -> None:
-        """Note what the air has lost up to this slot, if there is time for it: else the next one
-        has it, too."""
-        if self._air is None or not self._air.loses:
-            return
-        begun_ns = time.monotonic_ns()
-        due_ns = self._clock.monotonic_ns((self._slot + 1) * self._slot_s)
-        if self._gates:
-            due_ns = min(due_ns, self._gates[0].at_ns)
-        if due_ns - begun_ns < 2 * self._counting_ns:
-            self._counting_ns //= 2  # It may have been disturbed.
-            return
-        links = zip(*self._of_air(), *self._air.asked(), strict=True)
-        values = [self._slot]
-        for up, down, up_asked, down_asked in links:
-            for count, asked in ((up, up_asked), (down, down_asked)):
-                lost, arrived = (count.dropped_frames, count.sent_frames) if count else (0, 0)
-                values += (lost, arrived, round(asked * _CERTAIN))
-        self._air_record.extend(values)
-        self._counting_ns = time.monotonic_ns() - begun_ns
-
-    def _of_air(self) -> tuple[Sequence["_OfAir"], Sequence["_OfAir"]]:
-        """What the air has done to frames of each uplink, and of each downlink; None where it does
-        nothing, or another machine knows."""
-        nothing: list[_OfAir] = [None] * self._fabric.links
-        ways, told = (nothing, nothing.copy()), dict[Netlink, dict[int, QueueCount]]()
-        for at in self._fabric.arrivals:
-            count: _OfAir = None
-            if self._line is not None and at.tap is not None:
-                count = self._line.count(at.tap)
-            elif at.tap is None:
-                if at.netlink not in told:
-                    told[at.netlink] = air_counts(at.netlink)
-                count = told[at.netlink].get(at.device)
-            ways[at.down][at.link - 1] = count
-        return ways
-
-    def _take_rates(self, rates: SetRates) -> None:
-        self._table.add(rates.first, rates.variants, rates.table)
-        if self._phase >= rates.variants:
-            self._phase = 0
-        self._warn_slots = rates.warn_slots
-        self._told_low = False
-
-    def _begin_epoch(self, epoch: Epoch) -> None:
-        self._clock = epoch.clock
-        self._slot_s = epoch.slot_s
-        self._slot = math.floor(epoch.clock.start_s / epoch.slot_s + 1e-9)
-        self._running = True
-        self._limit_packets()
-        self._hold(self._openings(epoch.held))
-        prepared = self._prepare(self._slot)
-        done = prepared.send()
-        self._below_floor += prepared.below_floor
-        if prepared.missing:
-            self._exhausted += 1
-        if not self._gates:
-            self._record.extend((self._slot, epoch.clock.start_ns, done, prepared.changes))
-        if not self._watched:
-            self._count_air()
-        self._tell(EpochBegun(done, prepared.missing))
-
-    def _openings(self, last_bytes: Sequence[int]) -> list[Opening]:
-        """When the downlinks' gates open for transfers that start with the epoch, if any do."""
-        site = self._fabric.base_station
-        if not last_bytes or not site.ends:
-            return []
-        phase = self._phase
-
-        def downlinks(slot: int) -> Sequence[float] | None:
-            row = self._table.row(slot, phase)
-            return row and row[1]
-
-        return openings(site, self._shape, self._clock, self._slot_s, downlinks, last_bytes)
-
-    def _hold(self, opening: Sequence[Opening]) -> None:
-        """Close the gates of these downlinks until they are to open; whoever was held is not."""
-        site = self._fabric.base_station
-        held = [end for each in opening for end in each.ends]
-        for end in site.ends:
-            end.held = end in held
-        self._gates = [
-            step
-            for each in opening
-            for step in (
-                _GateStep(each.soon_ns, "soon", each),
-                _GateStep(each.at_ns, "open", each),
-                _GateStep(each.restored_ns, "restore", each),
-            )
-        ]
-        self._gates.sort(key=lambda step: step.at_ns)
-        if held:
-            site.netlink.transact([message for end in held for message in end.change(0.0)])
-            for end in held:
-                end.changed(0.0)
-
-    def _step_of_gates(self) -> None:
-        """Make gates ready, open them, or let their links save up as always."""
-        step = self._gates.pop(0)
-        netlink, opening = self._fabric.base_station.netlink, step.opening
-        netlink.send(step.batch or opening.restore())
-        done = time.monotonic_ns()
-        netlink.check()
+    def _take_step(self, step: Step, batch: Batch) -> StepTaken:
+        station = self._sites[BASE_STATION]
+        station.netlink.send(batch)
+        done_ns = time.monotonic_ns()
+        station.netlink.check()
         if step.what == "open":
-            for end, rate_bps in zip(opening.ends, opening.rates_bps, strict=True):
-                end.held = False
-                end.changed(rate_bps)
-            slot = math.floor(self._clock.start_s / self._slot_s + 1e-9)
-            self._record.extend((slot, step.at_ns, done, len(opening.ends)))
+            for place, rate_bps in zip(step.release.places, step.release.rates_bps, strict=True):
+                station.ends[place].changed(rate_bps)
+        return StepTaken(step, done_ns)
 
-    def _switch_to(self, index: int) -> None:
-        self._phase = index
-        done = time.monotonic_ns()
-        if self._running:  # Else the slot is one of an epoch that is over.
-            self._limit_packets()
-            done = self._prepare(self._slot).send()
-        self._tell(PhaseSet(done))
+    def _read_downlinks(self) -> DownlinksRead:
+        station, at_ns = self._sites[BASE_STATION], time.monotonic_ns()
+        counts = queue_counts(station.netlink)
+        return DownlinksRead(at_ns, [counts[end.index] for end in station.ends])
 
-    def _limit_packets(self) -> None:
-        """Let packets be as large as the links' rates allow."""
-        uplink, downlink = self._table.mean(self._slot, self._phase)
-        fabric = self._fabric
-        sites = [(fabric.base_station, downlink)] if fabric.base_station.ends else []
-        here = zip(fabric.clients, fabric.uavs, strict=True)
-        sites += [(site, uplink[client - 1 : client]) for client, site in here]
-        for site, rates in sites:
-            frames = [self._shape.packet_frames(r * self._clock.dilation) for r in rates]
-            if frames and frames != [end.packet_frames for end in site.ends]:
-                limit_packets(site, frames)
+    def _queues(self) -> dict[Way, tuple[int, QueueCount]]:
+        """The queue of each link's end on this machine, and when it was read."""
+        found = {}
+        for site, at in self._sites.items():
+            counts, read_ns = queue_counts(at.netlink), time.monotonic_ns()
+            for way, end in self._ways(site, at):
+                found[way] = read_ns, counts[end.index]
+        return found
 
-    def _tell_counters(self) -> None:
-        width = width_of_air(self._fabric.links)
+    def _ways(self, number: int, site: Site) -> Iterator[tuple[Way, End]]:
+        """The directions of the links whose frames a site sends, and its ends."""
+        for place, end in enumerate(site.ends, 1):
+            yield (Way(place, True) if number == BASE_STATION else Way(number, False)), end
+
+    def _air(self) -> dict[Way, QueueCount | LineCount]:
+        """What the air has done to frames that arrive here, where it delays or loses them."""
+        found: dict[Way, QueueCount | LineCount] = {}
+        read = dict[Netlink, dict[int, QueueCount]]()
+        for way, at in self._arrivals.items():
+            if at.tap is None:
+                if at.netlink not in read:
+                    read[at.netlink] = air_counts(at.netlink)
+                if at.device in read[at.netlink]:
+                    found[way] = read[at.netlink][at.device]
+            elif self._line is not None:
+                found[way] = self._line.count(at.tap)
+        return found
+
+    def _counters(self) -> CountersRead:
         asked_ns = time.time_ns()
-        fabric, bs_sent = self._fabric, _sent(self._fabric.base_station)
-        up, down = ([dict(_NOTHING) for _ in range(fabric.links)] for _ in range(2))
-        for place, end in enumerate(fabric.base_station.ends):
-            down[place] |= bs_sent[end.index]
-        for client, uav in zip(fabric.clients, fabric.uavs, strict=True):
-            (end,) = uav.ends
-            up[client - 1] |= _sent(uav)[end.index]
-        for ways, counts in zip((up, down), self._of_air(), strict=True):
-            for way, count in zip(ways, counts, strict=True):
-                way |= _air(count)
-        self._tell(
-            Counters(
-                asked_ns,
-                tuple((Direction(**u), Direction(**d)) for u, d in zip(up, down, strict=True)),
-                linux.scheduling(),
-                self._below_floor,
-                self._exhausted,
-                (self._record + self._air_record).tobytes(),
-                len(self._air_record) // width,
-            )
-        )
-        self._record, self._air_record = array.array("q"), array.array("q")
-        self._below_floor = self._exhausted = 0
+        links = range(1, self._fabric.links + 1)
+        ways = {Way(k, down): dict(_NOTHING) for k in links for down in (False, True)}
+        for number, site in self._sites.items():
+            queues, devices = queue_counts(site.netlink), device_counts(site.netlink)
+            for way, end in self._ways(number, site):
+                ways[way] |= vars(queues[end.index])
+                of_device = vars(devices[end.index])
+                ways[way] |= {f"device_{name}": n for name, n in of_device.items()}
+        for way, count in self._air().items():
+            ways[way] |= {
+                "lost_frames": count.dropped_frames,
+                "arrived_frames": count.sent_frames,
+                "late_frames": count.late_frames if isinstance(count, LineCount) else 0,
+            }
+        of_ways = {way: Direction(**values) for way, values in ways.items()}
+        of_links = tuple((of_ways[Way(k, False)], of_ways[Way(k, True)]) for k in links)
+        return CountersRead(asked_ns, of_links, linux.scheduling())
 
 
 _NOTHING = dict.fromkeys((field.name for field in fields(Direction)), 0)
-"""Of a direction: what is counted on another machine is added by whoever asks both."""
-_OfAir = QueueCount | LineCount | None
-
-
-def width_of_air(links: int) -> int:
-    """Of a row of what the air has done: see `Counters.slots`."""
-    return 1 + 2 * _AIR_OF_WAY * links
-
-
-def _sent(site: Site) -> dict[int, dict[str, int]]:
-    """What each end of a site has sent."""
-    queues, devices = queue_counts(site.netlink), device_counts(site.netlink)
-    return {
-        end.index: vars(queues[end.index])
-        | {f"device_{name}": n for name, n in vars(devices[end.index]).items()}
-        for end in site.ends
-    }
-
-
-def _air(count: "_OfAir") -> dict[str, int]:
-    """As fields of a `Direction`."""
-    if count is None:
-        return {}
-    late = count.late_frames if isinstance(count, LineCount) else 0
-    return {
-        "lost_frames": count.dropped_frames,
-        "arrived_frames": count.sent_frames,
-        "late_frames": late,
-    }
-
-
-class _GateStep:
-    """Something to be done with gates at a moment."""
-
-    def __init__(
-        self, at_ns: int, what: Literal["soon", "open", "restore"], opening: Opening
-    ) -> None:
-        self.at_ns, self.what, self.opening = at_ns, what, opening
-        self.batch: Batch | None = None
-        """Made beforehand, but for what depends on the rates by then."""
-        if what != "restore":
-            self.batch = opening.soon() if what == "soon" else opening.open()
-
-
-class _Prepared:
-    """The messages that lead to a slot's rates."""
-
-    def __init__(self) -> None:
-        self.missing = False
-        self.changes = 0
-        self.below_floor = 0
-        self._batches: list[tuple[Site, Batch]] = []
-        self._ends: list[tuple[End, float]] = []
-        self.air: list[AirChange] = []
-        """What becomes of frames, once the rates have been set."""
-
-    def add(self, site: Site, rates: Sequence[float], floor_bps: float) -> None:
-        messages = []
-        for end, rate in zip(site.ends, rates, strict=True):
-            if end.held:
-                continue
-            if 0 < rate < floor_bps:
-                rate = 0.0
-                self.below_floor += 1
-            if change := end.change(rate):
-                messages += change
-                self._ends.append((end, rate))
-        if messages:
-            self._batches.append((site, Batch(messages)))
-            self.changes += len(messages)
-
-    def send(self) -> int:
-        """Set the rates; the monotonic time in ns when the kernel had done so.
-
-        It acts, and answers, before `sendmsg` returns; so its answers can be read afterwards.
-        """
-        for site, batch in self._batches:
-            site.netlink.send(batch)
-        done = time.monotonic_ns()
-        for site, _ in self._batches:
-            site.netlink.check()
-        for end, rate in self._ends:
-            end.changed(rate)
-        for change in self.air:
-            change.make()
-        return done
+"""The counters of a direction; what happens on another machine is counted there."""
 
 
 def serve(
@@ -572,10 +380,10 @@ def serve(
     underlay: int | None = None,
     relays: Sequence[socket.socket] = (),
 ) -> None:
-    """Wire the links, then be the injector: the body of the fabric process; see `wire`.
+    """Wire the links, then run the injector: the body of the fabric process; see `wire`.
 
-    Returns when told to stop or when the other side of `control` is gone. What goes wrong is
-    reported through `control`.
+    Returns after an order to stop, or when the other side of `control` is gone. Errors are reported
+    through `control`.
     """
     channel = ControlSocket(control)
     try:
@@ -586,7 +394,7 @@ def serve(
         linux.keep_capabilities(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)
         channel.send(*encode(Wired()))
         try:
-            _Service(channel, fabric, shape).run()
+            Driver(channel, fabric, shape).run()
         finally:
             fabric.unshape()
     except (OSError, RunError) as error:
@@ -596,21 +404,21 @@ def serve(
 
 @dataclass(frozen=True)
 class AirCounts:
-    """What the air had done to frames when slots began; uplinks and downlinks."""
+    """Frames that the air had lost and delivered when slots began, for uplinks and downlinks."""
 
     slot: "npt.NDArray[np.int64]"
-    """Shape [m]; a slot that left no time for it is not among them."""
+    """Shape [m]; slots that left no time for counting are missing."""
     lost_frames: "npt.NDArray[np.int64]"
-    """Shape [m, K, 2]: until then."""
+    """Shape [m, K, 2]: frames lost before the slot."""
     arrived_frames: "npt.NDArray[np.int64]"
-    """Shape [m, K, 2]: until then."""
+    """Shape [m, K, 2]: frames delivered before the slot."""
     asked_loss: "npt.NDArray[np.float64]"
-    """Shape [m, K, 2]: probability of a frame to be lost from then on."""
+    """Shape [m, K, 2]: the probability that a frame is lost from then on."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the injector did since its last report."""
+    """The slots that the injector has set since its last report, and the links' counters."""
 
     slot: "npt.NDArray[np.int64]"
     """Shape [n]: the slots that were set."""
@@ -619,23 +427,23 @@ class Report:
     done_ns: "npt.NDArray[np.int64]"
     """Shape [n]: when the kernel had acknowledged all its changes."""
     changes: "npt.NDArray[np.int64]"
-    """Shape [n]: netlink messages it took."""
+    """Shape [n]: number of netlink messages."""
     asked_ns: int
-    """Unix time: all frames that had passed by then are counted below."""
+    """Unix time in ns: all frames sent before are counted below."""
     uplink: Sequence[Direction]
     """K entries."""
     downlink: Sequence[Direction]
     scheduling: str
     """How the kernel schedules the injector: `fifo` or a nice value."""
     below_floor: int
-    """Link rates that were positive but below a frame a slot, and so counted as an outage."""
+    """Link rates that were positive but below one frame per slot, and so counted as an outage."""
     exhausted: int
-    """Slots for which no rates were given, so that the last ones stayed."""
+    """Slots for which no rates were given, so that the last rates remained."""
     air: AirCounts | None = None
-    """Where frames are to be lost."""
+    """None where no frames are to be lost."""
     clock_error_s: float = 0.0
-    """Where links lead to other machines: by how much their clocks may have differed from what was
-    assumed since the last epoch, in real seconds."""
+    """Upper bound of the error of the clock offsets between hosts since the last epoch, in real
+    seconds; 0 on one machine."""
 
     @property
     def lateness_s(self) -> "npt.NDArray[np.float64]":
@@ -645,7 +453,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Samples:
-    """What was counted at slot boundaries, just after a slot's rates had been set."""
+    """Counters at slot boundaries, read just after a slot's rates had been set."""
 
     slot: "npt.NDArray[np.int64]"
     """Shape [n]."""
@@ -656,13 +464,13 @@ class Samples:
     counted_ns: "npt.NDArray[np.int64]"
     """Shape [n, K, 2]: when the counters of uplink and downlink had been read."""
     sent_bytes: "npt.NDArray[np.int64]"
-    """Shape [n, K, 2]: what they had carried until then, as it was charged."""
+    """Shape [n, K, 2]: bytes sent until then, as they were charged."""
     queued_bytes: "npt.NDArray[np.int64]"
-    """Shape [n, K, 2]: what they had waiting."""
+    """Shape [n, K, 2]: bytes in the queue."""
     dropped_frames: "npt.NDArray[np.int64]"
-    """Shape [n, K, 2]: what they had dropped until then."""
+    """Shape [n, K, 2]: frames dropped until then."""
     exhausted: int
-    """Slots without rates until now."""
+    """Number of slots without rates until now."""
 
 
 class Injector:
@@ -690,17 +498,17 @@ class Injector:
         *downlink_bps: "npt.NDArray[np.float64]",
         warn_slots: int = 20,
     ) -> None:
-        """Give the links' rates from a slot on; what was given from there on before is dropped.
+        """Give the links' rates from a slot on, in place of those given before for these slots.
 
         Rates are those of the real link in bit/s: the scenario's divided by the dilation. 0 is an
-        outage: the links hold their frames. They are set at slot boundaries alone: a table that
-        comes in the middle of its first slot shows from the next one on.
+        outage: the links hold their frames. Rates are set at slot boundaries only: a table that
+        comes in the middle of its first slot takes effect from the next slot on.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
             uplink_bps: Shape [K, n].
-            downlink_bps: One or more of shape [K, n]; `phase` chooses among them, at first 0.
-            warn_slots: A `low` event comes when no more slots than that are left.
+            downlink_bps: One or more variants of shape [K, n]; `phase` selects one, initially 0.
+            warn_slots: The injector reports `Low` when no more slots than that are left.
         """
         import numpy as np
 
@@ -711,15 +519,15 @@ class Injector:
             self._send(SetRates(first_slot, len(downlink_bps), warn_slots, blob))
 
     def epoch(self, clock: EmulatedClock, slot_s: float, held: Sequence[int] = ()) -> None:
-        """Start: the rates of the slot in which the clock starts at once, the others on time.
+        """Set the rates of the slot in which the clock starts at once, and the later ones on time.
 
         Slot n begins at n · `slot_s` emulated seconds.
 
         Args:
-            clock: When that is.
+            clock: The emulated clock.
             slot_s: Length of a slot in emulated seconds.
-            held: What the last frame of a transfer that starts with the clock is charged, of each
-                downlink: see `testbed.network.gates`. Empty: none does.
+            held: What the last frame of each downlink's transfer is charged, if transfers start
+                with the clock and are held until then: see `testbed.network.holding`.
 
         Raises:
             RunError: No rates were given for the first slot.
@@ -730,8 +538,8 @@ class Injector:
                 raise RunError(f"injector: no rates were given for the slot at {clock.start_s} s")
 
     def phase(self, index: int) -> int:
-        """Switch all downlinks to another variant of the table: at once, or from the next epoch on
-        where none runs.
+        """Switch all downlinks to another variant of the table: at once during an epoch, otherwise
+        with the next epoch.
 
         Returns:
             Monotonic time in ns when the kernel had done so.
@@ -751,10 +559,10 @@ class Injector:
             self._send(Pause())
 
     def impair(self, uplinks: Sequence[Impairment], downlinks: Sequence[Impairment]) -> None:
-        """Let the air delay and lose frames from now on, K entries each.
+        """Let the air delay and lose frames from now on; K impairments each.
 
         Raises:
-            RunError: The kernel lacks what that takes.
+            RunError: The kernel cannot delay or lose frames.
         """
         with self._lock:
             self._send(Impair(tuple(uplinks), tuple(downlinks)))
@@ -766,14 +574,14 @@ class Injector:
         uplinks: "npt.NDArray[np.float64]",
         *downlinks: "npt.NDArray[np.float64]",
     ) -> None:
-        """Give what slots do to frames, from one on; what was given from there on is dropped.
+        """Give delays and losses from a slot on, in place of those given before for these slots.
 
         A delay that changes by less than `slot_air.NEAR_S` is left as it is.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
             uplinks: Shape [K, n, 3]: delay and jitter in real seconds, probability of a loss.
-            downlinks: One or more of them; `phase` chooses among them, as among rates.
+            downlinks: One or more variants; `phase` selects one, as with the rates.
         """
         import numpy as np
 
@@ -783,10 +591,10 @@ class Injector:
             self._send(SetAir(first_slot, len(downlinks), blob))
 
     def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
-        """Write what goes over the links from now on to pcap files, one a link.
+        """Write all frames on the links from now on to pcap files, one per link.
 
         Raises:
-            RunError: This machine does not let us, or the files cannot be written.
+            RunError: Capturing is not permitted, or the files cannot be written.
         """
         with self._lock:
             names = tuple(str(file.resolve()) for file in files)
@@ -794,13 +602,13 @@ class Injector:
             self._await(Capturing)
 
     def end_capture(self, until_ns: int) -> Captured:
-        """End what `capture` began; the files are whole when this returns.
+        """End the capture; the files are complete when this returns.
 
         Args:
-            until_ns: Unix time; later frames are left out.
+            until_ns: Unix time in ns; later frames are not written.
 
         Raises:
-            RunError: It has failed.
+            RunError: The capture has failed.
         """
         with self._lock:
             self._send(EndCapture(until_ns))
@@ -813,7 +621,7 @@ class Injector:
             self._control.close()
 
     def events(self) -> list[InjectorReport]:
-        """What the injector said on its own: `Low` and `Exhausted`.
+        """The unsolicited reports of the injector since the last call: `Low` and `Exhausted`.
 
         Raises:
             RunError: The injector failed.
@@ -824,9 +632,9 @@ class Injector:
             return events
 
     def report(self) -> Report:
-        """What it did since the last report, and the links' counters.
+        """The slots set since the last report, and the links' counters.
 
-        Reading many links takes milliseconds: ask between rounds rather than during one.
+        Reading many links takes milliseconds: call it between rounds rather than during one.
         """
         import numpy as np
 
@@ -839,8 +647,8 @@ class Injector:
         slots, air = set_.reshape(-1, 4).T.copy(), None
         if counters.of_air:
             rows = counted.reshape(-1, width)
-            ways = rows[:, 1:].reshape(-1, len(up), 2, _AIR_OF_WAY)
-            air = AirCounts(rows[:, 0], ways[..., 0], ways[..., 1], ways[..., 2] / _CERTAIN)
+            ways = rows[:, 1:].reshape(-1, len(up), 2, AIR_OF_WAY)
+            air = AirCounts(rows[:, 0], ways[..., 0], ways[..., 1], ways[..., 2] / CERTAIN)
         return Report(
             slot=slots[0],
             boundary_ns=slots[1],
@@ -856,31 +664,31 @@ class Injector:
         )
 
     def machine(self) -> MachineNow:
-        """What its process's machine has done until now."""
+        """The load counters of the machine on which the injector's process runs."""
         with self._lock:
             self._send(AskMachine())
             return self._await(MachineNow)
 
     def watch(self) -> None:
-        """Count what links carry at every slot boundary from now on, for `samples`.
+        """Read the links' counters at every slot boundary from now on, for `samples`.
 
-        Packet sizes follow the rates from then on, too; else they do so at an epoch or phase.
+        Packet sizes then follow the rates within an epoch, too, not only at an epoch or phase.
         """
         with self._lock:
             self._send(Watch())
 
     def samples(self) -> Samples:
-        """What was counted since the last time; costs the injector next to nothing."""
+        """The samples since the last call; takes the injector hardly any time."""
         import numpy as np
 
         with self._lock:
             self._send(AskSamples())
             given = self._await(SamplesReport)
-        width = _SAMPLE + 2 * _SAMPLE_OF_WAY * self._clients
+        width = SAMPLE + 2 * SAMPLE_OF_WAY * self._clients
         values = np.frombuffer(given.table, np.int64)
         rows = values.reshape(len(values) // width, width)
-        links = rows[:, _SAMPLE:].reshape(-1, self._clients, 2, _SAMPLE_OF_WAY)
-        slot, boundary_ns, done_ns, _ = rows[:, :_SAMPLE].T
+        links = rows[:, SAMPLE:].reshape(-1, self._clients, 2, SAMPLE_OF_WAY)
+        slot, boundary_ns, done_ns, _ = rows[:, :SAMPLE].T
         counted_ns, sent_bytes, queued_bytes, dropped_frames = np.moveaxis(links, 3, 0)
         return Samples(
             slot,
@@ -894,7 +702,7 @@ class Injector:
         )
 
     def passed_on(self) -> socket.socket:
-        """The stream to its process once more, for who passes on what others say to it."""
+        """A duplicate of the stream to its process, for a proxy that forwards messages."""
         return socket.socket(fileno=os.dup(self._control.fileno()))
 
     def _send(self, order: InjectorOrder) -> None:
@@ -922,7 +730,7 @@ class Injector:
             self._collect(left_s)
 
     def _collect(self, timeout_s: float) -> None:
-        """Take in the reports that come within a time: the first, and all that are there then."""
+        """Wait for a report until a timeout, and then read all that have arrived."""
         try:
             message = self._control.receive(timeout_s)
         except RunError:

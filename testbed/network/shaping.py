@@ -3,22 +3,22 @@
 
 """How one end of a link is shaped: the qdiscs, and the messages that change its rate in place.
 
-Each end carries, from the device inwards, a *gate* (TBF), a *shaper* (HTB with one class) and a
+Each end carries, from the device inwards, a *valve* (TBF), a *shaper* (HTB with one class) and a
 *queue* (bfifo). The reasons:
 
 - HTB keeps its token account when its rate changes. TBF refills its bucket, so that every change
   would let a burst through.
 - A frame is let go when the account is not negative and is charged afterwards. At a tiny rate the
   debt of a single frame lasts for seconds, and no later change forgives it. An outage is therefore
-  no rate but a closed gate: the queue holds its frames, none leaves, nothing is charged, and they
-  go on at once when the gate opens.
-- The gate closes by a trick of accounting. Each frame is charged as `_CLOSED_FRAME_BYTES` (the
+  no rate but a closed valve: the queue holds its frames, none leaves, nothing is charged, and they
+  go on at once when the valve opens.
+- The valve closes by a trick of accounting. Each frame is charged as `_CLOSED_FRAME_BYTES` (the
   rate's minimum packet unit), more than the bucket ever holds, so none passes, whereas the limit
-  on a frame's size, which does not know that unit, still lets all of them queue. The gate tries
-  again every `POLL_S`, which bounds the delay at opening; less for gates that are about to open.
-- A closed gate has taken one packet from the shaper, which was charged for it long ago. Whoever
-  opens the gate for a transfer that has waited behind it therefore says how much the link has saved
-  up by then (`End.release`).
+  on a frame's size, which does not know that unit, still lets all of them queue. The valve tries
+  again every `POLL_S`, which bounds the delay at opening; less for valves that are about to open.
+- A closed valve has taken one packet from the shaper, which was charged for it long ago. When it
+  opens for a transfer that has waited behind it, the link's credit is therefore set explicitly
+  (`End.release`).
 """
 
 import math
@@ -32,9 +32,9 @@ from testbed.system import netlink
 from testbed.system.netlink import attribute, message, nested, text, u32
 
 POLL_S = 0.5e-3
-"""How often a closed gate with frames behind it tries again."""
+"""How often a closed valve with frames behind it tries again."""
 SOON_POLL_S = 50e-6
-"""The same of a gate that is about to open."""
+"""How often a valve tries again that is about to open."""
 
 _TICK_S = 64e-9
 """The unit of the kernel's packet scheduler (/proc/net/psched)."""
@@ -44,12 +44,12 @@ _CLOSED_FRAME_BYTES = 65_535
 _OPEN_BYTES_S = 4_000_000_000
 _LEAST_BURST_S = 0.2e-3
 _WAY_S = 0.15e-3
-"""From a sender's timer to the kernel's note of arrival, on a link that is otherwise idle: waking,
-the first packet's way, the last packet's timer. Measured by calibrations: 0.05 to 0.22 ms."""
+"""Time from a sender's timer to the kernel's timestamp of arrival on an idle link: waking up, the
+first packet's path, the last packet's timer. Measured by calibrations: 0.05 to 0.22 ms."""
 _MOST_PACKET_BYTES = 64_000
-"""The gate lets no packet of 64 KiB pass."""
+"""The valve lets no packet of 64 KiB pass."""
 _ROOT = 0xFFFF_FFFF
-GATE, SHAPER, QUEUE = 0x1_0000, 0x2_0000, 0x3_0000
+VALVE, SHAPER, QUEUE = 0x1_0000, 0x2_0000, 0x3_0000
 """Handles of the three qdiscs of an end."""
 
 _RED_WEIGHT, _RED_DROPS, _RED_NOMINAL_BPS = 9, 0.02, 10e6
@@ -68,9 +68,9 @@ class Shape:
     charges_headers: bool = True
     """Whether the rate carries Ethernet frames, or only the payload of TCP segments."""
     burst_s: float = 4e-3
-    """Lateness that a busy link makes up for, in timers and in whoever feeds it. An idle link saves
-    it up as credit: a sender that begins so much later than its transfer uses it up at once, and is
-    then where the integral of the rates has come to."""
+    """HTB burst in seconds: lateness of timers and senders that a busy link makes up for. An idle
+    link saves it up as credit: a sender that begins so much later than its transfer uses it up at
+    once, and then follows the integral of the rates."""
     congestion_control: str = "cubic"
     """Of all TCP connections over the links."""
     initial_window: int | None = None
@@ -100,8 +100,8 @@ class Shape:
 
     @property
     def credit_s(self) -> float:
-        """How much later than its transfer a sender begins, in real seconds: see `burst_s`. A bit
-        less than that, so that a frame's way through programs and kernel takes no time."""
+        """How much later than its transfer a sender begins, in real seconds: `burst_s` less the
+        time that a frame takes through programs and kernel."""
         return self.burst_s - _WAY_S
 
     @property
@@ -167,8 +167,8 @@ def _size_table(shape: Shape) -> list[bytes]:
     return [nested(_STAB, attribute(1, table))]
 
 
-def _gate(index: int, flags: int, shape: Shape, poll_s: float | None) -> bytes:
-    """A gate that is closed and tries again so often; None: an open one."""
+def _valve(index: int, flags: int, shape: Shape, poll_s: float | None) -> bytes:
+    """Create or change a valve: closed, trying again every `poll_s` seconds; None: open."""
     if poll_s is None:
         rate, buffer_s = _rate(_OPEN_BYTES_S), 1e-3
     else:
@@ -180,7 +180,7 @@ def _gate(index: int, flags: int, shape: Shape, poll_s: float | None) -> bytes:
         netlink.NEWQDISC,
         flags,
         index,
-        GATE,
+        VALVE,
         _ROOT,
         attribute(_KIND, text("tbf")),
         nested(_OPTIONS, attribute(1, options)),
@@ -251,27 +251,25 @@ class End:
     def __init__(self, index: int, shape: Shape) -> None:
         self.index = index
         self.rate_bps = 0.0
-        """In force, as far as this object was told; 0 is an outage."""
+        """The rate that `changed` set last, in bit/s; 0 is an outage."""
         self.packet_frames = 1
         """Frames that the kernel may handle as one packet."""
-        self.held = False
-        """Whether its gate is kept closed, whatever the rate: see `testbed.network.gates`."""
         self._shape = shape
         self._shaped_bps = shape.lowest_rate(1.0)
-        self._open = _gate(index, 0, shape, None)
-        self._close = _gate(index, 0, shape, POLL_S)
+        self._open = _valve(index, 0, shape, None)
+        self._close = _valve(index, 0, shape, POLL_S)
 
     def install(self) -> list[bytes]:
-        """The messages that put gate, shaper and queue in place."""
+        """The messages that put valve, shaper and queue in place."""
         create = netlink.CREATE | netlink.REPLACE
         return [
-            _gate(self.index, create, self._shape, POLL_S),
+            _valve(self.index, create, self._shape, POLL_S),
             _object(
                 netlink.NEWQDISC,
                 create,
                 self.index,
                 SHAPER,
-                GATE | 1,
+                VALVE | 1,
                 attribute(_KIND, text("htb")),
                 nested(_OPTIONS, attribute(2, struct.pack("=IIIII", 3, 10, 1, 0, 0))),
             ),
@@ -280,7 +278,7 @@ class End:
         ]
 
     def change(self, rate_bps: float) -> list[bytes]:
-        """The messages from the rate in force to another; none where they are the same."""
+        """The messages that change the rate; none where it stays the same."""
         if rate_bps == self.rate_bps:
             return []
         if rate_bps == 0:
@@ -293,16 +291,16 @@ class End:
         return messages
 
     def soon(self) -> list[bytes]:
-        """The messages that ready a closed gate for opening at a moment."""
-        return [_gate(self.index, 0, self._shape, SOON_POLL_S)]
+        """The messages that prepare a closed valve for opening: it tries again more often."""
+        return [_valve(self.index, 0, self._shape, SOON_POLL_S)]
 
     def release(self, rate_bps: float, credit_s: float) -> list[bytes]:
-        """The messages that open a closed gate, with so much saved up at that rate."""
+        """The messages that open a closed valve with that rate and that credit."""
         burst_s = max(0.0, credit_s)
         return [_shaper(self.index, 0, self._shape, rate_bps, burst_s), self._open]
 
     def restore(self) -> list[bytes]:
-        """The messages that let the link save up as always; of `release`, a bit later."""
+        """The messages that set the usual burst again, some time after `release`."""
         return [self._shaper(self._shaped_bps)]
 
     def _shaper(self, rate_bps: float, flags: int = 0) -> bytes:
@@ -310,7 +308,7 @@ class End:
         return _shaper(self.index, flags, self._shape, rate_bps, burst_s)
 
     def changed(self, rate_bps: float) -> None:
-        """Take note that the messages of `change` were sent."""
+        """Note that the messages of `change` were sent."""
         self.rate_bps = rate_bps
         if rate_bps:
             self._shaped_bps = rate_bps
@@ -318,7 +316,7 @@ class End:
 
 @dataclass(frozen=True)
 class QueueCount:
-    """What an end's queue has seen since it was made."""
+    """Counters of an end's queue since it was made."""
 
     sent_bytes: int
     """As charged: with headers or without."""

@@ -1,21 +1,18 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What the air does to frames where slots differ: told to netem, or to the process in its place.
+"""Delay, jitter and loss of links that differ from slot to slot.
 
-A link that is told anew draws from a seed of the slot, so that the same seed of a scenario loses
-the same frames of each slot, whatever went before.
+When a link is changed, netem restarts its random numbers from a seed of the slot. The same seed of
+a scenario therefore loses the same frames of each slot, whatever happened before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from testbed.core.impairment import Impairment
-from testbed.network.fabric import Fabric
-from testbed.network.impairments import change
-from testbed.network.line import Line, Tap
 from testbed.network.slot_table import SlotTable
-from testbed.system.netlink import Netlink
 
 NEAR_S = 1e-6
 """Delays and jitters that differ by less are the same."""
@@ -23,21 +20,26 @@ _VALUES = 3
 _SEED_STEP, _SEED_BITS = 0x9E3779B97F4A7C15, (1 << 63) - 1
 
 
+class Way(NamedTuple):
+    """One direction of a link."""
+
+    link: int
+    """From 1."""
+    down: bool
+
+
 @dataclass
-class _Way:
-    """One direction of a link, whose frames arrive at a device."""
+class _State:
+    """An impairment as it was asked for, and the values of the slot that apply now."""
 
     impairment: Impairment
-    netlink: Netlink
-    device: int
-    tap: Tap | None
-    told: tuple[float, float, float] = (-1.0, -1.0, -1.0)
+    values: tuple[float, float, float] = (-1.0, -1.0, -1.0)
     """Delay, jitter, loss."""
 
     @property
     def asked(self) -> float:
-        """Probability of a frame to be lost now, in the long run."""
-        losses, (_, _, loss) = self.impairment.losses, self.told
+        """The long-run probability that a frame is lost now."""
+        losses, (_, _, loss) = self.impairment.losses, self.values
         if losses is None:
             return 0.0
         return losses.mean if loss < 0 else replace(losses, loss_good=loss).mean
@@ -45,75 +47,67 @@ class _Way:
 
 @dataclass(frozen=True)
 class AirChange:
-    """Something that a slot changes for frames of one direction of a link."""
+    """Another delay, jitter and loss for one direction of a link."""
 
-    way: _Way
+    way: Way
     values: tuple[float, float, float]
-    slot: int
-    line: Line | None
-
-    def make(self) -> None:
-        """Do it now."""
-        delay_s, jitter_s, loss = self.way.told = self.values
-        if self.line is not None:
-            assert self.way.tap is not None
-            self.line.change(self.way.tap, delay_s, jitter_s, loss)
-            return
-        before = self.way.impairment
-        rest = before.losses and replace(before.losses, loss_good=loss)
-        seed = (before.seed + (self.slot + 1) * _SEED_STEP) & _SEED_BITS
-        now = Impairment(delay_s, jitter_s, rest, seed, by_slot=True, reorders=before.reorders)
-        self.way.netlink.transact([change(self.way.device, now)])
+    """Delay and jitter in real seconds, probability of a loss in the good state."""
+    impairment: Impairment
+    """The same as netem needs it, with the seed of the slot."""
 
 
 class ChangingAir:
-    """What slots have been said to do, and what links were told of it."""
+    """The impairments of all links, and what applies to those that end on this machine."""
 
     def __init__(
         self,
-        fabric: Fabric,
-        line: Line | None,
+        links: int,
+        here: Iterable[Way],
         uplinks: Sequence[Impairment],
         downlinks: Sequence[Impairment],
     ) -> None:
-        self._links = fabric.links
-        self._table = SlotTable(_VALUES * fabric.links)
-        self._line = line
-        self._ways: tuple[dict[int, _Way], dict[int, _Way]] = {}, {}
-        """Uplinks and downlinks that end here, by their links' places."""
-        for at in fabric.arrivals:
-            impairment = (uplinks, downlinks)[at.down][at.link - 1]
-            self._ways[at.down][at.link - 1] = _Way(impairment, at.netlink, at.device, at.tap)
+        self._links = links
+        self._table = SlotTable(_VALUES * links)
+        self._states = {way: _State((uplinks, downlinks)[way.down][way.link - 1]) for way in here}
 
     @property
     def loses(self) -> bool:
         """Whether frames of any link may be lost."""
-        return any(way.impairment.losses for ways in self._ways for way in ways.values())
+        return any(state.impairment.losses for state in self._states.values())
 
-    def asked(self) -> list[list[float]]:
-        """Probability of a frame to be lost now, of each uplink and each downlink; 0 of those that
-        end on another machine."""
-        return [
-            [ways[place].asked if place in ways else 0.0 for place in range(self._links)]
-            for ways in self._ways
-        ]
+    def asked(self, way: Way) -> float:
+        """The probability that a frame is lost now; 0 where the link ends on another machine."""
+        return self._states[way].asked if way in self._states else 0.0
 
     def take(self, first: int, variants: int, table: bytes) -> None:
-        """Take over what slots do from one on."""
+        """Replace the values from a slot on."""
         self._table.add(first, variants, table)
 
     def forget_before(self, slot: int) -> None:
-        """Drop what nobody will ask for again."""
+        """Drop the values of earlier slots."""
         self._table.forget_before(slot)
 
-    def changes(self, slot: int, phase: int) -> list[AirChange]:
-        """What a slot changes; nothing where it has been given nothing."""
+    def changes(self, slot: int, phase: int) -> tuple[AirChange, ...]:
+        """What a slot changes; nothing where it has no values."""
         row = self._table.row(slot, phase)
+        if row is None:
+            return ()
         found = []
-        for ways, values in zip(self._ways, row or (), strict=False):
-            for place, way in ways.items():
-                delay_s, jitter_s, loss = values[_VALUES * place : _VALUES * (place + 1)]
-                near = abs(delay_s - way.told[0]) < NEAR_S and abs(jitter_s - way.told[1]) < NEAR_S
-                if way.impairment.by_slot and not (near and loss == way.told[2]):
-                    found.append(AirChange(way, (delay_s, jitter_s, loss), slot, self._line))
-        return found
+        for way, state in self._states.items():
+            before, start = state.impairment, _VALUES * (way.link - 1)
+            delay_s, jitter_s, loss = row[way.down][start : start + _VALUES]
+            old_delay_s, old_jitter_s, old_loss = state.values
+            near = abs(delay_s - old_delay_s) < NEAR_S and abs(jitter_s - old_jitter_s) < NEAR_S
+            if before.by_slot and not (near and loss == old_loss):
+                rest = before.losses and replace(before.losses, loss_good=loss)
+                seed = (before.seed + (slot + 1) * _SEED_STEP) & _SEED_BITS
+                now = Impairment(
+                    delay_s, jitter_s, rest, seed, by_slot=True, reorders=before.reorders
+                )
+                found.append(AirChange(way, (delay_s, jitter_s, loss), now))
+        return tuple(found)
+
+    def made(self, changes: Iterable[AirChange]) -> None:
+        """Note that changes have been made."""
+        for change in changes:
+            self._states[change.way].values = change.values

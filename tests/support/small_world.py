@@ -120,7 +120,7 @@ class SmallWorld:
         self.injector.report()
 
     def let_frames_wait(self) -> None:
-        """Behind the gates of both ends of the first link, which are closed."""
+        """Behind the valves of both ends of the first link, which are closed."""
         for node, to in zip(("uav1", "bs"), link_addresses(1), strict=True):
             self.order(node, "connect", to=to)
         time.sleep(0.3)

@@ -33,7 +33,7 @@ def test_what_a_link_holds_back_is_handed_over_a_bit_ahead(at, dilation: float) 
 
 
 @pytest.mark.parametrize("dilation", [1.0, 4.0])
-def test_who_hands_over_late_starts_late_but_for_what_gates_wait(at, dilation: float) -> None:
+def test_late_transfers_start_late_except_while_frames_are_held(at, dilation: float) -> None:
     clock = EmulatedClock(10**9, 7.0, dilation)
     at[0] = 10**9 + round(OPEN_S / 2 * 1e9)
     assert clock.fill(7.0) == 7.0

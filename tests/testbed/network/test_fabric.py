@@ -304,7 +304,7 @@ def test_unknown_congestion_control_is_named(tmp_path):
 def test_an_end_sends_only_what_differs():
     end = End(7, Shape())
     first = end.change(1e6)
-    assert len(first) == 2  # the rate, and the gate
+    assert len(first) == 2  # the rate, and the valve
     end.changed(1e6)
     assert end.change(1e6) == []
     assert len(end.change(2e6)) == 1

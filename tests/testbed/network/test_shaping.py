@@ -12,11 +12,11 @@ import pytest
 
 from testbed.network.impairments import DEVICE_OFFSET, HANDLE
 from testbed.network.shaping import (
-    GATE,
     POLL_S,
     QUEUE,
     SHAPER,
     SOON_POLL_S,
+    VALVE,
     End,
     Shape,
     air_counts,
@@ -68,7 +68,7 @@ def rate(data: bytes) -> tuple[int, int, int]:
     return layer, least, bytes_s
 
 
-def gate(told: Told) -> tuple[int, int, float]:
+def valve(told: Told) -> tuple[int, int, float]:
     """Least charge, bytes a second, and seconds of a full bucket."""
     parameters = told.of_options[1]
     layer, least, bytes_s = rate(parameters)
@@ -93,15 +93,15 @@ def shaper(told: Told) -> tuple[int, float]:
     return bytes_s, buffer * TICK_S
 
 
-def test_an_end_is_a_gate_a_shaper_and_a_queue() -> None:
+def test_an_end_is_a_valve_a_shaper_and_a_queue() -> None:
     closed, root, class_, queue = map(read, End(7, Shape()).install())
     for told in (closed, root, class_, queue):
         assert told.flags == REQUEST | CREATE | REPLACE
         assert told.index == 7
     places = [(told.kind, told.what, told.handle, told.parent) for told in (closed, root, queue)]
     assert places == [
-        (NEWQDISC, "tbf", GATE, ROOT),
-        (NEWQDISC, "htb", SHAPER, GATE | 1),
+        (NEWQDISC, "tbf", VALVE, ROOT),
+        (NEWQDISC, "htb", SHAPER, VALVE | 1),
         (NEWQDISC, "bfifo", QUEUE, SHAPER | 1),
     ]
     # HTB of version 3; all frames go to class 1.
@@ -110,17 +110,17 @@ def test_an_end_is_a_gate_a_shaper_and_a_queue() -> None:
     assert shaper(class_) == (FULL, pytest.approx(2e-4, rel=1e-3)), "a frame a second"
 
 
-def test_a_closed_gate_charges_more_than_it_ever_saves_up() -> None:
+def test_a_closed_valve_charges_more_than_it_ever_saves_up() -> None:
     end = End(7, Shape())
     (opened,) = [read(message) for message in end.release(8e6, 1e-3)[1:]]
-    least, bytes_s, bucket_s = gate(opened)
+    least, bytes_s, bucket_s = valve(opened)
     assert (least, bytes_s, bucket_s) == (0, 4_000_000_000, pytest.approx(1e-3, rel=1e-3))
     end.changed(8e6)
     (closed,) = map(read, end.change(0.0))
     (soon,) = map(read, end.soon())
     for told, poll_s in ((closed, POLL_S), (soon, SOON_POLL_S)):
-        assert (told.flags, told.handle) == (REQUEST, GATE)
-        least, bytes_s, bucket_s = gate(told)
+        assert (told.flags, told.handle) == (REQUEST, VALVE)
+        least, bytes_s, bucket_s = valve(told)
         assert least == 65_535
         assert least / bytes_s == pytest.approx(poll_s, rel=1e-3), "when it tries again"
         assert bucket_s * bytes_s == pytest.approx(least / 4, rel=1e-2)
@@ -220,12 +220,12 @@ def test_a_link_is_plain_and_closed_at_first_and_handles_are_of_qdiscs() -> None
     more = (shape.ecn, shape.impaired, shape.single_frames, shape.network, shape.relay)
     assert (*more, shape.shared_downlink) == (False,) * 6
     end = End(7, shape)
-    assert (end.rate_bps, end.packet_frames, end.held) == (0, 1, False)
+    assert (end.rate_bps, end.packet_frames) == (0, 1)
     assert end.change(0.0) == []
-    handles = {GATE, SHAPER, QUEUE}
+    handles = {VALVE, SHAPER, QUEUE}
     assert len(handles) == 3
     assert all(0 < handle < 0xFFFF_0000 and handle % 0x1_0000 == 0 for handle in handles)
-    # A gate that opens late delays a transfer by as much.
+    # A valve that opens late delays a transfer by as much.
     assert SOON_POLL_S < POLL_S / 5 <= 1e-3 / 5
 
 
@@ -242,7 +242,7 @@ class Kernel:
                 netlink.attribute(1, struct.pack("=QI4x", 10 * index, index)),
                 netlink.attribute(3, struct.pack("=IIIII", 99, 20 * index, 3 * index, 98, 97)),
             )
-            for index, handle in ((4, GATE), (4, QUEUE), (5, SHAPER), (6, QUEUE), (1009, HANDLE))
+            for index, handle in ((4, VALVE), (4, QUEUE), (5, SHAPER), (6, QUEUE), (1009, HANDLE))
         ]
 
 

@@ -1,0 +1,549 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The injector as a state machine without I/O: which rates to set, what to read, what to answer.
+
+The driver (`testbed.network.injector`) reports events with `tell`, and then carries out what
+`instructions` returns: in this order, one by one, until the only instruction left is `Wait`. A wait
+ends with a control message, or with its action at an absolute time. The driver prepares the action
+as soon as it gets the wait, so that only the system calls remain when the time comes. Nothing in
+this file knows a socket, a clock or netlink. Times are monotonic, in nanoseconds.
+
+A slot, with events (▸) and instructions (◂)::
+
+    ◂ Wait(until_ns, ChangeRates)  ▸ RatesSet  ◂ ReadAir  ▸ AirRead  ◂ Wait for the next slot
+
+Within a slot, the wait may be for a step of held transfers (`testbed.network.holding`, ▸ StepTaken)
+or for the division of the shared airtime (▸ DownlinksRead, ◂ ChangeRates) instead.
+"""
+
+import array
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from testbed.control.messages import (
+    AskCounters,
+    AskMachine,
+    AskSamples,
+    Capturing,
+    Counters,
+    Direction,
+    EndCapture,
+    Epoch,
+    EpochBegun,
+    Exhausted,
+    Impair,
+    Impaired,
+    InjectorOrder,
+    InjectorReport,
+    Low,
+    Pause,
+    Phase,
+    PhaseSet,
+    Samples,
+    SetAir,
+    SetRates,
+    StartCapture,
+    Stop,
+    Watch,
+)
+from testbed.core.clock import EmulatedClock
+from testbed.network.airtime import EVERY_NS, Airtime
+from testbed.network.holding import Release, Step, releases
+from testbed.network.shaping import QueueCount, Shape
+from testbed.network.slot_air import AirChange, ChangingAir, Way
+from testbed.network.slot_table import SlotTable
+
+BASE_STATION = 0
+"""The site of all downlinks; the site of an uplink is the number of its UAV, from 1."""
+AIR_OF_WAY, CERTAIN = 3, 1 << 32
+"""Values per direction of a link in a row of `Counters.slots` about the air, and the integer that
+stands for a probability of 1 there."""
+SAMPLE, SAMPLE_OF_WAY = 4, 4
+"""Values of a sample before those of the links (slot, when it was due, when its rates were set,
+number of changes), and values per direction of a link (when it was read, bytes, queue, drops)."""
+_LIMIT_EVERY_SLOTS = 10
+"""How often the packet sizes are adapted while links are watched."""
+
+
+def width_of_air(links: int) -> int:
+    """The number of values in a row about the air: see `Counters.slots`."""
+    return 1 + 2 * AIR_OF_WAY * links
+
+
+# Instructions.
+
+
+@dataclass(frozen=True)
+class ChangeRates:
+    """Set rates in bit/s; 0 is an outage."""
+
+    slot: int
+    why: Literal["slot", "epoch", "phase", "airtime"]
+    due_ns: int
+    """When they should be in force; the recorded lateness counts from then on."""
+    downlinks: tuple[float | None, ...] = ()
+    """Rates of all ends of the base station's site (None: held, leave it as it is), or empty: leave
+    all as they are."""
+    uplinks: tuple[tuple[int, float], ...] = ()
+    """UAVs of this machine and their rates."""
+    air: tuple[AirChange, ...] = ()
+    """To be made after the rates have been set."""
+    below_floor: int = 0
+    """How many rates were positive, but are set to 0 because they are below one frame per slot."""
+    missing: bool = False
+    """Whether no rates were given for this slot; nothing is set then."""
+
+
+@dataclass(frozen=True)
+class ReadDownlinks:
+    """Read the queues of the base station's ends, to divide the airtime; answer: DownlinksRead."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait for a control message until a time; if there is none, carry out the action."""
+
+    until_ns: int | None
+    """None: for a control message alone."""
+    action: ChangeRates | Step | ReadDownlinks | None
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Close the valves of all downlinks in these releases; their steps follow, each by a wait."""
+
+    releases: tuple[Release, ...]
+
+
+@dataclass(frozen=True)
+class LimitPackets:
+    """Set the largest number of frames per packet, for each end of a site."""
+
+    site: int
+    frames: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Read the queues of all links; answer: Sampled."""
+
+    slot: int
+    due_ns: int
+    done_ns: int
+    changes: int
+
+
+@dataclass(frozen=True)
+class ReadAir:
+    """Read how many frames the air has lost and delivered; answer: AirRead."""
+
+
+@dataclass(frozen=True)
+class ReadCounters:
+    """Read all counters of the links; answer: CountersRead."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Send a message to the orchestrator."""
+
+    report: InjectorReport
+
+
+Instruction = (
+    ChangeRates
+    | Wait
+    | Hold
+    | LimitPackets
+    | Sample
+    | ReadAir
+    | ReadCounters
+    | Answer
+    # Orders that need no decision are passed on to the driver.
+    | Impair
+    | StartCapture
+    | EndCapture
+    | AskMachine
+    | Stop
+)
+
+# Events.
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A control message has arrived."""
+
+    order: InjectorOrder
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class RatesSet:
+    """Rates have been set."""
+
+    what: ChangeRates
+    done_ns: int
+    """When the kernel had done so."""
+    changes: int
+    """Number of netlink messages."""
+    at_ns: int
+    """When everything was done, changes of the air included."""
+
+
+@dataclass(frozen=True)
+class StepTaken:
+    """A step of held transfers has been carried out."""
+
+    step: Step
+    done_ns: int
+
+
+@dataclass(frozen=True)
+class DownlinksRead:
+    """The queues of the base station's ends have been read."""
+
+    at_ns: int
+    """When reading began."""
+    counts: Sequence[QueueCount]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The queues of all links have been read."""
+
+    what: Sample
+    counts: Mapping[Way, tuple[int, QueueCount]]
+    """When it was read, and what; without the ends on other machines."""
+
+
+@dataclass(frozen=True)
+class AirRead:
+    """The counters of the air have been read."""
+
+    counts: Mapping[Way, tuple[int, int]]
+    """Frames lost and arrived; without those that the air neither delays nor loses."""
+    at_ns: int
+    """When reading was over."""
+
+
+@dataclass(frozen=True)
+class CountersRead:
+    """All counters have been read."""
+
+    asked_ns: int
+    """Unix time at which reading began."""
+    links: tuple[tuple[Direction, Direction], ...]
+    scheduling: str
+
+
+Event = Ordered | RatesSet | StepTaken | DownlinksRead | Sampled | AirRead | CountersRead
+
+
+class Injection:
+    """The decisions of an injector: rates per slot, held transfers, shared airtime, records."""
+
+    def __init__(
+        self, shape: Shape, links: int, clients: Sequence[int], has_base_station: bool, now_ns: int
+    ) -> None:
+        """Begin without rates.
+
+        Args:
+            shape: How links treat frames.
+            links: K, wherever the ends of the links are.
+            clients: UAVs of this machine, from 1.
+            has_base_station: Whether the base station is on this machine.
+            now_ns: The monotonic time.
+        """
+        self._shape, self._links, self._clients = shape, links, clients
+        self._here = [Way(k, False) for k in range(1, links + 1) if has_base_station]
+        self._here += [Way(client, True) for client in clients]
+        """The directions whose frames arrive on this machine."""
+        self._packet_frames: dict[int, tuple[int, ...]] = {}
+        """Of the ends of each site, as they are limited now."""
+        if has_base_station:
+            self._packet_frames[BASE_STATION] = (1,) * links
+        self._packet_frames |= dict.fromkeys(clients, (1,))
+        self._airtime = Airtime(links) if shape.shared_downlink and has_base_station else None
+        self._looked_ns = now_ns
+        self._table = SlotTable(links)
+        self._air: ChangingAir | None = None
+        self._clock, self._slot_s = EmulatedClock(0, 0.0, 1.0), 1.0
+        self._running = False
+        self._slot = self._phase = 0
+        self._warn_slots, self._told_low = 0, False
+        self._watched = False
+        self._held: frozenset[int] = frozenset()
+        self._steps: list[Step] = []
+        self._below_floor = self._exhausted = 0
+        self._record, self._air_record = array.array("q"), array.array("q")
+        self._samples = array.array("q")
+        self._reading_since_ns = self._reading_ns = 0
+        """When the counters of the air were last read, and how long that took."""
+        self._instructions: list[Instruction] = []
+
+    def tell(self, event: Event) -> None:
+        """Take note of what has happened."""
+        match event:
+            case Ordered():
+                self._obey(event.order, event.at_ns)
+            case RatesSet():
+                self._rates_set(event)
+            case StepTaken(step, done_ns):
+                self._steps.remove(step)
+                if step.what == "open":
+                    self._held -= set(step.release.places)
+                    slot, opened = self._slot_at_start(), len(step.release.places)
+                    self._record.extend((slot, step.at_ns, done_ns, opened))
+            case DownlinksRead():
+                self._divide_airtime(event)
+            case Sampled():
+                self._add_sample(event)
+            case AirRead():
+                self._add_air(event)
+            case CountersRead():
+                self._answer_counters(event)
+
+    def instructions(self) -> list[Instruction]:
+        """What to do now; `Wait`, where nothing else is left to do."""
+        given, self._instructions = self._instructions, []
+        return given or [self._wait()]
+
+    def _obey(self, order: InjectorOrder, at_ns: int) -> None:
+        match order:
+            case SetRates():
+                self._table.add(order.first, order.variants, order.table)
+                if self._phase >= order.variants:
+                    self._phase = 0
+                self._warn_slots, self._told_low = order.warn_slots, False
+            case Epoch():
+                self._begat_boundary(order)
+            case Phase(index):
+                self._phase = index
+                if self._running:
+                    self._limit_packets()
+                    self._instructions.append(self._rates(self._slot, "phase", at_ns))
+                else:  # The slot is one of the last epoch.
+                    self._answer(PhaseSet(at_ns))
+            case Pause():
+                self._running = False
+                self._held, self._steps = frozenset(), []
+            case Impair(uplinks, downlinks):
+                self._air = ChangingAir(self._links, self._here, uplinks, downlinks)
+                self._instructions.append(order)
+                self._answer(Impaired())
+            case SetAir(first, variants, table):
+                assert self._air is not None
+                self._air.take(first, variants, table)
+            case StartCapture():
+                self._instructions.append(order)
+                self._answer(Capturing())
+            case EndCapture() | AskMachine() | Stop():
+                self._instructions.append(order)
+            case AskCounters():
+                self._instructions.append(ReadCounters())
+            case Watch():
+                self._watched = True
+            case AskSamples():
+                self._answer(Samples(self._exhausted, self._samples.tobytes()))
+                self._samples = array.array("q")
+
+    def _answer(self, report: InjectorReport) -> None:
+        self._instructions.append(Answer(report))
+
+    def _begat_boundary(self, epoch: Epoch) -> None:
+        self._clock, self._slot_s = epoch.clock, epoch.slot_s
+        self._slot = self._slot_at_start()
+        self._running = True
+        self._limit_packets()
+        released = self._releases(epoch.held)
+        self._held = frozenset(place for each in released for place in each.places)
+        steps = [step for each in released for step in each.steps()]
+        self._steps = sorted(steps, key=lambda step: step.at_ns)
+        if released:
+            self._instructions.append(Hold(tuple(released)))
+        self._instructions.append(self._rates(self._slot, "epoch", epoch.clock.start_ns))
+
+    def _slot_at_start(self) -> int:
+        """The slot in which the epoch's clock starts."""
+        return math.floor(self._clock.start_s / self._slot_s + 1e-9)
+
+    def _releases(self, last_bytes: Sequence[int]) -> list[Release]:
+        """When held downlinks are released for transfers that start with the epoch, if any do."""
+        frames = self._packet_frames.get(BASE_STATION)
+        if not last_bytes or frames is None:
+            return []
+
+        def downlinks(slot: int) -> Sequence[float] | None:
+            row = self._table.row(slot, self._phase)
+            return row and row[1]
+
+        return releases(frames, self._shape, self._clock, self._slot_s, downlinks, last_bytes)
+
+    def _wait(self) -> Wait:
+        """Wait for what is due first."""
+        if not self._running:
+            return Wait(None, None)
+        due_ns = self._boundary_ns(self._slot + 1)
+        if self._steps and self._steps[0].at_ns < due_ns:
+            return Wait(self._steps[0].at_ns, self._steps[0])
+        if self._airtime is not None and self._table.row(self._slot, self._phase):
+            look_ns = self._looked_ns + EVERY_NS
+            if look_ns + EVERY_NS < due_ns:  # Else there is too little time before the next slot.
+                return Wait(look_ns, ReadDownlinks())
+        return Wait(due_ns, self._rates(self._slot + 1, "slot", due_ns))
+
+    def _boundary_ns(self, slot: int) -> int:
+        return self._clock.monotonic_ns(slot * self._slot_s)
+
+    def _floor_bps(self) -> float:
+        return self._shape.lowest_rate(self._slot_s * self._clock.dilation)
+
+    def _rates(self, slot: int, why: Literal["slot", "epoch", "phase"], due_ns: int) -> ChangeRates:
+        """The rates and impairments of a slot."""
+        row = self._table.row(slot, self._phase)
+        if row is None:
+            return ChangeRates(slot, why, due_ns, missing=True)
+        floor_bps, below_floor = self._floor_bps(), 0
+
+        def at_least(rate_bps: float) -> float:
+            nonlocal below_floor
+            if 0 < rate_bps < floor_bps:
+                below_floor += 1
+                return 0.0
+            return rate_bps
+
+        downlinks: tuple[float | None, ...] = ()
+        if self._airtime is not None:
+            downlinks = self._shared_rates(self._airtime, row[1])
+        elif BASE_STATION in self._packet_frames:
+            downlinks = tuple(
+                None if place in self._held else at_least(rate) for place, rate in enumerate(row[1])
+            )
+        uplinks = tuple((client, at_least(row[0][client - 1])) for client in self._clients)
+        air = () if self._air is None else self._air.changes(slot, self._phase)
+        return ChangeRates(slot, why, due_ns, downlinks, uplinks, air, below_floor)
+
+    def _shared_rates(
+        self, airtime: Airtime, alone_bps: Sequence[float]
+    ) -> tuple[float | None, ...]:
+        """The downlinks' rates with their shares of the airtime, from those without sharing."""
+        floor_bps = self._floor_bps()
+        return tuple(
+            None if place in self._held else rate * share if rate >= floor_bps else 0.0
+            for place, (rate, share) in enumerate(zip(alone_bps, airtime.shares, strict=True))
+        )
+
+    def _divide_airtime(self, read: DownlinksRead) -> None:
+        """Divide the airtime by what the downlinks have sent and what waits in their queues."""
+        row = self._table.row(self._slot, self._phase)
+        assert self._airtime is not None
+        assert row is not None
+        self._airtime.look(
+            [count.sent_bytes for count in read.counts],
+            [count.backlog_bytes for count in read.counts],
+            row[1],
+            (read.at_ns - self._looked_ns) * 1e-9,
+        )
+        self._looked_ns = read.at_ns
+        rates = self._shared_rates(self._airtime, row[1])
+        self._instructions.append(ChangeRates(self._slot, "airtime", read.at_ns, rates))
+
+    def _limit_packets(self) -> None:
+        """Let packets be as large as the links' mean rates allow."""
+        uplink, downlink = self._table.mean(self._slot, self._phase)
+        for site, now in self._packet_frames.items():
+            rates = downlink if site == BASE_STATION else uplink[site - 1 : site]
+            frames = tuple(self._shape.packet_frames(r * self._clock.dilation) for r in rates)
+            if frames and frames != now:
+                self._packet_frames[site] = frames
+                self._instructions.append(LimitPackets(site, frames))
+
+    def _rates_set(self, event: RatesSet) -> None:
+        what = event.what
+        if self._air is not None:
+            self._air.made(what.air)
+        if what.why == "phase":
+            self._answer(PhaseSet(event.done_ns))
+        if what.why in ("slot", "epoch"):
+            self._slot_begun(what, event)
+
+    def _slot_begun(self, what: ChangeRates, event: RatesSet) -> None:
+        self._slot = what.slot
+        self._below_floor += what.below_floor
+        at_boundary = what.why == "slot"
+        if self._watched and at_boundary:
+            self._instructions.append(Sample(what.slot, what.due_ns, event.done_ns, event.changes))
+            if what.slot % _LIMIT_EVERY_SLOTS == 0:
+                self._limit_packets()
+        elif at_boundary or not self._steps:
+            self._record.extend((what.slot, what.due_ns, event.done_ns, event.changes))
+        if not self._watched:
+            self._read_air(event.at_ns)
+        if not at_boundary:
+            self._exhausted += what.missing
+            self._answer(EpochBegun(event.done_ns, what.missing))
+            return
+        self._table.forget_before(what.slot)
+        if self._air is not None:
+            self._air.forget_before(what.slot)
+        if what.missing:
+            if not self._exhausted:
+                self._answer(Exhausted(what.slot))
+            self._exhausted += 1
+        elif not self._told_low and self._table.end - what.slot <= self._warn_slots:
+            self._told_low = True
+            self._answer(Low(self._table.end))
+
+    def _read_air(self, now_ns: int) -> None:
+        """Read what the air has lost up to this slot, if there is time; else the next slot does."""
+        if self._air is None or not self._air.loses:
+            return
+        due_ns = self._boundary_ns(self._slot + 1)
+        if self._steps:
+            due_ns = min(due_ns, self._steps[0].at_ns)
+        if due_ns - now_ns < 2 * self._reading_ns:
+            self._reading_ns //= 2  # The last reading may have been disturbed.
+            return
+        self._reading_since_ns = now_ns
+        self._instructions.append(ReadAir())
+
+    def _add_air(self, read: AirRead) -> None:
+        assert self._air is not None
+        self._air_record.append(self._slot)
+        for way in self._ways():
+            asked = round(self._air.asked(way) * CERTAIN)
+            self._air_record.extend((*read.counts.get(way, (0, 0)), asked))
+        self._reading_ns = read.at_ns - self._reading_since_ns
+
+    def _add_sample(self, event: Sampled) -> None:
+        what = event.what
+        self._samples.extend((what.slot, what.due_ns, what.done_ns, what.changes))
+        for way in self._ways():
+            values = (0,) * SAMPLE_OF_WAY
+            if way in event.counts:
+                read_ns, count = event.counts[way]
+                values = read_ns, count.sent_bytes, count.backlog_bytes, count.dropped_frames
+            self._samples.extend(values)
+
+    def _ways(self) -> list[Way]:
+        """Uplink and downlink of each link, wherever they end."""
+        return [Way(k, down) for k in range(1, self._links + 1) for down in (False, True)]
+
+    def _answer_counters(self, read: CountersRead) -> None:
+        self._answer(
+            Counters(
+                read.asked_ns,
+                read.links,
+                read.scheduling,
+                self._below_floor,
+                self._exhausted,
+                (self._record + self._air_record).tobytes(),
+                len(self._air_record) // width_of_air(self._links),
+            )
+        )
+        self._record, self._air_record = array.array("q"), array.array("q")
+        self._below_floor = self._exhausted = 0
