@@ -8,7 +8,7 @@ Every key carries its unit in its name; `orchestrator.scenario.loading` reads fi
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -33,15 +33,23 @@ from pydantic import (
 
 from ns3_scenarios.aerial import AERIAL
 from orchestrator.scenario.fleet import Array, Fleet, Spread, each, ends
-from testbed.core import orders, plugins
+from testbed.core import orders
 from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId
 from testbed.core.node import PATTERN as NODE
 from testbed.core.paradigm import Paradigm, paradigm, title_of
+from testbed.core.registry import (
+    ANALYTICAL_MODELS,
+    CHANNELS,
+    MOBILITY,
+    MODELS,
+    PARTICIPATION,
+    POLICIES,
+)
 from testbed.core.words import not_one_of
-from workloads.aggregation import rules
-from workloads.codecs import registry
+from workloads.aggregation.rules import rule_of
 from workloads.codecs.codec import Codec
+from workloads.codecs.registry import codec_of
 
 # Bounds lie far beyond what is built, and no product of values within them overflows.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -69,9 +77,25 @@ SWIN_STAGES = 4
 GAUSS_MARKOV = "gauss-markov"
 RMA = "rma-av"
 PLAIN = ("free-space", "two-ray")
-CHANNELS = (RMA, *AERIAL, *PLAIN)
-PARTICIPATION = ("random", "by-channel", "round-robin")
-POLICIES = ("fixed", "equal", "static", "planner", "per-client-planner", "agent")
+MOBILITY.add({GAUSS_MARKOV: None})
+CHANNELS.add({RMA: None, **AERIAL, **dict.fromkeys(PLAIN)})
+PARTICIPATION.add(
+    {
+        "random": "orchestrator.engine.selection:random",
+        "by-channel": "orchestrator.engine.selection:by_channel",
+        "round-robin": "orchestrator.engine.selection:round_robin",
+    }
+)
+POLICIES.add(
+    {
+        "fixed": "orchestrator.policies.registry:fixed",
+        "equal": "orchestrator.policies.registry:equal",
+        "static": "orchestrator.policies.registry:static",
+        "planner": "orchestrator.policies.planner:planner",
+        "per-client-planner": "orchestrator.policies.registry:per_client_planner",
+        "agent": "orchestrator.policies.registry:trained",
+    }
+)
 
 
 def _shares(value: list[float]) -> list[float]:
@@ -97,23 +121,6 @@ def _within(section: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise ValueError(str(error).removeprefix(section).lstrip(".: ")) from None
-
-
-PARAMETERS = {"aggregation": "aggregation_parameters", "wire_dtype": "wire_parameters"}
-"""By the key of the workload that names something: the one that holds its parameters."""
-
-
-@contextmanager
-def _named(field: str, name: str, built_in: Iterable[str], group: str) -> Iterator[None]:
-    """Refuse a name that is neither built in nor a package's, and then what its making refuses."""
-    known = [*built_in, *plugins.registered(group)]
-    if name not in known:
-        raise ValueError(f"{field}: {not_one_of(name, known)}")
-    with _within("workload"):
-        try:
-            yield
-        except ValueError as error:
-            raise ValueError(f"{PARAMETERS[field]}: {' '.join(str(error).split())}") from None
 
 
 class Section(BaseModel):
@@ -242,22 +249,12 @@ class Mobility(Section):
 
     @model_validator(mode="after")
     def _model_known(self) -> "Mobility":
-        if self.model == GAUSS_MARKOV:
-            if self.parameters:
-                raise ValueError(
-                    f"parameters: {GAUSS_MARKOV!r} has none; its keys are mobility's own"
-                )
-            return self
-        known = plugins.registered(plugins.MOBILITY)
-        if self.model not in known:
-            raise ValueError(f"model: {not_one_of(self.model, [GAUSS_MARKOV, *known])}")
-        for name, field in Mobility.model_fields.items():
-            own = name in {"model", "parameters", "update_s"}
-            if not own and getattr(self, name) != field.default:
-                raise ValueError(f"{name}: belongs to {GAUSS_MARKOV!r}, not to {self.model!r}")
         with _within("mobility"):
-            function = plugins.load_function(plugins.MOBILITY, self.model)
-            plugins.check_parameters(self.model, function, self.parameters, "mobility.parameters")
+            MOBILITY.check(self.model, self.parameters)
+        for name, field in Mobility.model_fields.items():
+            of_all = name in {"model", "parameters", "update_s"} or self.model == GAUSS_MARKOV
+            if not of_all and getattr(self, name) != field.default:
+                raise ValueError(f"{name}: belongs to {GAUSS_MARKOV!r}, not to {self.model!r}")
         return self
 
 
@@ -284,22 +281,11 @@ class Radio(Section):
 
     @model_validator(mode="after")
     def _channel_known(self) -> "Radio":
-        if self.channel in CHANNELS:
-            if self.parameters:
-                raise ValueError(f"parameters: {self.channel!r} has none")
-            for name in ("line_of_sight", "shadow_fading"):
-                if (
-                    self.channel in PLAIN
-                    and getattr(self, name) != Radio.model_fields[name].default
-                ):
-                    raise ValueError(f"{name}: {self.channel!r} knows neither obstacles nor fading")
-            return self
-        known = plugins.registered(plugins.CHANNELS)
-        if self.channel not in known:
-            raise ValueError(f"channel: {not_one_of(self.channel, [*CHANNELS, *known])}")
         with _within("radio"):
-            function = plugins.load(plugins.CHANNELS, self.channel)
-            plugins.check_parameters(self.channel, function, self.parameters, "radio.parameters")
+            CHANNELS.check(self.channel, self.parameters)
+        for name in ("line_of_sight", "shadow_fading") if self.channel in PLAIN else ():
+            if getattr(self, name) != Radio.model_fields[name].default:
+                raise ValueError(f"{name}: {self.channel!r} knows neither obstacles nor fading")
         return self
 
 
@@ -648,15 +634,14 @@ class Workload(Section):
 
     @model_validator(mode="after")
     def _plugin_takes_its_parameters(self) -> "Workload":
-        if self.model not in plugins.registered(plugins.MODELS):
+        if self.model not in MODELS.plugins:  # One of timm's, all of which are not known here.
             if self.parameters:
                 raise ValueError(f"parameters: {self.model!r} has none")
             return self
         if self.image_size is not None:
             raise ValueError(f"image_size: belongs to timm's models, not to {self.model!r}")
         with _within("workload"):
-            function = plugins.load(plugins.MODELS, self.model)
-            plugins.check_parameters(self.model, function, self.parameters, "workload.parameters")
+            MODELS.check(self.model, self.parameters)
         return self
 
     @model_validator(mode="after")
@@ -681,20 +666,20 @@ class Workload(Section):
 
     @model_validator(mode="after")
     def _aggregation_known(self) -> "Workload":
-        with _named("aggregation", self.aggregation, rules.BUILT_IN, plugins.AGGREGATORS):
-            rules.rule_of(self.aggregation, self.aggregation_parameters)
+        with _within("workload"):
+            rule_of(self.aggregation, self.aggregation_parameters)
         return self
 
     @model_validator(mode="after")
     def _codec_known(self) -> "Workload":
-        with _named("wire_dtype", self.wire_dtype, registry.BUILT_IN, plugins.CODECS):
+        with _within("workload"):
             _ = self.codec
         return self
 
     @property
     def codec(self) -> Codec:
         """How smashed data and gradients travel."""
-        return registry.codec_of(self.wire_dtype, self.wire_parameters)
+        return codec_of(self.wire_dtype, self.wire_parameters)
 
     @model_validator(mode="after")
     def _shared_cut_at_one_place(self) -> "Workload":
@@ -762,18 +747,8 @@ class AllocationSection(Section):
 
     @model_validator(mode="after")
     def _policy_known(self) -> "AllocationSection":
-        if self.policy in POLICIES:
-            if self.parameters:
-                raise ValueError(f"parameters: {self.policy!r} has none")
-            return self
-        known = plugins.registered(plugins.POLICIES)
-        if self.policy not in known:
-            raise ValueError(f"policy: {not_one_of(self.policy, [*POLICIES, *known])}")
         with _within("allocation"):
-            function = plugins.load_function(plugins.POLICIES, self.policy)
-            plugins.check_parameters(
-                self.policy, function, self.parameters, "allocation.parameters"
-            )
+            POLICIES.check(self.policy, self.parameters)
         return self
 
 
@@ -793,18 +768,8 @@ class Participation(Section):
 
     @model_validator(mode="after")
     def _rule_known(self) -> "Participation":
-        if self.rule in PARTICIPATION:
-            if self.parameters:
-                raise ValueError(f"parameters: {self.rule!r} has none")
-            return self
-        known = plugins.registered(plugins.PARTICIPATION)
-        if self.rule not in known:
-            raise ValueError(f"rule: {not_one_of(self.rule, [*PARTICIPATION, *known])}")
         with _within("participation"):
-            function = plugins.load_function(plugins.PARTICIPATION, self.rule)
-            plugins.check_parameters(
-                self.rule, function, self.parameters, "participation.parameters"
-            )
+            PARTICIPATION.check(self.rule, self.parameters)
         return self
 
 
@@ -1174,16 +1139,14 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _analytical_models_known(self) -> "Scenario":
-        known = plugins.registered(plugins.ANALYTICAL_MODELS)
+        known = ANALYTICAL_MODELS.plugins
         for name, parameters in self.analytical_models.items():
             if name not in known:
                 raise ValueError(
                     f"analytical_models: {not_one_of(name, known)}; only packages' have parameters"
                 )
-            field = f"analytical_models.{name}"
             with _within(""):
-                function = plugins.load_function(plugins.ANALYTICAL_MODELS, name)
-                plugins.check_parameters(name, function, parameters, field, of_testbed=4)
+                ANALYTICAL_MODELS.check(name, parameters)
         return self
 
     @model_validator(mode="after")

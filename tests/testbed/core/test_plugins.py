@@ -23,8 +23,8 @@ from orchestrator.policies.registry import decider
 from orchestrator.scenario.channel import ns3_source, open_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
-from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
+from testbed.core.registry import MOVED
 from testbed.core.timeline import Timeline
 from testbed.host import doctor
 
@@ -323,7 +323,7 @@ def test_what_fails_on_the_way_is_one_line_too(given: str, says: str) -> None:
 
 
 def test_what_is_said_to_be_offered_is_offered() -> None:
-    for names in plugins.MOVED.values():
+    for names in MOVED.values():
         assert set(names.split(", ")) <= set(tb.__all__)
 
 
