@@ -24,10 +24,10 @@ from orchestrator.scenario.schema import Emulation, ResolvedScenario
 from testbed.control.messages import Probe, Probed, ProbeLinks, Received
 from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.node import BS, uavs
-from testbed.network.framing import Framing
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.transport import wire
+from testbed.transport.framing import Framing
 
 LEVELS = ("lowest", "middle", "highest")
 """Of a link's rates over the predicted rounds."""

@@ -253,7 +253,7 @@ class Stage:
         files = [folder / f"{node}.pcap" for node in uavs(self.scenario.uavs.count)]
         self.injector.capture(files, headers_only=headers_only)
         self.capturing = True
-        if self.scenario.emulation.transport == "quic":
+        if self.scenario.emulation.transport_kind.writes_qlog:
             self.traces = folder.with_name("qlog")
 
     def impair(self) -> pd.DataFrame:

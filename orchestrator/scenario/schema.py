@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -47,6 +48,8 @@ from testbed.core.registry import (
     POLICIES,
 )
 from testbed.core.words import not_one_of
+from testbed.transport import kind_of
+from testbed.transport.interface import TransportKind
 from workloads.aggregation.rules import rule_of
 from workloads.codecs.codec import Codec
 from workloads.codecs.registry import codec_of
@@ -112,6 +115,12 @@ def _one_a_uav(name: str, value: object, count: int) -> None:
     """Refuse a list of values that is not one a UAV."""
     if isinstance(value, list) and len(value) != count:
         raise ValueError(f"{name}: must have one entry a UAV: {count}, not {len(value)}")
+
+
+def _must_be(fits: tuple[object, ...]) -> str:
+    """The complaint that a value is none of these; None: the key is left out."""
+    words: dict[object, str] = {None: "left out", False: "false", True: "true"}
+    return f"must be {' or '.join(words.get(fit) or repr(fit) for fit in fits)}"
 
 
 @contextmanager
@@ -833,9 +842,6 @@ class Limits(Section):
     """Between the clock that is emulated by and the one that nobody adjusts."""
 
 
-QUIC_CONGESTION_CONTROLS = ("cubic", "reno")
-QUIC_LEAST_MTU = 1228
-"""QUIC's datagrams must be able to have 1,200 bytes (RFC 9000, section 14)."""
 VIRTUAL_LIMITS = {
     "calibration_error": 0.01,
     "injector_lateness_s": 1e-5,
@@ -875,9 +881,10 @@ class Emulation(Section):
     """With `run --scheduler`, where nodes live: `spread` over all hosts by their cores (the same as
     left out), `pack` onto as few as have a core for each node, or the nodes of each host by its
     name."""
-    transport: Literal["tcp", "tls", "grpc", "quic"] = "tcp"
-    """What carries frames: TCP; TLS 1.3 with a certificate authority of the run's own; gRPC; or
-    QUIC, with the same certificates and a stream for each frame."""
+    transport: str = "tcp"
+    """What carries frames: `tcp`; `tls`, TLS 1.3 with a certificate authority of the run's own;
+    `grpc`; `quic`, with the same certificates and a stream for each frame; or one that a package
+    registers as `testbed.transports`: docs/plugins.md."""
     connection: Literal["kept", "per-transfer"] = "kept"
     """One connection a link for the whole run, or one for each transfer, opened by its sender."""
     nagle: bool = False
@@ -912,36 +919,14 @@ class Emulation(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _grpc_has_its_own_ways(self) -> "Emulation":
-        if self.transport == "grpc" and self.connection != "kept":
-            raise ValueError("connection: must be 'kept' where transport is 'grpc'")
-        if self.transport == "grpc" and self.nagle:
-            raise ValueError("nagle: must be false where transport is 'grpc'")
-        return self
+    @property
+    def transport_kind(self) -> TransportKind:
+        """What carries frames, as an object.
 
-    @model_validator(mode="after")
-    def _quic_is_no_tcp(self) -> "Emulation":
-        if self.transport != "quic":
-            return self
-        for field, fits, due in (
-            ("connection", self.connection == "kept", "be 'kept'"),
-            ("nagle", not self.nagle, "be false"),
-            ("initial_window", self.initial_window is None, "be left out"),
-            ("rate_counts", self.rate_counts == "frame", "be 'frame'"),
-        ):
-            if not fits:
-                raise ValueError(f"{field}: must {due} where transport is 'quic'")
-        if self.congestion_control not in QUIC_CONGESTION_CONTROLS:
-            raise ValueError(
-                f"congestion_control: must be {' or '.join(QUIC_CONGESTION_CONTROLS)} where "
-                f"transport is 'quic', not {self.congestion_control!r}"
-            )
-        if self.mtu < QUIC_LEAST_MTU:
-            raise ValueError(
-                f"mtu: must be at least {QUIC_LEAST_MTU} where transport is 'quic', not {self.mtu}"
-            )
-        return self
+        Raises:
+            InputError: No transport has that name, or a package's cannot be loaded.
+        """
+        return kind_of(self.transport)
 
 
 class ResolvedEmulation(Emulation):
@@ -1215,14 +1200,24 @@ class Scenario(Section):
             raise ValueError(
                 "links.one_way_delay_s: stands beside emulation.one_way_delay_s, its former name"
             )
-        if self.links.ecn and self.emulation.transport == "quic":
-            raise ValueError("links.ecn: must be false where emulation.transport is 'quic'")
         for name in ("one_way_delay_s", "jitter_s", "loss"):
             for where, values in _lists(getattr(self.links, name), f"links.{name}"):
                 if len(values) != self.uavs.count:
                     raise ValueError(
                         f"{where}: must have one value a UAV: {self.uavs.count}, not {len(values)}"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _transport_works_so(self) -> "Scenario":
+        with _within(""):
+            kind = self.emulation.transport_kind
+        where = f"where emulation.transport is {kind.name!r}"
+        for key, fits in kind.allowed.items():
+            if attrgetter(key)(self) not in fits:
+                raise ValueError(f"{key}: {_must_be(fits)} {where}")
+        if (mtu := self.emulation.mtu) < kind.least_mtu:
+            raise ValueError(f"emulation.mtu: must be at least {kind.least_mtu} {where}, not {mtu}")
         return self
 
     @model_validator(mode="after")
@@ -1339,9 +1334,8 @@ class Scenario(Section):
             ("participation.deadline_s", self.participation.deadline_s, (None,)),
         ):
             if given not in fits:
-                known = " or ".join(repr(one) for one in fits if one)
-                what = f"must be {known}" if known else "must be left out"
-                raise ValueError(f"{field}: {what} where the paradigm is {self.paradigm!r}")
+                where = f"where the paradigm is {self.paradigm!r}"
+                raise ValueError(f"{field}: {_must_be(fits)} {where}")
         return self
 
     @property

@@ -34,8 +34,8 @@ from testbed.control.messages import (
     Stop,
 )
 from testbed.control.node import ControlLost, NodeControl
-from testbed.transport import Link
 from testbed.transport.accounts import Counts
+from testbed.transport.interface import Link
 from workloads.learning.work import ServerWork
 from workloads.nodes.faults import RoundAbandoned
 from workloads.nodes.probe import exchange
