@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
 from testbed.transport.accounts import Counts
 from testbed.transport.framing import Framing
@@ -109,7 +109,7 @@ class TransportKind:
     """The column of the byte accounts for bytes on the TCP stream that are in no frame's counts."""
     writes_qlog: bool = False
     """Whether connections log their events (`TransportSettings.qlog`)."""
-    allowed: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    allowed: Mapping[str, tuple[object, ...]] = {}
     """By key of a scenario: the values with which the transport works; None: the key is left
     out."""
     least_mtu: int = 0
@@ -122,9 +122,10 @@ class TransportKind:
         clients: Collection[int],
         listening: Callable[[], object],
     ) -> dict[int, Link]:
-        """Be the base station: wait until these UAVs have presented themselves with the run's token.
+        """Be the base station: wait until these UAVs have presented themselves.
 
-        Others, and those who say nothing, are turned away, and take no UAV's place.
+        They know the run's token. Others, and those who say nothing, are turned away, and take no
+        UAV's place.
 
         Args:
             settings: How to talk.

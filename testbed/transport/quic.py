@@ -13,8 +13,8 @@ A transfer ends when the kernel has noted its last datagram, whenever this proce
 
 import socket
 import threading
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 from testbed.core.node import NodeId
 from testbed.transport import wire
@@ -202,7 +202,7 @@ class Quic(TransportKind):
     is_tcp = False
     has_certificates = True
     writes_qlog = True
-    allowed: ClassVar = {
+    allowed: Mapping[str, tuple[object, ...]] = {
         "emulation.connection": ("kept",),
         "emulation.nagle": (False,),
         "emulation.initial_window": (None,),

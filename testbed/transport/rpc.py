@@ -18,9 +18,9 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent import futures
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from testbed.transport import wire
 from testbed.transport.accounts import Books, Counts, TcpCount
@@ -201,7 +201,10 @@ class Grpc(TransportKind):
 
     name = "grpc"
     own_bytes = "grpc_bytes"
-    allowed: ClassVar = {"emulation.connection": ("kept",), "emulation.nagle": (False,)}
+    allowed: Mapping[str, tuple[object, ...]] = {
+        "emulation.connection": ("kept",),
+        "emulation.nagle": (False,),
+    }
 
     def accept(
         self,
