@@ -50,8 +50,9 @@ from orchestrator.engine.plan import Allocation, Array, RoundPlan, plan_round
 from orchestrator.engine.radio import RadioAccess, ShannonFdma
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
-from testbed.core import orders, plugins
+from testbed.core import orders
 from testbed.core.paradigm import BUILT_IN
+from testbed.core.registry import installed
 from workloads.costs.profile import PAPER
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
@@ -315,12 +316,12 @@ def packaged_order() -> Iterator[str]:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
         sys.path.insert(0, folder)
-        plugins.installed.cache_clear()
+        installed.cache_clear()
         try:
             yield "nearly-done"
         finally:
             sys.path.remove(folder)
-            plugins.installed.cache_clear()
+            installed.cache_clear()
 
 
 def start_up(repeats: int) -> float:

@@ -40,7 +40,8 @@ from torch.nn import functional
 from testbed.system.folders import cache_folder
 from testbed.transport import wire
 from testbed.transport.accounts import Counts
-from testbed.transport.streams import KeptLink, TcpStream
+from testbed.transport.streams import KeptLink
+from testbed.transport.tcp import TcpStream
 from workloads.codecs import registry
 from workloads.costs.lookup import profile_for
 from workloads.learning.backbone import load_model

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from testbed.core.paradigm import Paradigm as Paradigm
     from testbed.core.timeline import Round as Round
     from testbed.core.timeline import Timeline as Timeline
+    from testbed.transport.interface import TransportKind as TransportKind
+    from testbed.transport.streams import StreamTransport as StreamTransport
+    from testbed.transport.tcp import TcpStream as TcpStream
     from workloads.aggregation.rules import Update as Update
     from workloads.codecs.codec import Codec as Codec
     from workloads.codecs.codec import Stream as Stream
@@ -64,8 +67,11 @@ _HOMES = {
     "ServiceRequest": "testbed.core.orders",
     "Situation": "orchestrator.engine.rounds",
     "Stream": "workloads.codecs.codec",
+    "StreamTransport": "testbed.transport.streams",
+    "TcpStream": "testbed.transport.tcp",
     "Timeline": "testbed.core.timeline",
     "Tokens": "workloads.models.chain",
+    "TransportKind": "testbed.transport.interface",
     "UavSflEnv": "orchestrator.policies.environment",
     "Update": "workloads.aggregation.rules",
     "both_ways": "ns3_scenarios.trace",
@@ -98,8 +104,11 @@ __all__ = [
     "ShannonFdma",
     "Situation",
     "Stream",
+    "StreamTransport",
+    "TcpStream",
     "Timeline",
     "Tokens",
+    "TransportKind",
     "UavSflEnv",
     "Update",
     "both_ways",

@@ -47,6 +47,7 @@ SHOWN = {
     "Decisions": ("Situation", "Allocation", "RoundStart", "Paradigm", "ServiceRequest"),
     "Analytical models": ("RoundPlan", "RadioAccess", "ShannonFdma", "Interval", "both_ways"),
     "Learning": ("Chain", "Images", "Tokens", "Update", "Codec", "Stream"),
+    "Transports": ("TransportKind", "StreamTransport", "TcpStream"),
     "Others": ("Scenario", "UavSflEnv", "InputError", "RunError"),
 }
 """The public names in the order of the page."""

@@ -11,6 +11,7 @@ after a loss, or a link's queue dropped a retransmission or an acknowledgement, 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from testbed.control.messages import Direction
-from testbed.network.framing import ETHERNET_BYTES, IPV4_BYTES, TCP_BYTES, UDP_BYTES
 from testbed.network.injector import Report
 from testbed.network.shaping import Shape
+from testbed.transport import kind_of
 from testbed.transport.accounts import Counts
+from testbed.transport.framing import ETHERNET_BYTES, IPV4_BYTES, TCP_BYTES, UDP_BYTES
 
 BYTES = (
     "payload_bytes",
@@ -81,6 +83,8 @@ def account(
         Columns round, client, direction, kind, iteration, then `BYTES`, where all that was resent
         counts as spurious, and what `closed` needs to know better.
     """
+    kind = kind_of(transport)
+    split = partial(_of_tcp, own_bytes=kind.own_bytes) if kind.is_tcp else _of_quic
     rows = []
     for direction, client, counts in sent:
         rows.append(
@@ -90,14 +94,10 @@ def account(
                 "direction": direction,
                 "kind": counts.kind,
                 "iteration": counts.iteration,
-                **_split(counts, transport),
+                **split(counts),
             }
         )
     return pd.DataFrame(rows)
-
-
-def _split(counts: Counts, transport: str) -> dict[str, int]:
-    return _of_quic(counts) if transport == "quic" else _of_tcp(counts, transport)
 
 
 def _of_quic(counts: Counts) -> dict[str, int]:
@@ -122,7 +122,7 @@ def _of_quic(counts: Counts) -> dict[str, int]:
     }
 
 
-def _of_tcp(counts: Counts, transport: str) -> dict[str, int]:
+def _of_tcp(counts: Counts, own_bytes: str) -> dict[str, int]:
     tcp = counts.tcp
     known = counts.payload_bytes + counts.framing_bytes + counts.record_bytes
     beyond = tcp.data_bytes - counts.opened - known - counts.handshake_bytes
@@ -131,11 +131,11 @@ def _of_tcp(counts: Counts, transport: str) -> dict[str, int]:
     empty = tcp.empty_segments - 2 * counts.opened
     # Where nothing was refused, fewer were tried: all but one that did nothing but end it.
     taken = min(tcp.taken_segments - counts.opened - counts.accepted, tcp.tried_segments)
-    return {
+    row = {
         "payload_bytes": counts.payload_bytes,
         "framing_bytes": counts.framing_bytes,
         "tls_bytes": counts.record_bytes,
-        "grpc_bytes": beyond if transport == "grpc" else 0,
+        "grpc_bytes": 0,
         "quic_bytes": 0,
         "header_bytes": HEADERS_BYTES * taken,
         "ack_bytes": HEADERS_BYTES * empty,
@@ -145,11 +145,13 @@ def _of_tcp(counts: Counts, transport: str) -> dict[str, int]:
         "handshake_bytes": counts.handshake_bytes
         + counts.opened * (SYN_BYTES + HEADERS_BYTES)
         + counts.accepted * SYN_BYTES,
-        "other_bytes": 0 if transport == "grpc" else beyond,
+        "other_bytes": 0,
         "resent_frames": tcp.resent_segments,
         "spurious_frames": tcp.spurious_segments,
         "refused_frames": tcp.tried_segments - taken,
     }
+    row[own_bytes] += beyond
+    return row
 
 
 def closed(

@@ -12,8 +12,8 @@ from numbers import Real
 
 import numpy as np
 
-from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
+from testbed.core.registry import METRICS, reason
 from testbed.core.timeline import Round, S, Timeline
 from testbed.core.words import not_one_of
 
@@ -43,11 +43,7 @@ BUILT_IN: dict[str, Metric] = {
     "iteration_s": _mean(iteration_s),
 }
 """Means over the rounds."""
-
-
-def names() -> list[str]:
-    """All known metrics."""
-    return list(dict.fromkeys([*BUILT_IN, *plugins.registered(plugins.METRICS)]))
+METRICS.add(BUILT_IN)
 
 
 def base_of(name: str) -> str:
@@ -56,7 +52,7 @@ def base_of(name: str) -> str:
     Raises:
         InputError: There is none.
     """
-    known = names()
+    known = METRICS.names()
     for base in (name, name.partition(".")[0]):
         if base in known:
             return base
@@ -69,11 +65,7 @@ def metric(name: str, field: str = "metric") -> Metric:
     Raises:
         InputError: No metric has that name, or it cannot be loaded; the line begins with `field`.
     """
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    if name not in plugins.registered(plugins.METRICS):
-        raise InputError(f"{field}: {not_one_of(name, names())}")
-    return plugins.load_function(plugins.METRICS, name)
+    return METRICS.function(name, field)
 
 
 def value_of(name: str, function: Metric, timeline: Timeline) -> float:
@@ -97,7 +89,7 @@ def values_of(name: str, function: Metric, timeline: Timeline) -> dict[str, floa
     try:
         answer = function(timeline)
     except Exception as error:
-        raise RunError(f"metric {name!r}: {plugins.reason(error)}") from error
+        raise RunError(f"metric {name!r}: {reason(error)}") from error
     parts = answer if isinstance(answer, Mapping) else {"": answer}
     if not all(isinstance(value, Real) for value in parts.values()):
         raise RunError(f"metric {name!r}: must answer with numbers, not {answer!r}")

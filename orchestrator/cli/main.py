@@ -29,7 +29,7 @@ from orchestrator.cli.kernel import app as kernel_app
 from orchestrator.cli.stopping import Stopped, stoppable
 from orchestrator.cli.validate import validate
 from testbed.core.errors import InputError, RunError
-from testbed.core.plugins import OURS
+from testbed.core.registry import OURS
 
 PACKAGE = "uav-sfl-testbed"
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {

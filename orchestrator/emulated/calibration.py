@@ -21,10 +21,10 @@ from orchestrator.engine.plan import Array, transfer_bytes
 from orchestrator.scenario.schema import Emulation
 from testbed.control.messages import Probe, Received
 from testbed.core.clock import EmulatedClock, next_tick
-from testbed.network.framing import Framing
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.transport import wire
+from testbed.transport.framing import Framing
 
 LEVELS = ("lowest", "middle", "highest")
 """Of a link's rates over the predicted rounds."""

@@ -252,7 +252,7 @@ class Stage:
     def capture(self, *, headers_only: bool) -> None:
         """Capture every link from now on, and what QUIC connections do."""
         self.network.capture(headers_only=headers_only)
-        if self.scenario.emulation.transport == "quic":
+        if self.scenario.emulation.transport_kind.writes_qlog:
             self.traces = self.network.folder / "qlog"
 
     @contextlib.contextmanager

@@ -17,10 +17,10 @@ from orchestrator.scenario.schema import (
     SnrLoss,
 )
 from testbed.core.impairment import Impairment, Losses
-from testbed.network.framing import datagram_bytes
 from testbed.network.shaping import Shape
 from testbed.system import inside
-from testbed.transport import TransportSettings
+from testbed.transport.framing import datagram_bytes
+from testbed.transport.interface import TransportSettings
 from testbed.transport.wire import TOKEN_BYTES
 
 
@@ -39,8 +39,8 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         initial_window=scenario.emulation.initial_window,
         queue=scenario.links.queue,
         ecn=scenario.links.ecn,
-        # QUIC's datagrams are packets, and frames, one by one.
-        packet_s=0.0 if scenario.emulation.transport == "quic" else Shape.packet_s,
+        # Datagrams of UDP are packets, and frames, one by one.
+        packet_s=Shape.packet_s if scenario.emulation.transport_kind.is_tcp else 0.0,
         impaired=are_impaired(scenario),
         single_frames=any(
             each.losses or each.reorders for way in impairments_of(scenario) for each in way
@@ -67,7 +67,7 @@ def transport_settings_of(
         datagram_bytes=datagram_bytes(choices.mtu),
         qlog=qlog,
     )
-    if choices.transport not in ("tls", "quic"):
+    if not choices.transport_kind.has_certificates:
         return [settings] * (scenario.uavs.count + 1)
     from testbed.transport.certificates import identities
 

@@ -20,10 +20,11 @@ from numba.core.errors import NumbaError
 from numba.extending import intrinsic, register_jitable
 from numba.types import Tuple, float64, int64
 
-from testbed.core import orders, plugins
+from testbed.core import orders
 from testbed.core.errors import InputError
 from testbed.core.orders import Ahead
 from testbed.core.paradigm import Paradigm
+from testbed.core.registry import ORDERS
 
 for function in (orders.transfer_s, orders.request, orders.place):
     register_jitable(function)
@@ -115,7 +116,7 @@ def _c_function(paradigm: Paradigm) -> Any:
         return numba.cfunc(SIGNATURE)(ranked_place)
     except NumbaError as error:
         why = f"cannot be compiled by numba: {_first_line(error)}"
-        raise plugins.unfit(plugins.ORDERS, paradigm.order, why) from error
+        raise ORDERS.unfit(paradigm.order, why) from error
 
 
 def _with_parameters(rank: "partial[float]") -> Any:
@@ -130,7 +131,7 @@ def _with_parameters(rank: "partial[float]") -> Any:
 def refused(paradigm: Paradigm) -> InputError:
     """What to raise where an order's function failed, or gave no number, in the engine."""
     why = "fails, or answers with no number, for some request"
-    return plugins.unfit(plugins.ORDERS, paradigm.order, why)
+    return ORDERS.unfit(paradigm.order, why)
 
 
 def _first_line(error: Exception) -> str:

@@ -13,9 +13,8 @@ import numpy.typing as npt
 from orchestrator.scenario.schema import Emulation, Scenario
 from testbed.core.orders import Prospects
 from testbed.core.paradigm import Paradigm
-from testbed.network.framing import Framing, grpc_bytes, quic_on_link
 from testbed.transport import wire
-from testbed.transport.tls import client_flights_bytes, record_overhead_bytes
+from testbed.transport.framing import Framing
 from testbed.transport.wire import GREETING_BYTES, RoundSizes
 from workloads.costs.profile import SplitProfile
 
@@ -194,23 +193,13 @@ def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundS
 
 def transfer_bytes(choices: Emulation, extra_bytes: int, payload_bytes: int) -> int:
     """What a link is charged for a frame with that much beside its header."""
-    on_link = Framing(choices.mtu).on_link if choices.rate_counts == "frame" else int
-    head = wire.HEADER_BYTES + extra_bytes
-    if choices.transport == "quic":
-        return quic_on_link(head + payload_bytes, choices.mtu)
-    opening = 0
-    if choices.connection == "per-transfer":
-        head += GREETING_BYTES
-        if choices.rate_counts == "frame":
-            opening += Framing(choices.mtu).opening()
-        if choices.transport == "tls":
-            opening += sum(map(on_link, client_flights_bytes()))
-    message = head + payload_bytes
-    if choices.transport == "tls":
-        message += record_overhead_bytes(head, payload_bytes)
-    elif choices.transport == "grpc":
-        message = grpc_bytes(message)
-    return opening + on_link(message)
+    kind = choices.transport_kind
+    framing = Framing(choices.mtu, charges_headers=choices.rate_counts == "frame")
+    head_bytes = wire.HEADER_BYTES + extra_bytes
+    if choices.connection == "kept":
+        return kind.link_bytes(framing, head_bytes, payload_bytes)
+    head_bytes += GREETING_BYTES
+    return kind.opening_bytes(framing) + kind.link_bytes(framing, head_bytes, payload_bytes)
 
 
 def plan_round(

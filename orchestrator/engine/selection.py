@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ns3_scenarios.trace import SlotTrace, both_ways
-from orchestrator.scenario.schema import PARTICIPATION, Scenario
-from testbed.core import plugins
-from testbed.core.errors import InputError, RunError
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import RunError
+from testbed.core.registry import PARTICIPATION, reason
 from testbed.core.timeline import Round
 
 
@@ -62,11 +62,6 @@ def round_robin(scenario: Scenario) -> Choose:
     return lambda start: [1 + (start.index * count + n) % clients for n in range(count)]
 
 
-BUILT_IN: dict[str, Callable[[Scenario], Choose]] = dict(
-    zip(PARTICIPATION, (random, by_channel, round_robin), strict=True)
-)
-
-
 def _count(scenario: Scenario) -> int:
     count = scenario.participation.clients
     return scenario.uavs.count if count is None else count
@@ -79,31 +74,21 @@ def selection(scenario: Scenario) -> Choose | None:
         InputError: A package's rule cannot be loaded, or refuses its parameters.
     """
     section = scenario.participation
-    if section.rule in BUILT_IN:
-        return None if section.clients is None else _sorted(BUILT_IN[section.rule](scenario))
-    make = plugins.load_function(plugins.PARTICIPATION, section.rule)
-    try:
-        return _checked(scenario, section.rule, make(scenario, **section.parameters))
-    except ValueError as error:
-        raise InputError(f"participation.parameters: {' '.join(str(error).split())}") from error
-    except Exception as error:
-        why = f"fails: {plugins.reason(error)}"
-        raise plugins.unfit(plugins.PARTICIPATION, section.rule, why) from error
-
-
-def _sorted(choose: Choose) -> Choose:
-    return lambda start: sorted(choose(start))
+    if section.rule in PARTICIPATION.built_in and section.clients is None:
+        return None
+    choose = PARTICIPATION.make(section.rule, section.parameters, scenario)
+    return _checked(scenario, section.rule, choose)
 
 
 def _checked(scenario: Scenario, name: str, choose: Choose) -> Choose:
-    """A package's rule, whose choices are held to what they must be."""
+    """A rule whose choices are checked, and sorted."""
 
     def chosen(start: RoundStart) -> Collection[int]:
         where = f"participation.rule {name!r}, round {start.index + 1}"
         try:
             clients = sorted({int(client) for client in choose(start)})
         except Exception as error:
-            raise RunError(f"{where}: {plugins.reason(error)}") from error
+            raise RunError(f"{where}: {reason(error)}") from error
         if not clients or clients[0] < 1 or clients[-1] > scenario.uavs.count:
             raise RunError(f"{where}: must choose some of 1 to {scenario.uavs.count}: {clients}")
         return clients

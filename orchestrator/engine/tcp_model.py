@@ -53,7 +53,7 @@ from orchestrator.engine.links import are_impaired, impairments_of, shape_of, va
 from orchestrator.engine.slot_impairments import DOWN, UP, SlotAir, lossless
 from orchestrator.engine.slots import EXHAUSTED, Slots, carried
 from orchestrator.scenario.schema import Scenario
-from testbed.network.framing import ETHERNET_BYTES
+from testbed.transport.framing import ETHERNET_BYTES
 
 CUBIC, RENO, BBR = 0, 1, 2
 CONTROLS = {"cubic": CUBIC, "reno": RENO, "bbr": BBR}
@@ -218,7 +218,7 @@ def transport_of(scenario: Scenario) -> Transport | None:
         initial=float(choices.initial_window or INITIAL_FRAMES),
         offered=math.inf if shape.single_frames else RECEIVER_FRAMES,
         credit_s=shape.credit_s / dilation,
-        round_trips=0 if kept else 1 + (choices.transport == "tls"),
+        round_trips=0 if kept else choices.transport_kind.round_trips,
         seeds=np.array([[link.seed for link in way] for way in ways], dtype=np.uint64),
         scenario=scenario if vary_by_slot(scenario) else None,
     )

@@ -41,8 +41,8 @@ from testbed.core.server_round import (
     StartClients,
 )
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Round, S
-from testbed.network.framing import ETHERNET_BYTES
 from testbed.transport import wire
+from testbed.transport.framing import ETHERNET_BYTES
 from workloads.costs.profile import SplitProfile
 
 GROWTH_SLOTS = 1024

@@ -26,7 +26,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent, which_round
 from testbed.core.timeline import Round, Timeline
-from testbed.network.framing import ETHERNET_BYTES
+from testbed.transport.framing import ETHERNET_BYTES
 from workloads.costs.profile import SplitProfile
 
 LINUX_WINDOW = 10

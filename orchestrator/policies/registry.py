@@ -15,9 +15,9 @@ from orchestrator.engine.plan import Allocation, fixed_allocation, split_of
 from orchestrator.engine.rounds import Decide, Situation, predict
 from orchestrator.policies.planner import planner
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import POLICIES, Scenario
-from testbed.core import plugins
+from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
+from testbed.core.registry import POLICIES, reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,34 +37,49 @@ def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
     Raises:
         InputError: No such policy, no such agent, or a plugin that refuses its parameters.
     """
-    if name in {"fixed", "equal"}:
-        unchanging = fixed_allocation(scenario)
-        if name == "equal":
-            equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
-            unchanging = Allocation(split_of(scenario), equal, equal, equal)
-        return always(unchanging)
-    if name == "static":
-        from orchestrator.policies.static import best_static
+    if agent is not None:
+        section = scenario.allocation.model_copy(update={"agent": str(agent)})
+        scenario = scenario.model_copy(update={"allocation": section})
+    if name in POLICIES.built_in:
+        decide: Decide = POLICIES.make(name, {}, scenario)
+        return decide
+    return checked(scenario, name, POLICIES.make(name, scenario.allocation.parameters, scenario))
 
-        return always(best_static(scenario))
-    if name in {"planner", "per-client-planner"}:
-        return planner(scenario, per_client=name == "per-client-planner")
-    if name == "agent":
-        from orchestrator.policies.agent import agent_policy  # torch takes seconds to import
 
-        if agent is None:
-            raise InputError("allocation.agent: is missing; the policy 'agent' needs a trained one")
-        return agent_policy(scenario, agent)
-    if name not in plugins.registered(plugins.POLICIES):
-        choices = ", ".join([*POLICIES, *plugins.registered(plugins.POLICIES)])
-        raise InputError(f"allocation.policy: must be one of {choices}, not {name!r}")
-    make = plugins.load(plugins.POLICIES, name)
-    try:
-        return checked(scenario, name, make(scenario, **scenario.allocation.parameters))
-    except ValueError as error:
-        raise InputError(f"allocation.parameters: {' '.join(str(error).split())}") from error
-    except (Exception, SystemExit) as error:
-        raise plugins.unfit(plugins.POLICIES, name, f"fails: {plugins.reason(error)}") from error
+def fixed(scenario: Scenario) -> Decide:
+    """The policy that takes the scenario's own split and shares."""
+    return always(fixed_allocation(scenario))
+
+
+def equal(scenario: Scenario) -> Decide:
+    """The policy that takes the scenario's own split, and the share 1/K for each UAV."""
+    shares = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
+    return always(Allocation(split_of(scenario), shares, shares, shares))
+
+
+def static(scenario: Scenario) -> Decide:
+    """The policy of the best allocation that never changes."""
+    from orchestrator.policies.static import best_static
+
+    return always(best_static(scenario))
+
+
+def per_client_planner(scenario: Scenario) -> Decide:
+    """The planner that also chooses a split point for each client."""
+    return planner(scenario, per_client=True)
+
+
+def trained(scenario: Scenario) -> Decide:
+    """The policy of the agent that the scenario names.
+
+    Raises:
+        InputError: It names none.
+    """
+    from orchestrator.policies.agent import agent_policy  # torch takes seconds to import
+
+    if scenario.allocation.agent is None:
+        raise InputError("allocation.agent: is missing; the policy 'agent' needs a trained one")
+    return agent_policy(scenario, Path(scenario.allocation.agent))
 
 
 def decider(scenario: Scenario) -> Decide | None:
@@ -76,7 +91,7 @@ def decider(scenario: Scenario) -> Decide | None:
     section = scenario.allocation
     if section.policy in {"fixed", "equal"}:
         return None
-    return policy(scenario, section.policy, None if section.agent is None else Path(section.agent))
+    return policy(scenario, section.policy)
 
 
 def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
@@ -93,7 +108,7 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
         try:
             allocation = decide(now)
         except (Exception, SystemExit) as error:  # A plugin does not say how a run ends.
-            raise RunError(f"{where}: {plugins.reason(error)}") from error
+            raise RunError(f"{where}: {reason(error)}") from error
         if not isinstance(allocation, Allocation):
             raise RunError(f"{where}: must answer with an Allocation, not {_shown(allocation)}")
         split: object = allocation.split  # a plugin's: whatever it may be

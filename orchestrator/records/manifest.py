@@ -12,6 +12,7 @@ import time
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import psutil
 from orchestrator.engine.faults import planned
 from orchestrator.engine.links import are_impaired
 from orchestrator.scenario.schema import Scenario
-from testbed.core import plugins
+from testbed.core.registry import ANALYTICAL_MODELS, GROUPS, METRICS, ORDERS
 from testbed.host.doctor import has_netem
 from testbed.system import inside
 
@@ -141,19 +142,12 @@ def _air() -> dict[str, Any]:
 
 def _plugins(scenario: Scenario) -> dict[str, str]:
     """By the scenario's key that names it: the package that a plugin came from."""
-    named = {
-        plugins.PARADIGMS: scenario.paradigm,
-        plugins.POLICIES: scenario.allocation.policy,
-        plugins.MOBILITY: scenario.mobility.model,
-        plugins.MODELS: scenario.workload.model,
-        plugins.AGGREGATORS: scenario.workload.aggregation,
-        plugins.CODECS: scenario.workload.wire_dtype,
-        plugins.PARTICIPATION: scenario.participation.rule,
-        plugins.CHANNELS: scenario.radio.channel,
-        plugins.ORDERS: scenario.scheme.order,
-    }
-    found = {plugins.FIELDS[group]: plugins.origin(group, name) for group, name in named.items()}
-    return {field: origin for field, origin in found.items() if origin is not None}
+    found = {}
+    for group in GROUPS:
+        if group not in (METRICS, ANALYTICAL_MODELS):  # A scenario has no one key that names these.
+            name = scenario.scheme.order if group is ORDERS else attrgetter(group.key)(scenario)
+            found[group.key] = group.origin(name)
+    return {key: origin for key, origin in found.items() if origin is not None}
 
 
 def now() -> str:

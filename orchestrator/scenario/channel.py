@@ -18,7 +18,6 @@ from ns3_scenarios.child import Launch
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.mobility import HIGHEST_M, HIGHEST_NLOS_M, Airspace, Known, Model, Track
 from ns3_scenarios.modelled import Gain, ModelledChannel, Surroundings, aerial
-from ns3_scenarios.modelled import Model as ChannelModel
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import (
     Array,
@@ -37,8 +36,8 @@ from orchestrator.scenario.schema import (
     OfTrace,
     Scenario,
 )
-from testbed.core import plugins
 from testbed.core.errors import InputError
+from testbed.core.registry import CHANNELS, MOBILITY
 from testbed.system import leftovers
 
 NOISE = 0x0B5
@@ -243,11 +242,8 @@ def _gain(scenario: Scenario, uavs: int, slot_s: float) -> Gain | None:
     )
     if radio.channel in AERIAL:
         return aerial(AERIAL[radio.channel], space)
-    model: ChannelModel = plugins.load(plugins.CHANNELS, radio.channel)
-    try:
-        return model(space, **radio.parameters)
-    except ValueError as error:
-        raise InputError(f"radio.parameters: {' '.join(str(error).split())}") from error
+    gain: Gain = CHANNELS.make(radio.channel, radio.parameters, space)
+    return gain
 
 
 def mean_loss(scenario: Scenario) -> Callable[[Array, Array], Array] | None:
@@ -277,7 +273,7 @@ def _track(scenario: Scenario) -> Track | None:
     name = scenario.mobility.model
     if name == GAUSS_MARKOV:
         return None
-    model: Model = plugins.load(plugins.MOBILITY, name)
+    model: Model = MOBILITY.function(name)
     height_m = scenario.fleet.height_m
     space = Airspace(
         ring_m=tuple(scenario.uavs.ring_m),
@@ -289,7 +285,7 @@ def _track(scenario: Scenario) -> Track | None:
     try:
         return Track(name, model(space, **scenario.mobility.parameters), space, _known(scenario))
     except ValueError as error:
-        raise InputError(f"mobility.parameters: {' '.join(str(error).split())}") from error
+        raise MOBILITY.refused(name, error) from error
 
 
 def _known(scenario: Scenario) -> Known:

@@ -8,11 +8,12 @@ Every key carries its unit in its name; `orchestrator.scenario.loading` reads fi
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -33,15 +34,25 @@ from pydantic import (
 
 from ns3_scenarios.aerial import AERIAL
 from orchestrator.scenario.fleet import Array, Fleet, Spread, each, ends
-from testbed.core import orders, plugins
+from testbed.core import orders
 from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId
 from testbed.core.node import PATTERN as NODE
 from testbed.core.paradigm import Paradigm, paradigm, title_of
+from testbed.core.registry import (
+    ANALYTICAL_MODELS,
+    CHANNELS,
+    MOBILITY,
+    MODELS,
+    PARTICIPATION,
+    POLICIES,
+)
 from testbed.core.words import not_one_of
-from workloads.aggregation import rules
-from workloads.codecs import registry
+from testbed.transport import kind_of
+from testbed.transport.interface import TransportKind
+from workloads.aggregation.rules import rule_of
 from workloads.codecs.codec import Codec
+from workloads.codecs.registry import codec_of
 
 # Bounds lie far beyond what is built, and no product of values within them overflows.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -69,9 +80,25 @@ SWIN_STAGES = 4
 GAUSS_MARKOV = "gauss-markov"
 RMA = "rma-av"
 PLAIN = ("free-space", "two-ray")
-CHANNELS = (RMA, *AERIAL, *PLAIN)
-PARTICIPATION = ("random", "by-channel", "round-robin")
-POLICIES = ("fixed", "equal", "static", "planner", "per-client-planner", "agent")
+MOBILITY.add({GAUSS_MARKOV: None})
+CHANNELS.add({RMA: None, **AERIAL, **dict.fromkeys(PLAIN)})
+PARTICIPATION.add(
+    {
+        "random": "orchestrator.engine.selection:random",
+        "by-channel": "orchestrator.engine.selection:by_channel",
+        "round-robin": "orchestrator.engine.selection:round_robin",
+    }
+)
+POLICIES.add(
+    {
+        "fixed": "orchestrator.policies.registry:fixed",
+        "equal": "orchestrator.policies.registry:equal",
+        "static": "orchestrator.policies.registry:static",
+        "planner": "orchestrator.policies.planner:planner",
+        "per-client-planner": "orchestrator.policies.registry:per_client_planner",
+        "agent": "orchestrator.policies.registry:trained",
+    }
+)
 
 
 def _shares(value: list[float]) -> list[float]:
@@ -90,6 +117,12 @@ def _one_a_uav(name: str, value: object, count: int) -> None:
         raise ValueError(f"{name}: must have one entry a UAV: {count}, not {len(value)}")
 
 
+def _must_be(fits: tuple[object, ...]) -> str:
+    """The complaint that a value is none of these; None: the key is left out."""
+    words: dict[object, str] = {None: "left out", False: "false", True: "true"}
+    return f"must be {' or '.join(words.get(fit) or repr(fit) for fit in fits)}"
+
+
 @contextmanager
 def _within(section: str) -> Iterator[None]:
     """Hand a refusal to pydantic, which puts the section's name before it."""
@@ -97,23 +130,6 @@ def _within(section: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise ValueError(str(error).removeprefix(section).lstrip(".: ")) from None
-
-
-PARAMETERS = {"aggregation": "aggregation_parameters", "wire_dtype": "wire_parameters"}
-"""By the key of the workload that names something: the one that holds its parameters."""
-
-
-@contextmanager
-def _named(field: str, name: str, built_in: Iterable[str], group: str) -> Iterator[None]:
-    """Refuse a name that is neither built in nor a package's, and then what its making refuses."""
-    known = [*built_in, *plugins.registered(group)]
-    if name not in known:
-        raise ValueError(f"{field}: {not_one_of(name, known)}")
-    with _within("workload"):
-        try:
-            yield
-        except ValueError as error:
-            raise ValueError(f"{PARAMETERS[field]}: {' '.join(str(error).split())}") from None
 
 
 class Section(BaseModel):
@@ -242,22 +258,12 @@ class Mobility(Section):
 
     @model_validator(mode="after")
     def _model_known(self) -> "Mobility":
-        if self.model == GAUSS_MARKOV:
-            if self.parameters:
-                raise ValueError(
-                    f"parameters: {GAUSS_MARKOV!r} has none; its keys are mobility's own"
-                )
-            return self
-        known = plugins.registered(plugins.MOBILITY)
-        if self.model not in known:
-            raise ValueError(f"model: {not_one_of(self.model, [GAUSS_MARKOV, *known])}")
-        for name, field in Mobility.model_fields.items():
-            own = name in {"model", "parameters", "update_s"}
-            if not own and getattr(self, name) != field.default:
-                raise ValueError(f"{name}: belongs to {GAUSS_MARKOV!r}, not to {self.model!r}")
         with _within("mobility"):
-            function = plugins.load_function(plugins.MOBILITY, self.model)
-            plugins.check_parameters(self.model, function, self.parameters, "mobility.parameters")
+            MOBILITY.check(self.model, self.parameters)
+        for name, field in Mobility.model_fields.items():
+            of_all = name in {"model", "parameters", "update_s"} or self.model == GAUSS_MARKOV
+            if not of_all and getattr(self, name) != field.default:
+                raise ValueError(f"{name}: belongs to {GAUSS_MARKOV!r}, not to {self.model!r}")
         return self
 
 
@@ -284,22 +290,11 @@ class Radio(Section):
 
     @model_validator(mode="after")
     def _channel_known(self) -> "Radio":
-        if self.channel in CHANNELS:
-            if self.parameters:
-                raise ValueError(f"parameters: {self.channel!r} has none")
-            for name in ("line_of_sight", "shadow_fading"):
-                if (
-                    self.channel in PLAIN
-                    and getattr(self, name) != Radio.model_fields[name].default
-                ):
-                    raise ValueError(f"{name}: {self.channel!r} knows neither obstacles nor fading")
-            return self
-        known = plugins.registered(plugins.CHANNELS)
-        if self.channel not in known:
-            raise ValueError(f"channel: {not_one_of(self.channel, [*CHANNELS, *known])}")
         with _within("radio"):
-            function = plugins.load(plugins.CHANNELS, self.channel)
-            plugins.check_parameters(self.channel, function, self.parameters, "radio.parameters")
+            CHANNELS.check(self.channel, self.parameters)
+        for name in ("line_of_sight", "shadow_fading") if self.channel in PLAIN else ():
+            if getattr(self, name) != Radio.model_fields[name].default:
+                raise ValueError(f"{name}: {self.channel!r} knows neither obstacles nor fading")
         return self
 
 
@@ -648,15 +643,14 @@ class Workload(Section):
 
     @model_validator(mode="after")
     def _plugin_takes_its_parameters(self) -> "Workload":
-        if self.model not in plugins.registered(plugins.MODELS):
+        if self.model not in MODELS.plugins:  # One of timm's, all of which are not known here.
             if self.parameters:
                 raise ValueError(f"parameters: {self.model!r} has none")
             return self
         if self.image_size is not None:
             raise ValueError(f"image_size: belongs to timm's models, not to {self.model!r}")
         with _within("workload"):
-            function = plugins.load(plugins.MODELS, self.model)
-            plugins.check_parameters(self.model, function, self.parameters, "workload.parameters")
+            MODELS.check(self.model, self.parameters)
         return self
 
     @model_validator(mode="after")
@@ -681,20 +675,20 @@ class Workload(Section):
 
     @model_validator(mode="after")
     def _aggregation_known(self) -> "Workload":
-        with _named("aggregation", self.aggregation, rules.BUILT_IN, plugins.AGGREGATORS):
-            rules.rule_of(self.aggregation, self.aggregation_parameters)
+        with _within("workload"):
+            rule_of(self.aggregation, self.aggregation_parameters)
         return self
 
     @model_validator(mode="after")
     def _codec_known(self) -> "Workload":
-        with _named("wire_dtype", self.wire_dtype, registry.BUILT_IN, plugins.CODECS):
+        with _within("workload"):
             _ = self.codec
         return self
 
     @property
     def codec(self) -> Codec:
         """How smashed data and gradients travel."""
-        return registry.codec_of(self.wire_dtype, self.wire_parameters)
+        return codec_of(self.wire_dtype, self.wire_parameters)
 
     @model_validator(mode="after")
     def _shared_cut_at_one_place(self) -> "Workload":
@@ -762,18 +756,8 @@ class AllocationSection(Section):
 
     @model_validator(mode="after")
     def _policy_known(self) -> "AllocationSection":
-        if self.policy in POLICIES:
-            if self.parameters:
-                raise ValueError(f"parameters: {self.policy!r} has none")
-            return self
-        known = plugins.registered(plugins.POLICIES)
-        if self.policy not in known:
-            raise ValueError(f"policy: {not_one_of(self.policy, [*POLICIES, *known])}")
         with _within("allocation"):
-            function = plugins.load_function(plugins.POLICIES, self.policy)
-            plugins.check_parameters(
-                self.policy, function, self.parameters, "allocation.parameters"
-            )
+            POLICIES.check(self.policy, self.parameters)
         return self
 
 
@@ -793,18 +777,8 @@ class Participation(Section):
 
     @model_validator(mode="after")
     def _rule_known(self) -> "Participation":
-        if self.rule in PARTICIPATION:
-            if self.parameters:
-                raise ValueError(f"parameters: {self.rule!r} has none")
-            return self
-        known = plugins.registered(plugins.PARTICIPATION)
-        if self.rule not in known:
-            raise ValueError(f"rule: {not_one_of(self.rule, [*PARTICIPATION, *known])}")
         with _within("participation"):
-            function = plugins.load_function(plugins.PARTICIPATION, self.rule)
-            plugins.check_parameters(
-                self.rule, function, self.parameters, "participation.parameters"
-            )
+            PARTICIPATION.check(self.rule, self.parameters)
         return self
 
 
@@ -868,11 +842,6 @@ class Limits(Section):
     """Between the clock that is emulated by and the one that nobody adjusts."""
 
 
-QUIC_CONGESTION_CONTROLS = ("cubic", "reno")
-QUIC_LEAST_MTU = 1228
-"""QUIC's datagrams must be able to have 1,200 bytes (RFC 9000, section 14)."""
-
-
 class Emulation(Section):
     """How the emulated network is run."""
 
@@ -900,9 +869,10 @@ class Emulation(Section):
     """With `run --scheduler`, where nodes live: `spread` over all hosts by their cores (the same as
     left out), `pack` onto as few as have a core for each node, or the nodes of each host by its
     name."""
-    transport: Literal["tcp", "tls", "grpc", "quic"] = "tcp"
-    """What carries frames: TCP; TLS 1.3 with a certificate authority of the run's own; gRPC; or
-    QUIC, with the same certificates and a stream for each frame."""
+    transport: str = "tcp"
+    """What carries frames: `tcp`; `tls`, TLS 1.3 with a certificate authority of the run's own;
+    `grpc`; `quic`, with the same certificates and a stream for each frame; or one that a package
+    registers as `testbed.transports`: docs/plugins.md."""
     connection: Literal["kept", "per-transfer"] = "kept"
     """One connection a link for the whole run, or one for each transfer, opened by its sender."""
     nagle: bool = False
@@ -928,36 +898,14 @@ class Emulation(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _grpc_has_its_own_ways(self) -> "Emulation":
-        if self.transport == "grpc" and self.connection != "kept":
-            raise ValueError("connection: must be 'kept' where transport is 'grpc'")
-        if self.transport == "grpc" and self.nagle:
-            raise ValueError("nagle: must be false where transport is 'grpc'")
-        return self
+    @property
+    def transport_kind(self) -> TransportKind:
+        """What carries frames, as an object.
 
-    @model_validator(mode="after")
-    def _quic_is_no_tcp(self) -> "Emulation":
-        if self.transport != "quic":
-            return self
-        for field, fits, due in (
-            ("connection", self.connection == "kept", "be 'kept'"),
-            ("nagle", not self.nagle, "be false"),
-            ("initial_window", self.initial_window is None, "be left out"),
-            ("rate_counts", self.rate_counts == "frame", "be 'frame'"),
-        ):
-            if not fits:
-                raise ValueError(f"{field}: must {due} where transport is 'quic'")
-        if self.congestion_control not in QUIC_CONGESTION_CONTROLS:
-            raise ValueError(
-                f"congestion_control: must be {' or '.join(QUIC_CONGESTION_CONTROLS)} where "
-                f"transport is 'quic', not {self.congestion_control!r}"
-            )
-        if self.mtu < QUIC_LEAST_MTU:
-            raise ValueError(
-                f"mtu: must be at least {QUIC_LEAST_MTU} where transport is 'quic', not {self.mtu}"
-            )
-        return self
+        Raises:
+            InputError: No transport has that name, or a package's cannot be loaded.
+        """
+        return kind_of(self.transport)
 
 
 class ResolvedEmulation(Emulation):
@@ -1155,16 +1103,14 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _analytical_models_known(self) -> "Scenario":
-        known = plugins.registered(plugins.ANALYTICAL_MODELS)
+        known = ANALYTICAL_MODELS.plugins
         for name, parameters in self.analytical_models.items():
             if name not in known:
                 raise ValueError(
                     f"analytical_models: {not_one_of(name, known)}; only packages' have parameters"
                 )
-            field = f"analytical_models.{name}"
             with _within(""):
-                function = plugins.load_function(plugins.ANALYTICAL_MODELS, name)
-                plugins.check_parameters(name, function, parameters, field, of_testbed=4)
+                ANALYTICAL_MODELS.check(name, parameters)
         return self
 
     @model_validator(mode="after")
@@ -1233,14 +1179,24 @@ class Scenario(Section):
             raise ValueError(
                 "links.one_way_delay_s: stands beside emulation.one_way_delay_s, its former name"
             )
-        if self.links.ecn and self.emulation.transport == "quic":
-            raise ValueError("links.ecn: must be false where emulation.transport is 'quic'")
         for name in ("one_way_delay_s", "jitter_s", "loss"):
             for where, values in _lists(getattr(self.links, name), f"links.{name}"):
                 if len(values) != self.uavs.count:
                     raise ValueError(
                         f"{where}: must have one value a UAV: {self.uavs.count}, not {len(values)}"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _transport_works_so(self) -> "Scenario":
+        with _within(""):
+            kind = self.emulation.transport_kind
+        where = f"where emulation.transport is {kind.name!r}"
+        for key, fits in kind.allowed.items():
+            if attrgetter(key)(self) not in fits:
+                raise ValueError(f"{key}: {_must_be(fits)} {where}")
+        if (mtu := self.emulation.mtu) < kind.least_mtu:
+            raise ValueError(f"emulation.mtu: must be at least {kind.least_mtu} {where}, not {mtu}")
         return self
 
     @model_validator(mode="after")
@@ -1357,9 +1313,8 @@ class Scenario(Section):
             ("participation.deadline_s", self.participation.deadline_s, (None,)),
         ):
             if given not in fits:
-                known = " or ".join(repr(one) for one in fits if one)
-                what = f"must be {known}" if known else "must be left out"
-                raise ValueError(f"{field}: {what} where the paradigm is {self.paradigm!r}")
+                where = f"where the paradigm is {self.paradigm!r}"
+                raise ValueError(f"{field}: {_must_be(fits)} {where}")
         return self
 
     @property

@@ -36,6 +36,7 @@ from orchestrator.theory import closed_forms as theory
 from orchestrator.theory import models
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
+from testbed.core.registry import ANALYTICAL_MODELS
 from testbed.core.timeline import Timeline
 from testbed.system.files import write_json
 
@@ -164,7 +165,7 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
     radio = radio_access(scenario, channel)
     forms = []
-    for name in models.names():
+    for name in ANALYTICAL_MODELS.names():
         asked = _asked(name, scenario)
         if asked is None or asked.metric != "latency_s" or name == models.CPSFL_BOUNDS:
             continue

@@ -25,9 +25,9 @@ from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
 from orchestrator.theory.closed_forms import Durations
 from orchestrator.theory.queueing import queueing_s
-from testbed.core import plugins
-from testbed.core.errors import InputError, RunError
+from testbed.core.errors import RunError
 from testbed.core.paradigm import BUILT_IN, Paradigm
+from testbed.core.registry import ANALYTICAL_MODELS, reason
 from testbed.core.timeline import STEPS
 from testbed.core.words import not_one_of
 
@@ -194,12 +194,7 @@ COMPOSED: dict[str, tuple[str, Function]] = {
     QUEUE: ("M/G/1 queue", queue),
 }
 """What is no equation of the paper's by itself: title and function by name."""
-
-
-def names() -> list[str]:
-    """All known models: the paper's, ours, then those that other packages register."""
-    registered = plugins.registered(plugins.ANALYTICAL_MODELS)
-    return list(dict.fromkeys([*EQUATIONS, *COMPOSED, *registered]))
+ANALYTICAL_MODELS.add(EQUATIONS | {name: function for name, (_, function) in COMPOSED.items()})
 
 
 @dataclass(frozen=True)
@@ -230,7 +225,7 @@ class AnalyticalModel:
         try:
             answer = self.function(plan, radio, gain, slot_s, **self.parameters)
         except Exception as error:
-            raise RunError(f"{FIELD} {self.name!r}: {plugins.reason(error)}") from error
+            raise RunError(f"{FIELD} {self.name!r}: {reason(error)}") from error
         return _said(self.name, answer)
 
 
@@ -240,18 +235,13 @@ def model(name: str, scenario: Scenario) -> AnalyticalModel:
     Raises:
         InputError: No model has that name, it cannot be loaded, or its parameters do not fit.
     """
-    if name in EQUATIONS:
-        equation = EQUATIONS[name]
-        return AnalyticalModel(name, equation.title, equation.metric, equation, {})
-    if name in COMPOSED:
-        title, function = COMPOSED[name]
-        return AnalyticalModel(name, title, "latency_s", function, {})
-    if name not in plugins.registered(plugins.ANALYTICAL_MODELS):
-        raise InputError(f"model: {not_one_of(name, names())}")
-    function = plugins.load_function(plugins.ANALYTICAL_MODELS, name)
+    function = ANALYTICAL_MODELS.function(name, "model")
     parameters = scenario.analytical_models.get(name, {})
-    plugins.check_parameters(name, function, parameters, f"{FIELD}.{name}", of_testbed=4)
-    return AnalyticalModel(name, name, "latency_s", function, parameters)
+    ANALYTICAL_MODELS.check(name, parameters)
+    title, metric = COMPOSED[name][0] if name in COMPOSED else name, "latency_s"
+    if isinstance(function, Equation):
+        title, metric = function.title, function.metric
+    return AnalyticalModel(name, title, metric, function, parameters)
 
 
 def _said(name: str, answer: object) -> Said | None:

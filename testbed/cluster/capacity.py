@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from testbed.core.errors import RunError
-from testbed.network.framing import IPV4_BYTES, TCP_BYTES
+from testbed.transport.framing import IPV4_BYTES, TCP_BYTES
 
 SETTLE_S = 0.2
 """Before counting begins: connections find out how much they may send."""

@@ -12,7 +12,7 @@ from testbed.core.node import NodeId
 from testbed.network.fabric import Part
 from testbed.network.shaping import Shape
 from testbed.runtimes import Command, Ended, Exit, NodeSpec, WorldLost
-from testbed.transport import Identity
+from testbed.transport.interface import Identity
 
 CONTROL, INJECTOR, PROGRAM = "control", "injector", "program/"
 """Sockets of a host, beside those of its nodes, which are called as they are; and how those of

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from testbed.core.errors import RunError
-from testbed.transport import Identity
+from testbed.transport.interface import Identity
 from testbed.transport.tls import context
 
 Result = TypeVar("Result")

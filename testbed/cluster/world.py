@@ -46,7 +46,7 @@ from testbed.network.fabric import MOST_TUNNELS, Part, Tunnel
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.runtimes import Ended, Exit, HostLost, NodeSpec, Room, World, WorldLost, WorldNews
-from testbed.transport import Identity
+from testbed.transport.interface import Identity
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from testbed.core.impairment import Impairment
 from testbed.core.orders import Ahead, Prospects
 from testbed.core.paradigm import Paradigm
 from testbed.system.machine import Machine
-from testbed.transport import TransportSettings
 from testbed.transport.accounts import Counts
+from testbed.transport.interface import TransportSettings
 from testbed.transport.wire import RoundSizes
 
 Span = tuple[int, int, str, float, float, int]

@@ -19,9 +19,7 @@ from functools import partial
 from numbers import Real
 from typing import NamedTuple
 
-from testbed.core import plugins
-from testbed.core.errors import InputError
-from testbed.core.words import not_one_of
+from testbed.core.registry import ORDERS
 
 LARGER_LAG, FIRST_COME = "larger-lag", "first-come"
 PAPERS = (LARGER_LAG, FIRST_COME)
@@ -226,34 +224,22 @@ BUILT_IN: dict[str, Rank] = {
     "round-robin": round_robin,
 }
 
+ORDERS.add({**dict.fromkeys(PAPERS), **BUILT_IN})
+
 _SAMPLE = request(True, 1, 1, 0.5, 0.3, 0.2, 0.1, -1.0, Ahead(2, 3, 0.1, 0.5, 8, 8, 8, 1e3, 1e3))
 
 
-def names() -> list[str]:
-    """All known service orders: the paper's, ours, then those that other packages register."""
-    return list(dict.fromkeys([*PAPERS, *BUILT_IN, *plugins.registered(plugins.ORDERS)]))
-
-
-def check(name: str, parameters: Mapping[str, float], field: str = "order") -> None:
+def check(name: str, parameters: Mapping[str, float]) -> None:
     """Refuse an order that is none, or parameters that it does not take.
 
     Raises:
-        InputError: Names the field; `field` is that of the order's name.
+        InputError: Names the key.
     """
-    if name in PAPERS or name in BUILT_IN:
-        if parameters:
-            raise InputError(f"order_parameters: {name!r} has none")
-        return
-    if name not in plugins.registered(plugins.ORDERS):
-        raise InputError(f"{field}: {not_one_of(name, names())}")
-    function = plugins.load_function(plugins.ORDERS, name)
-    plugins.check_parameters(name, function, parameters, "order_parameters")
-    try:
-        answer = function(_SAMPLE, **parameters)
-    except Exception as error:
-        raise plugins.unfit(plugins.ORDERS, name, f"fails: {plugins.reason(error)}") from error
+    if name in ORDERS.built_in:
+        return ORDERS.check(name, parameters)
+    answer = ORDERS.make(name, parameters, _SAMPLE)
     if not isinstance(answer, Real):
-        raise plugins.unfit(plugins.ORDERS, name, f"must answer with a number, not {answer!r}")
+        raise ORDERS.unfit(name, f"must answer with a number, not {answer!r}")
 
 
 def rank_of(name: str, parameters: Mapping[str, float]) -> Rank | None:
@@ -263,8 +249,6 @@ def rank_of(name: str, parameters: Mapping[str, float]) -> Rank | None:
         InputError: See `check`.
     """
     check(name, parameters)
-    if name in PAPERS:
-        return None
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    return partial(plugins.load_function(plugins.ORDERS, name), **parameters)
+    if name in ORDERS.built_in:
+        return BUILT_IN.get(name)
+    return partial(ORDERS.function(name), **parameters)

@@ -11,8 +11,9 @@ Other packages add their own through the entry-point group ``testbed.paradigms``
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from testbed.core import orders, plugins
+from testbed.core import orders
 from testbed.core.errors import InputError
+from testbed.core.registry import ORDERS, PARADIGMS
 from testbed.core.words import not_one_of
 
 Sharing = Literal["parallel", "sequential"]
@@ -99,16 +100,11 @@ ASYNCHRONOUS = (
 )
 """Asynchronous counterparts, which the paper does not have."""
 
-_BUILT_IN = {paradigm.name: paradigm for paradigm in (*BUILT_IN, *ASYNCHRONOUS)}
+PARADIGMS.add({paradigm.name: paradigm for paradigm in (*BUILT_IN, *ASYNCHRONOUS)})
 _CHOICES = {
     "server_compute": get_args(Sharing),
     "gradient_transmission": get_args(Sharing),
 }
-
-
-def names() -> list[str]:
-    """All known paradigms: the paper's nine, the asynchronous ones, then other packages'."""
-    return list(dict.fromkeys([*_BUILT_IN, *plugins.registered(plugins.PARADIGMS)]))
 
 
 def paradigm(name: str) -> Paradigm:
@@ -117,25 +113,19 @@ def paradigm(name: str) -> Paradigm:
     Raises:
         InputError: No paradigm has that name, or a plugin of that name is none.
     """
-    if name in _BUILT_IN:
-        return _BUILT_IN[name]
-    if name not in plugins.registered(plugins.PARADIGMS):
-        raise InputError(f"paradigm: {not_one_of(name, names())}")
-    found = plugins.load(plugins.PARADIGMS, name)
-    if not isinstance(found, Paradigm) or found.name != name:
-        raise plugins.unfit(plugins.PARADIGMS, name, f"is not a Paradigm of that name: {found!r}")
+    found = PARADIGMS.instance(name, Paradigm)
+    if name in PARADIGMS.built_in:
+        return found
     for field, choices in _CHOICES.items():
         if getattr(found, field) not in choices:
             why = f"has {field} {getattr(found, field)!r}, which is not one of {', '.join(choices)}"
-            raise plugins.unfit(plugins.PARADIGMS, name, why)
-    if found.order not in orders.names():
-        why = f"has order {not_one_of(found.order, orders.names())}"
-        raise plugins.unfit(plugins.PARADIGMS, name, why)
+            raise PARADIGMS.unfit(name, why)
+    if found.order not in ORDERS.names():
+        raise PARADIGMS.unfit(name, f"has order {not_one_of(found.order, ORDERS.names())}")
     gated = found.compute_waits_for_all or found.transmission_waits_for_all
     if found.asynchronous and (gated or found.order != orders.FIRST_COME):
-        raise plugins.unfit(
-            plugins.PARADIGMS, name, "is asynchronous: its order is 'first-come', without gates"
-        )
+        why = "is asynchronous: its order is 'first-come', without gates"
+        raise PARADIGMS.unfit(name, why)
     return found
 
 

@@ -1,39 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Parameters of what a scenario names, built in or a package's: given by keyword, refused in one
-line."""
+"""Values of parameters that what is built in refuses."""
 
-import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from typing import Any
-
-from testbed.core import plugins
-from testbed.core.errors import InputError
-
-
-def made(
-    group: str, built_in: Mapping[str, Callable[..., Any]], name: str, parameters: Mapping[str, Any]
-) -> Any:
-    """What the function of that name, built in or a package's, makes of its parameters.
-
-    Raises:
-        ValueError: It has no such parameters, or not these values.
-        InputError: A package's cannot be loaded, or is no function.
-    """
-    make = built_in.get(name) or plugins.load_function(group, name)
-    try:
-        inspect.signature(make).bind(**parameters)
-    except TypeError as error:
-        has = ", ".join(inspect.signature(make).parameters) or "none"
-        raise ValueError(f"{name!r}: {error}; its parameters: {has}") from None
-    try:
-        return make(**parameters)
-    except (ValueError, InputError):
-        raise
-    except Exception as error:
-        raise plugins.unfit(group, name, f"fails: {plugins.reason(error)}") from error
 
 
 def number(name: str, value: Any, low: float, high: float, *, whole: bool = False) -> None:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
+from testbed.core.registry import GROUPS
 from testbed.host.trial import output_of
 from testbed.network.fabric import (
     DeviceCount,
@@ -368,10 +368,10 @@ def _virtual_time() -> list[Finding]:
 def _plugins() -> list[Finding]:
     """One finding for each plugin: whether it loads."""
     findings = []
-    for group, field in plugins.FIELDS.items():
-        for name in plugins.registered(group):
+    for group in GROUPS:
+        for name in group.plugins:
             try:
-                plugins.load(group, name)
+                group.load(name)
                 broken = ""
             except InputError as error:
                 broken = str(error)
@@ -379,8 +379,8 @@ def _plugins() -> list[Finding]:
                 Finding(
                     f"plugin {name}",
                     not broken,
-                    broken or str(plugins.origin(group, name)),
-                    f"{field}: {name}",
+                    broken or str(group.origin(name)),
+                    f"{group.key}: {name}",
                     broken and "mend or uninstall its package",
                 )
             )

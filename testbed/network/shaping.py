@@ -26,10 +26,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.network.framing import ETHERNET_BYTES, Framing
 from testbed.network.impairments import DEVICE_OFFSET, HANDLE
 from testbed.system import netlink
 from testbed.system.netlink import attribute, message, nested, text, u32
+from testbed.transport.framing import ETHERNET_BYTES, Framing
 
 POLL_S = 0.5e-3
 """How often a closed valve with frames behind it tries again."""

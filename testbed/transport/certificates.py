@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from testbed.core.node import NodeId
-from testbed.transport import Identity
+from testbed.transport.interface import Identity
 
 LIFETIME = timedelta(days=30)
 

@@ -12,84 +12,53 @@ A transfer ends when the kernel has noted its last datagram, whenever this proce
 """
 
 import socket
-import ssl
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
-from aioquic import tls
-from aioquic.buffer import Buffer as Reader  # type: ignore[attr-defined]
-from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
-from aioquic.quic.connection import QuicConnection
-from aioquic.quic.packet import QuicPacketType, QuicProtocolVersion, pull_quic_header
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-from testbed.core.node import BS, NodeId
-from testbed.transport import Link, TransportSettings, wire
+from testbed.core.node import NodeId
+from testbed.transport import wire
 from testbed.transport.accounts import Books, Counts
 from testbed.transport.callers import Callers, Meeting, check_token
-from testbed.transport.qlog import LOGGER
-from testbed.transport.quic_connection import Endpoint
-from testbed.transport.wire import Buffer, Header, Kind, WireError
+from testbed.transport.framing import (
+    ETHERNET_BYTES,
+    IPV4_BYTES,
+    UDP_BYTES,
+    Framing,
+    datagram_bytes,
+)
+from testbed.transport.interface import Link, TransportKind, TransportSettings
+from testbed.transport.wire import Buffer, Header, Kind
 
-PROTOCOL = "uav-sfl-testbed"
-FLOW_BYTES = 1 << 28
-"""Flow-control windows of a stream and of a connection: more than any transfer takes."""
-IDLE_S = 30 * 86_400.0
-"""Connections stay while nothing is sent; whoever waits for a peer has a limit of its own."""
-_ID_BYTES = 8
+if TYPE_CHECKING:
+    from testbed.transport.quic_connection import Connection, Endpoint
+
+PACKET_BYTES = 27
+"""Around what a QUIC packet carries: flags, connection identifier (8 bytes, as aioquic has it),
+packet number (2), and the tag of its encryption (16)."""
 _FIRST_OF_CLIENT, _FIRST_OF_SERVER, _STEP = 2, 3, 4
 """Numbers of unidirectional streams (RFC 9000, section 2.1)."""
 
 
-class _Connection(QuicConnection):
-    """A connection whose server asks the client for a certificate, as aioquic's TLS can."""
+def quic_on_link(message_bytes: int, mtu: int) -> int:
+    """Bytes of all frames that carry a message as a QUIC stream of its own, as aioquic cuts it.
 
-    def _initialize(self, peer_cid: bytes) -> None:
-        super()._initialize(peer_cid)
-        self.tls._request_client_certificate = not self._is_client
-
-    def verify_client(self, name: str, authority: str) -> None:
-        """As the client's side does with the server's certificate.
-
-        Raises:
-            WireError: The client has shown none of this run's, or another's.
-        """
-        certificate = self.tls._peer_certificate
-        if certificate is None:
-            raise WireError("tls: a peer shows no certificate")
-        try:
-            tls.verify_certificate(certificate, [], name, authority.encode())
-        except tls.Alert as error:
-            raise WireError(f"tls: {error}") from None
-
-
-def _configuration(settings: TransportSettings, *, server_side: bool) -> QuicConfiguration:
-    identity = settings.identity
-    assert identity is not None
-    return QuicConfiguration(
-        alpn_protocols=[PROTOCOL],
-        congestion_control_algorithm=f"booked-{settings.congestion_control}",
-        idle_timeout=IDLE_S,
-        is_client=not server_side,
-        max_data=FLOW_BYTES,
-        max_stream_data=FLOW_BYTES,
-        max_datagram_size=settings.datagram_bytes,
-        quic_logger=LOGGER if settings.qlog else None,
-        server_name=None if server_side else BS.host_name,
-        supported_versions=[QuicProtocolVersion.VERSION_1],
-        cadata=identity.authority.encode(),
-        certificate=x509.load_pem_x509_certificate(identity.certificate.encode()),
-        private_key=load_pem_private_key(identity.key.encode(), None),
-        verify_mode=None if not server_side else ssl.CERT_NONE,
-        cipher_suites=[tls.CipherSuite.AES_128_GCM_SHA256],
-    )
+    Its number takes two bytes, as from the seventeenth on.
+    """
+    frames, sent = 0, 0
+    while sent < message_bytes:
+        offset_bytes = 0 if not sent else 2 if sent < 1 << 14 else 4 if sent < 1 << 30 else 8
+        around = PACKET_BYTES + 1 + 2 + offset_bytes + 2
+        size = min(datagram_bytes(mtu) - around, message_bytes - sent)
+        frames += ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + around
+        sent += size
+    return message_bytes + frames
 
 
 class QuicLink:
     """Frames as streams, in the order in which the peer opened them."""
 
-    def __init__(self, endpoint: Endpoint, first: int, timeout_s: float, greeting: Counts):
+    def __init__(self, endpoint: "Endpoint", first: int, timeout_s: float, greeting: Counts):
         self._endpoint = endpoint
         self._stream = first
         self._rest_bytes = 0
@@ -142,27 +111,6 @@ class QuicLink:
         self.hang_up()
 
 
-def accept(
-    settings: TransportSettings,
-    address: tuple[str, int],
-    clients: Collection[int],
-    listening: Callable[[], object],
-) -> dict[int, Link]:
-    """See `testbed.transport.accept`."""
-    listener = _socket()
-    listener.bind(address)
-    callers = Callers(len(clients))
-    meeting: Meeting[QuicLink] = Meeting(clients)
-    threading.Thread(
-        target=_answer, args=(listener, settings, callers, meeting), daemon=True
-    ).start()
-    listening()
-    links: dict[int, Link] = dict(meeting.all(settings.meeting_s))
-    callers.shut()
-    _wake(listener)
-    return links
-
-
 def _answer(
     listener: socket.socket,
     settings: TransportSettings,
@@ -170,6 +118,8 @@ def _answer(
     meeting: Meeting[QuicLink],
 ) -> None:
     """Take in whoever calls, each in a thread and by a socket of its own."""
+    from testbed.transport.quic_connection import Endpoint, connection_begun, made
+
     endpoints: dict[tuple[str, int], Endpoint] = {}
     while True:
         datagram, peer = listener.recvfrom(1 << 16)
@@ -179,16 +129,13 @@ def _answer(
         if endpoint := endpoints.get(peer):
             endpoint.feed(datagram)  # It came before there was a socket for its sender.
             continue
-        original = _connection_begun(datagram)
+        original = connection_begun(datagram)
         if original is None:
             continue
         sock = _socket()
         sock.bind(listener.getsockname())
         sock.connect(peer)
-        connection = _Connection(
-            configuration=_configuration(settings, server_side=True),
-            original_destination_connection_id=original,
-        )
+        connection = made(settings, original)
         endpoint = endpoints[peer] = Endpoint(sock, connection)
         endpoint.feed(datagram)
         endpoint.start()
@@ -200,8 +147,8 @@ def _let_in(
     settings: TransportSettings,
     callers: Callers,
     meeting: Meeting[QuicLink],
-    endpoint: Endpoint,
-    connection: _Connection,
+    endpoint: "Endpoint",
+    connection: "Connection",
     peer: tuple[str, int],
 ) -> None:
     def greet() -> tuple[int, QuicLink]:
@@ -228,34 +175,6 @@ def _let_in(
     callers.let_in(who, lambda: endpoint.end("it was turned away"), greet, enter)
 
 
-def _connection_begun(datagram: bytes) -> bytes | None:
-    """The identifier that a client has chosen for the server; None: it begins no connection."""
-    try:
-        header = pull_quic_header(Reader(data=datagram), host_cid_length=_ID_BYTES)
-    except ValueError:
-        return None
-    begins = header.packet_type is QuicPacketType.INITIAL
-    ours = header.version == QuicProtocolVersion.VERSION_1
-    whole = len(datagram) >= SMALLEST_MAX_DATAGRAM_SIZE
-    return header.destination_cid if begins and ours and whole else None
-
-
-def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
-    """See `testbed.transport.connect`."""
-    sock = _socket()
-    sock.connect(server)
-    connection = _Connection(configuration=_configuration(settings, server_side=False))
-    endpoint = Endpoint(sock, connection)
-    endpoint.connect()
-    endpoint.start()
-    endpoint.await_handshake(settings.meeting_s)
-    token = bytes.fromhex(settings.token)
-    hello = Header(Kind.HELLO, client, 0, 0, 0, len(token), 0.0, 0.0)
-    endpoint.send(hello.pack() + token)
-    greeting = _greeting(hello.frame_bytes, opened=1)
-    return QuicLink(endpoint, _FIRST_OF_SERVER, settings.timeout_s, greeting)
-
-
 def _greeting(size: int, opened: int = 0, accepted: int = 0) -> Counts:
     counts = Counts.of(Header(Kind.HELLO, 0, 0, 0, 0, 0, 0.0, 0.0))
     counts.framing_bytes, counts.opened, counts.accepted = size, opened, accepted
@@ -274,3 +193,66 @@ def _wake(listener: socket.socket) -> None:
     host, port = listener.getsockname()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"", ("127.0.0.1" if host == "0.0.0.0" else host, port))
+
+
+class Quic(TransportKind):
+    """Frames as streams of QUIC connections."""
+
+    name = "quic"
+    is_tcp = False
+    has_certificates = True
+    writes_qlog = True
+    allowed: Mapping[str, tuple[object, ...]] = {
+        "emulation.connection": ("kept",),
+        "emulation.nagle": (False,),
+        "emulation.initial_window": (None,),
+        "emulation.rate_counts": ("frame",),
+        "emulation.congestion_control": ("cubic", "reno"),
+        "links.ecn": (False,),
+    }
+    least_mtu = 1228
+    """QUIC's datagrams must be able to have 1,200 bytes (RFC 9000, section 14)."""
+
+    def accept(
+        self,
+        settings: TransportSettings,
+        address: tuple[str, int],
+        clients: Collection[int],
+        listening: Callable[[], object],
+    ) -> dict[int, Link]:
+        """See `TransportKind`."""
+        listener = _socket()
+        listener.bind(address)
+        callers = Callers(len(clients))
+        meeting: Meeting[QuicLink] = Meeting(clients)
+        threading.Thread(
+            target=_answer, args=(listener, settings, callers, meeting), daemon=True
+        ).start()
+        listening()
+        links: dict[int, Link] = dict(meeting.all(settings.meeting_s))
+        callers.shut()
+        _wake(listener)
+        return links
+
+    def connect(self, settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
+        """See `TransportKind`."""
+        from testbed.transport.quic_connection import Endpoint, made
+
+        sock = _socket()
+        sock.connect(server)
+        endpoint = Endpoint(sock, made(settings))
+        endpoint.connect()
+        endpoint.start()
+        endpoint.await_handshake(settings.meeting_s)
+        token = bytes.fromhex(settings.token)
+        hello = Header(Kind.HELLO, client, 0, 0, 0, len(token), 0.0, 0.0)
+        endpoint.send(hello.pack() + token)
+        greeting = _greeting(hello.frame_bytes, opened=1)
+        return QuicLink(endpoint, _FIRST_OF_SERVER, settings.timeout_s, greeting)
+
+    def link_bytes(self, framing: Framing, head_bytes: int, payload_bytes: int) -> int:
+        """See `TransportKind`."""
+        return quic_on_link(head_bytes + payload_bytes, framing.mtu)
+
+
+QUIC = Quic()

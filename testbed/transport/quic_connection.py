@@ -12,6 +12,7 @@ import fcntl
 import os
 import select
 import socket
+import ssl
 import struct
 import termios
 import threading
@@ -20,21 +21,35 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from aioquic import tls
+from aioquic.buffer import Buffer as Reader  # type: ignore[attr-defined]
 from aioquic.quic import events
+from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from aioquic.quic.congestion.base import (
     QuicCongestionControl,
     create_congestion_control,
     register_congestion_control,
 )
 from aioquic.quic.connection import QuicConnection
-from aioquic.quic.packet import QuicPacketType
+from aioquic.quic.packet import QuicPacketType, QuicProtocolVersion, pull_quic_header
 from aioquic.quic.packet_builder import QuicSentPacket
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from testbed.core.node import BS
 from testbed.system.arrivals import NOTE_BYTES, note_arrivals
 from testbed.transport import wire
 from testbed.transport.accounts import QuicCount
-from testbed.transport.wire import ConnectionLost
+from testbed.transport.interface import TransportSettings
+from testbed.transport.qlog import LOGGER
+from testbed.transport.wire import ConnectionLost, WireError
 
+PROTOCOL = "uav-sfl-testbed"
+FLOW_BYTES = 1 << 28
+"""Flow-control windows of a stream and of a connection: more than any transfer takes."""
+IDLE_S = 30 * 86_400.0
+"""Connections stay while nothing is sent; whoever waits for a peer has a limit of its own."""
+_ID_BYTES = 8
 QUEUED_DATAGRAMS = 16
 """So many of a connection wait for its link at most: 6 ms at 30 Mb/s."""
 CONTROLS = ("cubic", "reno")
@@ -50,6 +65,70 @@ _LEAST_WAIT_S = 20e-6
 time passes while a program goes round in circles."""
 _PEER = ("peer", 0)
 """Sockets are connected: aioquic needs no address, but the same one each time."""
+
+
+class Connection(QuicConnection):
+    """A connection whose server asks the client for a certificate, as aioquic's TLS can."""
+
+    def _initialize(self, peer_cid: bytes) -> None:
+        super()._initialize(peer_cid)
+        self.tls._request_client_certificate = not self._is_client
+
+    def verify_client(self, name: str, authority: str) -> None:
+        """As the client's side does with the server's certificate.
+
+        Raises:
+            WireError: The client has shown none of this run's, or another's.
+        """
+        certificate = self.tls._peer_certificate
+        if certificate is None:
+            raise WireError("tls: a peer shows no certificate")
+        try:
+            tls.verify_certificate(certificate, [], name, authority.encode())
+        except tls.Alert as error:
+            raise WireError(f"tls: {error}") from None
+
+
+def made(settings: TransportSettings, original: bytes | None = None) -> Connection:
+    """A new connection of this node.
+
+    Args:
+        settings: How to talk.
+        original: For the server's side: the identifier that the client has chosen for it; None:
+            this is the client's side.
+    """
+    identity, server_side = settings.identity, original is not None
+    assert identity is not None
+    configuration = QuicConfiguration(
+        alpn_protocols=[PROTOCOL],
+        congestion_control_algorithm=f"booked-{settings.congestion_control}",
+        idle_timeout=IDLE_S,
+        is_client=not server_side,
+        max_data=FLOW_BYTES,
+        max_stream_data=FLOW_BYTES,
+        max_datagram_size=settings.datagram_bytes,
+        quic_logger=LOGGER if settings.qlog else None,
+        server_name=None if server_side else BS.host_name,
+        supported_versions=[QuicProtocolVersion.VERSION_1],
+        cadata=identity.authority.encode(),
+        certificate=x509.load_pem_x509_certificate(identity.certificate.encode()),
+        private_key=load_pem_private_key(identity.key.encode(), None),
+        verify_mode=None if not server_side else ssl.CERT_NONE,
+        cipher_suites=[tls.CipherSuite.AES_128_GCM_SHA256],
+    )
+    return Connection(configuration=configuration, original_destination_connection_id=original)
+
+
+def connection_begun(datagram: bytes) -> bytes | None:
+    """The identifier that a client has chosen for the server; None: it begins no connection."""
+    try:
+        header = pull_quic_header(Reader(data=datagram), host_cid_length=_ID_BYTES)
+    except ValueError:
+        return None
+    begins = header.packet_type is QuicPacketType.INITIAL
+    ours = header.version == QuicProtocolVersion.VERSION_1
+    whole = len(datagram) >= SMALLEST_MAX_DATAGRAM_SIZE
+    return header.destination_cid if begins and ours and whole else None
 
 
 class Control(QuicCongestionControl):

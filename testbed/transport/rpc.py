@@ -18,16 +18,18 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent import futures
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import grpc
-
-from testbed.transport import Link, TransportSettings, wire
+from testbed.transport import wire
 from testbed.transport.accounts import Books, Counts, TcpCount
 from testbed.transport.callers import Callers, Meeting, check_token
+from testbed.transport.interface import Link, TransportKind, TransportSettings
 from testbed.transport.wire import Buffer, ConnectionLost, Header, Kind, WireError
+
+if TYPE_CHECKING:
+    import grpc
 
 METHOD = "/testbed.Wire/Exchange"
 OPTIONS = [
@@ -35,8 +37,19 @@ OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
 ]
+PREFIX_BYTES = 5
+"""What gRPC puts before a message."""
+HTTP2_FRAME_BYTES = 9
+HTTP2_DATA_BYTES = 1 << 14
+"""Most of a message in a DATA frame, as gRPC cuts it (RFC 9113 lets peers agree on more)."""
 IDLE_MS = 60_000
 """After so long the base station closes a connection without a stream: no UAV's has none."""
+
+
+def grpc_bytes(message_bytes: int) -> int:
+    """Bytes of the HTTP/2 frames that carry a gRPC message."""
+    size = message_bytes + PREFIX_BYTES
+    return size + HTTP2_FRAME_BYTES * -(-size // HTTP2_DATA_BYTES)
 
 
 class RpcLink:
@@ -61,6 +74,8 @@ class RpcLink:
         threading.Thread(target=self._read, args=(messages,), daemon=True).start()
 
     def _read(self, messages: Iterator[bytes]) -> None:
+        import grpc
+
         try:
             for message in messages:
                 self._incoming.put((time.monotonic_ns(), message))
@@ -131,49 +146,6 @@ class _Threads(futures.Executor):
         return future
 
 
-def accept(
-    settings: TransportSettings,
-    address: tuple[str, int],
-    clients: Collection[int],
-    listening: Callable[[], object],
-) -> dict[int, Link]:
-    """See `testbed.transport.accept`."""
-    token = bytes.fromhex(settings.token)
-    callers = Callers(len(clients))
-    meeting: Meeting[RpcLink] = Meeting(clients)
-
-    def exchange(messages: Iterator[bytes], about: grpc.ServicerContext) -> Iterator[bytes]:
-        address = about.peer().removeprefix("ipv4:")
-
-        def entered(client: int) -> Iterator[bytes]:
-            meeting.claim(client)
-            link = RpcLink(settings.timeout_s, _greeting(client, 0, accepted=1))
-            host, _, port = address.rpartition(":")
-            link.start(messages, (host, int(port)))
-            meeting.come(client, link)
-            return link.outgoing()
-
-        answers = callers.let_in(address, about.cancel, lambda: _greeted(messages, token), entered)
-        return answers or iter(())
-
-    handler = grpc.stream_stream_rpc_method_handler(exchange)
-    _, service, method = METHOD.split("/")
-    server = grpc.server(
-        _Threads(),
-        handlers=[grpc.method_handlers_generic_handler(service, {method: handler})],
-        options=[*OPTIONS, ("grpc.so_reuseport", 0), ("grpc.max_connection_idle_ms", IDLE_MS)],
-    )
-    host, port = address
-    server.add_insecure_port(f"{host}:{port}")
-    server.start()
-    listening()
-    links: dict[int, Link] = {
-        client: _Served(link, server) for client, link in meeting.all(settings.meeting_s)
-    }
-    callers.shut()
-    return links
-
-
 def _greeted(messages: Iterator[bytes], token: bytes) -> int:
     """Who calls.
 
@@ -181,6 +153,8 @@ def _greeted(messages: Iterator[bytes], token: bytes) -> int:
         ConnectionLost: Someone who ends the call, or whose call was ended.
         WireError: Someone who does not know the token.
     """
+    import grpc
+
     try:
         greeting = next(messages)
     except (grpc.RpcError, StopIteration):
@@ -194,28 +168,11 @@ def _greeted(messages: Iterator[bytes], token: bytes) -> int:
 class _Served:
     """A link of the server's side, which keeps the server alive."""
 
-    def __init__(self, link: RpcLink, server: grpc.Server):
+    def __init__(self, link: RpcLink, server: "grpc.Server"):
         self.send, self.count = link.send, link.count
         self.hang_up, self.close = link.hang_up, link.close
         self.receive_header, self.receive_into = link.receive_header, link.receive_into
         self._server = server
-
-
-def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
-    """See `testbed.transport.connect`."""
-    host, port = server
-    channel = grpc.insecure_channel(f"ipv4:{host}:{port}", options=OPTIONS)
-    token = bytes.fromhex(settings.token)
-    size = wire.HEADER_BYTES + len(token)
-    try:
-        grpc.channel_ready_future(channel).result(timeout=settings.meeting_s)
-    except grpc.FutureTimeoutError:
-        raise ConnectionLost(f"no answer for {settings.meeting_s:g} s") from None
-    link = RpcLink(settings.timeout_s, _greeting(client, size, opened=1))
-    hello = Header(Kind.HELLO, client, 0, 0, 0, len(token), 0.0, 0.0)
-    link._outgoing.put(hello.pack() + token)
-    link.start(channel.stream_stream(METHOD)(link.outgoing()), server)
-    return link
 
 
 def _greeting(client: int, size: int, opened: int = 0, accepted: int = 0) -> Counts:
@@ -237,3 +194,86 @@ def _socket_to(peer: tuple[str, int]) -> socket.socket | None:
                     return sock
             sock.close()
     return None
+
+
+class Grpc(TransportKind):
+    """Frames as messages of gRPC streams."""
+
+    name = "grpc"
+    own_bytes = "grpc_bytes"
+    allowed: Mapping[str, tuple[object, ...]] = {
+        "emulation.connection": ("kept",),
+        "emulation.nagle": (False,),
+    }
+
+    def accept(
+        self,
+        settings: TransportSettings,
+        address: tuple[str, int],
+        clients: Collection[int],
+        listening: Callable[[], object],
+    ) -> dict[int, Link]:
+        """See `TransportKind`."""
+        import grpc
+
+        token = bytes.fromhex(settings.token)
+        callers = Callers(len(clients))
+        meeting: Meeting[RpcLink] = Meeting(clients)
+
+        def exchange(messages: Iterator[bytes], about: "grpc.ServicerContext") -> Iterator[bytes]:
+            address = about.peer().removeprefix("ipv4:")
+
+            def entered(client: int) -> Iterator[bytes]:
+                meeting.claim(client)
+                link = RpcLink(settings.timeout_s, _greeting(client, 0, accepted=1))
+                host, _, port = address.rpartition(":")
+                link.start(messages, (host, int(port)))
+                meeting.come(client, link)
+                return link.outgoing()
+
+            answers = callers.let_in(
+                address, about.cancel, lambda: _greeted(messages, token), entered
+            )
+            return answers or iter(())
+
+        handler = grpc.stream_stream_rpc_method_handler(exchange)
+        _, service, method = METHOD.split("/")
+        server = grpc.server(
+            _Threads(),
+            handlers=[grpc.method_handlers_generic_handler(service, {method: handler})],
+            options=[*OPTIONS, ("grpc.so_reuseport", 0), ("grpc.max_connection_idle_ms", IDLE_MS)],
+        )
+        host, port = address
+        server.add_insecure_port(f"{host}:{port}")
+        server.start()
+        listening()
+        links: dict[int, Link] = {
+            client: _Served(link, server) for client, link in meeting.all(settings.meeting_s)
+        }
+        callers.shut()
+        return links
+
+    def connect(self, settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
+        """See `TransportKind`."""
+        import grpc
+
+        host, port = server
+        channel = grpc.insecure_channel(f"ipv4:{host}:{port}", options=OPTIONS)
+        token = bytes.fromhex(settings.token)
+        size = wire.HEADER_BYTES + len(token)
+        try:
+            grpc.channel_ready_future(channel).result(timeout=settings.meeting_s)
+        except grpc.FutureTimeoutError:
+            raise ConnectionLost(f"no answer for {settings.meeting_s:g} s") from None
+        link = RpcLink(settings.timeout_s, _greeting(client, size, opened=1))
+        hello = Header(Kind.HELLO, client, 0, 0, 0, len(token), 0.0, 0.0)
+        link._outgoing.put(hello.pack() + token)
+        link.start(channel.stream_stream(METHOD)(link.outgoing()), server)
+        return link
+
+    def message_bytes(self, head_bytes: int, payload_bytes: int) -> int:
+        """See `TransportKind`."""
+        return grpc_bytes(head_bytes + payload_bytes)
+
+
+GRPC = Grpc()

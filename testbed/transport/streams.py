@@ -1,24 +1,22 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Frames on byte streams, TCP's own or within TLS, over one connection a link or one a transfer."""
+"""Frames on byte streams over TCP: one connection per link, or one per transfer."""
 
 import contextlib
 import queue
 import socket
-import ssl
 import struct
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple, Protocol
 
 from testbed.core.node import BS, NodeId, uav
-from testbed.transport import Identity, Link, TransportSettings, wire
+from testbed.transport import wire
 from testbed.transport.accounts import Books, Counts, TcpCount
 from testbed.transport.callers import Callers, Meeting, check_token
-from testbed.transport.tls import TlsStream, context
+from testbed.transport.interface import Link, TransportKind, TransportSettings
 from testbed.transport.wire import (
     GREETING_BYTES,
     PORT,
@@ -44,65 +42,15 @@ class Stream(Protocol):
     record_bytes: int
     """What the stream has added to what this side has sent since."""
 
+    @property
+    def peer_name(self) -> str | None:
+        """The name that the peer has proved to have; None: it has proved nothing."""
+
     def send(self, *parts: Buffer) -> None:
         """Send parts one after the other."""
 
     def receive_into(self, place: memoryview) -> int:
         """As `testbed.transport.wire.receive_into`."""
-
-
-class TcpStream:
-    """TCP's own bytes."""
-
-    handshake_bytes = 0
-    record_bytes = 0
-
-    def __init__(self, sock: socket.socket):
-        self.sock = sock
-
-    def send(self, *parts: Buffer) -> None:
-        """Send parts one after the other.
-
-        Raises:
-            ConnectionLost: The peer is gone, or took nothing in time.
-        """
-        wire.send_parts(self.sock, *parts)
-
-    def receive_into(self, place: memoryview) -> int:
-        """As `testbed.transport.wire.receive_into`."""
-        return wire.receive_into(self.sock, place)
-
-
-@cache
-def _context(identity: Identity, server_side: bool) -> ssl.SSLContext:
-    return context(identity, server_side=server_side)
-
-
-def _stream(sock: socket.socket, settings: TransportSettings, peer: NodeId | None) -> Stream:
-    """What a connected socket carries; `peer` is whom we have called, None if we were called."""
-    wire.configure(sock, settings.timeout_s, nagle=settings.nagle)
-    if settings.identity is None:
-        return TcpStream(sock)
-    name = None if peer is None else peer.host_name
-    return TlsStream(sock, _context(settings.identity, name is None), server_name=name)
-
-
-def _dial(
-    settings: TransportSettings,
-    peer: NodeId,
-    address: tuple[str, int],
-    using: Callable[[socket.socket], object] = lambda sock: None,
-) -> Stream:
-    """Call a peer; `using` is told the socket before it is connected."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    using(sock)
-    sock.settimeout(settings.timeout_s)
-    try:
-        sock.connect(address)
-    except OSError as error:
-        sock.close()
-        raise ConnectionLost(f"connecting: {error}") from None
-    return _stream(sock, settings, peer)
 
 
 def _hang_up(sock: socket.socket) -> None:
@@ -130,7 +78,7 @@ def _greeted(stream: Stream, settings: TransportSettings) -> tuple[int, int]:
     stream.receive_into(memoryview(port))
     stream.receive_into(memoryview(given))
     check_token(given, token)
-    if isinstance(stream, TlsStream) and stream.peer_name != NodeId(header.client).host_name:
+    if stream.peer_name not in (None, NodeId(header.client).host_name):
         raise WireError(f"client: {stream.peer_name} says to be {header.client}")
     return header.client, PORT.unpack(port)[0]
 
@@ -310,70 +258,161 @@ class PerTransferLink:
         self.count()
 
 
-def accept(
-    settings: TransportSettings,
-    address: tuple[str, int],
-    clients: Collection[int],
-    listening: Callable[[], object],
-) -> dict[int, Link]:
-    """See `testbed.transport.accept`."""
-    listener = _listen(address)
-    callers = Callers(len(clients))
-    meeting: Meeting[_Caller] = Meeting(clients)
-    kept: dict[int, Link] = {}
-    single: dict[int, PerTransferLink] = {}
+class _Caller(NamedTuple):
+    """Someone who has greeted."""
 
-    def enter(client: int, caller: _Caller) -> None:
-        if link := single.get(client):
-            link.arrivals.put(caller.stream)
-        else:
-            meeting.claim(client)
-            meeting.come(client, caller)
+    stream: Stream
+    listens_at: tuple[str, int]
 
-    _answer(listener, settings, callers, enter)
-    listening()
-    for client, (stream, at) in meeting.all(settings.meeting_s):
+
+class StreamTransport(TransportKind):
+    """Frames on a byte stream over TCP; a transport says what it makes of a connected socket."""
+
+    def stream(
+        self, sock: socket.socket, settings: TransportSettings, peer: NodeId | None
+    ) -> Stream:
+        """The stream over a connected socket.
+
+        Args:
+            sock: TCP's.
+            settings: How to talk.
+            peer: The node that this one has called; None: this node was called.
+
+        Raises:
+            ConnectionLost: The peer is gone.
+            WireError: It does not prove to be of this run.
+        """
+        raise NotImplementedError
+
+    def accept(
+        self,
+        settings: TransportSettings,
+        address: tuple[str, int],
+        clients: Collection[int],
+        listening: Callable[[], object],
+    ) -> dict[int, Link]:
+        """See `TransportKind`."""
+        listener = _listen(address)
+        callers = Callers(len(clients))
+        meeting: Meeting[_Caller] = Meeting(clients)
+        kept: dict[int, Link] = {}
+        single: dict[int, PerTransferLink] = {}
+
+        def enter(client: int, caller: _Caller) -> None:
+            if link := single.get(client):
+                link.arrivals.put(caller.stream)
+            else:
+                meeting.claim(client)
+                meeting.come(client, caller)
+
+        self._answer(listener, settings, callers, enter)
+        listening()
+        for client, (stream, at) in meeting.all(settings.meeting_s):
+            if settings.connection == "kept":
+                kept[client] = KeptLink(stream, _greeting_counts(client, accepted=1))
+            else:
+                single[client] = PerTransferLink(
+                    lambda using, k=client, at=at: self._dial(settings, uav(k), at, using),  # type: ignore[misc]
+                    _greeting(settings, BS.client),
+                    settings.timeout_s,
+                    _Call(stream, _greeting_counts(client, accepted=1)),
+                )
+        if not single:
+            callers.shut()
+            _shut(listener)
+            listener.close()
+        return kept or dict(single)
+
+    def connect(self, settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
+        """See `TransportKind`."""
         if settings.connection == "kept":
-            kept[client] = KeptLink(stream, _greeting_counts(client, accepted=1))
-        else:
-            single[client] = PerTransferLink(
-                lambda using, k=client, at=at: _dial(settings, uav(k), at, using),  # type: ignore[misc]
-                _greeting(settings, BS.client),
-                settings.timeout_s,
-                _Call(stream, _greeting_counts(client, accepted=1)),
-            )
-    if not single:
-        callers.shut()
-        _shut(listener)
-        listener.close()
-    return kept or dict(single)
+            stream = self._dial(settings, BS, server)
+            stream.send(_greeting(settings, client))
+            counts = _greeting_counts(client, opened=1)
+            counts.record_bytes = stream.record_bytes
+            return KeptLink(stream, counts)
+        listener = _listen(("0.0.0.0", 0))
+        stream = self._dial(settings, BS, server)
+        stream.send(_greeting(settings, client, listener.getsockname()[1]))
+        link = PerTransferLink(
+            lambda using: self._dial(settings, BS, server, using),
+            _greeting(settings, client),
+            settings.timeout_s,
+            _Call(stream, _greeting_counts(client, opened=1)),
+        )
 
+        def enter(client: int, caller: _Caller) -> None:
+            if client != BS.client:
+                raise WireError(f"client: {client} is not {BS.title}")
+            link.arrivals.put(caller.stream)
 
-def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
-    """See `testbed.transport.connect`."""
-    if settings.connection == "kept":
-        stream = _dial(settings, BS, server)
-        stream.send(_greeting(settings, client))
-        counts = _greeting_counts(client, opened=1)
-        counts.record_bytes = stream.record_bytes
-        return KeptLink(stream, counts)
-    listener = _listen(("0.0.0.0", 0))
-    stream = _dial(settings, BS, server)
-    stream.send(_greeting(settings, client, listener.getsockname()[1]))
-    link = PerTransferLink(
-        lambda using: _dial(settings, BS, server, using),
-        _greeting(settings, client),
-        settings.timeout_s,
-        _Call(stream, _greeting_counts(client, opened=1)),
-    )
+        self._answer(listener, settings, Callers(1), enter)
+        return link
 
-    def enter(client: int, caller: _Caller) -> None:
-        if client != BS.client:
-            raise WireError(f"client: {client} is not {BS.title}")
-        link.arrivals.put(caller.stream)
+    def _stream(
+        self, sock: socket.socket, settings: TransportSettings, peer: NodeId | None
+    ) -> Stream:
+        wire.configure(sock, settings.timeout_s, nagle=settings.nagle)
+        return self.stream(sock, settings, peer)
 
-    _answer(listener, settings, Callers(1), enter)
-    return link
+    def _dial(
+        self,
+        settings: TransportSettings,
+        peer: NodeId,
+        address: tuple[str, int],
+        using: Callable[[socket.socket], object] = lambda sock: None,
+    ) -> Stream:
+        """Call a peer; `using` is told the socket before it is connected."""
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        using(sock)
+        sock.settimeout(settings.timeout_s)
+        try:
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            raise ConnectionLost(f"connecting: {error}") from None
+        return self._stream(sock, settings, peer)
+
+    def _answer(
+        self,
+        listener: socket.socket,
+        settings: TransportSettings,
+        callers: Callers,
+        enter: Callable[[int, _Caller], object],
+    ) -> None:
+        """Let in whoever calls from now on and greets, each in a thread of its own.
+
+        Args:
+            listener: Where they call.
+            settings: How to talk.
+            callers: Turns the others away.
+            enter: Takes a client and its connection, or refuses it by `WireError`.
+        """
+
+        def greet(sock: socket.socket, host: str, port: int) -> None:
+            def heard() -> tuple[int, _Caller]:
+                stream = self._stream(sock, settings, None)
+                client, listens_at = _greeted(stream, settings)
+                return client, _Caller(stream, (host, listens_at))
+
+            def entered(greeting: tuple[int, _Caller]) -> bool:
+                enter(*greeting)
+                return True
+
+            if not callers.let_in(f"{host}:{port}", lambda: _shut(sock), heard, entered):
+                sock.close()
+
+        def answer() -> None:
+            while True:
+                try:
+                    sock, address = listener.accept()
+                except OSError:  # Of a caller that is gone already, or the listener is.
+                    if callers.is_shut:
+                        return
+                    continue
+                threading.Thread(target=greet, args=(sock, *address), daemon=True).start()
+
+        threading.Thread(target=answer, daemon=True).start()
 
 
 def _greeting_counts(client: int, opened: int = 0, accepted: int = 0) -> Counts:
@@ -389,54 +428,6 @@ def _listen(address: tuple[str, int]) -> socket.socket:
     listener.bind(address)
     listener.listen(BACKLOG)
     return listener
-
-
-class _Caller(NamedTuple):
-    """Someone who has greeted."""
-
-    stream: Stream
-    listens_at: tuple[str, int]
-
-
-def _answer(
-    listener: socket.socket,
-    settings: TransportSettings,
-    callers: Callers,
-    enter: Callable[[int, _Caller], object],
-) -> None:
-    """Let in whoever calls from now on and greets, each in a thread of its own.
-
-    Args:
-        listener: Where they call.
-        settings: How to talk.
-        callers: Turns the others away.
-        enter: Takes a client and its connection, or refuses it by `WireError`.
-    """
-
-    def greet(sock: socket.socket, host: str, port: int) -> None:
-        def heard() -> tuple[int, _Caller]:
-            stream = _stream(sock, settings, None)
-            client, listens_at = _greeted(stream, settings)
-            return client, _Caller(stream, (host, listens_at))
-
-        def entered(greeting: tuple[int, _Caller]) -> bool:
-            enter(*greeting)
-            return True
-
-        if not callers.let_in(f"{host}:{port}", lambda: _shut(sock), heard, entered):
-            sock.close()
-
-    def answer() -> None:
-        while True:
-            try:
-                sock, address = listener.accept()
-            except OSError:  # Of a caller that is gone already, or the listener is.
-                if callers.is_shut:
-                    return
-                continue
-            threading.Thread(target=greet, args=(sock, *address), daemon=True).start()
-
-    threading.Thread(target=answer, daemon=True).start()
 
 
 def _shut(sock: socket.socket) -> None:

@@ -15,8 +15,11 @@ import threading
 from functools import cache
 from typing import Any
 
-from testbed.core.node import BS
-from testbed.transport import Identity, wire
+from testbed.core.node import BS, NodeId
+from testbed.transport import wire
+from testbed.transport.framing import Framing
+from testbed.transport.interface import Identity, TransportSettings
+from testbed.transport.streams import Stream, StreamTransport
 from testbed.transport.wire import Buffer, ConnectionLost, WireError
 
 RECORD_BYTES = 1 << 14
@@ -207,3 +210,36 @@ class TlsStream:
         with self._lock:
             self._incoming.write(header)
             self._incoming.write(self._space[:size])
+
+
+@cache
+def _context(identity: Identity, server_side: bool) -> ssl.SSLContext:
+    return context(identity, server_side=server_side)
+
+
+class Tls(StreamTransport):
+    """TLS 1.3 over TCP, with both sides' certificates."""
+
+    name = "tls"
+    has_certificates = True
+    round_trips = 2
+
+    def stream(
+        self, sock: socket.socket, settings: TransportSettings, peer: NodeId | None
+    ) -> Stream:
+        """See `StreamTransport`."""
+        assert settings.identity is not None
+        server_name = None if peer is None else peer.host_name
+        return TlsStream(sock, _context(settings.identity, peer is None), server_name=server_name)
+
+    def message_bytes(self, head_bytes: int, payload_bytes: int) -> int:
+        """See `TransportKind`."""
+        parts = head_bytes, payload_bytes
+        return sum(parts) + record_overhead_bytes(*parts)
+
+    def opening_bytes(self, framing: Framing) -> int:
+        """See `TransportKind`."""
+        return framing.opening() + sum(map(framing.on_link, client_flights_bytes()))
+
+
+TLS = Tls()

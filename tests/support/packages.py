@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.core import plugins
+from testbed.core.registry import installed
 
 
 def write_package(folder: Path, name: str, module: str, entries: str) -> None:
@@ -26,7 +26,7 @@ def write_package(folder: Path, name: str, module: str, entries: str) -> None:
 def importable(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The folder's package installed in this process, for as long as the context lasts."""
     monkeypatch.syspath_prepend(str(folder))
-    plugins.installed.cache_clear()
+    installed.cache_clear()
     yield
-    plugins.installed.cache_clear()
+    installed.cache_clear()
     sys.modules.pop(name, None)

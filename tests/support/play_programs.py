@@ -32,8 +32,9 @@ from testbed.control.node import NodeControl, at_node, at_orchestrator
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import BsFaults, UavFaults
 from testbed.core.paradigm import Paradigm
-from testbed.transport import TransportSettings
+from testbed.transport import kind_of
 from testbed.transport.certificates import identities
+from testbed.transport.interface import TransportSettings
 from testbed.transport.wire import RoundSizes
 from workloads.learning.work import ServerWork, ZeroClient, ZeroServer
 from workloads.nodes.base_station import BaseStation
@@ -77,7 +78,7 @@ def play(
     dropped = BsFaults([lost_s.get(k) for k in range(1, CLIENTS + 1)], drops=True)
     server = server or ZeroServer()
     port = free_port()
-    certified = settings.transport in ("tls", "quic")
+    certified = kind_of(settings.transport).has_certificates
     known = identities(CLIENTS) if certified else [None] * (CLIENTS + 1)
     of_node = [replace(settings, identity=identity) for identity in known]
     ours: list[NodeControl[NodeReport]] = []

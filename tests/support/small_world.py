@@ -27,9 +27,9 @@ from testbed.core.clock import EmulatedClock
 from testbed.core.node import BS
 from testbed.core.node import uavs as node_ids
 from testbed.network.fabric import link_addresses
-from testbed.network.framing import Framing
 from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec
+from testbed.transport.framing import Framing
 
 PROGRAM = Path(__file__).with_name("link_program.py")
 SETUP_BPS = 100e6

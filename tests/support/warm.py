@@ -360,7 +360,7 @@ def _belong_to(prefix: Path) -> None:
     sys.executable = str(prefix / "bin" / "python")
     multiprocessing.set_executable(sys.executable)
     site.addsitedir(sysconfig.get_path("purelib", vars={"base": str(prefix)}))
-    sys.modules["testbed.core.plugins"].installed.cache_clear()
+    sys.modules["testbed.core.registry"].installed.cache_clear()
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 from testbed.transport import wire
 from testbed.transport.accounts import Counts
-from testbed.transport.streams import KeptLink, TcpStream
+from testbed.transport.streams import KeptLink
+from testbed.transport.tcp import TcpStream
 from testbed.transport.wire import ConnectionLost, Header, Kind, WireError
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from testbed.core import plugins
-from testbed.core.parameters import made, number
+from testbed.core.parameters import number
+from testbed.core.registry import AGGREGATORS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,14 +138,15 @@ BUILT_IN: dict[str, Callable[..., Rule]] = {
     "fedadam": fedadam,
     "svd": svd,
 }
+AGGREGATORS.add(BUILT_IN)
 
 
 def rule_of(name: str, parameters: Mapping[str, Any]) -> Rule:
     """The rule of that name: built in, or a package's (`testbed.aggregators`).
 
     Raises:
-        ValueError: It has no such parameters, or not these values.
-        InputError: A package's cannot be loaded.
+        InputError: It has no such parameters, or not these values; or it is unknown, or cannot be
+            loaded.
     """
-    rule: Rule = made(plugins.AGGREGATORS, BUILT_IN, name, parameters)
+    rule: Rule = AGGREGATORS.make(name, parameters)
     return rule

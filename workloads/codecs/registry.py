@@ -6,8 +6,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from testbed.core import plugins
-from testbed.core.parameters import made
+from testbed.core.registry import CODECS
 from workloads.codecs.codec import Codec
 from workloads.codecs.formats import Floats, ScaledHalf, int4, int8, top_k
 
@@ -20,17 +19,18 @@ BUILT_IN: dict[str, Callable[..., Codec]] = {
     "top-k": top_k,
 }
 """By name, a function from parameters to a codec."""
+CODECS.add(BUILT_IN)
 
 
 def codec_of(name: str, parameters: Mapping[str, Any]) -> Codec:
     """The codec of that name: built in, or a package's (`testbed.codecs`).
 
     Raises:
-        ValueError: It has no such parameters, or not these values.
-        InputError: A package's cannot be loaded, or is no codec.
+        InputError: It has no such parameters, or not these values; or it is unknown, cannot be
+            loaded, or is no codec.
     """
-    codec: Codec = made(plugins.CODECS, BUILT_IN, name, parameters)
+    codec: Codec = CODECS.make(name, parameters)
     for method in ("size", "encode", "decode"):
         if not callable(getattr(codec, method, None)):
-            raise plugins.unfit(plugins.CODECS, name, f"is no codec: it has no {method}")
+            raise CODECS.unfit(name, f"is no codec: it has no {method}")
     return codec

@@ -18,8 +18,8 @@ import safetensors
 import torch
 from torch import Tensor
 
-from testbed.core import plugins
 from testbed.core.errors import InputError
+from testbed.core.registry import MODELS
 from testbed.system.files import write_whole
 from workloads.learning.model import LoraLinear, SplitModel
 from workloads.learning.tensors import read_tensors
@@ -131,7 +131,7 @@ def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def _pretrained(config: ModelConfig) -> dict[str, Tensor]:
-    if config.model in OWN_MODELS or config.model in plugins.registered(plugins.MODELS):
+    if config.model in OWN_MODELS or config.model in MODELS.plugins:
         raise InputError(f"workload.weights: timm has no pretrained weights of {config.model}")
     try:
         net = timm_model(config, pretrained=True)

@@ -29,7 +29,7 @@ class TrainingConfig:
     """`per-client`: one server-side set a client, averaged at the round's end, so that no order of
     service changes the result. `shared`: one set that every client's batch trains in turn."""
     aggregation: str = "fedavg"
-    """One of `workloads.aggregation.rules.BUILT_IN`, or a package's."""
+    """One of `testbed.core.registry.AGGREGATORS`."""
     aggregation_parameters: Mapping[str, Any] = field(default_factory=dict)
     asynchronous: Mapping[str, Any] = field(default_factory=dict)
     """Of `workloads.aggregation.staleness.weight`, for asynchronous rounds."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from testbed.core import plugins
+from testbed.core.registry import MODELS
 
 Dtype = Literal["float32", "bfloat16"]
 Adapters = Literal["lora", "dora"]
@@ -49,7 +49,6 @@ class ModelConfig:
 
 def plugin_model(model: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What else than its name tells a package's model from another; of others nothing."""
-    if model not in plugins.registered(plugins.MODELS):
+    if model not in MODELS.plugins:
         return {}
-    version = plugins.fingerprint(plugins.MODELS, model)
-    return {"plugin": version, "parameters": dict(parameters)}
+    return {"plugin": MODELS.fingerprint(model), "parameters": dict(parameters)}

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
-from testbed.core import plugins
 from testbed.core.errors import InputError
+from testbed.core.registry import MODELS
 from testbed.core.words import not_one_of
 from workloads.models.chain import Chain, Images, Step
 from workloads.models.config import ModelConfig
@@ -92,7 +92,7 @@ def chain_of(config: ModelConfig) -> Chain:
     Raises:
         InputError: No such model, none that can be cut, or it cannot take that image size.
     """
-    if config.model in plugins.registered(plugins.MODELS):
+    if config.model in MODELS.plugins:
         return _of_plugin(config)
     make_net = _own if config.model in OWN_MODELS else _of_timm
     try:
@@ -171,7 +171,7 @@ def _options(config: ModelConfig) -> dict[str, Any]:
 
 def _of_timm(config: ModelConfig) -> nn.Module:
     if not timm.is_model(config.model):
-        known = [*OWN_MODELS, *timm.list_models(), *plugins.registered(plugins.MODELS)]
+        known = [*OWN_MODELS, *timm.list_models(), *MODELS.plugins]
         raise InputError(f"workload.model: {not_one_of(config.model, known)}")
     try:
         return timm_model(config)
@@ -214,22 +214,13 @@ _SCALING = {"mean": "mean", "deviation": "std"}
 
 
 def _of_plugin(config: ModelConfig) -> Chain:
-    function = plugins.load(plugins.MODELS, config.model)
     if config.model in OWN_MODELS or timm.is_model(config.model):
-        raise plugins.unfit(plugins.MODELS, config.model, "has a name that is taken")
-    try:
-        with _parameters_on_meta():
-            chain = function(config.classes, **config.parameters)
-    except ValueError as error:
-        raise InputError(f"workload.parameters: {' '.join(str(error).split())}") from error
-    except Exception as error:
-        raise plugins.unfit(
-            plugins.MODELS, config.model, f"cannot be made: {plugins.reason(error)}"
-        ) from error
+        raise MODELS.unfit(config.model, "has a name that is taken")
+    MODELS.check(config.model, config.parameters)  # Loads it, with its own tensors in memory.
+    with _parameters_on_meta():
+        chain = MODELS.make(config.model, config.parameters, config.classes)
     if not isinstance(chain, Chain):
-        raise plugins.unfit(
-            plugins.MODELS, config.model, f"must answer with a Chain, not {chain!r}"
-        )
+        raise MODELS.unfit(config.model, f"must answer with a Chain, not {chain!r}")
     return chain
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from testbed.control.messages import Probe, Received
 from testbed.core.clock import EmulatedClock
-from testbed.transport import Link
+from testbed.transport.interface import Link
 from testbed.transport.wire import Header, Kind
 
 

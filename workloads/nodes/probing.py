@@ -25,7 +25,8 @@ from testbed.network.fabric import link_addresses
 from testbed.system import linux
 from testbed.transport import wire
 from testbed.transport.accounts import Counts
-from testbed.transport.streams import KeptLink, TcpStream
+from testbed.transport.streams import KeptLink
+from testbed.transport.tcp import TcpStream
 from testbed.transport.wire import Header, Kind
 from workloads.nodes.probe import exchange
 

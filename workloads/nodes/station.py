@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from testbed.control.messages import NodeOrder, SetUpBaseStation
 from testbed.control.node import NodeControl
-from testbed.transport import Link
+from testbed.transport.interface import Link
 from workloads.learning.work import ServerWork
 
 

@@ -32,7 +32,8 @@ from testbed.control.node import ControlLost, NodeControl
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import slowed_end
 from testbed.system.waiting import wait_until
-from testbed.transport import Link, wire
+from testbed.transport import wire
+from testbed.transport.interface import Link
 from testbed.transport.wire import Header, Kind
 from workloads.learning.work import ClientWork
 from workloads.nodes.faults import Fate

@@ -12,9 +12,9 @@ import pytest
 
 from orchestrator.analysis.error_budget import calibration_in_short, integral_end_s
 from orchestrator.emulated.calibration import GAP_S, LEVELS, MOST_S, UPLINK_S, _levels, _schedule
-from testbed.network.framing import Framing
 from testbed.network.shaping import Shape
 from testbed.transport import wire
+from testbed.transport.framing import Framing
 
 UP = np.array([[20e6, 21e6, 22e6], [8e6, 9e6, 10e6]])
 DOWN = np.array([[300e6, 310e6, 320e6], [290e6, 295e6, 300e6]])

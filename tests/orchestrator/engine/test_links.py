@@ -138,12 +138,12 @@ def test_both_names_of_the_delay_at_once_are_refused() -> None:
 @pytest.mark.parametrize(
     ("emulation", "message"),
     [
-        ({"connection": "per-transfer"}, "emulation.connection: must be 'kept' where transport"),
-        ({"nagle": True}, "emulation.nagle: must be false where transport is 'quic'"),
-        ({"initial_window": 4}, "emulation.initial_window: must be left out where transport is"),
-        ({"rate_counts": "payload"}, "emulation.rate_counts: must be 'frame' where transport is"),
-        ({"congestion_control": "bbr"}, "emulation.congestion_control: must be cubic or reno"),
-        ({"mtu": 1227}, "emulation.mtu: must be at least 1228 where transport is 'quic'"),
+        ({"connection": "per-transfer"}, "emulation.connection: must be 'kept' where emulation.tr"),
+        ({"nagle": True}, "emulation.nagle: must be false where emulation.transport is 'quic'"),
+        ({"initial_window": 4}, "emulation.initial_window: must be left out where emulation"),
+        ({"rate_counts": "payload"}, "emulation.rate_counts: must be 'frame' where emulation"),
+        ({"congestion_control": "bbr"}, "emulation.congestion_control: must be 'cubic' or 'reno'"),
+        ({"mtu": 1227}, "emulation.mtu: must be at least 1228 where emulation.tran"),
     ],
 )
 def test_what_quic_cannot_do_is_named(emulation: dict[str, Any], message: str) -> None:

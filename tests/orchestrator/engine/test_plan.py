@@ -23,7 +23,9 @@ from orchestrator.engine.plan import (
 from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
-from testbed.network.framing import Framing, grpc_bytes, quic_on_link
+from testbed.transport.framing import Framing
+from testbed.transport.quic import quic_on_link
+from testbed.transport.rpc import grpc_bytes
 from testbed.transport.tls import client_flights_bytes, record_overhead_bytes
 from testbed.transport.wire import GREETING_BYTES, HEADER_BYTES
 

@@ -30,7 +30,7 @@ from testbed.core.errors import InputError
 from testbed.core.impairment import Impairment, Losses
 from testbed.core.paradigm import BUILT_IN
 from testbed.core.timeline import STEPS, Timeline
-from testbed.network.framing import Framing
+from testbed.transport.framing import Framing
 
 SLOT_NS = 100_000_000
 FAR_NS = 10**12

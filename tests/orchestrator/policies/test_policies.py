@@ -58,7 +58,7 @@ def test_policies_rank_as_they_should(trace):
 
 
 def test_unknown_policies_and_missing_agents_are_refused():
-    with pytest.raises(InputError, match=r"allocation\.policy: must be one of fixed, equal"):
+    with pytest.raises(InputError, match=r"allocation\.policy: 'best' is not one of fixed, equal"):
         policy(SCENARIO, "best")
     with pytest.raises(InputError, match=r"allocation\.agent: is missing"):
         policy(SCENARIO, "agent")

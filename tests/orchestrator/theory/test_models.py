@@ -24,8 +24,9 @@ from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import varied
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies.cross_check import closed_forms
-from orchestrator.theory.models import EQUATIONS, Interval, Said, model, names
+from orchestrator.theory.models import EQUATIONS, Interval, Said, model
 from testbed.core.errors import InputError, RunError
+from testbed.core.registry import ANALYTICAL_MODELS
 
 MODULE = """
 import numpy as np
@@ -199,7 +200,7 @@ def test_unknown_models_are_refused() -> None:
         model("tau9", small())
     with pytest.raises(InputError, match=r"scaled\.factor: is missing"):
         model("scaled", small())
-    assert {*EQUATIONS, "cpsfl-bounds", "engine"} <= set(names())
+    assert {*EQUATIONS, "cpsfl-bounds", "engine"} <= set(ANALYTICAL_MODELS.names())
 
 
 @pytest.mark.parametrize(

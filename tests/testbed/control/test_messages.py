@@ -62,8 +62,8 @@ from testbed.core.orders import Prospects
 from testbed.core.paradigm import paradigm
 from testbed.network.shaping import Shape
 from testbed.runtimes import WORLD_NEWS, Exit, Module, NodeSpec, WorldLost, namespace
-from testbed.transport import Identity, TransportSettings
 from testbed.transport.accounts import Counts, TcpCount
+from testbed.transport.interface import Identity, TransportSettings
 from testbed.transport.wire import RoundSizes
 
 SETTINGS = TransportSettings("00" * 16, 1.0, identity=Identity("a", "c", "k"))

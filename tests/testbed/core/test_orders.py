@@ -32,6 +32,7 @@ from testbed.core import orders
 from testbed.core.errors import InputError, RunError
 from testbed.core.orders import NO_RANK, Ahead, ServiceRequest, place
 from testbed.core.paradigm import Paradigm, paradigm, title_of
+from testbed.core.registry import ORDERS
 from testbed.core.server_round import (
     AdaptersArrived,
     BroadcastReceived,
@@ -385,7 +386,7 @@ def test_the_base_station_serves_nobody_by_no_number() -> None:
 @pytest.mark.usefixtures("installed")
 def test_names_of_the_papers_orders_cannot_be_taken() -> None:
     assert orders.rank_of("larger-lag", {}) is None
-    assert orders.names().count("larger-lag") == 1
+    assert ORDERS.names().count("larger-lag") == 1
 
 
 def test_the_request_is_in_the_public_api() -> None:

@@ -23,8 +23,8 @@ from orchestrator.policies.registry import decider
 from orchestrator.scenario.channel import ns3_source, open_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
-from testbed.core import plugins
 from testbed.core.errors import InputError, RunError
+from testbed.core.registry import GROUPS, MOVED
 from testbed.core.timeline import Timeline
 from testbed.host import doctor
 
@@ -323,8 +323,16 @@ def test_what_fails_on_the_way_is_one_line_too(given: str, says: str) -> None:
 
 
 def test_what_is_said_to_be_offered_is_offered() -> None:
-    for names in plugins.MOVED.values():
+    for names in MOVED.values():
         assert set(names.split(", ")) <= set(tb.__all__)
+
+
+def test_every_group_is_on_the_page_and_finds_what_is_built_in() -> None:
+    page = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    for group in GROUPS:
+        assert f"| `{group.group}` |" in page
+        for name in group.built_in:
+            assert not isinstance(group.find(name), str)
 
 
 @pytest.mark.usefixtures("installed")

@@ -19,11 +19,11 @@ from testbed.control.messages import Exhausted, Low
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.network.fabric import MOST_LINKS, link_addresses, sockets_in, unshape
-from testbed.network.framing import Framing
 from testbed.network.pcap import BLOCK_MS, frames
 from testbed.network.shaping import End, Shape, queue_counts
 from testbed.system import linux, netlink
 from testbed.system.netlink import Netlink, NetlinkError
+from testbed.transport.framing import Framing
 
 FRAME_BITS = 1514 * 8
 SLOWNESS = float(os.environ.get("TEST_SLOWNESS", "1"))

@@ -19,11 +19,11 @@ from testbed.control.messages import Traces
 from testbed.core.node import BS
 from testbed.core.node import uav as node_of
 from testbed.network import qlog
-from testbed.network.framing import quic_on_link
-from testbed.transport import Identity, Link, TransportSettings
 from testbed.transport.accounts import Counts, QuicCount
 from testbed.transport.certificates import identities
+from testbed.transport.interface import Identity, Link, TransportSettings
 from testbed.transport.qlog import LOGGER
+from testbed.transport.quic import quic_on_link
 from testbed.transport.wire import HEADER_BYTES, ConnectionLost, Header, Kind, WireError
 
 UAV = node_of(1)

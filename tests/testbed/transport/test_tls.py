@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from testbed.core.node import BS, uav
-from testbed.transport import Identity, certificates
+from testbed.transport import certificates
 from testbed.transport.certificates import identities
+from testbed.transport.interface import Identity
 from testbed.transport.tls import RECORD_OVERHEAD_BYTES, TlsStream, context, record_overhead_bytes
 
 

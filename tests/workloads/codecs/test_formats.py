@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from testbed.core.errors import RunError
+from testbed.core.errors import InputError, RunError
 from workloads.codecs.codec import Stream
 from workloads.codecs.registry import BUILT_IN, codec_of
 from workloads.learning.streams import Receiver, Sender
@@ -115,7 +115,7 @@ def test_errors_are_those_of_the_tensor_and_noted_once_a_batch() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "says"),
     [
-        ("float32", {"block": 8}, "'float32': got an unexpected keyword argument 'block'"),
+        ("float32", {"block": 8}, "workload.wire_parameters: 'float32' has none"),
         ("int4", {"block": 1}, "block: must be a whole number from 2"),
         ("int8", {"block": 8.0}, "block: must be a whole number from 2"),
         ("top-k", {"share": 0}, "share: must be a number from 1e-06 and below 1, not 0"),
@@ -123,7 +123,7 @@ def test_errors_are_those_of_the_tensor_and_noted_once_a_batch() -> None:
     ],
 )
 def test_wrong_parameters_are_refused(name: str, parameters: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(InputError, match=says):
         codec_of(name, parameters)
 
 

@@ -126,7 +126,7 @@ def test_its_rule_of_aggregation(tmp_path: Path) -> None:
         workload__aggregation="midway", workload__aggregation_parameters={"share": 0.25}
     )
     assert made.workload.aggregation == "midway"
-    with pytest.raises(InputError, match=r"workload\.aggregation_parameters: 'midway'"):
+    with pytest.raises(InputError, match=r"workload\.aggregation_parameters\.x: 'midway'"):
         scenario(workload__aggregation="midway", workload__aggregation_parameters={"x": 1})
     with pytest.raises(InputError, match=r"workload\.aggregation: 'midwy'"):
         scenario(workload__aggregation="midwy")

@@ -16,8 +16,9 @@ import pytest
 
 from testbed import transport
 from testbed.core.node import BS
-from testbed.transport import Link, TransportSettings, callers, rpc, streams
+from testbed.transport import callers, rpc, streams
 from testbed.transport.certificates import identities
+from testbed.transport.interface import Link, TransportSettings
 from testbed.transport.tls import TlsStream, context
 from testbed.transport.wire import ConnectionLost, Header, Kind, WireError
 

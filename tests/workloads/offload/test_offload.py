@@ -28,7 +28,7 @@ from testbed.control.node import at_node, at_orchestrator
 from testbed.core.errors import RunError
 from testbed.core.paradigm import paradigm
 from testbed.system import inside
-from testbed.transport import TransportSettings
+from testbed.transport.interface import TransportSettings
 from testbed.transport.wire import RoundSizes
 from workloads.learning.real import RealClient, RealServer, Settings
 from workloads.learning.work import ClientWork, ServerWork

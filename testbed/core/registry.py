@@ -1,0 +1,241 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a scenario may name: what is built in, and what other packages register as entry points.
+
+Each group of names has one `Registry`. A package's object is loaded when a scenario names it, never
+before, so that a broken one has no effect on other scenarios. A package cannot replace what is
+built in.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, TypeVar
+
+from testbed.core.errors import InputError
+from testbed.core.words import not_one_of
+
+T = TypeVar("T")
+
+MOVED = {
+    "orchestrator.plan": "Allocation",
+    "orchestrator.predict": "Situation",
+    "orchestrator.scenario": "Scenario",
+    "testbed.errors": "InputError, RunError",
+    "testbed.paradigm": "Paradigm",
+    "testbed.timeline": "Round, Timeline",
+}
+"""By the module that plugins imported it from: what `orchestrator` itself offers now."""
+OURS = ("orchestrator", "testbed", "workloads", "ns3_scenarios")
+GROUPS: list["Registry"] = []
+"""Every group of names."""
+
+
+@cache
+def installed() -> dict[str, dict[str, EntryPoint]]:
+    """All plugins by group and name. Finding them reads a file of every installed package."""
+    found = entry_points()
+    return {
+        each.group: {entry.name: entry for entry in found.select(group=each.group)}
+        for each in GROUPS
+    }
+
+
+def reason(error: BaseException) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+class Registry:
+    """The names of one group, and the objects behind them.
+
+    Args:
+        group: The group of entry points.
+        key: The scenario's key that names one of the group.
+        parameters: The scenario's key that holds its parameters; `{}` in it is the name.
+        given: How many arguments the testbed itself gives to a function of the group, before the
+            parameters, which are given by keyword.
+    """
+
+    def __init__(self, group: str, key: str, parameters: str = "", given: int = 0) -> None:
+        self.group, self.key = group, key
+        self.built_in: dict[str, Any] = {}
+        self._parameters, self._given = parameters, given
+        GROUPS.append(self)
+
+    def add(self, built_in: Mapping[str, Any]) -> None:
+        """Register what is built in, by name; a text `module:name` is imported when it is used."""
+        self.built_in.update(built_in)
+
+    @property
+    def plugins(self) -> dict[str, EntryPoint]:
+        """What packages register, by name; nothing is loaded."""
+        return installed()[self.group]
+
+    def names(self) -> list[str]:
+        """All known names, those that are built in first."""
+        return list(dict.fromkeys([*self.built_in, *self.plugins]))
+
+    def find(self, name: str, key: str = "") -> Any:
+        """What has that name.
+
+        Args:
+            name: As the scenario gives it.
+            key: What a refusal names, if not the group's own key.
+
+        Raises:
+            InputError: Nothing has that name, or it cannot be loaded.
+        """
+        if name in self.built_in:
+            found = self.built_in[name]
+            return resolve_name(found) if isinstance(found, str) else found
+        if name not in self.plugins:
+            raise InputError(f"{key or self.key}: {not_one_of(name, self.names())}")
+        return self.load(name)
+
+    def load(self, name: str) -> Any:
+        """What a package registers under that name.
+
+        Raises:
+            InputError: It cannot be loaded; the message says why.
+        """
+        try:
+            return self.plugins[name].load()
+        except ImportError as error:
+            raise self.unfit(name, f"cannot be loaded: {_missing(error)}") from error
+        except (Exception, SystemExit) as error:
+            raise self.unfit(name, f"cannot be loaded: {reason(error)}") from error
+
+    def instance(self, name: str, kind: type[T]) -> T:
+        """The object of that name in a group of objects that know their own name.
+
+        Raises:
+            InputError: See `find`; or it is no object of that kind and name.
+        """
+        found = self.find(name)
+        if not isinstance(found, kind) or getattr(found, "name", name) != name:
+            raise self.unfit(name, f"is not a {kind.__name__} of that name: {found!r}")
+        return found
+
+    def function(self, name: str, key: str = "") -> Callable[..., Any]:
+        """The function of that name.
+
+        Raises:
+            InputError: See `find`; or it is no function.
+        """
+        found = self.find(name, key)
+        if not callable(found):
+            raise self.unfit(name, f"is no function: {found!r}")
+        return found  # type: ignore[no-any-return]
+
+    def check(self, name: str, parameters: Mapping[str, Any]) -> None:
+        """Refuse an unknown name, parameters that it does not take, or the lack of some it needs.
+
+        Raises:
+            InputError: Names the parameter.
+        """
+        if name in self.built_in and not parameters:
+            return
+        found = self.find(name) if name in self.built_in else self.function(name)
+        signature = inspect.signature(found).parameters.values() if callable(found) else ()
+        taken = list(signature)[self._given :]
+        known = {each.name: each for each in taken if each.kind is not each.VAR_KEYWORD}
+        where = self._parameters.format(name)
+        if parameters and not taken:
+            raise InputError(f"{where}: {name!r} has none")
+        for given in parameters:
+            if given not in known and len(known) == len(taken):
+                has = f"it has {', '.join(known)}"
+                raise InputError(f"{where}.{given}: {name!r} has no such parameter; {has}")
+        for each in known.values():
+            if each.default is each.empty and each.name not in parameters:
+                raise InputError(f"{where}.{each.name}: is missing; {name!r} needs it")
+
+    def make(self, name: str, parameters: Mapping[str, Any], *given: Any) -> Any:
+        """What the function of that name makes of its parameters.
+
+        Args:
+            name: As the scenario gives it.
+            parameters: Likewise.
+            given: The testbed's own arguments.
+
+        Raises:
+            InputError: See `check`; or the function refuses these values, or fails.
+        """
+        self.check(name, parameters)
+        function = self.function(name)
+        try:
+            return function(*given, **parameters)
+        except InputError:
+            raise
+        except ValueError as error:
+            raise self.refused(name, error) from error
+        except (Exception, SystemExit) as error:
+            raise self.unfit(name, f"fails: {reason(error)}") from error
+
+    def refused(self, name: str, error: ValueError) -> InputError:
+        """The refusal of parameters by what they were given to."""
+        return InputError(f"{self._parameters.format(name)}: {' '.join(str(error).split())}")
+
+    def unfit(self, name: str, why: str) -> InputError:
+        """The refusal of a plugin: one line with the scenario's key, its name, and where it is."""
+        if name in self.built_in:
+            return InputError(f"{self.key}: {name!r} {why}")
+        return InputError(f"{self.key}: plugin {name!r} ({self.plugins[name].value}) {why}")
+
+    def origin(self, name: str) -> str | None:
+        """Package and version that a plugin came from; None for what is built in."""
+        entry = self.plugins.get(name)
+        if entry is None or name in self.built_in:
+            return None
+        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "no package"
+        return f"{package} ({entry.value})"
+
+    def fingerprint(self, name: str) -> str:
+        """A digest of a plugin's version and of the sources around it, without loading it: results
+        that are computed from the plugin and kept are kept under this digest."""
+        entry = self.plugins[name]
+        digest = hashlib.sha256(str(self.origin(name)).encode())
+        spec = find_spec(entry.module.partition(".")[0])
+        assert spec is not None, entry
+        folders = spec.submodule_search_locations
+        files = [Path(spec.origin or "")] if not folders else sorted(Path(folders[0]).rglob("*.py"))
+        for file in files:
+            digest.update(file.read_bytes())
+        return digest.hexdigest()[:16]
+
+
+def _missing(error: ImportError) -> str:
+    """What could not be imported; of what the testbed once had, what to import instead."""
+    module = error.name or ""
+    if module in MOVED:
+        return f"what it imports from {module} has moved: from orchestrator import {MOVED[module]}"
+    if isinstance(error, ModuleNotFoundError) and module.partition(".")[0] in OURS:
+        return f"there is no {module}; what plugins may need, orchestrator itself offers"
+    return reason(error)
+
+
+PARADIGMS = Registry("testbed.paradigms", "paradigm")
+ORDERS = Registry("testbed.orders", "order", "order_parameters", given=1)
+POLICIES = Registry("testbed.policies", "allocation.policy", "allocation.parameters", given=1)
+MOBILITY = Registry("testbed.mobility", "mobility.model", "mobility.parameters", given=1)
+CHANNELS = Registry("testbed.channels", "radio.channel", "radio.parameters", given=1)
+METRICS = Registry("testbed.metrics", "metric")
+ANALYTICAL_MODELS = Registry(
+    "testbed.analytical_models", "analytical_models", "analytical_models.{}", given=4
+)
+MODELS = Registry("testbed.models", "workload.model", "workload.parameters", given=1)
+AGGREGATORS = Registry(
+    "testbed.aggregators", "workload.aggregation", "workload.aggregation_parameters"
+)
+CODECS = Registry("testbed.codecs", "workload.wire_dtype", "workload.wire_parameters")
+PARTICIPATION = Registry(
+    "testbed.participation", "participation.rule", "participation.parameters", given=1
+)
+TRANSPORTS = Registry("testbed.transports", "emulation.transport")

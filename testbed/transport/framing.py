@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""How many bytes a message takes on an Ethernet link that carries it: TCP/IPv4 and UDP/IPv4."""
+
+from dataclasses import dataclass
+
+ETHERNET_BYTES = 14
+IPV4_BYTES = 20
+TCP_BYTES = 32
+"""TCP header with the timestamp option, as Linux sends it."""
+SYN_OPTION_BYTES = 8
+"""What the options of the frames that begin a connection take more."""
+UDP_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Framing:
+    """Bytes that the kernel's shaper charges for a message on a link of that MTU."""
+
+    mtu: int
+    charges_headers: bool = True
+    """Whether the headers of frames are charged, or only the bytes of the TCP stream."""
+
+    @property
+    def segment_bytes(self) -> int:
+        """Message bytes in a full TCP segment: 1448 at MTU 1500."""
+        return self.mtu - IPV4_BYTES - TCP_BYTES
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of a full frame: 1514 at MTU 1500."""
+        return self.mtu + ETHERNET_BYTES
+
+    def on_link(self, message_bytes: int) -> int:
+        """Bytes that are charged for all frames that carry a message of that many bytes."""
+        if not self.charges_headers:
+            return message_bytes
+        segments = -(-message_bytes // self.segment_bytes)
+        return message_bytes + segments * (ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES)
+
+    def opening(self) -> int:
+        """Bytes that are charged for the frames that open a connection: SYN and ACK."""
+        if not self.charges_headers:
+            return 0
+        return 2 * (ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES) + SYN_OPTION_BYTES
+
+
+def datagram_bytes(mtu: int) -> int:
+    """Of a UDP datagram at most, without headers."""
+    return mtu - IPV4_BYTES - UDP_BYTES

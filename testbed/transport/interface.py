@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a transport is to the programs that use it, and to whoever computes what it costs."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from testbed.transport.accounts import Counts
+from testbed.transport.framing import Framing
+from testbed.transport.wire import Buffer, Header, Kind
+
+Connection = Literal["kept", "per-transfer"]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a node is to the others under TLS, as PEM text; it travels over the control plane alone,
+    and is never written to a file."""
+
+    authority: str
+    """The run's own certificate authority."""
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True)
+class TransportSettings:
+    """How the nodes of a run talk to each other."""
+
+    token: str
+    """The run's, in hex digits: who does not know it is refused."""
+    timeout_s: float
+    """Real seconds after which waiting for a peer gives up."""
+    meeting_s: float = 60.0
+    """Real seconds within which all UAVs have presented themselves."""
+    transport: str = "tcp"
+    """A name of `testbed.core.registry.TRANSPORTS`."""
+    connection: Connection = "kept"
+    nagle: bool = False
+    """Whether small segments wait for the acknowledgement of earlier ones (RFC 896)."""
+    identity: Identity | None = None
+    """The node's own; None where the transport has no certificates."""
+    congestion_control: str = "cubic"
+    """QUIC's; TCP's is the links' (`testbed.network.shaping.Shape`)."""
+    datagram_bytes: int = 1472
+    """Of QUIC at most, without headers of IP and UDP."""
+    qlog: bool = False
+    """Whether QUIC keeps a log of its events."""
+
+
+class Link(Protocol):
+    """Frames to and from one peer, in order; one thread may send while another receives."""
+
+    def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
+        """Send a frame; returns when the transport has taken all of it.
+
+        Raises:
+            ConnectionLost: The peer is gone, or took nothing in time.
+        """
+
+    def receive_header(self, due: Kind) -> Header:
+        """Wait for the next frame, which should be of that kind; the caller checks it.
+
+        Raises:
+            ConnectionLost: The peer is gone, or nothing came in time.
+            WireError: What came is no header.
+        """
+
+    def receive_into(self, place: memoryview) -> int:
+        """Fill `place` with the next bytes of the frame.
+
+        Returns:
+            Monotonic time in ns at which the last of what was received so far came in: by the
+            kernel's note of its last packet; under gRPC, which hides its packets, when the
+            program was handed the whole message.
+
+        Raises:
+            ConnectionLost: The peer is gone, or nothing came in time.
+        """
+
+    def count(self) -> list[Counts]:
+        """What this side has sent since the last call, frame by frame. Between rounds only."""
+
+    def hang_up(self) -> None:
+        """Have no more to do with the peer: whoever waits for it, in whatever thread, waits no
+        longer, and nothing is sent any more. Accounts can still be asked for, until `close`."""
+
+    def close(self) -> None:
+        """Let go of the peer."""
+
+
+class TransportKind:
+    """A way to carry frames: how it connects nodes, and what the testbed needs to know about it.
+
+    What is not overridden holds for frames on one TCP connection without anything around them.
+    """
+
+    name: str
+    """The name of the transport in scenarios (`emulation.transport`)."""
+    is_tcp: bool = True
+    """Whether TCP carries the frames; if not, UDP does, one datagram per IP packet."""
+    has_certificates: bool = False
+    """Whether nodes show each other certificates (`TransportSettings.identity`)."""
+    round_trips: int = 1
+    """Round trips that it takes to open a connection."""
+    own_bytes: str = "other_bytes"
+    """The column of the byte accounts for bytes on the TCP stream that are in no frame's counts."""
+    writes_qlog: bool = False
+    """Whether connections log their events (`TransportSettings.qlog`)."""
+    allowed: Mapping[str, tuple[object, ...]] = {}
+    """By key of a scenario: the values with which the transport works; None: the key is left
+    out."""
+    least_mtu: int = 0
+    """The smallest MTU of a link, in bytes."""
+
+    def accept(
+        self,
+        settings: TransportSettings,
+        address: tuple[str, int],
+        clients: Collection[int],
+        listening: Callable[[], object],
+    ) -> dict[int, Link]:
+        """Be the base station: wait until these UAVs have presented themselves.
+
+        They know the run's token. Others, and those who say nothing, are turned away, and take no
+        UAV's place.
+
+        Args:
+            settings: How to talk.
+            address: Where to listen.
+            clients: The UAVs to wait for; they count from 1.
+            listening: Called when UAVs may connect.
+
+        Returns:
+            A link to each of the UAVs.
+
+        Raises:
+            ConnectionLost: Someone did not come in time.
+        """
+        raise NotImplementedError
+
+    def connect(self, settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
+        """Be the UAV of that number: present oneself to the base station.
+
+        Raises:
+            ConnectionLost: The base station does not answer.
+        """
+        raise NotImplementedError
+
+    def message_bytes(self, head_bytes: int, payload_bytes: int) -> int:
+        """Bytes of the TCP stream that carry a frame.
+
+        Args:
+            head_bytes: The frame's header and what follows it up to the payload.
+            payload_bytes: The frame's payload.
+        """
+        return head_bytes + payload_bytes
+
+    def link_bytes(self, framing: Framing, head_bytes: int, payload_bytes: int) -> int:
+        """Bytes that a link is charged for a frame; arguments as of `message_bytes`."""
+        return framing.on_link(self.message_bytes(head_bytes, payload_bytes))
+
+    def opening_bytes(self, framing: Framing) -> int:
+        """Bytes that a link is charged in one direction for opening a connection from there."""
+        return framing.opening()

@@ -1,0 +1,50 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Frames on TCP's own byte stream."""
+
+import socket
+
+from testbed.core.node import NodeId
+from testbed.transport import wire
+from testbed.transport.interface import TransportSettings
+from testbed.transport.streams import Stream, StreamTransport
+from testbed.transport.wire import Buffer
+
+
+class TcpStream:
+    """TCP's own bytes."""
+
+    handshake_bytes = 0
+    record_bytes = 0
+    peer_name = None
+
+    def __init__(self, sock: socket.socket):
+        self.sock = sock
+
+    def send(self, *parts: Buffer) -> None:
+        """Send parts one after the other.
+
+        Raises:
+            ConnectionLost: The peer is gone, or took nothing in time.
+        """
+        wire.send_parts(self.sock, *parts)
+
+    def receive_into(self, place: memoryview) -> int:
+        """As `testbed.transport.wire.receive_into`."""
+        return wire.receive_into(self.sock, place)
+
+
+class Tcp(StreamTransport):
+    """TCP without anything around frames."""
+
+    name = "tcp"
+
+    def stream(
+        self, sock: socket.socket, settings: TransportSettings, peer: NodeId | None
+    ) -> Stream:
+        """See `StreamTransport`."""
+        return TcpStream(sock)
+
+
+TCP = Tcp()
