@@ -26,7 +26,6 @@ from typing import Literal
 import pandas as pd
 
 from ns3_scenarios.errors import ChannelError
-from orchestrator.emulated.feed import Feed
 from orchestrator.emulated.network import EmulatedNetwork, Hosts
 from orchestrator.emulated.programs import (
     Program,
@@ -36,6 +35,7 @@ from orchestrator.emulated.programs import (
     shown_to,
     writable_of,
 )
+from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_calibration import choices, ends, gap_s
 from orchestrator.emulated.session_request import Downlink
 from orchestrator.emulated.session_table import Recorder
@@ -90,7 +90,7 @@ class Session:
         self,
         network: EmulatedNetwork,
         settings: Settings,
-        feed: Feed,
+        feed: SessionRates,
         recorder: Recorder,
     ):
         self.network = network
@@ -381,7 +381,7 @@ def opened(
         shape_of(scenario, scenario.dilation, network=True),
         shared_downlink=settings.downlink == "shared",
     )
-    feed = Feed(scenario, channel, shape)
+    feed = SessionRates(scenario, channel, shape)
     expected, shared = feed.ahead(), shape.shared_downlink
     with ExitStack() as cleanup:
         network = cleanup.enter_context(

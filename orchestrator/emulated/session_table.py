@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orchestrator.emulated.feed import Feed
+from orchestrator.emulated.rate_feed import SessionRates
 from testbed.network.injector import Samples
 
 DIRECTIONS = ("up", "down")
@@ -54,7 +54,7 @@ class Recorder:
     """Turns samples into the table; whole slots alone count, from slot 0 on."""
 
     def __init__(
-        self, feed: Feed, clients: int, frame_bytes: int, path: Path, *, keep: bool = False
+        self, feed: SessionRates, clients: int, frame_bytes: int, path: Path, *, keep: bool = False
     ):
         self._feed = feed
         self._frame_bytes = frame_bytes

@@ -31,7 +31,7 @@ from orchestrator.emulated.network import EmulatedNetwork, Hosts, Transfer
 from orchestrator.emulated.node_faults import NodeFaults
 from orchestrator.emulated.nodes import Nodes
 from orchestrator.emulated.observer import Observer
-from orchestrator.emulated.rate_table import RateTable
+from orchestrator.emulated.rate_feed import RoundRates
 from orchestrator.engine.engine import cut, round_of, round_of_spans
 from orchestrator.engine.faults import Fault, RoundFaults
 from orchestrator.engine.links import shape_of, transport_settings_of
@@ -360,7 +360,7 @@ class Stage:
         expected = round_of(round_.index, plan, times)
         slot_s, dilation = channel.slot_s, scenario.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)
-        table = RateTable(plan, round_.radio, channel, first, faults, round_.transport)
+        table = RoundRates(plan, round_.radio, channel, first, faults, round_.transport, dilation)
         table.grow(math.ceil(times.end_s / slot_s) + SPARE_SLOTS)
 
         def strike(fault: Fault) -> RoundFaults:
@@ -368,14 +368,14 @@ class Stage:
             round_ = round_.struck(round_, fault)
             assert round_.faults is not None
             table.strike(round_.faults)
-            table.give(injector, dilation)
+            table.give(injector)
             return round_.faults
 
         node_faults.bear_losses(strike, scenario.faults.loss_timeout_s)
         rejoined = self._rejoin(round_.clients)
         nodes = self._alive([BS, *map(uav, round_.clients)])
         self._order(round_, table, node_faults)
-        table.give(injector, dilation)
+        table.give(injector)
         # Nothing is broadcast in an asynchronous round.
         injector.phase(1 if plan.updates else 0)
         # What it has done until now, as to connect nodes, is not the round's.
@@ -398,7 +398,7 @@ class Stage:
             for event in injector.events():
                 if isinstance(event, Low):
                     table.grow(table.end + SPARE_SLOTS)
-                    table.give(injector, dilation)
+                    table.give(injector)
 
         self.nodes.collect(Started, [BS], self.limit_s, watch)
         injector.phase(1)
@@ -446,7 +446,9 @@ class Stage:
             overruns_s=[late_s for report in reports.values() for late_s in report.overruns_s],
             learning=learning_table(round_.index, bs, reports) if learns else None,
             passes={"split": measured.common_split, **bs.notes} if learns else None,
-            **table.reaching(lambda: self._explained(round_, measured, accounts, table, clock)),
+            **table.retry_until_channel_suffices(
+                lambda: self._explained(round_, measured, accounts, table, clock)
+            ),
         )
 
     def _alive(self, nodes: Sequence[NodeId]) -> list[NodeId]:
@@ -460,7 +462,7 @@ class Stage:
         self._connect(back)
         return self.account(SET_UP)
 
-    def _order(self, round_: StagedRound, table: RateTable, node_faults: NodeFaults) -> None:
+    def _order(self, round_: StagedRound, table: RoundRates, node_faults: NodeFaults) -> None:
         plan = round_.link_plan
         modelled = self.scenario.workload.compute_time == "modelled"
         terms = [
@@ -499,7 +501,7 @@ class Stage:
             self.nodes.send(node, order)
         self.nodes.collect(Ready, [BS, *alive], self.ready_s)
 
-    def _changes(self, table: RateTable) -> pd.DataFrame:
+    def _changes(self, table: RoundRates) -> pd.DataFrame:
         """When the injector changed the rates of each slot: slot, boundary_s, lateness_s."""
         return pd.DataFrame(
             {
@@ -514,7 +516,7 @@ class Stage:
         round_: StagedRound,
         measured: Round,
         accounts: pd.DataFrame,
-        table: RateTable,
+        table: RoundRates,
         clock: EmulatedClock,
     ) -> dict[str, Any]:
         """Error budget and waterfall, with the rates as they really changed."""
@@ -578,7 +580,7 @@ class Stage:
         self.nodes.send_all(Stop())
 
 
-def _first_gradients(plan: RoundPlan, table: RateTable) -> FirstGradients | None:
+def _first_gradients(plan: RoundPlan, table: RoundRates) -> FirstGradients | None:
     """τ'_SG(0) of every slot that has rates; None where no order asks for it."""
     if not plan.paradigm.asks_for_first_gradient:
         return None

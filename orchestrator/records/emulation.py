@@ -64,7 +64,7 @@ class RoundRecord:
     transfers: pd.DataFrame
     """See `orchestrator.analysis.error_budget.transfer_errors`."""
     rates: pd.DataFrame
-    """See `orchestrator.emulated.rate_table.RateTable.frame`."""
+    """See `orchestrator.emulated.rate_feed.RoundRates.frame`."""
     injector: pd.DataFrame
     """Of each slot: slot, boundary_s, lateness_s (real)."""
     links: Report

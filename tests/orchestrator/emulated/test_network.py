@@ -18,7 +18,7 @@ import pytest
 from small_scenario import AT_ONCE, TREE
 
 import orchestrator as tb
-from orchestrator.emulated import session
+from orchestrator.emulated.network import EmulatedNetwork
 from orchestrator.scenario.loading import validate
 from testbed.core.node import BS, uav
 from testbed.runtimes import OWN_FOLDERS
@@ -104,7 +104,11 @@ def test_what_the_scenario_gives_its_nodes(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     measured = {"client": 1, "direction": "uplink", "level": "lowest", "rate_bps": 1e6}
     measured |= {"bytes": 1, "start_s": 0.0, "duration_s": 1.0, "due_s": 1.0, "error": 0.5}
-    monkeypatch.setattr(session, "calibrate", lambda *_: pd.DataFrame([measured]))
+
+    def calibrate(network: EmulatedNetwork, *_: object, **__: object) -> None:
+        network.calibration = pd.DataFrame([measured])
+
+    monkeypatch.setattr(EmulatedNetwork, "calibrate", calibrate)
     (tmp_path / "data").mkdir()
     given = scenario(
         calibrate=True,

@@ -14,9 +14,9 @@ import pytest
 from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.emulated import feed as module
 from orchestrator.emulated import programs
-from orchestrator.emulated.feed import Feed
+from orchestrator.emulated import rate_feed as module
+from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_table import Recorder
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import validate
@@ -75,10 +75,10 @@ def test_a_program_is_shown_what_it_needs_and_what_its_words_name_in_tmp(tmp_pat
     assert programs.shown_to([str(file)], {}, Path("/work"))[-1] == tmp_path
 
 
-def feed(gain: np.ndarray, **links: Any) -> Feed:
+def feed(gain: np.ndarray, **links: Any) -> SessionRates:
     channel = Channel.of(Replay(ChannelTrace(gain, 0.1)))
     scenario = validate(TREE | {"links": links}, "small").resolved(1.0)
-    return Feed(scenario, channel, Shape(network=True))
+    return SessionRates(scenario, channel, Shape(network=True))
 
 
 class Injector:
@@ -121,12 +121,12 @@ def test_a_link_that_begins_in_an_outage_is_opened_at_its_lowest_rate_before() -
 def test_what_an_hour_has_brought_is_not_computed_anew(monkeypatch) -> None:
     computed: list[int] = []
 
-    def slot_air(scenario, trace, snr):
+    def impaired_slots(scenario, shares, radio, trace, **keys):
         computed.append(trace.slots)
-        return real(scenario, trace, snr)
+        return real(scenario, shares, radio, trace, **keys)
 
-    real = module.slot_air
-    monkeypatch.setattr(module, "slot_air", slot_air)
+    real = module.impaired_slots
+    monkeypatch.setattr(module, "impaired_slots", impaired_slots)
     loss = {"model": "snr", "threshold_db": 3, "width_db": 1}
     source = feed(np.geomspace(1e-13, 1e-9, 108_000).reshape(3, 36_000), loss=loss)
     up, _ = source.rates(35_990, 36_000)

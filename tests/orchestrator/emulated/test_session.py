@@ -24,7 +24,7 @@ from small_scenario import AT_ONCE, TREE
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator import api
-from orchestrator.emulated import feed
+from orchestrator.emulated import rate_feed
 from orchestrator.emulated import up as up_module
 from orchestrator.emulated.session import Settings
 from orchestrator.emulated.up import held
@@ -387,7 +387,7 @@ def test_a_channel_that_fails_ends_the_session_by_name(tmp_path, monkeypatch) ->
                 sleeper.wait(30)
             session.play(60)
 
-    monkeypatch.setattr(feed, "AHEAD_S", 1.0)
+    monkeypatch.setattr(rate_feed, "AHEAD_S", 1.0)
     scenario = api.validate(TREE | {"emulation": {"calibrate": False}}, "small")
     source = Failing(ChannelTrace(np.full((3, 100), 1e-10), 0.1))
     with pytest.raises(RunError, match=r"^ns-3 ended by SIGKILL$"):

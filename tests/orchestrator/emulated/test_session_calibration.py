@@ -19,6 +19,7 @@ from orchestrator import api
 from orchestrator.emulated import session_calibration as calibration
 from orchestrator.emulated.calibration import trial_of
 from testbed.control.messages import Probe
+from testbed.core.clock import next_tick
 from testbed.core.errors import RunError
 from testbed.network.shaping import Shape
 from testbed.runtimes import Module
@@ -52,7 +53,7 @@ def test_both_ends_meet_over_a_link_and_say_what_came() -> None:
         say(end, asdict(task))
         assert hear(end) == ("listening" if client == 0 else "connected")
     assert hear(ends[0]) == "connected"
-    start_ns = calibration.next_tick() + 100_000_000
+    start_ns = next_tick() + 100_000_000
     for end in ends:
         say(end, (start_ns, 0.0, 1.0))
     upward, downward = hear(ends[0]), hear(ends[1])

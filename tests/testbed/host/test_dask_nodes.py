@@ -20,12 +20,11 @@ from console import TESTBED
 from processes import until
 from small_campaign import write_campaign
 
-from orchestrator.campaign import cluster as clusters
 from orchestrator.campaign.cluster import run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import load_campaign
 from testbed.core.errors import InputError
-from testbed.host import dask_nodes
+from testbed.host import dask_cluster, dask_nodes
 from testbed.host.dask_cluster import Cluster
 from testbed.host.dask_nodes import make_key, security
 
@@ -102,7 +101,7 @@ def test_an_address_without_a_port_is_refused_in_a_line(tmp_path: Path, words: l
 
 def test_a_local_campaigns_processes_serve_no_pages() -> None:
     before = len(listening(psutil.Process()))
-    with clusters._local_cluster(1):
+    with dask_cluster._local_cluster(1):
         own = listening(psutil.Process())
         (worker,) = [
             listening(child)
@@ -120,7 +119,7 @@ def test_a_local_campaigns_processes_log_no_tracebacks() -> None:
     def logs_errors() -> bool:
         return logging.getLogger("distributed.worker").isEnabledFor(logging.ERROR)
 
-    with clusters._local_cluster(1) as cluster, Client(cluster, set_as_default=False) as client:
+    with dask_cluster._local_cluster(1) as cluster, Client(cluster, set_as_default=False) as client:
         assert client.submit(logs_errors, pure=False).result(30) is False
 
 

@@ -8,7 +8,7 @@ import pytest
 from packet_cases import small
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted, trace_of
-from orchestrator.emulated.rate_table import RateTable
+from orchestrator.emulated.rate_feed import RoundRates
 from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round
 from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.channel import Channel
@@ -25,11 +25,11 @@ class Growing(Replay):
         return trace_of(made, "trace")
 
 
-def table(most: int) -> RateTable:
+def table(most: int) -> RoundRates:
     scenario = small()
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario), link_bytes)
     gain = {"gain": np.full((scenario.uavs.count, most), 1e-9), "slot_s": 0.1}
-    made = RateTable(
+    made = RoundRates(
         plan,
         ShannonFdma.of(scenario),
         Channel.of(Growing(trace_of(gain, "trace"))),
@@ -50,7 +50,7 @@ def test_who_plays_the_round_again_gets_as_many_slots_as_that_takes() -> None:
             raise TraceExhausted(slots)
         return slots
 
-    assert grows.reaching(played) == 400
+    assert grows.retry_until_channel_suffices(played) == 400
     assert grows.rates.uplink.shape[1] == 400
     ends = table(250)
 
@@ -58,4 +58,4 @@ def test_who_plays_the_round_again_gets_as_many_slots_as_that_takes() -> None:
         raise TraceExhausted(ends.gain.shape[1])
 
     with pytest.raises(TraceExhausted, match="250 slots"):
-        ends.reaching(never)
+        ends.retry_until_channel_suffices(never)
