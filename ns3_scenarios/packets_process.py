@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The process in which ns-3 plays packets, started by `ns3_scenarios.packets.PacketNetwork`.
+"""The process in which ns-3 simulates packets, started by `ns3_scenarios.packets.PacketNetwork`.
 
-On stdin: one line of JSON (see `ns3_scenarios.child`), then one for each step: ``{"rates":
+Stdin: one line of JSON (see `ns3_scenarios.child`), then one line per step: ``{"rates":
 [[uplink bit/s], [downlink bit/s]] or null, "air": delay, jitter, loss of each link's uplink and
-downlink in one list, or null, "send": [[link, down, bytes]], "until": ns}``. On
-stdout, for each: ``{"now": ns, "delivered": [[link, down]]}``; for ``{"counts": true}``:
+downlink in one list, or null, "send": [[link, down, bytes]], "until": ns}``;
+stdout, one answer per step: ``{"now": ns, "delivered": [[link, down]]}``. The request
+``{"counts": true}`` is answered by
 ``{"events", "ends": [[[bytes, frames, dropped, lost] of the uplink, of the downlink]]}``.
 """
 
@@ -70,7 +71,7 @@ class EndCount(ctypes.Structure):
 
 
 def load(library: Path) -> ctypes.CDLL:
-    """The library with its functions' types declared."""
+    """Load the library and declare the types of its functions."""
     native = ctypes.CDLL(str(library))
     native.packets_open.argtypes = [ctypes.POINTER(Settings), ctypes.POINTER(Impairment)]
     native.packets_rates.argtypes = [_Doubles, _Doubles]
@@ -91,7 +92,7 @@ def load(library: Path) -> ctypes.CDLL:
 
 
 def main() -> None:
-    """Play steps until stdin ends."""
+    """Simulate steps until stdin ends."""
     start = begin()
     native = load(Path(start["library"]))
     settings = start["settings"]

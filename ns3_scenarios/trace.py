@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Channel traces: the gain of every UAV's channel in every slot, and where it came from."""
+"""Channel traces: the gain of every UAV's channel in every slot, and its origin."""
 
 import io
 import math
@@ -26,13 +26,13 @@ KINDS: Sequence[tuple[str, ...]] = (
     ("gain_up", "gain_down"),
     ("uplink_bps", "downlink_bps"),
 )
-"""The fields of which a trace has one or one pair: of both directions, of each, or rates."""
+"""Alternative fields of a trace: gains of both directions, gains of each direction, or rates."""
 OF_FRAMES: Mapping[str, Sequence[tuple[str, ...]]] = {
     "loss": (("loss",), ("loss_up", "loss_down")),
     "delay": (("delay_s",), ("delay_up_s", "delay_down_s")),
     "jitter": (("jitter_s",), ("jitter_up_s", "jitter_down_s")),
 }
-"""What a trace may say of frames beside rates: one field for both directions, or one for each."""
+"""Optional impairments of frames: one field for both directions, or one per direction."""
 FIELDS = (
     *(
         name
@@ -42,12 +42,13 @@ FIELDS = (
     *("slot_s", "position", "seed", "scenario"),
 )
 MOST_BYTES = 16 << 30
-"""Of a file: 10 UAVs' positions over two years of slots."""
+"""Largest size of a file: positions of 10 UAVs over two years of slots."""
 EASY_BYTES, MOST_GROWTH = 256 << 20, 50
-"""A trace of more bytes than this, and of more than so many times its file's, was never flown."""
+"""A trace is refused if it has more bytes than this and its compression ratio exceeds the next
+value."""
 
 
-# Of a trace that others have made; far beyond what any channel is.
+# Limits for foreign traces, far beyond any real channel.
 SHORTEST_S, LONGEST_S = 1e-6, 1e4
 LEAST_GAIN, MOST_GAIN = 1e-40, 1e10
 LEAST_BPS, MOST_BPS = 1e-3, 1e15
@@ -56,11 +57,11 @@ LONGEST_DELAY_S = 10.0
 
 
 class TraceError(Exception):
-    """A trace file is not what it should be; the message names the field."""
+    """A trace file is invalid; the message names the field."""
 
 
 class TraceExhausted(Exception):
-    """More slots are asked for than a trace has."""
+    """More slots are needed than a trace has."""
 
     def __init__(self, available: int):
         self.available = available
@@ -69,10 +70,10 @@ class TraceExhausted(Exception):
 
 @dataclass(frozen=True)
 class TwoWay:
-    """A channel whose directions differ; to be sliced as an array [K, S] is."""
+    """A channel whose directions differ; it can be sliced like an array [K, S]."""
 
     values: Array
-    """Shape [2, K, S], up and down: linear gains, or rates in bit/s."""
+    """Linear gains or rates in bit/s of uplink and downlink, shape [2, K, S]."""
     are_rates: bool = False
 
     @property
@@ -86,11 +87,11 @@ class TwoWay:
 
 
 Gains = Array | TwoWay
-"""What a trace gives the links: gains [K, S] of both directions, or of each."""
+"""Gains or rates of the links: [K, S] for both directions, or a `TwoWay`."""
 
 
 def both_ways(gain: Gains) -> tuple[Array, Array]:
-    """A channel's directions, up and down, shape [K, S] each; alike where they do not differ."""
+    """Uplink and downlink of a channel, shape [K, S] each."""
     if isinstance(gain, TwoWay):
         up, down = gain.values
         return up, down
@@ -98,7 +99,7 @@ def both_ways(gain: Gains) -> tuple[Array, Array]:
 
 
 def each_way(change: Callable[[Array], Array], gain: Gains) -> Gains:
-    """Both directions changed alike."""
+    """Apply a function to both directions of a channel."""
     if isinstance(gain, TwoWay):
         return replace(gain, values=np.stack([change(way) for way in gain.values]))
     return change(gain)
@@ -109,38 +110,38 @@ class ChannelTrace:
     """Channel of K UAVs over S slots; slot 0 starts at t = 0."""
 
     gain: Array
-    """Shape [K, S], linear power gain; 0 is an outage. Of the uplink where the directions differ;
-    where the trace has rates, the uplink's in bit/s."""
+    """Linear power gain, shape [K, S]; 0 is an outage. It is the uplink's gain if the directions
+    differ, and the uplink's rate in bit/s if the trace has rates."""
     slot_s: float
     position_m: Array | None = None
-    """Shape [K, S, 3]; None where an outside trace brings none."""
+    """Positions in m, shape [K, S, 3]; None if a foreign trace has none."""
     seed: int | None = None
     scenario: str | None = None
     """JSON text of the scenario that made the trace."""
     gain_down: Array | None = None
-    """The downlink, where it differs; shape and unit as `gain`."""
+    """Gain or rate of the downlink if it differs; shape and unit as `gain`."""
     are_rates: bool = False
-    """Whether these are rates in place of gains: what each link carries, whoever else sends."""
+    """Whether `gain` and `gain_down` are rates, which do not depend on the other links."""
     loss: Array | None = None
-    """Shape [2, K, S], up and down: probability of a frame to be lost."""
+    """Probability that a frame is lost, shape [2, K, S] (uplink, downlink)."""
     delay_s: Array | None = None
-    """Shape [2, K, S]: how long a frame is under way once it has been sent."""
+    """One-way delay of a frame after it has been sent, shape [2, K, S]."""
     jitter_s: Array | None = None
-    """Shape [2, K, S]: standard deviation of that."""
+    """Standard deviation of the delay, shape [2, K, S]."""
 
     @cached_property
     def air(self) -> Gains:
-        """What the links are given, both directions of it."""
+        """Gains or rates of the links in both directions."""
         if self.gain_down is None:
             return self.gain
         return TwoWay(np.stack([self.gain, self.gain_down]), self.are_rates)
 
     def first(self, slots: int) -> "ChannelTrace":
-        """Its first slots alone."""
+        """The trace of the first `slots` slots."""
         return self.at(slice(slots))
 
     def at(self, slots: "slice | npt.NDArray[np.int64]") -> "ChannelTrace":
-        """These slots alone, in that order."""
+        """The trace of the selected slots, in the given order."""
         position, down = self.position_m, self.gain_down
         of_frames = {
             name: values[..., slots]
@@ -157,18 +158,18 @@ class ChannelTrace:
 
     @property
     def uavs(self) -> int:
-        """K."""
+        """Number of UAVs, K."""
         return int(self.gain.shape[0])
 
     @property
     def slots(self) -> int:
-        """S."""
+        """Number of slots, S."""
         return int(self.gain.shape[1])
 
     def save(self, path: Path) -> None:
-        """Write the trace as NPZ: gains or rates, slot_s, and position, seed, scenario where known.
+        """Write the trace as NPZ: gains or rates, slot_s, and position, seed, scenario if known.
 
-        The file appears whole or not at all.
+        The file is written atomically.
         """
         arrays: dict[str, Any] = {"slot_s": np.float64(self.slot_s)}
         if self.gain_down is None:
@@ -189,17 +190,17 @@ class ChannelTrace:
             arrays["scenario"] = np.str_(self.scenario)
 
         def fill(part: Path) -> None:
-            with part.open("wb") as file:  # of a name, NumPy would make one that ends in .npz
+            with part.open("wb") as file:  # NumPy would append .npz to a file name
                 np.savez(file, **arrays)
 
         write_whole(path, fill)
 
     @classmethod
     def load(cls, path: Path) -> "ChannelTrace":
-        """Read an NPZ trace; one of `KINDS` and `slot_s` suffice.
+        """Read an NPZ trace; it needs one of `KINDS` and `slot_s`.
 
         Raises:
-            TraceError: The file is no such trace; the message names the field.
+            TraceError: The file is not a valid trace; the message names the field.
         """
         try:
             data = read_regular(path, MOST_BYTES)
@@ -208,17 +209,17 @@ class ChannelTrace:
                 fields = {name: file[name] for name in FIELDS if name in file.files}
         except FileNotFoundError:
             raise TraceError(f"{path}: no such file") from None
-        except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for broken bytes
+        except Exception as error:  # numpy, zipfile and zlib raise many types for corrupt data
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise TraceError(f"{path}: not an NPZ trace ({reason})") from None
         return cls.of(fields, str(path))
 
     @classmethod
     def of(cls, given: Mapping[str, Any], source: str) -> "ChannelTrace":
-        """The trace of these fields, named as in a file; one of `KINDS` and `slot_s` suffice.
+        """The trace of these fields, named as in a file; it needs one of `KINDS` and `slot_s`.
 
         Raises:
-            TraceError: A field is not what it should be; the message names source and field.
+            TraceError: A field is invalid; the message names source and field.
         """
 
         def refuse(what: str) -> TraceError:
@@ -278,7 +279,7 @@ def _of_frames(
     shape: tuple[int, ...],
     refuse: Callable[[str], TraceError],
 ) -> Array | None:
-    """Losses, delays or jitters, shape [2, K, S]; None where the trace has none."""
+    """Losses, delays or jitters, shape [2, K, S]; None if the trace has none."""
     both, each = OF_FRAMES[what]
     given = [names for names in (both, each) if any(name in fields for name in names)]
     if len(given) > 1:
@@ -302,7 +303,7 @@ def _of_frames(
 def _values(
     given: npt.NDArray[Any], name: str, are_rates: bool, refuse: Callable[[str], TraceError]
 ) -> Array:
-    """Gains or rates as they should be."""
+    """Checked gains or rates."""
     if given.dtype.kind not in "fiu" or given.ndim != 2 or given.size == 0:
         raise refuse(f"{name} must be numbers of shape [K, S], not {given.dtype} {given.shape}")
     values = given.astype(np.float64)
@@ -313,10 +314,10 @@ def _values(
 
 
 def _check_sizes(data: bytes) -> None:
-    """Refuse what would take more memory than a file says it has, or than any trace needs.
+    """Refuse a file that claims more data than it has or would need too much memory.
 
     Raises:
-        ValueError: Names the field.
+        ValueError: The file is refused; the message names the field.
     """
     total = 0
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -327,7 +328,7 @@ def _check_sizes(data: bytes) -> None:
             total += member.file_size
             if total > max(EASY_BYTES, MOST_GROWTH * len(data)):
                 raise ValueError(f"{name} claims {member.file_size:,} bytes of {len(data):,}")
-            # The bytes of the file, the array of one field, and of the float64 it becomes.
+            # Memory for the file, the array of one field, and its conversion to float64.
             if 3 * total > (free := psutil.virtual_memory().available):
                 raise ValueError(f"{name} needs {3 * total:,} bytes of memory, {free:,} are free")
             with archive.open(member) as file:
@@ -338,11 +339,11 @@ def _check_sizes(data: bytes) -> None:
                 }[version]
                 shape, _, dtype = read(file)
             if math.prod(shape) * dtype.itemsize > member.file_size:
-                raise ValueError(f"{name} says to be larger than it is")
+                raise ValueError(f"{name} claims to be larger than it is")
 
 
 class ChannelSource(Protocol):
-    """Where channels come from: a file, or ns-3 as it goes."""
+    """A source of channels: a file, or a running ns-3 simulation."""
 
     @property
     def slot_s(self) -> float:
@@ -350,10 +351,10 @@ class ChannelSource(Protocol):
 
     @property
     def uavs(self) -> int:
-        """K."""
+        """Number of UAVs, K."""
 
     def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least that many slots; earlier slots never change.
+        """The trace from slot 0 with at least `slots` slots; earlier slots never change.
 
         Raises:
             TraceExhausted: The source has fewer.
@@ -373,11 +374,11 @@ class Replay:
 
     @property
     def uavs(self) -> int:
-        """K."""
+        """Number of UAVs, K."""
         return self.whole.uavs
 
     def trace(self, slots: int) -> ChannelTrace:
-        """The given trace, whole."""
+        """The whole given trace."""
         if slots > self.whole.slots:
             raise TraceExhausted(self.whole.slots)
         return self.whole

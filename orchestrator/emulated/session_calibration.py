@@ -3,7 +3,7 @@
 
 """The calibration before a session: every link of its network, at rates that it will have.
 
-As before a run (`orchestrator.emulated.calibration`), but nodes are rooms: the two ends of each
+As before a run (`orchestrator.emulated.calibration`), but nodes are sandboxes: the two ends of each
 link are programs of this machine's system that are started there, and gone when it is over. They
 know no more of the links than those which come after them.
 """
@@ -50,7 +50,7 @@ def calibrate(
     """Measure every link at the lowest, middle and highest rate of the session's first minute.
 
     Args:
-        world: Of rooms, in which nothing runs.
+        world: Of sandboxes, in which nothing runs.
         scenario: What the network is like.
         feed: What rates there will be.
         shape: How links treat frames.

@@ -49,7 +49,7 @@ from testbed.control.messages import (
     Pause,
     Phase,
     PhaseSet,
-    SetAir,
+    SetImpairments,
     SetRates,
     StartCapture,
     Stop,
@@ -77,8 +77,8 @@ from testbed.network.fabric import (
 from testbed.network.gates import Opening, openings
 from testbed.network.line import Line, LineCount
 from testbed.network.pcap import END_S, Capture
-from testbed.network.shaping import End, QueueCount, Shape, air_counts, queue_counts
-from testbed.network.slot_air import AirChange, ChangingAir
+from testbed.network.shaping import End, QueueCount, Shape, netem_counts, queue_counts
+from testbed.network.slot_impairments import ImpairmentChange, SlotImpairments
 from testbed.network.slot_table import SlotTable
 from testbed.system import linux
 from testbed.system.machine import Machine, boot_id
@@ -113,7 +113,7 @@ class _Service:
         self._fabric = fabric
         self._shape = shape
         self._table = SlotTable(fabric.links)
-        self._air: ChangingAir | None = None
+        self._air: SlotImpairments | None = None
         self._clock = EmulatedClock(0, 0.0, 1.0)
         self._slot_s = 1.0
         self._running = False
@@ -181,9 +181,9 @@ class _Service:
                 self._hold([])
             case Impair(uplinks, downlinks):
                 self._line = impair(self._fabric, uplinks, downlinks)
-                self._air = ChangingAir(self._fabric, self._line, uplinks, downlinks)
+                self._air = SlotImpairments(self._fabric, self._line, uplinks, downlinks)
                 self._tell(Impaired())
-            case SetAir(first, variants, table):
+            case SetImpairments(first, variants, table):
                 assert self._air is not None
                 self._air.take(first, variants, table)
             case StartCapture():
@@ -348,7 +348,7 @@ class _Service:
                 count = self._line.count(at.tap)
             elif at.tap is None:
                 if at.netlink not in told:
-                    told[at.netlink] = air_counts(at.netlink)
+                    told[at.netlink] = netem_counts(at.netlink)
                 count = told[at.netlink].get(at.device)
             ways[at.down][at.link - 1] = count
         return ways
@@ -528,7 +528,7 @@ class _Prepared:
         self.below_floor = 0
         self._batches: list[tuple[Site, Batch]] = []
         self._ends: list[tuple[End, float]] = []
-        self.air: list[AirChange] = []
+        self.air: list[ImpairmentChange] = []
         """What becomes of frames, once the rates have been set."""
 
     def add(self, site: Site, rates: Sequence[float], floor_bps: float) -> None:
@@ -768,7 +768,7 @@ class Injector:
     ) -> None:
         """Give what slots do to frames, from one on; what was given from there on is dropped.
 
-        A delay that changes by less than `slot_air.NEAR_S` is left as it is.
+        A delay that changes by less than `slot_impairments.NEAR_S` is left as it is.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
@@ -780,7 +780,7 @@ class Injector:
         table = np.stack([uplinks, *downlinks]).astype(np.float64)
         blob = np.ascontiguousarray(table.transpose(2, 0, 1, 3)).tobytes()
         with self._lock:
-            self._send(SetAir(first_slot, len(downlinks), blob))
+            self._send(SetImpairments(first_slot, len(downlinks), blob))
 
     def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
         """Write what goes over the links from now on to pcap files, one a link.
@@ -835,9 +835,9 @@ class Injector:
             counters = self._await(Counters)
         up, down = zip(*counters.links, strict=True)
         values, width = np.frombuffer(counters.slots, np.int64), width_of_air(len(up))
-        set_, counted = np.split(values, [len(values) - counters.of_air * width])
+        set_, counted = np.split(values, [len(values) - counters.impaired_slots * width])
         slots, air = set_.reshape(-1, 4).T.copy(), None
-        if counters.of_air:
+        if counters.impaired_slots:
             rows = counted.reshape(-1, width)
             ways = rows[:, 1:].reshape(-1, len(up), 2, _AIR_OF_WAY)
             air = AirCounts(rows[:, 0], ways[..., 0], ways[..., 1], ways[..., 2] / _CERTAIN)

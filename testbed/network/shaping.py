@@ -8,17 +8,17 @@ Each end carries, from the device inwards, a *gate* (TBF), a *shaper* (HTB with 
 
 - HTB keeps its token account when its rate changes. TBF refills its bucket, so that every change
   would let a burst through.
-- A frame is let go when the account is not negative and is charged afterwards. At a tiny rate the
-  debt of a single frame lasts for seconds, and no later change forgives it. An outage is therefore
-  no rate but a closed gate: the queue holds its frames, none leaves, nothing is charged, and they
-  go on at once when the gate opens.
-- The gate closes by a trick of accounting. Each frame is charged as `_CLOSED_FRAME_BYTES` (the
+- A frame is sent when the account is not negative and is charged afterwards. At a tiny rate the
+  debt of a single frame lasts for seconds, and no later change removes it. An outage is therefore
+  a closed gate, not a rate: the queue holds its frames, none leaves, nothing is charged, and they
+  are sent at once when the gate opens.
+- The gate is closed through its accounting. Each frame is charged as `_CLOSED_FRAME_BYTES` (the
   rate's minimum packet unit), more than the bucket ever holds, so none passes, whereas the limit
   on a frame's size, which does not know that unit, still lets all of them queue. The gate tries
   again every `POLL_S`, which bounds the delay at opening; less for gates that are about to open.
-- A closed gate has taken one packet from the shaper, which was charged for it long ago. Whoever
-  opens the gate for a transfer that has waited behind it therefore says how much the link has saved
-  up by then (`End.release`).
+- A closed gate has taken one packet from the shaper, which was charged for it long ago. Opening
+  the gate for a queued transfer must therefore state the credit that the link has accumulated by
+  then (`End.release`).
 """
 
 import math
@@ -32,9 +32,9 @@ from testbed.system import netlink
 from testbed.system.netlink import attribute, message, nested, text, u32
 
 POLL_S = 0.5e-3
-"""How often a closed gate with frames behind it tries again."""
+"""Seconds between two attempts of a closed gate that holds frames."""
 SOON_POLL_S = 50e-6
-"""The same of a gate that is about to open."""
+"""The same for a gate that is about to open."""
 
 _TICK_S = 64e-9
 """The unit of the kernel's packet scheduler (/proc/net/psched)."""
@@ -44,8 +44,10 @@ _CLOSED_FRAME_BYTES = 65_535
 _OPEN_BYTES_S = 4_000_000_000
 _LEAST_BURST_S = 0.2e-3
 _WAY_S = 0.15e-3
-"""From a sender's timer to the kernel's note of arrival, on a link that is otherwise idle: waking,
-the first packet's way, the last packet's timer. Measured by calibrations: 0.05 to 0.22 ms."""
+"""Seconds from a sender's timer to the kernel's arrival timestamp on an otherwise idle link:
+wake-up
+latency, forwarding of the first packet, timer of the last one. Calibrations measure 0.05 to 0.22
+ms."""
 _MOST_PACKET_BYTES = 64_000
 """The gate lets no packet of 64 KiB pass."""
 _ROOT = 0xFFFF_FFFF
@@ -60,7 +62,7 @@ _RATE = struct.Struct("=BBHhHI")
 
 @dataclass(frozen=True)
 class Shape:
-    """How every link of a run treats its frames, and who reaches whom."""
+    """How every link of a run treats its frames, and which nodes can reach each other."""
 
     mtu: int = 1500
     queue_frames: int = 100
@@ -68,72 +70,79 @@ class Shape:
     charges_headers: bool = True
     """Whether the rate carries Ethernet frames, or only the payload of TCP segments."""
     burst_s: float = 4e-3
-    """Lateness that a busy link makes up for, in timers and in whoever feeds it. An idle link saves
-    it up as credit: a sender that begins so much later than its transfer uses it up at once, and is
-    then where the integral of the rates has come to."""
+    """HTB burst in seconds. A busy link catches up late timers and late senders by up to this time.
+    An idle link accumulates it as credit: a sender that starts late by this time uses the credit at
+    once and then matches the integral of the rates."""
     congestion_control: str = "cubic"
-    """Of all TCP connections over the links."""
+    """Congestion control of all TCP connections over the links."""
     initial_window: int | None = None
-    """Segments that they send at first; None: the kernel's own."""
+    """Initial window of TCP connections in segments; None: the kernel's default."""
     queue: str = "fifo"
-    """The kind of an end's queue: `fifo`, `fq_codel`, `pie` or `red`."""
+    """Queueing discipline of each end: `fifo`, `fq_codel`, `pie` or `red`."""
     ecn: bool = False
-    """Whether TCP asks for marks in place of drops, and queues other than fifo give them."""
+    """Whether TCP negotiates ECN, and queues other than fifo mark packets instead of dropping
+    them."""
     impaired: bool = False
-    """Whether the air will delay or lose frames."""
+    """Whether the radio channel delays or loses frames."""
     single_frames: bool = False
-    """Whether the air loses frames, or they overtake each other: the kernel then cuts packets into
-    frames before they arrive, so that it treats them one by one."""
+    """Whether the radio channel loses or reorders frames: the kernel then segments packets into
+    frames
+    before they arrive, so that each frame is handled separately."""
     packet_s: float = 0.25e-3
-    """How much a packet may hold, as emulated time at the link's rate. The kernel handles packets
-    of one or more frames, and TCP acknowledges packets: longer ones take less computing and fewer
-    bytes of the other direction, shorter ones follow the rate closer."""
+    """Longest packet, as emulated seconds at the link's rate. The kernel handles packets of one or
+    more frames, and TCP acknowledges packets: longer ones need less computing and fewer bytes in
+    the
+    reverse direction, shorter ones follow the rate more closely."""
 
     network: bool = False
-    """Whether nodes see one network, as other people's programs expect it: one address of the base
-    station for all, and IPv6. Else each link is a network of its own."""
+    """Whether nodes see one network, as third-party programs expect: one address of the base
+    station
+    for all UAVs, and IPv6. Otherwise each link is a network of its own."""
     relay: bool = False
-    """Whether UAVs reach each other through the base station; takes `network`."""
+    """Whether UAVs reach each other through the base station; requires `network`."""
     shared_downlink: bool = False
-    """Whether a downlink's rate is what it would have alone, and its airtime is shared with the
-    others': see `testbed.network.airtime`."""
+    """Whether downlinks share the airtime of the cell, and each downlink's rate is the one it would
+    have alone: see `testbed.network.airtime`."""
 
     @property
     def credit_s(self) -> float:
-        """How much later than its transfer a sender begins, in real seconds: see `burst_s`. A bit
-        less than that, so that a frame's way through programs and kernel takes no time."""
+        """Delay of a sender after the start of its transfer, in real seconds. It is slightly less
+        than `burst_s`, to compensate for the latency of programs and kernel."""
         return self.burst_s - _WAY_S
 
     @property
     def frame_bytes(self) -> int:
-        """What a full frame is charged."""
+        """Bytes that the shaper charges for a full frame."""
         framing = Framing(self.mtu)
         return framing.frame_bytes if self.charges_headers else framing.segment_bytes
 
     def burst_at(self, rate_bps: float, packet_frames: int = 1) -> float:
-        """Seconds of credit an end saves up while idle, at a rate in bit/s.
+        """Seconds of credit that an idle end accumulates, at a rate in bit/s.
 
-        The last packet of a transfer leaves when its turn comes, not when its own time is over;
-        that counts as credit, too: half a packet of it, in the mean over sizes.
+        The last packet of a transfer leaves before its own transmission time is over; this adds
+        half a
+        packet of credit, on average over transfer sizes.
         """
         packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
         return max(_LEAST_BURST_S, self.burst_s - packet_s / 2)
 
     def early_at(self, rate_bps: float, packet_frames: int = 1) -> float:
-        """Seconds by which a transfer over an idle link ends before the integral of its rate.
+        """Largest time in s by which a transfer on an idle link ends before the integral of its
+        rate.
 
-        At most: its last packet and the credit, less what its sender began late.
+        It is the time of the last packet plus the credit, minus the delay of the sender.
         """
         packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
         return packet_s + self.burst_at(rate_bps, packet_frames) - self.credit_s
 
     def packet_frames(self, rate_bps: float) -> int:
-        """Frames that the kernel may handle as one packet at a rate in emulated bit/s."""
+        """Largest number of frames that the kernel handles as one packet, at a rate in emulated
+        bit/s."""
         frames = int(self.packet_s * rate_bps / (8 * self.frame_bytes))
         return max(1, min(frames, _MOST_PACKET_BYTES // self.mtu))
 
     def lowest_rate(self, slot_s: float) -> float:
-        """The rate in bit/s below which a link counts as out: one full frame a slot.
+        """The rate in bit/s below which a link counts as an outage: one full frame per slot.
 
         Below it, the debt of a frame would outlast the slot.
         """
@@ -141,7 +150,7 @@ class Shape:
 
 
 def removal(device: int) -> bytes:
-    """The message that takes from a device all that shapes it, with the frames that wait there."""
+    """The message that removes all qdiscs from a device, together with the frames queued there."""
     return _object(netlink.DELQDISC, 0, device, 0, _ROOT)
 
 
@@ -168,7 +177,7 @@ def _size_table(shape: Shape) -> list[bytes]:
 
 
 def _gate(index: int, flags: int, shape: Shape, poll_s: float | None) -> bytes:
-    """A gate that is closed and tries again so often; None: an open one."""
+    """The message for a closed gate that retries every `poll_s` seconds; None: for an open gate."""
     if poll_s is None:
         rate, buffer_s = _rate(_OPEN_BYTES_S), 1e-3
     else:
@@ -224,7 +233,7 @@ def _queue(index: int, flags: int, shape: Shape) -> bytes:
 
 def _red(limit_bytes: int, frame_bytes: int, ecn: bool) -> bytes:
     """RED by the rules of thumb of tc-red(8): drops begin at a twelfth of the queue, 2 % at most
-    up to a quarter of it, and the mean forgets 1/512 a frame."""
+    up to a quarter of it, and the weight of the moving average is 1/512 per frame."""
     most, least = limit_bytes // 4, limit_bytes // 12
     slope = math.ceil(math.log2((most - least) / _RED_DROPS))
     frame_us = 8 * frame_bytes / _RED_NOMINAL_BPS * 1e6
@@ -251,11 +260,11 @@ class End:
     def __init__(self, index: int, shape: Shape) -> None:
         self.index = index
         self.rate_bps = 0.0
-        """In force, as far as this object was told; 0 is an outage."""
+        """Rate in force in bit/s, as reported by `changed`; 0 is an outage."""
         self.packet_frames = 1
-        """Frames that the kernel may handle as one packet."""
+        """Largest number of frames that the kernel handles as one packet."""
         self.held = False
-        """Whether its gate is kept closed, whatever the rate: see `testbed.network.gates`."""
+        """Whether the gate is kept closed at any rate: see `testbed.network.gates`."""
         self._shape = shape
         self._shaped_bps = shape.lowest_rate(1.0)
         self._open = _gate(index, 0, shape, None)
@@ -280,7 +289,7 @@ class End:
         ]
 
     def change(self, rate_bps: float) -> list[bytes]:
-        """The messages from the rate in force to another; none where they are the same."""
+        """The messages that change the rate in force; empty if it is the same."""
         if rate_bps == self.rate_bps:
             return []
         if rate_bps == 0:
@@ -293,16 +302,16 @@ class End:
         return messages
 
     def soon(self) -> list[bytes]:
-        """The messages that ready a closed gate for opening at a moment."""
+        """The messages that make a closed gate poll faster, shortly before it opens."""
         return [_gate(self.index, 0, self._shape, SOON_POLL_S)]
 
     def release(self, rate_bps: float, credit_s: float) -> list[bytes]:
-        """The messages that open a closed gate, with so much saved up at that rate."""
+        """The messages that open a closed gate with `credit_s` seconds of credit at that rate."""
         burst_s = max(0.0, credit_s)
         return [_shaper(self.index, 0, self._shape, rate_bps, burst_s), self._open]
 
     def restore(self) -> list[bytes]:
-        """The messages that let the link save up as always; of `release`, a bit later."""
+        """The messages that restore the normal credit, some time after `release`."""
         return [self._shaper(self._shaped_bps)]
 
     def _shaper(self, rate_bps: float, flags: int = 0) -> bytes:
@@ -310,7 +319,7 @@ class End:
         return _shaper(self.index, flags, self._shape, rate_bps, burst_s)
 
     def changed(self, rate_bps: float) -> None:
-        """Take note that the messages of `change` were sent."""
+        """Record that the messages of `change` were sent."""
         self.rate_bps = rate_bps
         if rate_bps:
             self._shaped_bps = rate_bps
@@ -318,10 +327,10 @@ class End:
 
 @dataclass(frozen=True)
 class QueueCount:
-    """What an end's queue has seen since it was made."""
+    """Counters of an end's queue since it was created."""
 
     sent_bytes: int
-    """As charged: with headers or without."""
+    """Bytes as the shaper charges them: with or without headers."""
     sent_frames: int
     dropped_frames: int
     backlog_bytes: int
@@ -344,6 +353,7 @@ def queue_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
     return dict(qdisc_counts(socket, QUEUE))
 
 
-def air_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
-    """What was sent on and dropped on the way to each device of a socket's namespace, by index."""
+def netem_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
+    """Frames that netem forwarded and dropped before each device of a socket's namespace, by
+    index."""
     return {index - DEVICE_OFFSET: count for index, count in qdisc_counts(socket, HANDLE)}

@@ -38,7 +38,7 @@ socket under this one name, no other process can reach it, and no file is left b
 LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
 """Variables of this user's session that lead out of a node begin so; so do those of proxies end."""
 OWN_FOLDERS = ("/tmp", "/dev/shm")
-"""Of each room, which hide this machine's."""
+"""Of each sandbox, which hide this machine's."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Module:
 
 
 @dataclass(frozen=True)
-class Room:
+class Sandbox:
     """What programs find in a node that they are started in one by one: see `World.spawn`.
 
     Beside the node's network: an empty /tmp and /dev/shm of its own in memory, its own name, names
@@ -81,19 +81,19 @@ class NodeSpec:
     """A program to run as a node, or a node to run programs in."""
 
     node: NodeId
-    program: Module | Sequence[str] | Room
+    program: Module | Sequence[str] | Sandbox
     """A module, or a command and its arguments; or what is there before any program."""
     log: Path
-    """Takes its standard output and standard error; unused in a room."""
+    """Takes its standard output and standard error; unused in a sandbox."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """On top of what the runtime passes on; unused in a room."""
+    """On top of what the runtime passes on; unused in a sandbox."""
     gpu: bool = False
     """Whether a container sees the machine's GPUs; processes do anyway."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A program to start in a room."""
+    """A program to start in a sandbox."""
 
     node: NodeId
     argv: Sequence[str]
@@ -107,7 +107,7 @@ class Command:
     terminal: bool = False
     """Whether its standard input is a terminal that is to be its own."""
     system: bool = False
-    """Whether it runs in this machine's system, without the limits of the room, whatever others
+    """Whether it runs in this machine's system, without the limits of the sandbox, whatever others
     there do."""
 
 
@@ -129,7 +129,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Ended:
-    """A program of a room has ended."""
+    """A program of a sandbox has ended."""
 
     number: int
     """As `World.spawn` gave it."""
@@ -163,7 +163,7 @@ WORLD_NEWS: Kinds[WorldNews] = Kinds(WorldNews)
 """What a world tells while it lives."""
 
 
-class Rooms(Protocol):
+class Sandboxes(Protocol):
     """How a runtime starts programs in its nodes later on."""
 
     def spawn(self, command: Command, files: tuple[int, int, int]) -> int:
@@ -183,7 +183,7 @@ class World:
         news: ControlSocket,
         kill: Callable[[NodeId], object],
         cleanup: ExitStack,
-        rooms: Rooms | None = None,
+        sandboxes: Sandboxes | None = None,
     ) -> None:
         self.injector = injector
         """Sets the links' rates."""
@@ -194,10 +194,10 @@ class World:
         self._listeners = dict(listeners)
         self._news = news
         self._cleanup = cleanup
-        self._rooms = rooms
+        self._sandboxes = sandboxes
 
     def spawn(self, command: Command, files: tuple[int, int, int]) -> int:
-        """Start a program in a room; may be called by several threads.
+        """Start a program in a sandbox; may be called by several threads.
 
         Args:
             command: The program.
@@ -210,13 +210,13 @@ class World:
             InputError: Command and environment are too long to be passed on.
             RunError: The runtime's own processes are gone.
         """
-        assert self._rooms is not None, "this runtime has no rooms"
-        return self._rooms.spawn(command, files)
+        assert self._sandboxes is not None, "this runtime has no sandboxes"
+        return self._sandboxes.spawn(command, files)
 
     def signal(self, number: int, signal_: int) -> None:
-        """Send a signal to a program of a room, and to all that it has started in its session."""
-        assert self._rooms is not None, "this runtime has no rooms"
-        self._rooms.signal(number, signal_)
+        """Send a signal to a program of a sandbox, and to all that it has started in its session."""
+        assert self._sandboxes is not None, "this runtime has no sandboxes"
+        self._sandboxes.signal(number, signal_)
 
     def connect(self, timeout_s: float = 120) -> dict[NodeId, socket.socket]:
         """Wait until every node has called `connect_control`; a stream to each.
@@ -271,7 +271,7 @@ class World:
         return [news for news in self.news() if isinstance(news, Exit)]
 
     def news(self) -> list[Exit | Ended | HostLost]:
-        """The nodes, programs of rooms, and hosts, that ended since the last call.
+        """The nodes, programs of sandboxes, and hosts, that ended since the last call.
 
         Raises:
             RunError: The world itself is gone.
@@ -339,7 +339,7 @@ def start(
 
 
 def passed_on() -> dict[str, str]:
-    """What programs in rooms find in their environment of this process's: all but what leads out
+    """What programs in sandboxes find in their environment of this process's: all but what leads out
     of a node."""
     return {
         name: value

@@ -13,7 +13,7 @@ The image `host` is empty: this machine's own system and Python environment are 
 read-only, so that nothing has to be built. Any other image must hold the same programs (see the
 Dockerfile).
 
-A node may also be a *room* (`docker_rooms`): its container then only holds the network, and each
+A node may also be a *sandbox* (`docker_sandboxes`): its container then only holds the network, and each
 program is a container of its own that joins it.
 """
 
@@ -51,15 +51,15 @@ from testbed.runtimes import (
     Exit,
     Module,
     NodeSpec,
-    Room,
+    Sandbox,
     World,
     WorldLost,
     listen_control,
 )
-from testbed.runtimes.docker_rooms import (
+from testbed.runtimes.docker_sandboxes import (
     MARK_LABEL,
     PROGRAM_LABEL,
-    DockerRooms,
+    DockerSandboxes,
     check_program,
     user_of,
 )
@@ -123,14 +123,14 @@ def start(
         tag = image_of(client, image)
         cleanup.enter_context(_reaper(run))
         made = _Containers(run, image, tag, readable, writable, _limits(cpus, memory_bytes))
-        rooms = {spec.node: spec.program for spec in nodes if isinstance(spec.program, Room)}
-        images = {room.image for room in rooms.values() if room.image is not None}
+        sandboxes = {spec.node: spec.program for spec in nodes if isinstance(spec.program, Sandbox)}
+        images = {sandbox.image for sandbox in sandboxes.values() if sandbox.image is not None}
         users = {image: user_of(client, image_of(client, image)) for image in images}
-        for room in rooms.values():
-            if room.image is not None:
-                os.chown(room.writable[0], users[room.image], -1)
+        for sandbox in sandboxes.values():
+            if sandbox.image is not None:
+                os.chown(sandbox.writable[0], users[sandbox.image], -1)
         # Known to those who hear of ends before any program can have one.
-        programs = DockerRooms(client, rooms, made.program)
+        programs = DockerSandboxes(client, sandboxes, made.program)
         news = _news(client, run, programs, cleanup)
         with ThreadPoolExecutor(8) as pool:
             containers = list(pool.map(partial(made.create, client), nodes))
@@ -139,7 +139,7 @@ def start(
         names = [spec.node for spec in nodes]
         listeners = dict(zip(names, sockets, strict=True))
         by_node = dict(zip(names, containers, strict=True))
-        programs.holders.update({node: by_node[node].id for node in rooms})
+        programs.holders.update({node: by_node[node].id for node in sandboxes})
 
         def kill(node: NodeId) -> None:
             with _one_line():
@@ -188,29 +188,29 @@ class _Containers:
         self._mounts |= {str(path): {"bind": str(path), "mode": "rw"} for path in writable}
         self._limits = limits
 
-    def program(self, node: NodeId, room: Room, system: bool) -> dict[str, Any]:
-        """How a program of a room is contained, but for its network and what it is.
+    def program(self, node: NodeId, sandbox: Sandbox, system: bool) -> dict[str, Any]:
+        """How a program of a sandbox is contained, but for its network and what it is.
 
         Args:
             node: Where.
-            room: What it finds there.
+            sandbox: What it finds there.
             system: Whether it is to have this machine's system instead, and no limits.
         """
-        own = room.image is not None and not system
-        limits = _limits(None, None) if system else _limits(room.cpus, room.memory_bytes)
+        own = sandbox.image is not None and not system
+        limits = _limits(None, None) if system else _limits(sandbox.cpus, sandbox.memory_bytes)
         del limits["network_mode"]
         mounts, tag = self._mounts, self._tag
         if system:
             mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in host_paths()}
             tag = HOST_IMAGE
-        writable = {str(path): {"bind": str(path), "mode": "rw"} for path in room.writable}
+        writable = {str(path): {"bind": str(path), "mode": "rw"} for path in sandbox.writable}
         # Who owns what it may write is who runs this.
         user = {} if own else {"user": "0:0"}
         return (
             limits
             | user
             | {
-                "image": room.image if own else tag,
+                "image": sandbox.image if own else tag,
                 "labels": self._labels(node),
                 "volumes": ({} if own else mounts) | writable,
             }
@@ -221,7 +221,7 @@ class _Containers:
 
     def create(self, client: docker.DockerClient, spec: NodeSpec) -> Any:
         """The container of a node; it does not run yet."""
-        if isinstance(spec.program, Room):
+        if isinstance(spec.program, Sandbox):
             return self._hold(client, spec.node, spec.program)
         spec.log.touch()
         if self._user:
@@ -244,9 +244,9 @@ class _Containers:
             **self._limits,
         )
 
-    def _hold(self, client: docker.DockerClient, node: NodeId, room: Room) -> Any:
+    def _hold(self, client: docker.DockerClient, node: NodeId, sandbox: Sandbox) -> Any:
         """A container of this machine's system that does nothing but have the node's network."""
-        names = (line.split() for line in room.hosts.splitlines())
+        names = (line.split() for line in sandbox.hosts.splitlines())
         return client.containers.create(
             image_of(client, "host"),
             ["/bin/sh", "-c", "exec sleep infinity"],
@@ -409,7 +409,7 @@ def _end(process: "subprocess.Popen[bytes]", namespaces: Sequence[int]) -> None:
 
 
 def _news(
-    client: docker.DockerClient, run: str, programs: DockerRooms, cleanup: ExitStack
+    client: docker.DockerClient, run: str, programs: DockerSandboxes, cleanup: ExitStack
 ) -> ControlSocket:
     """Tell of containers that end, from now on."""
     ours, theirs = socket.socketpair()

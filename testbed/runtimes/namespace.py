@@ -17,7 +17,7 @@ forks the nodes, and ends, which leaves its children to the world. A node enters
 gives up all capabilities and all writing of files, and runs its module, or executes its command.
 What was imported is thus loaded once and lies in memory once.
 
-A node may also be a *room*: no program, but a mount and a UTS namespace beside the network's, in
+A node may also be a *sandbox*: no program, but a mount and a UTS namespace beside the network's, in
 which the world starts programs when it is told to. These orders come as datagrams over a socket of
 their own, each with the program's standard files.
 
@@ -62,7 +62,7 @@ from testbed.runtimes import (
     Exit,
     Module,
     NodeSpec,
-    Room,
+    Sandbox,
     World,
     WorldLost,
     listen_control,
@@ -199,10 +199,10 @@ def start(
         def kill(node: NodeId) -> None:
             news.send(*encode(_Kill(node)))
 
-        return World(injector, listeners, news, kill, cleanup.pop_all(), _Rooms(spawn_ours))
+        return World(injector, listeners, news, kill, cleanup.pop_all(), _Sandboxes(spawn_ours))
 
 
-class _Rooms:
+class _Sandboxes:
     """The orchestrator's end of what starts programs."""
 
     def __init__(self, orders: socket.socket) -> None:
@@ -355,9 +355,9 @@ class _World:
         self._namespaces: list[int] = []
         self._underlay = underlay
         self._relays = relays
-        self._rooms: dict[NodeId, _OpenRoom] = {}
+        self._sandboxes: dict[NodeId, _OpenSandbox] = {}
         self._programs: dict[int, int] = {}
-        """Those of rooms: their numbers by PID."""
+        """Those of sandboxes: their numbers by PID."""
         self._processes: dict[int, NodeId | None] = {}
         """Of nodes, and the fabric's: None."""
         self._fork_servers: dict[int, NodeId] = {}
@@ -394,7 +394,7 @@ class _World:
             if self._control.fileno() in ready:
                 self._kill(self._next_order(_Kill).node)
             if self._spawns.fileno() in ready:
-                self._serve_rooms()
+                self._serve_sandboxes()
             if wake in ready:
                 os.read(wake, 4096)
                 self._reap()
@@ -411,8 +411,10 @@ class _World:
         for spec in order.nodes:
             namespaces.append(linux.new_network_namespace())
             listeners.append(listen_control())
-            if isinstance(spec.program, Room):
-                self._rooms[spec.node] = _OpenRoom.make(spec.node, spec.program, namespaces[-1])
+            if isinstance(spec.program, Sandbox):
+                self._sandboxes[spec.node] = _OpenSandbox.make(
+                    spec.node, spec.program, namespaces[-1]
+                )
         ControlSocket(self._supervisor).send_descriptors(namespaces)
         self._control.send(*encode(_Made()))
         self._next_order(_PassListeners)
@@ -425,7 +427,7 @@ class _World:
         linux.ordinary_scheduling()
         groups: dict[str, list[_Node]] = {}
         for spec, namespace in zip(order.nodes, namespaces, strict=True):
-            if spec.node in self._rooms:
+            if spec.node in self._sandboxes:
                 continue
             born = _Node(spec, namespace, order.writable)
             groups.setdefault(json.dumps([born.preload, spec.env]), []).append(born)
@@ -485,15 +487,15 @@ class _World:
                 _run_and_exit(lambda: node.live({n.namespace for n in nodes}))  # noqa: B023
             os.write(self._birth, f"{pid} {node.spec.node}\n".encode())
 
-    def _serve_rooms(self) -> None:
+    def _serve_sandboxes(self) -> None:
         """Obey an order about a program."""
         data, files, _, _ = socket.recv_fds(self._spawns, MOST_SPAWN_BYTES, 3)
         if not data:
             raise RunError("the orchestrator is gone")
         match order := _SPAWNS.decode(json.loads(data), b""):
             case _Spawn():
-                room = self._rooms[order.command.node]
-                pid = self._fork(lambda: room.live(order.command, files))
+                sandbox = self._sandboxes[order.command.node]
+                pid = self._fork(lambda: sandbox.live(order.command, files))
                 self._programs[pid] = order.number
             case _Signal():
                 for pid, number in self._programs.items():
@@ -553,7 +555,7 @@ class _Node:
             os.close(namespace)
         linux.confine(*self.writable)
         program = self.spec.program
-        assert not isinstance(program, Room)
+        assert not isinstance(program, Sandbox)
         if not isinstance(program, Module):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.execvp(program[0], list(program))
@@ -571,10 +573,10 @@ def _signal(pid: int, number: int) -> None:
 
 
 @dataclass(frozen=True)
-class _OpenRoom:
-    """A room that is there: its namespaces, as open files."""
+class _OpenSandbox:
+    """A sandbox that is there: its namespaces, as open files."""
 
-    room: Room
+    sandbox: Sandbox
     behind: Mapping[Path, int]
     """What its own folders hide."""
     network: int
@@ -582,13 +584,13 @@ class _OpenRoom:
     host: int
 
     @classmethod
-    def make(cls, node: NodeId, room: Room, network: int) -> "_OpenRoom":
-        """Make a room, and come back."""
+    def make(cls, node: NodeId, sandbox: Sandbox, network: int) -> "_OpenSandbox":
+        """Make a sandbox, and come back."""
         kinds = ("mnt", "uts")
         own = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
         linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
         linux.name_host(str(node))
-        files = {"/etc/hosts": room.hosts, "/etc/resolv.conf": NO_NAME_SERVER}
+        files = {"/etc/hosts": sandbox.hosts, "/etc/resolv.conf": NO_NAME_SERVER}
         folders = [Path(folder) for folder in OWN_FOLDERS if Path(folder).is_dir()]
         behind = {folder: os.open(folder, os.O_PATH | os.O_CLOEXEC) for folder in folders}
         linux.own_places(folders, files)
@@ -596,17 +598,17 @@ class _OpenRoom:
         for namespace in own:
             linux.enter(namespace)
             os.close(namespace)
-        return cls(room, behind, network, *made)
+        return cls(sandbox, behind, network, *made)
 
     def _show(self, paths: Sequence[Path], *, writable: bool) -> None:
-        """Lay open what the room's own folders hide of these; parents come first."""
+        """Lay open what the sandbox's own folders hide of these; parents come first."""
         for folder, behind in self.behind.items():
             for path in paths:
                 if path.is_relative_to(folder):
                     linux.lay_open(path, folder, behind, writable=writable)
 
     def live(self, command: Command, files: Sequence[int]) -> None:
-        """Be a program in the room."""
+        """Be a program in the sandbox."""
         os.setsid()
         for standard, descriptor in enumerate(files):
             os.dup2(descriptor, standard)
@@ -615,12 +617,12 @@ class _OpenRoom:
         for namespace in (self.network, self.host, self.mounts):
             linux.enter(namespace)
         self._show(sorted(command.shown), writable=False)
-        self._show(self.room.writable, writable=True)
+        self._show(self.sandbox.writable, writable=True)
         try:
             os.chdir(command.folder)
         except OSError:
             os.chdir(command.env["HOME"])
-        linux.confine("/tmp", *self.room.writable)
+        linux.confine("/tmp", *self.sandbox.writable)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         try:

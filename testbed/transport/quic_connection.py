@@ -61,7 +61,7 @@ class Control(QuicCongestionControl):
 
     def __init__(self, name: str, max_datagram_size: int) -> None:
         self.inner = create_congestion_control(name, max_datagram_size=max_datagram_size)
-        self._room = QUEUED_DATAGRAMS * max_datagram_size
+        self._datagram_window = QUEUED_DATAGRAMS * max_datagram_size
         self.makes_packets = False
         self._sent_up_to: dict[int, int] = {}
         self.stream_bytes = self.data_datagrams = self.data_bytes = 0
@@ -78,7 +78,11 @@ class Control(QuicCongestionControl):
     def congestion_window(self) -> int:  # type: ignore[override]
         """See aioquic."""
         window = self.inner.congestion_window
-        return min(window, self.bytes_in_flight + self._room) if self.makes_packets else window
+        return (
+            min(window, self.bytes_in_flight + self._datagram_window)
+            if self.makes_packets
+            else window
+        )
 
     @property
     def ssthresh(self) -> int | None:  # type: ignore[override]

@@ -121,12 +121,12 @@ def test_a_link_that_begins_in_an_outage_is_opened_at_its_lowest_rate_before() -
 def test_what_an_hour_has_brought_is_not_computed_anew(monkeypatch) -> None:
     computed: list[int] = []
 
-    def slot_air(scenario, trace, snr):
+    def slot_impairments(scenario, trace, snr):
         computed.append(trace.slots)
         return real(scenario, trace, snr)
 
-    real = module.slot_air
-    monkeypatch.setattr(module, "slot_air", slot_air)
+    real = module.slot_impairments
+    monkeypatch.setattr(module, "slot_impairments", slot_impairments)
     loss = {"model": "snr", "threshold_db": 3, "width_db": 1}
     source = feed(np.geomspace(1e-13, 1e-9, 108_000).reshape(3, 36_000), loss=loss)
     up, _ = source.rates(35_990, 36_000)

@@ -37,7 +37,7 @@ from testbed.control.messages import (
     Pause,
     Phase,
     PhaseSet,
-    SetAir,
+    SetImpairments,
     SetRates,
     StartCapture,
     Stop,
@@ -52,7 +52,7 @@ from testbed.core.impairment import Impairment, Losses
 from testbed.network import injector
 from testbed.network.fabric import DeviceCount, Fabric
 from testbed.network.shaping import End, QueueCount, Shape
-from testbed.network.slot_air import ChangingAir
+from testbed.network.slot_impairments import SlotImpairments
 from testbed.network.slot_table import SlotTable
 from testbed.system import linux
 
@@ -301,7 +301,7 @@ def test_orders_are_obeyed_in_their_turn(
     air = np.zeros((3, 3, 2, 3)).tobytes()
     orchestrator.tell(
         *(SetRates(10, 2, 1, rows), Phase(1), StartCapture(("a", "b"), True), EndCapture(55)),
-        *(Epoch(clock, 100.0), Pause(), Impair(*ways), SetAir(4, 2, air), AskCounters()),
+        *(Epoch(clock, 100.0), Pause(), Impair(*ways), SetImpairments(4, 2, air), AskCounters()),
         *(Watch(), AskSamples(), AskSamples(), AskMachine(), Stop(), Phase(0)),
     )
     running.run()
@@ -582,7 +582,11 @@ def test_counters_begin_anew_with_each_report(
     queues = {n: QueueCount(100 * n, n, n + 1, n + 2) for n in range(4, 8)}
     devices = {n: DeviceCount(1000 * n, 10 * n) for n in range(4, 8)}
     air = {4: QueueCount(1, 41, 42, 0), 7: QueueCount(1, 71, 72, 0)}
-    for name, found in (("queue_counts", queues), ("device_counts", devices), ("air_counts", air)):
+    for name, found in (
+        ("queue_counts", queues),
+        ("device_counts", devices),
+        ("netem_counts", air),
+    ):
         monkeypatch.setattr(injector, name, lambda _, found=found: found)
     running._line = None
     running._record.extend((4, 400, 401, 2))
@@ -594,7 +598,7 @@ def test_counters_begin_anew_with_each_report(
     assert before_ns <= told.asked_ns <= time.time_ns()
     assert (told.below_floor, told.exhausted) == (5, 6)
     assert np.frombuffer(told.slots, np.int64).tolist() == [4, 400, 401, 2, *range(13)]
-    assert told.of_air == 1
+    assert told.impaired_slots == 1
     (up, down), (other_up, other_down) = told.links
     ways = [up, down, other_up, other_down]
     assert [way.sent_bytes for way in ways] == [600, 400, 700, 500]
@@ -607,7 +611,7 @@ def test_counters_begin_anew_with_each_report(
     assert [way.lost_frames for way in ways] == [42, 0, 0, 72]
     assert [way.arrived_frames for way in ways] == [41, 0, 0, 71]
     running._tell_counters()
-    assert (running.told[1].slots, running.told[1].of_air) == (b"", 0)
+    assert (running.told[1].slots, running.told[1].impaired_slots) == (b"", 0)
     assert (running.told[1].below_floor, running.told[1].exhausted) == (0, 0)
 
 
@@ -628,7 +632,7 @@ def test_of_links_to_other_machines_each_sets_and_counts_its_own_ends(
         "queue_counts": {7: QueueCount(700, 7, 8, 9)},
         "device_counts": {7: DeviceCount(1, 2)},
     }
-    counts["air_counts"] = {7: QueueCount(1, 71, 72, 0)}
+    counts["netem_counts"] = {7: QueueCount(1, 71, 72, 0)}
     for name, found in counts.items():
         monkeypatch.setattr(injector, name, lambda _, found=found: found)
     running._line = None
@@ -646,7 +650,7 @@ def impaired(service: Any, *probabilities: float | None, by_slot: bool = False) 
         for p in probabilities
     ]
     service._line, service._counting_ns = None, 0
-    service._air = ChangingAir(service._fabric, None, ways[:2], ways[2:])
+    service._air = SlotImpairments(service._fabric, None, ways[:2], ways[2:])
 
 
 def counted(service: Any) -> list[list[int]]:
@@ -657,7 +661,7 @@ def counted(service: Any) -> list[list[int]]:
 def lost(monkeypatch: pytest.MonkeyPatch) -> dict[int, QueueCount]:
     """By device, what the air has done to what arrived there; no device has none at first."""
     counts: dict[int, QueueCount] = {}
-    monkeypatch.setattr(injector, "air_counts", lambda _: dict(counts))
+    monkeypatch.setattr(injector, "netem_counts", lambda _: dict(counts))
     return counts
 
 

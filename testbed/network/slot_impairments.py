@@ -44,7 +44,7 @@ class _Way:
 
 
 @dataclass(frozen=True)
-class AirChange:
+class ImpairmentChange:
     """Something that a slot changes for frames of one direction of a link."""
 
     way: _Way
@@ -66,7 +66,7 @@ class AirChange:
         self.way.netlink.transact([change(self.way.device, now)])
 
 
-class ChangingAir:
+class SlotImpairments:
     """What slots have been said to do, and what links were told of it."""
 
     def __init__(
@@ -106,7 +106,7 @@ class ChangingAir:
         """Drop what nobody will ask for again."""
         self._table.forget_before(slot)
 
-    def changes(self, slot: int, phase: int) -> list[AirChange]:
+    def changes(self, slot: int, phase: int) -> list[ImpairmentChange]:
         """What a slot changes; nothing where it has been given nothing."""
         row = self._table.row(slot, phase)
         found = []
@@ -115,5 +115,5 @@ class ChangingAir:
                 delay_s, jitter_s, loss = values[_VALUES * place : _VALUES * (place + 1)]
                 near = abs(delay_s - way.told[0]) < NEAR_S and abs(jitter_s - way.told[1]) < NEAR_S
                 if way.impairment.by_slot and not (near and loss == way.told[2]):
-                    found.append(AirChange(way, (delay_s, jitter_s, loss), slot, self._line))
+                    found.append(ImpairmentChange(way, (delay_s, jitter_s, loss), slot, self._line))
         return found

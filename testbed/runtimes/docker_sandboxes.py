@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Programs of rooms as Docker containers of their own, which join a node's network.
+"""Programs of sandboxes as Docker containers of their own, which join a node's network.
 
 A program's standard files are the orchestrator's: two threads carry bytes between them and the
 container, one each way. When the container ends, what it wrote is carried to its end before the
@@ -24,7 +24,7 @@ import requests
 
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
-from testbed.runtimes import Command, Room
+from testbed.runtimes import Command, Sandbox
 from testbed.system import leftovers
 from testbed.system.files import mode_of
 
@@ -42,24 +42,24 @@ _HEADER = struct.Struct(">BxxxI")
 _Carrier = tuple[Any, threading.Thread]
 
 
-class DockerRooms:
+class DockerSandboxes:
     """Starts programs in the nodes of a run of containers.
 
     Args:
         client: Of the daemon.
-        rooms: By node.
-        options: Of every container, of its node and room, and whether it is to have this machine's
+        sandboxes: By node.
+        options: Of every container, of its node and sandbox, and whether it is to have this machine's
             system.
     """
 
     def __init__(
         self,
         client: docker.DockerClient,
-        rooms: Mapping[NodeId, Room],
-        options: Callable[[NodeId, Room, bool], dict[str, Any]],
+        sandboxes: Mapping[NodeId, Sandbox],
+        options: Callable[[NodeId, Sandbox, bool], dict[str, Any]],
     ) -> None:
         self._client = client
-        self._rooms = rooms
+        self._sandboxes = sandboxes
         self.holders: dict[NodeId, str] = {}
         """The containers that hold the nodes' networks, by node."""
         self._options = options
@@ -73,10 +73,10 @@ class DockerRooms:
         with self._lock:
             self._last += 1
             number = self._last
-        room = self._rooms[command.node]
-        options = self._options(command.node, room, command.system)
+        sandbox = self._sandboxes[command.node]
+        options = self._options(command.node, sandbox, command.system)
         options["labels"] = options["labels"] | {PROGRAM_LABEL: str(number)}
-        if command.system or room.image is None:
+        if command.system or sandbox.image is None:
             options["working_dir"] = str(command.folder)
             shown = [path for path in command.shown if mode_of(path) and not _is_own(path)]
             mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in shown}
