@@ -82,7 +82,9 @@ class ModelledChannel:
             before = self._made[0]
             ways = [before.gain] if before.gain_down is None else [before.gain, before.gain_down]
             if len(ways) != len(parts):
-                raise self._wrong(times_s[0], "it returned one array in some calls and two in others")
+                raise self._wrong(
+                    times_s[0], "it returned one array in some calls and two in others"
+                )
             parts = [np.concatenate(both, axis=1) for both in zip(ways, parts, strict=True)]
         for part in parts:
             part.flags.writeable = False

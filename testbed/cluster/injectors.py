@@ -257,7 +257,9 @@ class HostInjectors(Injector):
 
 def _last_of(counted: Counters, now: Counters) -> Counters:
     """The last counters of a lost host, as a report of now without any new slots."""
-    return replace(counted, asked_ns=now.asked_ns, slots=b"", impaired_slots=0, below_floor=0, exhausted=0)
+    return replace(
+        counted, asked_ns=now.asked_ns, slots=b"", impaired_slots=0, below_floor=0, exhausted=0
+    )
 
 
 def joined(answers: Mapping[str, Kind], offsets_ns: Mapping[str, int]) -> Kind:

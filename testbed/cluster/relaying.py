@@ -46,7 +46,9 @@ def packets_s(address: str, mtu: int) -> float:
     except subprocess.TimeoutExpired:
         raise RunError(f"links: waited {LIMIT_S:g} s for the measurement of a relay") from None
     if done.returncode:
-        raise RunError(f"links: a relay cannot be started ({done.stderr.strip().rpartition(chr(10))[2]})")
+        raise RunError(
+            f"links: a relay cannot be started ({done.stderr.strip().rpartition(chr(10))[2]})"
+        )
     return float(done.stdout)
 
 

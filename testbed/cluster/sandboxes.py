@@ -61,8 +61,8 @@ class RemoteSandboxes:
         host = self._places[command.node]
         if command.terminal:
             raise InputError(
-                f"`command`: {command.node} is on host {host}, which cannot use this machine's
-                terminal: "
+                f"`command`: {command.node} is on host {host}, which cannot use this "
+                "machine's terminal: "
                 "give a command, or redirect standard input"
             )
         number = next(self._numbers)

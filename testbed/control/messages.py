@@ -543,7 +543,7 @@ class PhaseSet:
 
 @dataclass(frozen=True)
 class Impaired:
-"""Acknowledges `Impair`."""
+    """Acknowledges `Impair`."""
 
 
 @dataclass(frozen=True)
@@ -563,7 +563,7 @@ class Exhausted:
 
 @dataclass(frozen=True)
 class Capturing:
-"""Acknowledges `StartCapture`."""
+    """Acknowledges `StartCapture`."""
 
 
 @dataclass(frozen=True)

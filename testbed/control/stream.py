@@ -128,7 +128,7 @@ class ControlSocket:
 
         Raises:
             RunError: The peer has disconnected.
-            """
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (message := self.next()) is None:
             if self._closed:

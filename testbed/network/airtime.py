@@ -1,15 +1,17 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A cell whose downlinks share its airtime: who sends gets what the others leave.
+"""A cell whose downlinks share its airtime: active downlinks get the share that others leave.
 
-Alone, a downlink has all of the band and power, and the rate R that its own channel allows. A frame
-of L bits takes L/R of the cell's time; it is this time that is shared, so that a UAV with a bad
-channel costs the others no more than one with a good one. Every `EVERY_NS` the injector looks at
-what each downlink has sent and has waiting, and sets it to its share of R: those that have a queue
-get equal shares, those that send less get what they use and some more, and one that is idle is set
-to what it would get, were it to begin. So the sum is exact as long as the same ones send, and until
-the next look it may be exceeded by who begins in between.
+A single downlink has the whole bandwidth and power, and the rate R of its channel. A frame of L
+bits
+takes L/R seconds of the cell's time; this time is shared, so that a UAV with a bad channel costs
+the
+others no more than one with a good channel. Every `EVERY_NS` the injector reads the sent and queued
+bytes of each downlink and sets it to its share of R: downlinks with a backlog get equal shares,
+those that send less get their usage and a margin, and an idle one gets the share that it would have
+if it started. So the sum of shares is exact while the same downlinks send; a downlink that starts
+may exceed it until the next update.
 """
 
 import math
@@ -17,18 +19,19 @@ from collections.abc import Sequence
 
 EVERY_NS = 5_000_000
 _GROWTH = 1.25
-"""How much more than it has used a downlink may use until the next look, which gave it no queue."""
+"""Factor by which a downlink without backlog may increase its usage until the next update."""
 
 
 def divide(wanted: Sequence[float]) -> list[float]:
     """Max-min fair shares of one.
 
     Args:
-        wanted: The share that each could use: 0 where it is idle, infinity where it has a queue.
+        wanted: The share that each downlink can use: 0 if idle, infinity if it has a backlog.
 
     Returns:
-        Shares whose sum is one where any has a queue; of those that are idle, which do not count,
-        what they would get, were they to begin.
+        Shares whose sum is one if any downlink has a backlog. The share of an idle downlink does
+        not
+        count in the sum: it is the one that it would get if it started.
     """
     active = sorted((want, place) for place, want in enumerate(wanted) if want > 0)
     shares, left = [0.0] * len(wanted), 1.0
@@ -40,11 +43,11 @@ def divide(wanted: Sequence[float]) -> list[float]:
 
 
 class Airtime:
-    """Divides a cell's time among its downlinks."""
+    """Divides the airtime of a cell among its downlinks."""
 
     def __init__(self, downlinks: int) -> None:
         self.shares = divide([0.0] * downlinks)
-        """Of the cell's time, as it is divided now."""
+        """Current share of each downlink in the cell's airtime."""
         self._sent = [0] * downlinks
 
     def look(
@@ -54,13 +57,13 @@ class Airtime:
         rates_bps: Sequence[float],
         passed_s: float,
     ) -> None:
-        """Divide it anew.
+        """Update the shares.
 
         Args:
-            sent_bytes: What each downlink has sent until now.
-            queued_bytes: What it has waiting.
-            rates_bps: What it would have alone.
-            passed_s: Seconds since the last look.
+            sent_bytes: Bytes that each downlink has sent so far.
+            queued_bytes: Backlog of each downlink.
+            rates_bps: Rate of each downlink without the others.
+            passed_s: Seconds since the last update.
         """
         wanted = []
         for now, before, queued, rate in zip(

@@ -1,29 +1,30 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How many bytes a message takes on an Ethernet link that carries it: TCP/IPv4, gRPC, QUIC."""
+"""Bytes that a message takes on an Ethernet link with TCP/IPv4, gRPC or QUIC."""
 
 from dataclasses import dataclass
 
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20
 TCP_BYTES = 32
-"""TCP header with the timestamp option, as Linux sends it."""
+"""Bytes of a TCP header with the timestamp option, as Linux sends it."""
 SYN_OPTION_BYTES = 8
-"""What the options of the frames that begin a connection take more."""
+"""Additional TCP option bytes of the frames that open a connection."""
 GRPC_PREFIX_BYTES = 5
 UDP_BYTES = 8
 QUIC_PACKET_BYTES = 27
-"""Around what a QUIC packet carries: flags, connection identifier (8 bytes, as aioquic has it),
-packet number (2), and the tag of its encryption (16)."""
+"""Overhead of a QUIC packet: flags (1), connection identifier (8 in aioquic), packet number (2),
+and
+authentication tag (16)."""
 HTTP2_FRAME_BYTES = 9
 HTTP2_DATA_BYTES = 1 << 14
-"""Most of a message in a DATA frame, as gRPC cuts it (RFC 9113 lets peers agree on more)."""
+"""Largest part of a message in a DATA frame of gRPC (RFC 9113 lets peers agree on more)."""
 
 
 @dataclass(frozen=True)
 class Framing:
-    """Bytes that the kernel's shaper charges for a message on a link of that MTU."""
+    """Bytes that the kernel's shaper charges for a message on a link with MTU `mtu`."""
 
     mtu: int
 
@@ -43,7 +44,7 @@ class Framing:
         return message_bytes + segments * (ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES)
 
     def opening(self) -> int:
-        """Bytes of the frames with which one who opens a connection does so: SYN and ACK."""
+        """Bytes of the frames that a client sends to open a connection: SYN and ACK."""
         return 2 * (ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES) + SYN_OPTION_BYTES
 
 
@@ -54,14 +55,14 @@ def grpc_bytes(message_bytes: int) -> int:
 
 
 def datagram_bytes(mtu: int) -> int:
-    """Of a UDP datagram at most, without headers."""
+    """Largest UDP payload in bytes."""
     return mtu - IPV4_BYTES - UDP_BYTES
 
 
 def quic_on_link(message_bytes: int, mtu: int) -> int:
-    """Bytes of all frames that carry a message as a QUIC stream of its own, as aioquic cuts it.
+    """Bytes of all frames that carry a message as a separate QUIC stream, as aioquic packs it.
 
-    Its number takes two bytes, as from the seventeenth on.
+    The stream ID takes two bytes, as from the seventeenth stream on.
     """
     frames, sent = 0, 0
     while sent < message_bytes:

@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What an injector has been given for the slots to come."""
+"""Values for the coming slots of an injector."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 WHILE_SLOTS = 50
-"""Over so many slots is the rate averaged that decides on the size of packets."""
+"""Number of slots of the mean rate that determines the size of packets."""
 
 
 @dataclass
 class _Block:
-    """Values of slots from `first` up to `end`, as one run of values."""
+    """Values of the slots from `first` up to, but not including, `end`."""
 
     first: int
     end: int
@@ -21,7 +21,7 @@ class _Block:
 
 
 class SlotTable:
-    """Values by slot; (1 + variants)·n of them each: of uplinks, then of each downlink variant."""
+    """Values by slot, (1 + variants)·n per slot: uplinks, then each variant of the downlinks."""
 
     def __init__(self, values: int) -> None:
         self._values = values
@@ -33,7 +33,7 @@ class SlotTable:
         return self._blocks[-1].end if self._blocks else 0
 
     def add(self, first: int, variants: int, blob: bytes) -> None:
-        """Take over values from a slot on, instead of those that were there from it on."""
+        """Set values from slot `first` on, and replace existing ones."""
         values: memoryview[float] = memoryview(blob).cast("d")
         width = self._values * (1 + variants)
         for block in self._blocks:
@@ -42,7 +42,7 @@ class SlotTable:
         self._blocks.append(_Block(first, first + len(values) // width, width, values))
 
     def row(self, slot: int, phase: int) -> tuple[Sequence[float], Sequence[float]] | None:
-        """Of a slot, of uplinks and of downlinks; None where there are none."""
+        """Values of uplinks and of downlinks in a slot; None if there are none."""
         for block in self._blocks:
             if block.first <= slot < block.end:
                 start = (slot - block.first) * block.width
@@ -52,7 +52,7 @@ class SlotTable:
         return None
 
     def mean(self, slot: int, phase: int) -> tuple[list[float], list[float]]:
-        """Their means over a while from a slot on."""
+        """Means of the values over some slots from `slot` on."""
         rows = [row for ahead in range(WHILE_SLOTS) if (row := self.row(slot + ahead, phase))]
         uplink, downlink = zip(*rows, strict=True) if rows else ((), ())
         count = max(1, len(rows))
@@ -62,5 +62,5 @@ class SlotTable:
         )
 
     def forget_before(self, slot: int) -> None:
-        """Drop what nobody will ask for again."""
+        """Delete the values of earlier slots."""
         self._blocks = [block for block in self._blocks if block.end > slot]
