@@ -3,12 +3,14 @@
 
 """The emulated network: one veth pair per UAV, between the base station's namespace and its own.
 
-Where the two are on different machines, a VXLAN device at either end takes the pair's place, or,
-for ordinary users, a pair at either end that leads to a process: see `testbed.network.relay`.
+If the two are on different machines, a VXLAN device at either end replaces the pair, or, for
+ordinary
+users, a pair at either end that leads to a process: see `testbed.network.relay`.
 
-Nothing appears on the host, and nothing but the nodes' own traffic travels on a link: neighbours
-are entered by hand, so there is no ARP, and IPv6 gives its devices no addresses: where nodes see
-one network, their loopback has them.
+No device appears on the host, and links carry only the nodes' own traffic: neighbour entries are
+static, so there is no ARP, and the devices have no automatic IPv6 addresses. If nodes see one
+network,
+their addresses are on the loopback device.
 """
 
 import contextlib
