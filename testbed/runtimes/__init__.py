@@ -36,8 +36,9 @@ CONTROL_ADDRESS = "\0testbed/control"
 """Abstract unix address of the control socket. Such an address belongs to a network namespace: each
 node finds its own socket under this name, no other process can reach it, and it leaves no file."""
 LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
-"""Prefixes, and the suffix of proxies, of environment variables that point to services outside of a
-node."""
+"""Prefixes of environment variables that programs in sandboxes do not inherit, because they point
+to
+services outside of the node."""
 OWN_FOLDERS = ("/tmp", "/dev/shm")
 """Folders of this machine that each sandbox replaces by its own ones."""
 

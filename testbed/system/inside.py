@@ -15,7 +15,7 @@ from typing import Any
 TOLD = Path("/dev/tmp/testbed-guest.json")
 """File of the settings, which exists only in a guest."""
 PROGRESS_FD = 3
-"""Environment variable of the guest's command: file descriptor for its progress."""
+"""File descriptor of the guest's command for its progress."""
 
 
 @cache

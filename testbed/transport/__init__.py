@@ -1,19 +1,20 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How do frames travel between the base station and the UAVs?
+"""Transport of frames between the base station and the UAVs.
 
-The seam between programs and transports; who is served when is not decided here.
+The interface between node programs and transports; scheduling is not part of it.
 
-A program has one `Link` a peer and speaks whole frames of `testbed.transport.wire` over it; which
-transport carries them, and over how many connections, is the scenario's choice:
+A program has one `Link` per peer and exchanges whole frames of `testbed.transport.wire` over it;
+the
+scenario chooses the transport and the number of connections:
 
-- `tcp`: frames on a TCP stream; `tls`: the same within TLS 1.3, both sides authenticated by
-  certificates of the run's own authority; `grpc`: each frame one message of a bidirectional gRPC
-  stream, the way most federated frameworks exchange them; `quic`: each frame a stream of a QUIC
-  connection, with the same certificates.
-- `kept`: one connection a link for the whole run; `per-transfer`: whoever sends opens a connection
-  for every transfer, its receipt goes back on it, and then it is closed.
+- `tcp`: frames on a TCP stream; `tls`: the same over TLS 1.3, with both sides authenticated by
+  certificates of the run's own authority; `grpc`: each frame is one message of a bidirectional gRPC
+  stream, as in most federated frameworks; `quic`: each frame is a stream of a QUIC connection, with
+  the same certificates.
+- `kept`: one connection per link for the whole run; `per-transfer`: the sender opens a connection
+  for every transfer, which is closed after the receipt has been sent back on it.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -31,78 +32,80 @@ Connection = Literal["kept", "per-transfer"]
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a node is to the others under TLS, as PEM text; it travels over the control plane alone,
-    and is never written to a file."""
+    """TLS identity of a node as PEM text; it is sent over the control plane only, and never written
+    to
+    a file."""
 
     authority: str
-    """The run's own certificate authority."""
+    """Certificate of the run's own certificate authority."""
     certificate: str
     key: str
 
 
 @dataclass(frozen=True)
 class TransportSettings:
-    """How the nodes of a run talk to each other."""
+    """Transport settings of a run's nodes."""
 
     token: str
-    """The run's, in hex digits: who does not know it is refused."""
+    """Secret token of the run in hex digits: peers without it are rejected."""
     timeout_s: float
-    """Real seconds after which waiting for a peer gives up."""
+    """Time limit of waiting for a peer, in real seconds."""
     meeting_s: float = 60.0
-    """Real seconds within which all UAVs have presented themselves."""
+    """Time limit for the connection set-up of all UAVs, in real seconds."""
     transport: Transport = "tcp"
     connection: Connection = "kept"
     nagle: bool = False
-    """Whether small segments wait for the acknowledgement of earlier ones (RFC 896)."""
+    """Whether Nagle's algorithm is enabled (RFC 896)."""
     identity: Identity | None = None
-    """Of the node that is told; only under TLS and QUIC."""
+    """TLS identity of the node; only for TLS and QUIC."""
     congestion_control: str = "cubic"
-    """QUIC's; TCP's is the links' (`testbed.network.shaping.Shape`)."""
+    """Congestion control of QUIC; for TCP see `testbed.network.shaping.Shape`."""
     datagram_bytes: int = 1472
-    """Of QUIC at most, without headers of IP and UDP."""
+    """Largest UDP payload of QUIC."""
     qlog: bool = False
-    """Whether QUIC keeps a log of its events."""
+    """Whether QUIC logs its events."""
 
 
 class Link(Protocol):
-    """Frames to and from one peer, in order; one thread may send while another receives."""
+    """A connection to one peer with frames in order; one thread may send while another receives."""
 
     def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
-        """Send a frame; returns when the transport has taken all of it.
+        """Send a frame; returns when the transport has accepted all of it.
 
         Raises:
-            ConnectionLost: The peer is gone, or took nothing in time.
+            ConnectionLost: The peer has disconnected, or accepted no data in time.
         """
 
     def receive_header(self, due: Kind) -> Header:
-        """Wait for the next frame, which should be of that kind; the caller checks it.
+        """Wait for the header of the next frame, expected to be of kind `due`; the caller checks
+        it.
 
         Raises:
-            ConnectionLost: The peer is gone, or nothing came in time.
-            WireError: What came is no header.
+            ConnectionLost: The peer has disconnected, or nothing arrived in time.
+            WireError: The received bytes are not a valid header.
         """
 
     def receive_into(self, place: memoryview) -> int:
         """Fill `place` with the next bytes of the frame.
 
         Returns:
-            Monotonic time in ns at which the last of what was received so far came in: by the
-            kernel's note of its last packet; under gRPC, which hides its packets, when the
-            program was handed the whole message.
+            Monotonic time in ns at which the last received byte arrived: the kernel timestamp of
+            its packet or, for gRPC, which hides its packets, the time at which the program
+            received the whole message.
 
         Raises:
-            ConnectionLost: The peer is gone, or nothing came in time.
+            ConnectionLost: The peer has disconnected, or nothing arrived in time.
         """
 
     def count(self) -> list[Counts]:
-        """What this side has sent since the last call, frame by frame. Between rounds only."""
+        """Counters of the frames sent since the last call; call it between rounds only."""
 
     def hang_up(self) -> None:
-        """Have no more to do with the peer: whoever waits for it, in whatever thread, waits no
-        longer, and nothing is sent any more. Accounts can still be asked for, until `close`."""
+        """Shut down the connection and unblock all waiting threads; nothing is sent any more.
+        Counters remain available until `close`."""
 
     def close(self) -> None:
-        """Let go of the peer."""
+        """Close the connection."""
 
 
 def accept(
@@ -111,18 +114,18 @@ def accept(
     clients: Collection[int],
     listening: Callable[[], object],
 ) -> dict[int, Link]:
-    """Be the base station: wait until these UAVs have presented themselves with the run's token.
+    """Accept connections at the base station until these UAVs have authenticated themselves.
 
     Args:
-        settings: How to talk.
-        address: Where to listen.
+        settings: Transport settings.
+        address: IP address and port to listen on.
         clients: The UAVs to wait for; they count from 1.
-        listening: Called when UAVs may connect.
+        listening: Called when UAVs can connect.
 
-    Whoever is none of them, or says nothing, is turned away, and takes nobody's place.
+    Other peers, and peers that send nothing, are rejected without effect on the UAVs.
 
     Raises:
-        ConnectionLost: Someone did not come in time.
+        ConnectionLost: A UAV did not connect in time.
     """
     if settings.transport == "grpc":
         from testbed.transport.rpc import accept
@@ -135,10 +138,10 @@ def accept(
 
 
 def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
-    """Be the UAV of that number: present oneself to the base station.
+    """Connect a UAV to the base station and authenticate it.
 
     Raises:
-        ConnectionLost: The base station does not answer.
+        ConnectionLost: The base station does not answer in time.
     """
     if settings.transport == "grpc":
         from testbed.transport.rpc import connect
@@ -151,7 +154,7 @@ def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -
 
 
 class _Named:
-    """A link that says whose it is where the peer is lost."""
+    """A link that adds the peer's name to its errors."""
 
     def __init__(self, link: Link, peer: str):
         self._link = link

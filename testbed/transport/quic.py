@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Frames as streams of a QUIC connection (RFC 9000), by aioquic: a unidirectional stream each.
+"""Frames as unidirectional streams of a QUIC connection (RFC 9000), by aioquic.
 
 The UAV is QUIC's client, and its link one connection for the whole run. TLS 1.3 is part of QUIC:
 both sides show certificates of the run's own authority, as under `tls`. Datagrams are as long as
 the link's frames allow; losses, acknowledgements and their delays are aioquic's, and so are its
 congestion controls (`cubic`, `reno`) with their initial window of ten datagrams.
 
-A transfer ends when the kernel has noted its last datagram, whenever this process gets to run.
+A transfer ends at the kernel timestamp of its last datagram, even if this process runs later.
 """
 
 import socket
@@ -34,30 +34,30 @@ from testbed.transport.wire import Buffer, Header, Kind, WireError
 
 PROTOCOL = "uav-sfl-testbed"
 FLOW_BYTES = 1 << 28
-"""Flow-control windows of a stream and of a connection: more than any transfer takes."""
+"""Flow-control windows of a stream and of a connection: larger than any transfer."""
 IDLE_S = 30 * 86_400.0
-"""Connections stay while nothing is sent; whoever waits for a peer has a limit of its own."""
+"""Idle timeout in s; waiting for a peer has a separate time limit."""
 _ID_BYTES = 8
 _FIRST_OF_CLIENT, _FIRST_OF_SERVER, _STEP = 2, 3, 4
-"""Numbers of unidirectional streams (RFC 9000, section 2.1)."""
+"""First and second bits of unidirectional stream IDs (RFC 9000, section 2.1)."""
 
 
 class _Connection(QuicConnection):
-    """A connection whose server asks the client for a certificate, as aioquic's TLS can."""
+    """A connection whose server requests a certificate from the client."""
 
     def _initialize(self, peer_cid: bytes) -> None:
         super()._initialize(peer_cid)
         self.tls._request_client_certificate = not self._is_client
 
     def verify_client(self, name: str, authority: str) -> None:
-        """As the client's side does with the server's certificate.
+        """Verify the client's certificate, as the client does with the server's.
 
         Raises:
-            WireError: The client has shown none of this run's, or another's.
+            WireError: The client has no certificate of this run, or one of another node.
         """
         certificate = self.tls._peer_certificate
         if certificate is None:
-            raise WireError("tls: a peer shows no certificate")
+            raise WireError("tls: a peer has no certificate")
         try:
             tls.verify_certificate(certificate, [], name, authority.encode())
         except tls.Alert as error:
@@ -124,7 +124,7 @@ class QuicLink:
         self._arrived_ns = self._endpoint.receive_into(self._stream, place, self._timeout_s)
 
     def _turn_where_all_is_in(self) -> None:
-        """To the peer's next stream."""
+        """Continue with the peer's next stream if the current one is complete."""
         if self._rest_bytes == 0:
             self._endpoint.streams.pop(self._stream)
             self._stream += _STEP
@@ -135,7 +135,7 @@ class QuicLink:
 
     def hang_up(self) -> None:
         """See `Link`."""
-        self._endpoint.end("we have hung up")
+        self._endpoint.end("connection closed locally")
 
     def close(self) -> None:
         """See `Link`."""
@@ -169,7 +169,7 @@ def _answer(
     callers: Callers,
     meeting: Meeting[QuicLink],
 ) -> None:
-    """Take in whoever calls, each in a thread and by a socket of its own."""
+    """Handle new connections, each in a separate thread with its own socket."""
     endpoints: dict[tuple[str, int], Endpoint] = {}
     while True:
         datagram, peer = listener.recvfrom(1 << 16)
@@ -177,7 +177,7 @@ def _answer(
             listener.close()
             return
         if endpoint := endpoints.get(peer):
-            endpoint.feed(datagram)  # It came before there was a socket for its sender.
+            endpoint.feed(datagram)  # It arrived before the sender's socket was created.
             continue
         original = _connection_begun(datagram)
         if original is None:
@@ -225,11 +225,11 @@ def _let_in(
         return True
 
     who = f"{peer[0]}:{peer[1]}"
-    callers.let_in(who, lambda: endpoint.end("it was turned away"), greet, enter)
+    callers.let_in(who, lambda: endpoint.end("rejected by this node"), greet, enter)
 
 
 def _connection_begun(datagram: bytes) -> bytes | None:
-    """The identifier that a client has chosen for the server; None: it begins no connection."""
+    """The destination connection ID of an Initial packet; None for other datagrams."""
     try:
         header = pull_quic_header(Reader(data=datagram), host_cid_length=_ID_BYTES)
     except ValueError:
@@ -264,13 +264,13 @@ def _greeting(size: int, opened: int = 0, accepted: int = 0) -> Counts:
 
 def _socket() -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    # A connected socket of the same address has its own peer's datagrams, the listener the others.
+    # A connected socket receives its peer's datagrams, and the listener all others.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return sock
 
 
 def _wake(listener: socket.socket) -> None:
-    """Let whoever receives from this socket go on."""
+    """Unblock the thread that receives from this socket."""
     host, port = listener.getsockname()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"", ("127.0.0.1" if host == "0.0.0.0" else host, port))

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Frames on byte streams, TCP's own or within TLS, over one connection a link or one a transfer."""
+"""Frames on TCP or TLS streams, with one connection per link or one per transfer."""
 
 import contextlib
 import queue
@@ -31,28 +31,28 @@ from testbed.transport.wire import (
 
 BACKLOG = 1024
 _AT_ONCE = struct.pack("=ii", 1, 0)
-"""SO_LINGER: closing a socket drops what it has not sent."""
+"""SO_LINGER value: closing a socket drops unsent data."""
 _WITH_RECEIPT = (Kind.BROADCAST, Kind.GRADIENT)
 
 
 class Stream(Protocol):
-    """Bytes to and from a peer, in order."""
+    """A byte stream to and from a peer."""
 
     sock: socket.socket
     handshake_bytes: int
-    """Handshake messages that this side has sent on the stream."""
+    """Bytes of the handshake messages that this side has sent."""
     record_bytes: int
-    """What the stream has added to what this side has sent since."""
+    """Bytes of record overhead that this side has sent since the handshake."""
 
     def send(self, *parts: Buffer) -> None:
         """Send parts one after the other."""
 
     def receive_into(self, place: memoryview) -> int:
-        """As `testbed.transport.wire.receive_into`."""
+        """See `testbed.transport.wire.receive_into`."""
 
 
 class TcpStream:
-    """TCP's own bytes."""
+    """A plain TCP stream."""
 
     handshake_bytes = 0
     record_bytes = 0
@@ -64,12 +64,12 @@ class TcpStream:
         """Send parts one after the other.
 
         Raises:
-            ConnectionLost: The peer is gone, or took nothing in time.
+            ConnectionLost: The peer has disconnected, or accepted no data in time.
         """
         wire.send_parts(self.sock, *parts)
 
     def receive_into(self, place: memoryview) -> int:
-        """As `testbed.transport.wire.receive_into`."""
+        """See `testbed.transport.wire.receive_into`."""
         return wire.receive_into(self.sock, place)
 
 
@@ -79,7 +79,7 @@ def _context(identity: Identity, server_side: bool) -> ssl.SSLContext:
 
 
 def _stream(sock: socket.socket, settings: TransportSettings, peer: NodeId | None) -> Stream:
-    """What a connected socket carries; `peer` is whom we have called, None if we were called."""
+    """The stream on a connected socket; `peer` is the called node, None on the accepting side."""
     wire.configure(sock, settings.timeout_s, nagle=settings.nagle)
     if settings.identity is None:
         return TcpStream(sock)
@@ -93,7 +93,7 @@ def _dial(
     address: tuple[str, int],
     using: Callable[[socket.socket], object] = lambda sock: None,
 ) -> Stream:
-    """Call a peer; `using` is told the socket before it is connected."""
+    """Connect to a peer; `using` is called with the socket before it is connected."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     using(sock)
     sock.settimeout(settings.timeout_s)
@@ -106,7 +106,7 @@ def _dial(
 
 
 def _hang_up(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # It may be over already.
+    with contextlib.suppress(OSError):  # The connection may have ended already.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
     _shut(sock)
 
@@ -118,10 +118,10 @@ def _greeting(settings: TransportSettings, client: int, port: int = 0) -> bytes:
 
 
 def _greeted(stream: Stream, settings: TransportSettings) -> tuple[int, int]:
-    """Who calls, and at which port they listen.
+    """Receive the greeting; returns the client's number and its listening port.
 
     Raises:
-        WireError: Someone who does not know the token, or is not who they say.
+        WireError: The token is wrong, or the certificate belongs to another node.
     """
     header = _receive_header(stream)
     token = bytearray.fromhex(settings.token)
@@ -131,7 +131,7 @@ def _greeted(stream: Stream, settings: TransportSettings) -> tuple[int, int]:
     stream.receive_into(memoryview(given))
     check_token(given, token)
     if isinstance(stream, TlsStream) and stream.peer_name != NodeId(header.client).host_name:
-        raise WireError(f"client: {stream.peer_name} says to be {header.client}")
+        raise WireError(f"client: {stream.peer_name} claims to be {header.client}")
     return header.client, PORT.unpack(port)[0]
 
 
@@ -186,11 +186,11 @@ class _Call:
     counts: Counts
 
     def hang_up(self) -> None:
-        """Tell the peer that no more comes from this side."""
+        """Close the sending direction."""
         self.stream.sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> Counts:
-        """Close it, with what the kernel knows of it."""
+        """Close the connection; returns its counters."""
         self.counts.tcp = TcpCount.of(self.stream.sock)
         self.counts.handshake_bytes = self.stream.handshake_bytes
         self.counts.record_bytes = self.stream.record_bytes
@@ -199,7 +199,7 @@ class _Call:
 
 
 class PerTransferLink:
-    """A connection for each transfer, opened by whoever sends it."""
+    """One connection per transfer, opened by its sender."""
 
     def __init__(
         self,
@@ -208,22 +208,22 @@ class PerTransferLink:
         timeout_s: float,
         first: _Call,
     ):
-        """Begin.
+        """Create the link.
 
         Args:
-            dial: Opens a connection to the peer; tells the socket beforehand.
-            greeting: What to say on it first.
-            timeout_s: Real seconds after which waiting for the peer gives up.
-            first: The connection on which the two have met.
+            dial: Opens a connection to the peer; calls its argument with the socket before.
+            greeting: First bytes of each connection.
+            timeout_s: Time limit of waiting for the peer, in real seconds.
+            first: The connection on which the peer was authenticated.
         """
         self.arrivals: queue.SimpleQueue[Stream | Exception] = queue.SimpleQueue()
-        """Connections that the peer has opened and that were greeted."""
+        """Authenticated connections that the peer has opened."""
         self._dial = dial
         self._greeting = greeting
         self._timeout_s = timeout_s
         self._unanswered: queue.SimpleQueue[_Call | Exception] = queue.SimpleQueue()
         self._call: _Call | None = None
-        """What is being received."""
+        """The connection that is being received from."""
         self._header: Header | None = None
         self._rest_bytes = 0
         self._over = [first]
@@ -252,7 +252,7 @@ class PerTransferLink:
     def _dials(self, sock: socket.socket) -> None:
         self._dialled = sock
         if self._has_hung_up:
-            raise ConnectionLost("we have hung up")
+            raise ConnectionLost("connection closed locally")
 
     def receive_header(self, due: Kind) -> Header:
         """See `Link`."""
@@ -260,7 +260,7 @@ class PerTransferLink:
         try:
             call = calls.get(timeout=self._timeout_s)
         except queue.Empty:
-            raise ConnectionLost(f"nothing came for {self._timeout_s:g} s") from None
+            raise ConnectionLost(f"nothing arrived for {self._timeout_s:g} s") from None
         if isinstance(call, Exception):
             raise call
         stream = call.stream if isinstance(call, _Call) else call
@@ -282,7 +282,7 @@ class PerTransferLink:
         return arrived_ns
 
     def _received(self, count: int) -> None:
-        """Hang up where nothing is to be answered."""
+        """Close the connection after a frame that needs no answer."""
         assert self._call is not None
         assert self._header is not None
         self._rest_bytes -= count
@@ -299,7 +299,7 @@ class PerTransferLink:
         """See `Link`."""
         self._has_hung_up = True
         for calls in (self.arrivals, self._unanswered):
-            calls.put(ConnectionLost("we have hung up"))
+            calls.put(ConnectionLost("connection closed locally"))
         if self._dialled is not None:
             _hang_up(self._dialled)
         if self._call is not None:
@@ -377,7 +377,7 @@ def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -
 
 
 def _greeting_counts(client: int, opened: int = 0, accepted: int = 0) -> Counts:
-    """The books of a connection so far: a greeting from whoever opened it."""
+    """Counters of a new connection: the greeting of the side that opened it."""
     counts = Counts.of(Header(Kind.HELLO, client, 0, 0, 0, 0, 0.0, 0.0))
     counts.framing_bytes = GREETING_BYTES * opened
     counts.opened, counts.accepted = opened, accepted
@@ -392,7 +392,7 @@ def _listen(address: tuple[str, int]) -> socket.socket:
 
 
 class _Caller(NamedTuple):
-    """Someone who has greeted."""
+    """An authenticated peer."""
 
     stream: Stream
     listens_at: tuple[str, int]
@@ -404,13 +404,13 @@ def _answer(
     callers: Callers,
     enter: Callable[[int, _Caller], object],
 ) -> None:
-    """Let in whoever calls from now on and greets, each in a thread of its own.
+    """Start to accept and authenticate connections, each in a separate thread.
 
     Args:
-        listener: Where they call.
-        settings: How to talk.
-        callers: Turns the others away.
-        enter: Takes a client and its connection, or refuses it by `WireError`.
+        listener: The listening socket.
+        settings: Transport settings.
+        callers: Rejects the other peers.
+        enter: Admits a client and its connection, or rejects it by `WireError`.
     """
 
     def greet(sock: socket.socket, host: str, port: int) -> None:
@@ -430,7 +430,7 @@ def _answer(
         while True:
             try:
                 sock, address = listener.accept()
-            except OSError:  # Of a caller that is gone already, or the listener is.
+            except OSError:  # The peer has already disconnected, or the listener is closed.
                 if callers.is_shut:
                     return
                 continue
@@ -440,6 +440,6 @@ def _answer(
 
 
 def _shut(sock: socket.socket) -> None:
-    """Have nobody wait for this socket any longer, in whatever thread."""
-    with contextlib.suppress(OSError):  # It may be over already.
+    """Unblock all threads that wait for this socket."""
+    with contextlib.suppress(OSError):  # The connection may have ended already.
         sock.shutdown(socket.SHUT_RDWR)
