@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Codecs by name: built in, or a package's."""
+"""Registry of codecs: built-in ones and those of other packages."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,18 +19,18 @@ BUILT_IN: dict[str, Callable[..., Codec]] = {
     "int4": int4,
     "top-k": top_k,
 }
-"""By name, a function from parameters to a codec."""
+"""Factory functions of the built-in codecs, by name."""
 
 
 def codec_of(name: str, parameters: Mapping[str, Any]) -> Codec:
-    """The codec of that name: built in, or a package's (`testbed.codecs`).
+    """The codec of that name: built-in or of another package (`testbed.codecs`).
 
     Raises:
-        ValueError: It has no such parameters, or not these values.
-        InputError: A package's cannot be loaded, or is no codec.
+        ValueError: Parameters are unknown or have invalid values.
+        InputError: The codec of a package cannot be loaded or is invalid.
     """
     codec: Codec = made(plugins.CODECS, BUILT_IN, name, parameters)
     for method in ("size", "encode", "decode"):
         if not callable(getattr(codec, method, None)):
-            raise plugins.unfit(plugins.CODECS, name, f"is no codec: it has no {method}")
+            raise plugins.unfit(plugins.CODECS, name, f"is not a codec: it has no {method}")
     return codec

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The base station's program: does as the orchestrator says until it says stop."""
+"""The base station's program: executes the orchestrator's orders until it receives `Stop`."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +45,7 @@ from workloads.nodes.uav import settle
 
 
 class BaseStation:
-    """The base station for the length of a run."""
+    """The base station during a run."""
 
     def __init__(self, control: NodeControl[NodeOrder], setup: SetUpBaseStation, work: ServerWork):
         self.control = control
@@ -56,7 +56,7 @@ class BaseStation:
         self.links: dict[int, Link] = {}
 
     def serve(self) -> None:
-        """Run rounds until the orchestrator says stop."""
+        """Run rounds until the orchestrator sends `Stop`."""
         while not isinstance(order := self.control.receive(), Stop):
             match order:
                 case Accept():
@@ -77,9 +77,9 @@ class BaseStation:
                 case AskTraces():
                     self.control.send(traces())
                 case LoseClients():
-                    pass  # Its round was over before.
+                    pass  # The round has already ended.
                 case _:
-                    raise ControlLost(f"{type(order).__name__} is no order to the base station")
+                    raise ControlLost(f"{type(order).__name__} is not an order for the base station")
 
     def _round(self, order: ServeRound) -> BaseStationReport | Abandoned:
         terms = [order.of(client) for client in range(1, len(order.s_s) + 1)]
@@ -108,7 +108,7 @@ class BaseStation:
         )
 
     def _accept(self, order: Accept) -> None:
-        """Connect to UAVs, or to those that have been lost anew."""
+        """Accept connections of UAVs, or again of lost ones."""
         for client in order.clients:
             if client in self.links:
                 self.links[client].hang_up()
@@ -119,13 +119,13 @@ class BaseStation:
         self.control.send(Connected())
 
     def _count(self) -> tuple[tuple[int, Counts], ...]:
-        """What was sent to each client since the last time."""
+        """Counters of the frames sent to each client since the last call."""
         return tuple(
             (client, counts) for client, link in self.links.items() for counts in link.count()
         )
 
     def _probe(self, order: ProbeLinks) -> tuple[Received, ...]:
-        """All links' part of a calibration, a thread each."""
+        """Do a calibration on all links, with one thread per link."""
 
         def of_link(client: int) -> list[Received]:
             own = [probe for probe in order.probes if probe.client == client]
