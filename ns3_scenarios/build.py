@@ -27,7 +27,7 @@ from testbed.system.folders import cache_folder
 log = logging.getLogger(__name__)
 
 Models = Literal["channel", "packets"]
-"""A folder of ``cpp/``."""
+"""Name of a folder of ``cpp/``."""
 
 BUILD_S = 600.0
 """Time limit of a build in s; a build usually takes some seconds."""

@@ -22,8 +22,7 @@ class ChannelSettings:
     """Settings that determine a channel: equal settings give equal traces.
 
     The defaults are the open mobility of the specification. RMa-AV is valid for UAVs above 10 m and
-    up
-    to 300 m, and for NLOS up to 40 m.
+    up to 300 m, and for NLOS up to 40 m.
     """
 
     ring_m: Sequence[tuple[float, float]]
@@ -67,10 +66,9 @@ class Ns3Channel:
     """A `ChannelSource` whose slots are computed by an ns-3 simulation in a separate process.
 
     Position and gain are those at the start of a slot, t = s · slot_s. A UAV's trace depends
-    neither
-    on the number of UAVs nor on the sizes of the calls. On one machine, equal settings give equal
-    bytes; on another kind of processor the last bits of logarithms and powers may differ.
-    Use as a context manager, or `close` it.
+    neither on the number of UAVs nor on the sizes of the calls. On one machine, equal settings give
+    equal bytes; on another kind of processor the last bits of logarithms and powers may differ. Use
+    as a context manager, or `close` it.
 
     Args:
         settings: Settings that determine the channel.

@@ -19,8 +19,7 @@ from ns3_scenarios.trace import Array
 
 LOWEST_M, HIGHEST_M, HIGHEST_NLOS_M, FARTHEST_M = 10.0, 300.0, 40.0, 10_000.0
 """Range of validity of RMa-AV: above the lowest height, up to the highest one, and up to the
-largest
-horizontal distance."""
+largest horizontal distance."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,7 @@ Model = Callable[..., Iterable[npt.ArrayLike]]
 @dataclass(frozen=True)
 class Known:
     """Range of validity of a channel: heights above the lowest one and up to the highest one, and
-    the
-    largest horizontal distance."""
+    the largest horizontal distance."""
 
     lowest_m: float = LOWEST_M
     highest_m: float = HIGHEST_M

@@ -137,8 +137,7 @@ class ModelledChannel:
 
 class Correlated:
     """Standard normal processes along paths, one per UAV: the correlation of two values d metres
-    apart
-    is exp(-d / distance_m) (TR 38.901, 7.6.3.1; Gudmundson).
+    apart is exp(-d / distance_m) (TR 38.901, 7.6.3.1; Gudmundson).
 
     Args:
         distance_m: The correlation distance.

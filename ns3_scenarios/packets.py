@@ -36,8 +36,7 @@ class PacketSettings:
     """Header bytes that the rate counts per IP packet; 14 for Ethernet, at least 2 for PPP.
 
     ns-3's point-to-point frames have a PPP header. An inter-frame gap replaces the missing bytes,
-    so
-    that a frame takes as long as with the full header.
+    so that a frame takes as long as with the full header.
     """
     delay_s: float = 0.0
     """One-way delay after a frame has been sent, if `air` is empty."""

@@ -5,9 +5,8 @@
 
 Stdin: one line of JSON (see `ns3_scenarios.child`), then one line per step: ``{"rates":
 [[uplink bit/s], [downlink bit/s]] or null, "air": delay, jitter, loss of each link's uplink and
-downlink in one list, or null, "send": [[link, down, bytes]], "until": ns}``;
-stdout, one answer per step: ``{"now": ns, "delivered": [[link, down]]}``. The request
-``{"counts": true}`` is answered by
+downlink in one list, or null, "send": [[link, down, bytes]], "until": ns}``; stdout, one answer per
+step: ``{"now": ns, "delivered": [[link, down]]}``. The request ``{"counts": true}`` is answered by
 ``{"events", "ends": [[[bytes, frames, dropped, lost] of the uplink, of the downlink]]}``.
 """
 

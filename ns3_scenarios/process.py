@@ -6,9 +6,8 @@
 Stdin: one line of JSON (``{"library", "parent", "settings"}``), then for each requested chunk one
 line with its number of slots; if the settings name a mobility model in Python, the chunk's position
 [K, slots, 3] follows. Stdout: for each chunk gain [K, slots], then position [K, slots, 3]. All
-arrays
-are float64 in native byte order. The process ends when its stdin closes or its parent ends. It
-imports little, so that it starts in some tens of milliseconds.
+arrays are float64 in native byte order. The process ends when its stdin closes or its parent ends.
+It imports little, so that it starts in some tens of milliseconds.
 """
 
 import ctypes
@@ -56,8 +55,7 @@ def _end_with(parent: int) -> None:
     """End this process when its parent ends.
 
     The end of stdin is not sufficient: a process forked from the parent may hold the pipe open. Nor
-    is
-    the kernel's parent-death signal: it is sent when the parent's *thread* ends.
+    is the kernel's parent-death signal: it is sent when the parent's *thread* ends.
     """
     handle = os.pidfd_open(parent)
     if os.getppid() != parent:

@@ -61,7 +61,7 @@ def check_playable(scenario: Scenario, hosts: Hosts | None = None) -> None:
     """
     if hosts is None:
         check_kernel(scenario)
-    if scenario.emulation.clock == "virtual" and inside.told() is None:
+    if scenario.emulation.clock == "virtual" and inside.guest_settings() is None:
         raise InputError("emulation.clock: 'virtual' is for `testbed up`; here it must be 'real'")
     check_placement(scenario, hosts)
     check_scenario(scenario)

@@ -61,7 +61,7 @@ class Visits:
     def __init__(self, folder: Path, session: "Session"):
         self._session = session
         # In virtual time that of the folder is the host's, and nobody comes to this one.
-        self._place = folder if inside.told() is None else Path(tempfile.mkdtemp())
+        self._place = folder if inside.guest_settings() is None else Path(tempfile.mkdtemp())
         (self._place / SOCKET).unlink(missing_ok=True)  # Of one that was killed.
         self._listener = _listener(self._place)
         self._visitors: dict[socket.socket, Program | None] = {}

@@ -6,8 +6,7 @@
 `orchestrator.emulated` starts the agent, passes its secrets on standard input and reads its
 listening ports from standard output. The agent ends, together with its part of the world, when its
 standard input closes (its parent has ended), when the orchestrator's control stream closes or
-orders
-it, or when no clock request has arrived for `testbed.cluster.clock.SILENCE_S`.
+orders it, or when no clock request has arrived for `testbed.cluster.clock.SILENCE_S`.
 """
 
 import contextlib

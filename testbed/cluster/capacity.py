@@ -4,9 +4,8 @@
 """Throughput of the network between hosts, measured before a run in both directions at once.
 
 The base station's host opens a TCP connection to each of the other hosts, over which both sides
-send
-as much as they can. The kernel's counters of acknowledged and received bytes on one side give the
-throughput. First each host is measured separately, then all together: the bottleneck may be the
+send as much as they can. The kernel's counters of acknowledged and received bytes on one side give
+the throughput. First each host is measured separately, then all together: the bottleneck may be the
 interface of a host, or that of the base station's host, where all links end.
 """
 
@@ -66,7 +65,7 @@ class Source:
         self._over = threading.Event()
         self._sock = socket.create_server((address, 0))
         self.port: int = self._sock.getsockname()[1]
-        """Where it listens."""
+        """Port on which it listens."""
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 

@@ -7,8 +7,7 @@ A datagram goes to the host and returns with its times of arrival and departure 
 remaining round-trip time bounds the error of the offset, even if the two one-way delays differ.
 Arrivals are kernel timestamps, so that late wake-ups of a program have no effect. The exchange with
 the smallest bound is used; its bound grows with its age, because oscillators drift. An exchange
-that
-contradicts it shows that a clock has jumped.
+that contradicts it shows that a clock has jumped.
 
 Datagrams are authenticated with the host's token. After a time without datagrams, each side
 considers the other one dead.
@@ -218,7 +217,7 @@ class Echo:
         self._sock.bind((address, 0))
         self._key = token.encode()
         self.port: int = self._sock.getsockname()[1]
-        """Where it listens."""
+        """Port on which it listens."""
         self.heard_ns = time.monotonic_ns()
         """Monotonic time of the orchestrator's last request."""
         self._over = threading.Event()
@@ -265,8 +264,7 @@ def _received(sock: socket.socket) -> tuple[bytes, int, tuple[str, int]]:
     """A received datagram, its monotonic arrival time in ns, and its sender.
 
     An interruption between reading the two clocks makes the arrival time later and so the bound
-    wider;
-    in the opposite order the bound could become too small.
+    wider; in the opposite order the bound could become too small.
     """
     data, notes, _, sender = sock.recvmsg(64, NOTE_BYTES, socket.MSG_DONTWAIT)
     unix_ns, now_ns = time.time_ns(), time.monotonic_ns()

@@ -48,7 +48,7 @@ from testbed.network.injector import (
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 _ROW = 4
-"""Number of values per slot in `Counters.slots`."""
+"""Number of values per row of the first table in `Counters.slots`."""
 
 
 def there(clock: EmulatedClock, of_host: Reading) -> EmulatedClock:
@@ -311,8 +311,7 @@ def _parts(counters: Counters) -> tuple[Rows, Rows]:
 
 def _air(tables: Sequence[Rows]) -> Rows:
     """Lost and arrived frames of each slot that all hosts have counted: each host counts the frames
-    that
-    arrive there."""
+    that arrive there."""
     if not tables:
         return np.empty((0, 1), np.int64)
     slots = functools.reduce(np.intersect1d, [table[:, 0] for table in tables])

@@ -16,8 +16,7 @@ from testbed.transport import Identity
 
 CONTROL, INJECTOR, PROGRAM = "control", "injector", "program/"
 """Names of a host's sockets; the sockets of nodes have the names of the nodes, and those of
-programs
-begin with the last of these names."""
+programs begin with the last of these names."""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ def place(
     """Assign a host to every node.
 
     `spread` assigns each node to the host with the fewest nodes per core so far; `pack` fills one
-    host
-    after the other, those with most cores first, with one node per core; if all are full, the
+    host after the other, those with most cores first, with one node per core; if all are full, the
     remaining nodes are spread. The base station is placed first, and on a host with a GPU if it
     computes on one.
 

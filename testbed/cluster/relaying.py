@@ -4,8 +4,7 @@
 """Packet rate of a host's relay, measured before a run.
 
 A separate relay forwards frames from one device, through a datagram to itself, to another device,
-as
-fast as it can: it handles each frame twice, once per direction.
+as fast as it can: it handles each frame twice, once per direction.
 """
 
 import contextlib

@@ -8,8 +8,8 @@ different
 machines: each holds one end of a local pair, and the bytes in between go over TLS 1.3, one
     connection
 per socket, with certificates of the run's own authority. A client first sends the name of the
-socket
-and the host's token, and is disconnected otherwise. Emulated traffic never uses these streams.
+socket and the host's token, and is disconnected otherwise. Emulated traffic never uses these
+streams.
 """
 
 import asyncio
@@ -177,7 +177,7 @@ class Listener:
             )
         )
         self.port: int = self._server.sockets[0].getsockname()[1]
-        """Where it listens."""
+        """Port on which it listens."""
 
     def offer(self, name: str, sock: socket.socket) -> None:
         """Offer a socket under a name."""

@@ -59,11 +59,11 @@ FILE_S = 60.0
 """Seconds that the next part of a file may take."""
 MOST_FILE_BYTES = 1 << 36
 FLOWS_S, FLOWS_A_HOST_S = 30.0, 2.0
-"""Time limit of the throughput measurement in s; it takes one second per host."""
+"""Time limit of the throughput measurement in s, fixed and per host; it takes one second per
+host."""
 Judge = Callable[[FlowsMeasured, Mapping[str, float]], object]
 """Called with the throughput of the network between hosts and, for relayed links, the packet rate
-of
-each host's relay; raises an exception if they are insufficient."""
+of each host's relay; raises an exception if they are insufficient."""
 
 
 @dataclass(frozen=True)
@@ -365,8 +365,7 @@ class HostsWorld(World):
 
     def clock_errors(self) -> dict[str, dict[str, float]]:
         """Errors of each host's clock, by host name: `error_s`, the largest possible difference
-        from
-        the assumed clock so far, and `jumped_s`, its largest jump."""
+        from the assumed clock so far, and `jumped_s`, its largest jump."""
         return {
             host: {"error_s": error_s, "jumped_s": self._clocks.of[host].jumped_s}
             for host, error_s in self.injectors.errors_s.items()

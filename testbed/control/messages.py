@@ -62,8 +62,7 @@ class RoundTerms:
     """Whether computing takes the time of the device profile instead of the measured time."""
     updates: int = 0
     """Number of updates of all UAVs together in an asynchronous round, where `iterations` are those
-    of
-    one update; 0 in a synchronous round."""
+    of one update; 0 in a synchronous round."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,7 @@ class JoinRound:
     backward_ratio: float
     """ς: τ_CB(0) = ς τ_CF(1)."""
     faults: UavFaults | None
-    tells: bool = False
+    reports_steps: bool = False
     """Whether to report steps when they begin and end, because the machine may be lost."""
 
 
@@ -434,8 +433,7 @@ class Epoch:
     slot_s: float
     held: tuple[int, ...] = ()
     """Bytes of the last frame of each downlink's transfer that begins with the clock: its gate
-    stays
-    closed until then. Empty: no transfer is known to begin then."""
+    stays closed until then. Empty: no transfer is known to begin then."""
 
 
 @dataclass(frozen=True)
@@ -592,9 +590,8 @@ class Counters:
     slots: bytes
     """Int64 [n, 4]: slot, due time, time at which it was set (monotonic ns), number of changes. If
     frames are lost at random, [`impaired_slots`, 1 + 6K] follows: slot, and at its beginning for
-    each
-    link and direction: frames lost so far, frames arrived so far, and loss probability in units of
-    2⁻³²."""
+    each link and direction: frames lost so far, frames arrived so far, and loss probability in
+    units of 2⁻³²."""
     impaired_slots: int = 0
     """Number of rows of the second table in `slots`."""
 

@@ -90,8 +90,7 @@ class NodeControl(Generic[Received]):
 
     def wait(self, over: socket.socket) -> bool:
         """Wait until a message begins to arrive or the peer disconnects; returns False when the
-        other
-        end of `over` is closed."""
+        other end of `over` is closed."""
         if self._control.has_some:
             return True
         poll = select.poll()

@@ -13,8 +13,7 @@ Sequence for one client, with events (▸) and instructions (◂)::
     at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂ Abandon if no client may be dropped
 
 Iterations of a client are counted across updates. The unfinished update of a lost client is
-assigned
-to the next client that asks for one.
+assigned to the next client that asks for one.
 """
 
 import math

@@ -32,8 +32,7 @@ def next_tick() -> int:
     """Sleep until the monotonic clock is at a multiple of `TICK_NS`, and return that time.
 
     Work that begins there always has the same phase relative to the kernel's timers. In virtual
-    time,
-    this makes runs repeatable between users and machines.
+    time, this makes runs repeatable between users and machines.
     """
     now = time.monotonic_ns()
     due = (now // TICK_NS + 1) * TICK_NS
@@ -65,10 +64,8 @@ class EmulatedClock:
         """Wait until a transfer may start to send, and return its emulated start time.
 
         An idle link sends `credit_s` real seconds of traffic at once. A sender that starts late by
-        this
-        time uses up the credit and is then on time; further delay of the sender, up to the same
-        amount,
-        causes no error. The start of a still later sender is later.
+        this time uses up the credit and is then on time; further delay of the sender, up to the
+        same amount, causes no error. The start of a still later sender is later.
         """
         start_s = max(due_s, self.now() - credit_s / self.dilation)
         rest = self.monotonic_ns(start_s) + round(credit_s * 1e9) - time.monotonic_ns()

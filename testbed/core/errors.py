@@ -9,8 +9,7 @@ class InputError(Exception):
     2.
 
     A scenario key is written as it is (`workload.split: …`); an argument of a function is written
-    in
-    backticks (`` `out`: … ``), which the command line replaces by the option.
+    in backticks (`` `out`: … ``), which the command line replaces by the option.
     """
 
 
@@ -24,4 +23,4 @@ class RunEnds(RunError):
     def __init__(self, message: str, at_s: float):
         super().__init__(message)
         self.at_s = at_s
-        """Create the error; `at_s` is the emulated time of the fault."""
+        """Emulated time of the fault."""

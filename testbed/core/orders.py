@@ -6,8 +6,7 @@
 An order is a function that ranks a client's request when it is enqueued: the lowest rank is served
 first, then the earlier arrival, then the lower client number. The engine compiles the function with
 numba; the base station and the ns-3 simulation call it directly with the same numbers. So it may
-use
-only numbers, no strings and no state. Other packages add orders through the entry-point group
+use only numbers, no strings and no state. Other packages add orders through the entry-point group
 ``testbed.orders``.
 
 The paper's two orders have no ranking function here: engine and schedule implement them by name.
@@ -67,8 +66,7 @@ class ServiceRequest(NamedTuple):
     """Expected service time at the resource."""
     remaining_s: float
     """Expected time of the rest of its round without other clients: this service and all steps up
-    to
-    τ_CM."""
+    to τ_CM."""
     gradient_bytes: float
     """Size of the gradient of this iteration."""
     uplink_bytes: float

@@ -23,9 +23,8 @@ class Paradigm:
     """Sharing, order and gates of server computing and gradient transmission.
 
     A *parallel* resource is divided into fixed shares, one per client; a *sequential* one serves
-    one
-    client at a time with its full capacity, non-preemptively, in the given order. A gate blocks a
-    resource until all clients of the same local iteration have reached it.
+    one client at a time with its full capacity, non-preemptively, in the given order. A gate blocks
+    a resource until all clients of the same local iteration have reached it.
     """
 
     name: str
@@ -45,8 +44,7 @@ class Paradigm:
     """Parameters of a service order from another package."""
     asynchronous: bool = False
     """Whether clients do not wait for each other: their adapters are mixed into the global ones
-    when
-    they arrive, and the result is sent back at once. Queues are first-come, without gates."""
+    when they arrive, and the result is sent back at once. Queues are first-come, without gates."""
 
     @property
     def asks_for_first_gradient(self) -> bool:
@@ -154,8 +152,7 @@ def keeps_step(name: str) -> bool:
 
 def title_of(name: str, order: str | None = None) -> str:
     """Name of the paradigm in the paper's figures, with `order` if it replaces its own; an
-    unregistered
-    paradigm is returned as given."""
+    unregistered paradigm is returned as given."""
     try:
         title = paradigm(name).title
     except InputError:

@@ -5,19 +5,16 @@
 
 Theory of operation. A driver passes in all events of the same time and then asks for the
 instructions that follow, so that ties are resolved correctly; it carries them out with its own
-clock
-and links. One driver is the emulated base station (`workloads.nodes.server_round`), the other one
-is
-the ns-3 simulation (`orchestrator.packet_simulation.round`). This file uses no sockets, threads or
-clocks.
+clock and links. One driver is the emulated base station (`workloads.nodes.server_round`), the other
+one is the ns-3 simulation (`orchestrator.packet_simulation.round`). This file uses no sockets,
+threads or clocks.
 
 Sequence for one client, with events (▸) and instructions (◂)::
 
-    SM  ▸ BroadcastReceived; after all clients ◂ StartClients
-    per iteration
+    SM  ▸ BroadcastReceived; after all clients ◂ StartClients per iteration
         ▸ SmashedArrived  ◂ Compute  S  ▸ Computed  ◂ SendGradient  SG  ▸ GradientDelivered
-    ▸ AdaptersArrived: the client has finished
-    at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂ Abandon if no client may be dropped
+    ▸ AdaptersArrived: the client has finished at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂
+    Abandon if no client may be dropped
 
 Times and durations are numbers in the driver's unit: emulated seconds, or whole nanoseconds, which
 keep ties exact. They are only added, subtracted and compared.

@@ -25,8 +25,7 @@ STEPS = ("SM", "CF", "CA", "S", "SG", "CB", "CM")
 
 SM broadcast of the client's adapters, CF client forward, CA smashed data up, S server forward and
 backward, SG gradient down, CB client backward, CM client's adapters up. SM belongs to the first
-local
-iteration, CM to the last one.
+local iteration, CM to the last one.
 """
 SM, CF, CA, S, SG, CB, CM = range(len(STEPS))
 

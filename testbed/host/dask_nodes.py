@@ -29,7 +29,7 @@ MOST_KEY_BYTES = 1 << 16
 HOST = "host"
 """Dask resource that a host of distributed runs offers."""
 SILENT_S = 60
-"""Time without heartbeats after which the scheduler removes a worker; its name is then free
+"""Seconds without heartbeats after which the scheduler removes a worker; its name is then free
 again."""
 _PEM = re.compile(r"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----\n?", re.DOTALL)
 

@@ -18,7 +18,8 @@ from testbed.system import linux
 
 _DELAY_S = 0.2e-3
 _FRAMES, _TRIES = 1000, 4
-"""Duration of each trial in s; the best one counts, because other programs may disturb it."""
+"""Frames per trial, and number of trials; the best one counts, because other programs may disturb
+it."""
 _UNDER_WAY = 64
 """Largest number of frames in flight, which fits into every socket buffer."""
 _PAYLOAD = bytes(1400)

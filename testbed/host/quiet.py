@@ -16,7 +16,7 @@ QUIET_SHARE = 0.1
 """Share of all cores in use below which the machine counts as quiet."""
 LOOK_S = 2.0
 LOOKS = 3
-"""Number of consecutive quiet seconds that are required."""
+"""Number of consecutive quiet measurements that are required."""
 
 
 def wait_until_quiet(

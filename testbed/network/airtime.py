@@ -4,14 +4,12 @@
 """A cell whose downlinks share its airtime: active downlinks get the share that others leave.
 
 A single downlink has the whole bandwidth and power, and the rate R of its channel. A frame of L
-bits
-takes L/R seconds of the cell's time; this time is shared, so that a UAV with a bad channel costs
-the
-others no more than one with a good channel. Every `EVERY_NS` the injector reads the sent and queued
-bytes of each downlink and sets it to its share of R: downlinks with a backlog get equal shares,
-those that send less get their usage and a margin, and an idle one gets the share that it would have
-if it started. So the sum of shares is exact while the same downlinks send; a downlink that starts
-may exceed it until the next update.
+bits takes L/R seconds of the cell's time; this time is shared, so that a UAV with a bad channel
+costs the others no more than one with a good channel. Every `EVERY_NS` the injector reads the sent
+and queued bytes of each downlink and sets it to its share of R: downlinks with a backlog get equal
+shares, those that send less get their usage and a margin, and an idle one gets the share that it
+would have if it started. So the sum of shares is exact while the same downlinks send; a downlink
+that starts may exceed it until the next update.
 """
 
 import math
@@ -30,8 +28,7 @@ def divide(wanted: Sequence[float]) -> list[float]:
 
     Returns:
         Shares whose sum is one if any downlink has a backlog. The share of an idle downlink does
-        not
-        count in the sum: it is the one that it would get if it started.
+        not count in the sum: it is the one that it would get if it started.
     """
     active = sorted((want, place) for place, want in enumerate(wanted) if want > 0)
     shares, left = [0.0] * len(wanted), 1.0

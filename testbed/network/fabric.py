@@ -4,13 +4,11 @@
 """The emulated network: one veth pair per UAV, between the base station's namespace and its own.
 
 If the two are on different machines, a VXLAN device at either end replaces the pair, or, for
-ordinary
-users, a pair at either end that leads to a process: see `testbed.network.relay`.
+ordinary users, a pair at either end that leads to a process: see `testbed.network.relay`.
 
 No device appears on the host, and links carry only the nodes' own traffic: neighbour entries are
 static, so there is no ARP, and the devices have no automatic IPv6 addresses. If nodes see one
-network,
-their addresses are on the loopback device.
+network, their addresses are on the loopback device.
 """
 
 import contextlib
@@ -35,7 +33,7 @@ from testbed.system.netlink import Netlink, NetlinkError, attribute, message, ne
 
 MOST_LINKS = 10_000
 BS_DEVICE_BASE = 10_000
-"""The index of link k's device in the base station's namespace, minus k."""
+"""Base of device indices in the base station's namespace: link k has this index plus k."""
 UAV_DEVICE = 10_000
 """The index of the device in a UAV's namespace."""
 BS_ADDRESS, BS_ADDRESS_V6 = "10.255.0.1", "fd55::ffff:1"
@@ -57,7 +55,7 @@ TUNNEL_PORT = 48_790
 TUNNEL_BYTES = 50
 """Bytes that a tunnel adds to an inner IP packet: outer IPv4, UDP, VXLAN, and inner Ethernet."""
 MOST_TUNNELS = 1 << 24
-"""VXLAN network identifiers."""
+"""Number of VXLAN network identifiers."""
 _VXLAN_ID, _VXLAN_REMOTE, _VXLAN_LOCAL, _VXLAN_LEARNING = 1, 2, 4, 7
 _VXLAN_PORT, _VXLAN_CHECKSUM = 15, 18
 _DESTINATION, _DEVICE, _GATEWAY, _METRICS, _SOURCE = 1, 4, 5, 8, 7
@@ -207,7 +205,7 @@ def wire(
             relay = _relay(ends, relays, shape)
         else:
             assert underlay is not None
-            _dig(ends, part, shape, underlay)
+            _make_tunnels(ends, part, shape, underlay)
     if base_station is None:
         linux.enter(uavs[0])
         bs = Site(Netlink(), [])
@@ -275,7 +273,7 @@ def _far_ends(base_station: int | None, uavs: Mapping[int, int], part: Part) -> 
     ]
 
 
-def _dig(ends: Sequence[Inner], part: Part, shape: Shape, underlay: int) -> None:
+def _make_tunnels(ends: Sequence[Inner], part: Part, shape: Shape, underlay: int) -> None:
     """Create the ends of tunnels."""
     linux.enter(underlay)
     with Netlink() as host:
@@ -459,8 +457,7 @@ def _tunnel(end: Inner, tunnel: Tunnel, shape: Shape) -> bytes:
 
 def _metrics(shape: Shape) -> bytes:
     """Metrics of a route. They include the congestion control: node programs have no capabilities,
-    and
-    may not choose a restricted one themselves."""
+    and may not choose a restricted one themselves."""
     metrics = [attribute(_CONGESTION_CONTROL, text(shape.congestion_control))]
     if shape.initial_window is not None:
         metrics.append(attribute(_INITIAL_WINDOW, u32(shape.initial_window)))
@@ -555,8 +552,7 @@ def _configure(
     """
     index = end.index
     preferred = b"" if source is None else attribute(_SOURCE, socket.inet_aton(source))
-    # One frame per packet: TCP would otherwise send 64 KiB at a time, which the shaper delays as
-    # one.
+    # One frame per packet: otherwise TCP would send 64 KiB at a time, which the shaper delays.
     messages = [_packet_frames(index, 1), *netlink.without_ipv6_addresses(index, shape.mtu)]
     address = socket.inet_aton(here)
     messages += [

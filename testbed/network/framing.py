@@ -15,8 +15,7 @@ GRPC_PREFIX_BYTES = 5
 UDP_BYTES = 8
 QUIC_PACKET_BYTES = 27
 """Overhead of a QUIC packet: flags (1), connection identifier (8 in aioquic), packet number (2),
-and
-authentication tag (16)."""
+and authentication tag (16)."""
 HTTP2_FRAME_BYTES = 9
 HTTP2_DATA_BYTES = 1 << 14
 """Largest part of a message in a DATA frame of gRPC (RFC 9113 lets peers agree on more)."""

@@ -4,16 +4,13 @@
 """Delay and loss of frames by a process, for kernels without netem.
 
 Frames that arrive at a device are dropped after packet sockets have received them. The process
-reads
-them from such a socket and, when they are due, writes them to one end of a veth pair whose other
-end
-is in the device's namespace and replaces it. Frames of one direction stay in order unless the
-impairment reorders them.
+reads them from such a socket and, when they are due, writes them to one end of a veth pair whose
+other end is in the device's namespace and replaces it. Frames of one direction stay in order unless
+the impairment reorders them.
 
 The process handles packets sequentially and takes some 30 µs of a core for each: if links need
-more,
-frames are late. Frames that are later than `LATE_NS` are counted, as are those that were dropped
-because a socket buffer was full.
+more, frames are late. Frames that are later than `LATE_NS` are counted, as are those that were
+dropped because a socket buffer was full.
 """
 
 import contextlib

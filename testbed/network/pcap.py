@@ -39,8 +39,8 @@ from testbed.system.arrivals import note_arrivals, noted_ns
 
 BLOCK_BYTES = 1 << 20
 BLOCKS = 64
-"""64 MiB in total: a fifth of a second of ten links at 300 Mb/s each, or several seconds of
-headers."""
+"""Blocks of the ring, 64 MiB in total: a fifth of a second of ten links at 300 Mb/s each, or several
+seconds of headers."""
 BLOCK_MS = 200
 """Milliseconds after which the kernel hands over a block that is not full."""
 HEADERS_BYTES = 14 + 60 + 60
@@ -48,9 +48,7 @@ HEADERS_BYTES = 14 + 60 + 60
 MOST_BYTES = 1 << 18
 BUFFER_BYTES = 1 << 20
 MARK_NS, MARKS = 100_000_000, 600
-"""Frames between two recorded file positions of a writer, and the number of positions that it
-keeps:
-about a minute."""
+"""Nanoseconds between two recorded file positions of a writer, and the number of positions kept: about a minute."""
 END_S = 60.0
 """Seconds that writing the content of the ring may take."""
 
@@ -95,12 +93,12 @@ class Capture:
             OSError: This process may not capture here, or may not write a file.
         """
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
-        if inside.told() is None:
+        if inside.guest_settings() is None:
             sock.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
         sock.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
         if headers_only:
             _cut(sock, HEADERS_BYTES)
-        take = _received if inside.told() is not None else _of_ring(sock)
+        take = _received if inside.guest_settings() is not None else _of_ring(sock)
         writers = {device: _Writer(Path(path), headers_only) for device, path in files.items()}
         until, self._open = os.pipe2(os.O_CLOEXEC)
         self._result, result = os.pipe2(os.O_CLOEXEC)

@@ -15,8 +15,7 @@ def write(folder: Path, told: Mapping[NodeId, Traces]) -> None:
     """Write `uavK.sqlog`, and `bs-uavK.sqlog` for the base station's side of the same connection.
 
     Further connections of the same UAV have numbers from 2. The connection of a lost UAV is named
-    by
-    its connection ID.
+    by its connection ID.
     """
     folder.mkdir()
     names: dict[str, str] = {}

@@ -6,10 +6,9 @@
 The namespaces of an ordinary user have no device to the machine's network, but a socket that was
 opened outside of them remains in that network. So a link's device is one end of a veth pair whose
 other end is in a separate namespace: frames that arrive there are read from a packet socket and
-sent,
-as one datagram, to the other machine's process, which writes them to its own pair. A datagram
-carries
-the kernel's metadata of the packet (checksum, frames) and the packet with its Ethernet header.
+sent, as one datagram, to the other machine's process, which writes them to its own pair. A datagram
+carries the kernel's metadata of the packet (checksum, frames) and the packet with its Ethernet
+header.
 
 The process handles packets sequentially and takes some ten microseconds of a core for each: its
 packet rate is measured before a run, see `testbed.cluster.relaying`.

@@ -45,11 +45,10 @@ _OPEN_BYTES_S = 4_000_000_000
 _LEAST_BURST_S = 0.2e-3
 _WAY_S = 0.15e-3
 """Seconds from a sender's timer to the kernel's arrival timestamp on an otherwise idle link:
-wake-up
-latency, forwarding of the first packet, timer of the last one. Calibrations measure 0.05 to 0.22
-ms."""
+wake-up latency, forwarding of the first packet, timer of the last one. Calibrations measure 0.05 to
+0.22 ms."""
 _MOST_PACKET_BYTES = 64_000
-"""The gate lets no packet of 64 KiB pass."""
+"""Longest packet: the gate cannot pass packets of 64 KiB."""
 _ROOT = 0xFFFF_FFFF
 GATE, SHAPER, QUEUE = 0x1_0000, 0x2_0000, 0x3_0000
 """Handles of the three qdiscs of an end."""
@@ -86,18 +85,15 @@ class Shape:
     """Whether the radio channel delays or loses frames."""
     single_frames: bool = False
     """Whether the radio channel loses or reorders frames: the kernel then segments packets into
-    frames
-    before they arrive, so that each frame is handled separately."""
+    frames before they arrive, so that each frame is handled separately."""
     packet_s: float = 0.25e-3
     """Longest packet, as emulated seconds at the link's rate. The kernel handles packets of one or
     more frames, and TCP acknowledges packets: longer ones need less computing and fewer bytes in
-    the
-    reverse direction, shorter ones follow the rate more closely."""
+    the reverse direction, shorter ones follow the rate more closely."""
 
     network: bool = False
     """Whether nodes see one network, as third-party programs expect: one address of the base
-    station
-    for all UAVs, and IPv6. Otherwise each link is a network of its own."""
+    station for all UAVs, and IPv6. Otherwise each link is a network of its own."""
     relay: bool = False
     """Whether UAVs reach each other through the base station; requires `network`."""
     shared_downlink: bool = False
@@ -120,8 +116,7 @@ class Shape:
         """Seconds of credit that an idle end accumulates, at a rate in bit/s.
 
         The last packet of a transfer leaves before its own transmission time is over; this adds
-        half a
-        packet of credit, on average over transfer sizes.
+        half a packet of credit, on average over transfer sizes.
         """
         packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
         return max(_LEAST_BURST_S, self.burst_s - packet_s / 2)

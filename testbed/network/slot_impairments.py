@@ -4,8 +4,7 @@
 """Impairments that change from slot to slot, applied by netem or by the process that replaces it.
 
 A link whose impairment changes draws from a seed of the slot, so that equal seeds of a scenario
-lose
-the same frames of each slot, regardless of earlier slots.
+lose the same frames of each slot, regardless of earlier slots.
 """
 
 from collections.abc import Sequence
@@ -93,8 +92,7 @@ class SlotImpairments:
 
     def asked(self) -> list[list[float]]:
         """Current loss probability of each uplink and each downlink; 0 for those that end on
-        another
-        machine."""
+        another machine."""
         return [
             [ways[place].asked if place in ways else 0.0 for place in range(self._links)]
             for ways in self._ways

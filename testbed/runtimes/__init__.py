@@ -37,8 +37,7 @@ CONTROL_ADDRESS = "\0testbed/control"
 node finds its own socket under this name, no other process can reach it, and it leaves no file."""
 LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
 """Prefixes of environment variables that programs in sandboxes do not inherit, because they point
-to
-services outside of the node."""
+to services outside of the node."""
 OWN_FOLDERS = ("/tmp", "/dev/shm")
 """Folders of this machine that each sandbox replaces by its own ones."""
 
@@ -72,8 +71,7 @@ class Sandbox:
     home."""
     image: str | None = None
     """Container image of its programs, which see only `writable` of this machine; None: the image
-    of
-    the world."""
+    of the world."""
     cpus: float | None = None
     """Cores that each of its programs may use; only for containers."""
     memory_bytes: int | None = None
@@ -344,8 +342,7 @@ def start(
 
 def passed_on() -> dict[str, str]:
     """The part of this process's environment that programs in sandboxes inherit: all variables
-    except
-    those that point to services outside of a node."""
+    except those that point to services outside of a node."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -4,10 +4,9 @@
 """Nodes as Docker containers without a network of their own; needs root and a Docker daemon.
 
 A container has no capabilities, a read-only root, and limits. The fabric process, which runs
-outside
-of containers as root, attaches the links through `/proc/PID/ns/net`. A third process, the *reaper*,
-removes the run's containers, identified by their label, when a pipe from the orchestrator closes,
-which happens both at the regular end of a run and when the orchestrator dies.
+outside of containers as root, attaches the links through `/proc/PID/ns/net`. A third process, the
+*reaper*, removes the run's containers, identified by their label, when a pipe from the orchestrator
+closes, which happens both at the regular end of a run and when the orchestrator dies.
 
 The image `host` is empty: this machine's own system and Python environment are mounted into it,
 read-only, so that nothing has to be built. Any other image must hold the same programs (see the

@@ -8,26 +8,23 @@ user, PID, mount, UTS and network namespaces and forks the *world*, which is PID
 namespace: when it dies for any reason, the kernel kills every process of that namespace. The world
 ends with the supervisor, and the supervisor with the orchestrator. Nothing has a name on the host,
 and the links of a network namespace disappear with its last process, unless frames are queued in
-them
-(`testbed.network.fabric.unshape`): the world drops these at its end, or the supervisor if the world
-was killed.
+them (`testbed.network.fabric.unshape`): the world drops these at its end, or the supervisor if the
+world was killed.
 
 The world creates a network namespace for each node and forks the fabric process, which links them.
 Nodes that import the same modules are forked by one *fork server*: a process that imports them,
-forks
-the nodes, and ends, so that the world inherits its children. A node enters its namespace, drops all
-capabilities and the right to write files, and runs its module or executes its command. The imported
-modules are thus loaded once and shared in memory.
+forks the nodes, and ends, so that the world inherits its children. A node enters its namespace,
+drops all capabilities and the right to write files, and runs its module or executes its command.
+The imported modules are thus loaded once and shared in memory.
 
 A node may also be a *sandbox*: it has no program, but in addition to the network namespace a mount
-and
-a UTS namespace, in which the world starts programs on request. The requests are datagrams on a
+and a UTS namespace, in which the world starts programs on request. The requests are datagrams on a
 separate socket, each with the program's standard files.
 
 If links lead to other machines through tunnels, root keeps the host's user namespace, and the
-fabric
-process creates their ends through the host's network namespace (`testbed.network.fabric.Tunnel`).
-Relays use sockets that were opened in the host's network namespace.
+fabric process creates their ends through the host's network namespace
+(`testbed.network.fabric.Tunnel`). Relays use sockets that were opened in the host's network
+namespace.
 """
 
 import contextlib
@@ -611,7 +608,7 @@ class _OpenSandbox:
         for folder, behind in self.behind.items():
             for path in paths:
                 if path.is_relative_to(folder):
-                    linux.lay_open(path, folder, behind, writable=writable)
+                    linux.reveal(path, folder, behind, writable=writable)
 
     def live(self, command: Command, files: Sequence[int]) -> None:
         """Run a program of the sandbox in this process."""

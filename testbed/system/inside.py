@@ -12,24 +12,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-TOLD = Path("/dev/tmp/testbed-guest.json")
+SETTINGS_FILE = Path("/dev/tmp/testbed-guest.json")
 """File of the settings, which exists only in a guest."""
 PROGRESS_FD = 3
 """File descriptor of the guest's command for its progress."""
 
 
 @cache
-def told() -> dict[str, Any] | None:
+def guest_settings() -> dict[str, Any] | None:
     """The settings that the host gave to this guest; None outside of a guest."""
     try:
-        return dict(json.loads(TOLD.read_text(encoding="utf-8")))
+        return dict(json.loads(SETTINGS_FILE.read_text(encoding="utf-8")))
     except OSError:
         return None
 
 
 def computing() -> Path | None:
     """Folder for requests to the host to compute learning passes; None if it does not compute."""
-    place = (told() or {}).get("computing")
+    place = (guest_settings() or {}).get("computing")
     return None if place is None else Path(place)
 
 
@@ -49,16 +49,16 @@ def draw_as(name: str) -> None:
     They then depend only on `name`: not on earlier random numbers, nor on the number of processes
     started so far, which differs between users and machines.
     """
-    if told() is not None:
+    if guest_settings() is not None:
         Path("/dev/urandom").write_bytes(name.encode())
 
 
-def tell(what: str, done: float, total: float) -> None:
+def report_progress(what: str, done: float, total: float) -> None:
     """Report progress for the host to show."""
     _say([what, done, total])
 
 
-def show(state: dict[str, Any]) -> None:
+def report_state(state: dict[str, Any]) -> None:
     """Report the state of the run for the host's live page."""
     _say(state)
 

@@ -59,7 +59,7 @@ def mark() -> str:
 
 @cache
 def _mark(pid: int) -> str:
-    if (told := inside.told()) is not None:
+    if (told := inside.guest_settings()) is not None:
         return f"{told['mark']}.guest-{pid}"
     return f"{_boot()}-{_pid_namespace()}-{pid}-{_started(pid)}"
 
@@ -75,7 +75,7 @@ def alive(mark: str) -> bool:
         boot, namespace, pid, started = mark.partition(".")[0].split("-")
     except ValueError:
         return True
-    if inside.told() is not None:
+    if inside.guest_settings() is not None:
         return True
     if boot != _boot():
         return False
@@ -190,8 +190,9 @@ def _read(note: Path) -> list[tuple[str, str]]:
 
 def _disown(path: str) -> None:
     """Remove a path that will be reused from the notes of dead processes."""
-    if inside.told() is not None:
-        return  # Within virtual time, dead processes are unknown and the host's notes must not be read.
+    if inside.guest_settings() is not None:
+        # In virtual time, dead processes are unknown, and the host's notes must not be read.
+        return
     for note in _within(notes()):
         entries = _read(note)
         others = [entry for entry in entries if entry[0] != path]
@@ -210,7 +211,7 @@ def notes() -> Path:
 
 def find() -> list[Leftover]:
     """Processes, then files, of dead runs. For containers see `testbed.runtimes.docker`."""
-    if inside.told() is not None:
+    if inside.guest_settings() is not None:
         return []
     return [*_processes(), *_files()]
 

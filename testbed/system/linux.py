@@ -37,8 +37,7 @@ CAP_NET_ADMIN = 12
 CAP_NET_RAW = 13
 _SYS_LANDLOCK = 444
 """System call that creates a Landlock ruleset; the calls to add a rule and to enforce the ruleset
-have
-the next numbers on all architectures."""
+have the next numbers on all architectures."""
 _SYS_MOUNT_SETATTR = 442
 _OWN_THREADS = "/proc/self/task"
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 1
@@ -158,7 +157,7 @@ def own_places(folders: Iterable[Path], files: dict[str, str]) -> None:
             source.unlink()
 
 
-def lay_open(path: Path, folder: Path, behind: int, *, writable: bool) -> None:
+def reveal(path: Path, folder: Path, behind: int, *, writable: bool) -> None:
     """Make a file or folder visible again that is hidden behind an empty folder.
 
     A path that has been written since is not replaced.
@@ -235,8 +234,7 @@ def forbid_writing(*writable: str | Path) -> None:
     them.
 
     Open files stay usable. Devices, the paths in `writable`, and the names of this process's
-    threads
-    may still be written: CUDA does not start otherwise (error 304).
+    threads may still be written: CUDA does not start otherwise (error 304).
 
     Raises:
         OSError: The kernel has no Landlock.
@@ -308,7 +306,7 @@ def prefer_scheduling() -> None:
 
 def ordinary_scheduling() -> None:
     """Undo `prefer_scheduling`; a positive nice value is kept."""
-    if inside.told() is not None:
+    if inside.guest_settings() is not None:
         inside.take_turns()
         return
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

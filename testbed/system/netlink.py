@@ -89,8 +89,7 @@ def has_ipv6(mtu: int = LEAST_IPV6_MTU) -> bool:
 
 def without_ipv6_addresses(device: int, mtu: int = LEAST_IPV6_MTU) -> list[bytes]:
     """The messages that disable automatic IPv6 addresses of a device, so that IPv6 sends nothing on
-    its
-    own; empty without IPv6."""
+    its own; empty without IPv6."""
     if not has_ipv6(mtu):
         return []
     no_address = nested(_AF_SPEC, nested(socket.AF_INET6, attribute(_ADDRESS_MODE, b"\1")))
@@ -116,8 +115,8 @@ class Batch:
     """Messages prepared for sending, in one call unless there are very many.
 
     The sequence number of each is its position. Only the last one of a call requests an
-    acknowledgement;
-    refused messages are answered in any case, so reading until the last answer finds all errors.
+    acknowledgement; refused messages are answered in any case, so reading until the last answer
+    finds all errors.
     """
 
     def __init__(self, messages: Sequence[bytes]) -> None:

@@ -17,14 +17,13 @@ def wait_until(moment_ns: int, spin_ns: int = SPIN_NS) -> None:
     """Wait for a time of the monotonic clock; returns at once if it has passed.
 
     The time is absolute, so that late wake-ups do not accumulate. In virtual time, sleep is exact
-    and
-    there is no busy loop.
+    and there is no busy loop.
 
     Args:
         moment_ns: Time of `time.monotonic_ns`.
         spin_ns: Duration of the busy loop in real time.
     """
-    rest_ns = moment_ns - time.monotonic_ns() - (spin_ns if inside.told() is None else 0)
+    rest_ns = moment_ns - time.monotonic_ns() - (spin_ns if inside.guest_settings() is None else 0)
     if rest_ns > 0:
         sleep_ns(rest_ns)
     while time.monotonic_ns() < moment_ns:

@@ -6,8 +6,7 @@
 The interface between node programs and transports; scheduling is not part of it.
 
 A program has one `Link` per peer and exchanges whole frames of `testbed.transport.wire` over it;
-the
-scenario chooses the transport and the number of connections:
+the scenario chooses the transport and the number of connections:
 
 - `tcp`: frames on a TCP stream; `tls`: the same over TLS 1.3, with both sides authenticated by
   certificates of the run's own authority; `grpc`: each frame is one message of a bidirectional gRPC
@@ -33,8 +32,7 @@ Connection = Literal["kept", "per-transfer"]
 @dataclass(frozen=True)
 class Identity:
     """TLS identity of a node as PEM text; it is sent over the control plane only, and never written
-    to
-    a file."""
+    to a file."""
 
     authority: str
     """Certificate of the run's own certificate authority."""

@@ -21,7 +21,7 @@ _DELIVERED = 192
 _BYTES_RETRANS = 208
 _DSACK_DUPS = 216
 _INFO_BYTES = 220
-"""Offsets in `struct tcp_info` of linux/tcp.h, which is only ever extended at its end."""
+"""Offsets in, and size of, `struct tcp_info` of linux/tcp.h, which is only extended at its end."""
 _FIN_UNSENT = (1, 8)
 """`tcpi_state` of connections that this side has not closed: ESTABLISHED, CLOSE_WAIT."""
 
@@ -31,10 +31,8 @@ class TcpCount:
     """Traffic that TCP has sent on a connection (`tcp_info`), in total or between two times.
 
     TCP counts a frame as sent even if the local queue refuses it, and again when it retries, which
-    is
-    no retransmission. The carried traffic is therefore computed from acknowledged and
-    unacknowledged
-    data.
+    is no retransmission. The carried traffic is therefore computed from acknowledged and
+    unacknowledged data.
     """
 
     empty_segments: int = 0

@@ -16,8 +16,7 @@ from testbed.transport.wire import ConnectionLost, WireError
 
 SPARE = 256
 """Number of unauthenticated connections that are kept in addition to the expected ones. If there
-are
-more, the oldest is rejected: nodes of the run authenticate as soon as they are connected."""
+are more, the oldest is rejected: nodes of the run authenticate as soon as they are connected."""
 MOST_TOLD = 20
 
 Arrival = TypeVar("Arrival")
@@ -140,6 +139,4 @@ class Meeting(Generic[Arrival]):
                 yield self._arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 late = ", ".join(str(uav(client)) for client in sorted(self._due))
-                raise ConnectionLost(
-                    f"waited {limit_s:g} s for {late} to connect"
-                ) from None
+                raise ConnectionLost(f"waited {limit_s:g} s for {late} to connect") from None

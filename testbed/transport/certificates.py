@@ -53,8 +53,7 @@ def identities(clients: int) -> list[Identity]:
 
 def _key() -> Ed25519PrivateKey:
     """A key from the kernel's random numbers, which are repeatable in virtual time; OpenSSL's would
-    also
-    depend on the time."""
+    also depend on the time."""
     return Ed25519PrivateKey.from_private_bytes(os.urandom(32))
 
 

@@ -4,8 +4,7 @@
 """Logs of the events of this process's QUIC connections in qlog format.
 
 Each log is a sequence of JSON texts (RFC 7464, qlog 0.3): a header, then one text per event with
-its
-Unix time. It is compressed incrementally; a round has hundreds of thousands of events.
+its Unix time. It is compressed incrementally; a round has hundreds of thousands of events.
 """
 
 import json

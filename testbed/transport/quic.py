@@ -39,7 +39,8 @@ IDLE_S = 30 * 86_400.0
 """Idle timeout in s; waiting for a peer has a separate time limit."""
 _ID_BYTES = 8
 _FIRST_OF_CLIENT, _FIRST_OF_SERVER, _STEP = 2, 3, 4
-"""First and second bits of unidirectional stream IDs (RFC 9000, section 2.1)."""
+"""First unidirectional stream IDs of client and server, and the step between stream IDs (RFC 9000,
+section 2.1)."""
 
 
 class _Connection(QuicConnection):

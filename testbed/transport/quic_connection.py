@@ -46,7 +46,7 @@ _DATAGRAM_BYTES = 1 << 16
 _AT_ONCE = 32
 """Largest number of datagrams that are received before any are sent."""
 _LEAST_WAIT_S = 20e-6
-"""Seconds that are added to a timer of aioquic: because of a rounding error it may be due without
+"""Shortest wait for a timer of aioquic in s: because of a rounding error it may be due without
 effect, and in virtual time no time passes in such a loop."""
 _PEER = ("peer", 0)
 """Constant peer address for aioquic: sockets are connected, so the address is not used."""

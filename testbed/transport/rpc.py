@@ -5,13 +5,11 @@
 
 The UAV is gRPC's client and opens the stream; the base station serves all streams from one port.
 Each frame is one message of raw bytes, which is assembled before it is sent and delivered when it
-is
-complete, as in frameworks. gRPC uses its default settings, except that the size of messages is not
-limited and proxies are disabled.
+is complete, as in frameworks. gRPC uses its default settings, except that the size of messages is
+not limited and proxies are disabled.
 
 gRPC owns its sockets, so there are no kernel timestamps: the arrival time of a message is the time
-at
-which the program receives it. TCP_NODELAY is always set.
+at which the program receives it. TCP_NODELAY is always set.
 """
 
 import contextlib
@@ -38,7 +36,8 @@ OPTIONS = [
     ("grpc.enable_http_proxy", 0),
 ]
 IDLE_MS = 60_000
-"""Time after which the base station closes a connection without a stream; UAVs always have one."""
+"""Milliseconds after which the base station closes a connection without a stream, which UAVs always
+have."""
 
 
 class RpcLink:

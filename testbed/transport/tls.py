@@ -22,7 +22,8 @@ from testbed.transport.wire import Buffer, ConnectionLost, WireError
 RECORD_BYTES = 1 << 14
 """Largest plaintext of a record (RFC 8446, section 5.1)."""
 RECORD_OVERHEAD_BYTES = 22
-"""Record header, content type and authentication tag of AES-GCM and ChaCha20-Poly1305."""
+"""Overhead of a record: header, content type and authentication tag of AES-GCM or
+ChaCha20-Poly1305."""
 _RECORD_HEADER_BYTES = 5
 _WRITE_BYTES = 16 * RECORD_BYTES
 

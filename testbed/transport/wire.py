@@ -6,15 +6,13 @@
 A frame consists of a fixed header, a few extra bytes (labels), and a payload of raw tensor bytes or
 safetensors. Sizes are agreed in advance through the control plane; a wrong frame is refused with an
 error that names the field before any memory is allocated for it, and payloads are received in
-place.
-Nothing is ever unpickled.
+place. Nothing is ever unpickled.
 
 Sequence of frames, seen from the UAV::
 
     HELLO ▶ (per probe) PROBE ▶ or ◀ PROBE
-            (per round) ◀ BROADCAST  RECEIPT ▶  ◀ START
-            (per iteration) SMASHED ▶  ◀ GRADIENT  RECEIPT ▶
-            ADAPTERS ▶
+            (per round) ◀ BROADCAST  RECEIPT ▶  ◀ START (per iteration) SMASHED ▶  ◀ GRADIENT
+            RECEIPT ▶ ADAPTERS ▶
 """
 
 import enum
@@ -211,15 +209,12 @@ def receive_into(sock: socket.socket, place: memoryview) -> int:
     """Fill `place` from the socket.
 
     The kernel wakes this thread once per piece, not once per packet: at hundreds of Mb/s on few
-    cores,
-    the wake-ups of many receivers would disturb the measurement. The last piece ends with the
-    frame,
-    so that its arrival is noticed at once.
+    cores, the wake-ups of many receivers would disturb the measurement. The last piece ends with
+    the frame, so that its arrival is noticed at once.
 
     Returns:
         Monotonic arrival time of the last packet in ns by its kernel timestamp, which does not
-        depend
-        on when this process runs; the current time if there is no timestamp.
+        depend on when this process runs; the current time if there is no timestamp.
 
     Raises:
         ConnectionLost: The peer has disconnected, or nothing arrived in time.

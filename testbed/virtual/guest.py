@@ -5,14 +5,11 @@
 
 Theory of operation. The kernel is an ordinary program of the caller. Its root file system is the
 host's, so paths are the same inside; /proc, /sys and /dev are the guest's own, and it has no
-network
-except the ones that it creates. `init` is its first process: it runs the command with the caller's
-user and group and copies bytes between it and the host over a serial line. The host's ends of the
-line are two sockets, one per direction, because the kernel blocks until its output has been read,
-but
-must not block for input. The guest's clock does not advance while any process computes, and jumps
-to
-the next timer when all sleep.
+network except the ones that it creates. `init` is its first process: it runs the command with the
+caller's user and group and copies bytes between it and the host over a serial line. The host's ends
+of the line are two sockets, one per direction, because the kernel blocks until its output has been
+read, but must not block for input. The guest's clock does not advance while any process computes,
+and jumps to the next timer when all sleep.
 
 A guest does not depend on its user, on the load of the host, or on random numbers: its environment
 is fixed, and addresses and random numbers are repeatable.
@@ -69,8 +66,7 @@ MEMORY_SHARE = 0.8
 LEAST_MEMORY = 1 << 30
 STARTED_NS = 1_767_225_600 * 10**9
 """Unix time of the guest's clock at the start of its kernel, in ns. It is constant, because
-captures
-and random numbers depend on it."""
+captures and random numbers depend on it."""
 HANG_S = 120.0
 """Real seconds without CPU usage after which a guest counts as hung. A sleeping guest uses the CPU,
 because its clock jumps from timer to timer."""
@@ -81,8 +77,7 @@ STOP_S = 60.0
 """Real seconds that a command may take to end after a signal."""
 SOCKET_TABLES = ("thash_entries=131072", "uhash_entries=8192")
 """Sizes of the kernel's socket tables, which affect random ports and backlogs; by default they
-depend
-on the memory size."""
+depend on the memory size."""
 CLAIM = "\0uav-sfl-guest"
 """Prefix of abstract unix addresses that mark the processors used by guests."""
 MAPS = Path("/proc/sys/vm/max_map_count")
@@ -103,7 +98,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Callbacks:
     """Callbacks for the progress of the command."""
 
     progress: Progress
@@ -164,7 +159,7 @@ def run(
     kernel: Kernel,
     argv: Sequence[str],
     *,
-    told: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
     share: float = 1.0,
     started: Callable[[int], object] = lambda pid: None,
     waits: Callable[[], bool] = lambda: False,
@@ -181,12 +176,12 @@ def run(
     Args:
         kernel: The kernel.
         argv: The command and its arguments; the first word is a path.
-        told: Settings for the command, see `testbed.system.inside.told`.
+        settings: Settings for the command, see `testbed.system.inside.guest_settings`.
         share: Share of the memory limit of a single guest.
         started: Called with the PID of the guest.
         waits: Whether the guest is waiting for the host, which is monitored elsewhere.
-        progress: Called for each call of `testbed.system.inside.tell` in the guest.
-        show: Called for each call of `testbed.system.inside.show` in the guest.
+        progress: Called for each call of `testbed.system.inside.report_progress` in the guest.
+        show: Called for each call of `testbed.system.inside.report_state` in the guest.
         out: Standard output of the command; None: that of this process.
         err: Standard error of the command; None: that of this process.
 
@@ -202,15 +197,14 @@ def run(
     began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with contextlib.ExitStack() as stack:
-        # Not in $TMPDIR, because its path may contain spaces, which split the kernel's command
-        # line.
+        # Not in $TMPDIR: spaces in its path would split the kernel's command line.
         folder = stack.enter_context(leftovers.temporary_folder("guest", "/tmp"))
         log = stack.enter_context(tempfile.TemporaryFile())
         (orders, its_orders), (words, its_words) = socket.socketpair(), socket.socketpair()
         stack.enter_context(orders)
         stack.enter_context(words)
         with its_orders, its_words:
-            _lay_out(folder, argv, cwd, told or {})
+            _lay_out(folder, argv, cwd, settings or {})
             line = (its_orders, its_words)
             processor = stack.enter_context(_processor())
             guest = _start(kernel, folder, line, log, memory_bytes(share), processor)
@@ -222,7 +216,7 @@ def run(
             for kind, stream in ((b"o", out or sys.stdout.buffer), (b"e", err or sys.stderr.buffer))
         }
         status = _converse(
-            guest, (orders, words), stops, writers, folder, _Told(progress, show, waits)
+            guest, (orders, words), stops, writers, folder, _Callbacks(progress, show, waits)
         )
         if status is None:
             raise RunError(f"virtual time: the guest ended: {_why(log)}")
@@ -247,7 +241,7 @@ def environment() -> dict[str, str]:
     return {"HOME": str(Path.home()), **passed, **FIXED, "PATH": path}
 
 
-def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, told: Mapping[str, Any]) -> None:
+def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, settings: Mapping[str, Any]) -> None:
     """Create the files for init: links to the interpreter and its program, and the job."""
     (folder / "python").symlink_to(Path(sys.executable).resolve())
     shutil.copy(init.__file__, folder / "init.py")
@@ -261,8 +255,8 @@ def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, told: Mapping[str, An
         "gid": os.getgid(),
         "groups": sorted(os.getgroups()),
         "umask": umask,
-        "told": {**told, "mark": leftovers.mark(), "started_s": int(time.time())},
-        "told_at": str(inside.TOLD),
+        "settings": {**settings, "mark": leftovers.mark(), "started_s": int(time.time())},
+        "settings_file": str(inside.SETTINGS_FILE),
         "progress_fd": inside.PROGRESS_FD,
     }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
@@ -319,9 +313,8 @@ def _processor() -> Iterator[int]:
     """The permitted processor with the fewest guests.
 
     A guest's kernel and its processes alternate many thousand times per second. On one processor
-    this
-    is a context switch; on two, one of them sleeps and is woken, which takes longer.
-    A processor is marked as used by a socket's name, which disappears with its process.
+    this is a context switch; on two, one of them sleeps and is woken, which takes longer. A
+    processor is marked as used by a socket's name, which disappears with its process.
     """
     allowed = sorted(os.sched_getaffinity(0))
     for place in itertools.count():
@@ -398,21 +391,21 @@ def _converse(
     stops: socket.socket,
     writers: Mapping[bytes, Callable[[bytes], None]],
     folder: Path,
-    hear: "_Told",
+    callbacks: "_Callbacks",
 ) -> int | None:
     """Copy bytes until the command ends; returns its status, or None if the guest ended before.
 
     Raises:
         RunError: The guest has hung, or the command does not end after a signal.
     """
-    told = _Conversation()
+    state = _Conversation()
     orders, words = line
     asked_s: float | None = None
     busy_s, cpu_s = time.monotonic(), -1.0
     with selectors.DefaultSelector() as selector:
         selector.register(words, selectors.EVENT_READ)
         selector.register(stops, selectors.EVENT_READ)
-        while told.status is None:
+        while state.status is None:
             ready = {key.fileobj for key, _ in selector.select(WATCH_S)}
             if words in ready:
                 try:
@@ -421,12 +414,12 @@ def _converse(
                     data = b""
                 if not data:
                     break
-                _hear(told, data, writers, hear)
-                if told.ready and folder.exists():
+                _receive(state, data, writers, callbacks)
+                if state.ready and folder.exists():
                     shutil.rmtree(folder, ignore_errors=True)
             if stops in ready:
                 for number in stops.recv(64):
-                    if asked_s is not None or not told.ready:
+                    if asked_s is not None or not state.ready:
                         raise RunError(f"virtual time: ended by {signal.Signals(number).name}")
                     asked_s = time.monotonic()
                     orders.sendall(init.FRAME.pack(b"s", 1) + bytes([number]))
@@ -438,43 +431,43 @@ def _converse(
                     f"virtual time: waited {STOP_S:g} s for the command to end after a signal"
                 )
             if now_s - busy_s > WATCH_S and (
-                (spent_s := _cpu_s(guest.pid)) != cpu_s or hear.waits()
+                (spent_s := _cpu_s(guest.pid)) != cpu_s or callbacks.waits()
             ):
                 busy_s, cpu_s = now_s, spent_s
             if now_s - busy_s > HANG_S:
                 raise RunError(f"virtual time: the guest has not used the CPU for {HANG_S:g} s")
-    return told.status
+    return state.status
 
 
-def _hear(
-    told: _Conversation,
+def _receive(
+    state: _Conversation,
     data: bytes,
     writers: Mapping[bytes, Callable[[bytes], None]],
-    hear: "_Told",
+    callbacks: "_Callbacks",
 ) -> None:
     """Process complete frames from the line; keep the rest."""
-    told.pending += data
-    while len(told.pending) >= init.FRAME.size:
-        kind, length = init.FRAME.unpack_from(told.pending)
+    state.pending += data
+    while len(state.pending) >= init.FRAME.size:
+        kind, length = init.FRAME.unpack_from(state.pending)
         end = init.FRAME.size + length
-        if len(told.pending) < end:
+        if len(state.pending) < end:
             return
-        body = bytes(told.pending[init.FRAME.size : end])
-        del told.pending[:end]
+        body = bytes(state.pending[init.FRAME.size : end])
+        del state.pending[:end]
         if kind == b"r":
-            told.ready = True
+            state.ready = True
         elif kind == b"x":
-            told.status = int.from_bytes(body, sys.byteorder, signed=True)
+            state.status = int.from_bytes(body, sys.byteorder, signed=True)
         elif kind == b"p":
-            told.progress += body
-            *lines, rest = told.progress.split(b"\n")
-            told.progress = bytearray(rest)
+            state.progress += body
+            *lines, rest = state.progress.split(b"\n")
+            state.progress = bytearray(rest)
             for line in lines:
                 what = json.loads(line)
                 if not isinstance(what, dict):
-                    hear.progress(*what)
-                elif hear.show is not None:
-                    hear.show(what)
+                    callbacks.progress(*what)
+                elif callbacks.show is not None:
+                    callbacks.show(what)
         else:
             writers[kind](body)
 

@@ -69,7 +69,7 @@ def main(line: str, job_file: str) -> None:
     for setting, value in PINNED.items():
         Path(setting).write_text(value, encoding="ascii")
     _loopback_up()
-    Path(job["told_at"]).write_text(json.dumps(job["told"]), encoding="utf-8")
+    Path(job["settings_file"]).write_text(json.dumps(job["settings"]), encoding="utf-8")
     link = os.open(line, os.O_RDWR | os.O_NOCTTY)
     tty.setraw(link, termios.TCSANOW)
     _send(link, b"r", b"")

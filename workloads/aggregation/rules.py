@@ -4,8 +4,7 @@
 """Aggregation rules: combine the clients' models of a round into the next global model.
 
 A rule is created once per run from its parameters, and then called with an `Update` after each
-round.
-It keeps its state between rounds in `Update.memory`, which is saved with the global model.
+round. It keeps its state between rounds in `Update.memory`, which is saved with the global model.
 Importing this module does not import torch, which is not needed to check a scenario.
 """
 
@@ -29,12 +28,10 @@ class Update:
     """The global model at the beginning of the round."""
     clients: Callable[[], Iterator[tuple[float, "Tensor"]]]
     """Yields each client's weight, |D_k| divided by the sum over all participants, and its whole
-    model:
-    its own part and its server-side set."""
+    model: its own part and its server-side set."""
     views: Callable[["Tensor"], Mapping[str, "Tensor"]]
     """Returns views of a vector's tensors by name: `NAME.lora_A` [rank, in], `NAME.lora_B` [out,
-    rank],
-    and those of the head."""
+    rank], and those of the head."""
     memory: dict[str, "Tensor"]
     """State of the rule from earlier rounds, shape [P] each; the rule may change it."""
 
@@ -105,8 +102,7 @@ def svd() -> Rule:
     mean.
 
     FedAvg of A and of B differs from the mean of the products, because the mean of products is not
-    the
-    product of means. Singular values are split evenly between both factors.
+    the product of means. Singular values are split evenly between both factors.
     """
     return _mean_of_products
 

@@ -4,11 +4,9 @@
 """Formats of tensors on the wire; all values are little-endian.
 
 float32 and bfloat16 are plain numbers. float16 is preceded by one power of two as a scale:
-gradients
-of a mean loss are below float16's range and would underflow. int8 and int4 contain blocks of values
-with a common float32 scale; the scales of all blocks come first. `top-k` contains the positions of
-the
-largest values, then the values.
+gradients of a mean loss are below float16's range and would underflow. int8 and int4 contain blocks
+of values with a common float32 scale; the scales of all blocks come first. `top-k` contains the
+positions of the largest values, then the values.
 
 Importing this module does not import torch, which is not needed to compute sizes.
 """

@@ -43,8 +43,7 @@ def profile_for(config: ModelConfig) -> SplitProfile:
 
 def _is_plain(config: ModelConfig, pixels: int) -> bool:
     """Whether costs depend only on model and classes: images have that size, and LoRA of the
-    paper's rank
-    is applied to all layers."""
+    paper's rank is applied to all layers."""
     return (
         config.image_size in (None, pixels)
         and config.rank == PAPER_RANK

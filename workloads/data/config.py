@@ -20,8 +20,7 @@ class DataConfig:
     """Concentration of the Dirichlet distribution; small values give uneven shares."""
     noise: float = 0.5
     """With feature skew: standard deviation of the noise in the last client's images, relative to
-    that of
-    a colour channel."""
+    that of a colour channel."""
     image_column: str | None = None
     label_column: str | None = None
     """Columns of tables; None: the only suitable one."""

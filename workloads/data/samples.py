@@ -4,8 +4,7 @@
 """Data sets, their partition among clients, and the batches drawn from them.
 
 Everything is a function of the seed: a batch depends on (seed, client, round, iteration), and not
-on
-the schedule or the layout of processes.
+on the schedule or the layout of processes.
 """
 
 from collections.abc import Sequence
@@ -48,8 +47,7 @@ class Dataset(Protocol):
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Samples as inputs of the model, float32 images or int64 tokens, and the targets: labels
-        [n] or
-        the next tokens [n, length]."""
+        [n] or the next tokens [n, length]."""
         ...
 
 
@@ -72,8 +70,7 @@ class Synthetic(Pictures):
 
     A class has a smooth random pattern; an image is that pattern, shifted cyclically to a random
     position and scaled by a random amplitude, plus pixel noise. The position is not informative, so
-    a
-    linear classifier of pixels fails and a network has to learn the textures.
+    a linear classifier of pixels fails and a network has to learn the textures.
     """
 
     def __init__(self, samples: int, classes: int, size: int, seed: int, train: bool) -> None:
@@ -134,8 +131,7 @@ class Folder(Pictures):
     """Images in one folder per class; classes are in the order of the training folders' names.
 
     `root` has the classes in `train/` and held-out images in `test/` or `val/`; or it directly has
-    the
-    classes, of which one image in ten is held out at random by seed.
+    the classes, of which one image in ten is held out at random by seed.
     """
 
     def __init__(self, root: Path, images: Images, seed: int, train: bool) -> None:

@@ -33,8 +33,7 @@ GROUPS_KEPT = 8
 
 def parts_of(root: Path) -> dict[str, list[Path]]:
     """Table files of a folder by part: `train`, `test`, …, or all under an empty name; empty if
-    there are
-    no tables."""
+    there are no tables."""
     if (root / "state.json").is_file():
         return {"": _arrow_files(root)}
     if (root / "dataset_dict.json").is_file():

@@ -29,8 +29,7 @@ from workloads.models.seeds import generator
 
 ALIGNMENT = 64
 """Alignment of tensors in bytes, as far as their sizes allow, so that vector loads do not cross
-cache
-lines."""
+cache lines."""
 
 LOGIT_SCALE = 2.302585
 """ln 10, the initial logit scale (temperature) of Swin V2's attention."""
@@ -118,8 +117,7 @@ def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     """Random weights of a frozen network: normal with variance 1 / fan-in.
 
     timm's standard deviation of 0.02 is meant for training from scratch. In a frozen network,
-    blocks
-    would then have almost no effect, and LoRA could not adapt them.
+    blocks would then have almost no effect, and LoRA could not adapt them.
     """
     own = name.rpartition(".")[2]
     if len(shape) == 1:

@@ -18,8 +18,7 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
     """Write `adapter_config.json` and `adapter_model.safetensors`.
 
     `PeftModel.from_pretrained(net, folder)` then computes the same logits, where `net` is timm's
-    (or
-    the package's) model of that name, classes and image size with the backbone's weights.
+    (or the package's) model of that name, classes and image size with the backbone's weights.
 
     Args:
         state: The state of `ServerLearner.state`, or `adapters.safetensors` of a run.

@@ -154,8 +154,7 @@ class ServerLearner:
     """The side of the BS: one backbone, K sets of adapters and heads, and the global state.
 
     Activations exist only during a pass, and passes run one at a time, so that memory is needed for
-    one
-    batch only, even if the paradigm models parallel computing.
+    one batch only, even if the paradigm models parallel computing.
     """
 
     def __init__(self, model: SplitModel, clients: Sequence[int], training: TrainingConfig) -> None:
@@ -177,8 +176,7 @@ class ServerLearner:
 
         Returns:
             The vector to broadcast, float32, contiguous, on the CPU: the longest of the clients'
-            parts,
-            shape [layout.cuts[max(u_k)]]; each client's part is a prefix of it.
+            parts, shape [layout.cuts[max(u_k)]]; each client's part is a prefix of it.
 
         Raises:
             ValueError: Split points differ although the clients share one server-side set.
@@ -232,8 +230,7 @@ class ServerLearner:
         Args:
             client: The client of the batch.
             smashed: Smashed data [B, ...]; may be a view of a receive buffer, which is neither
-                copied
-                (float32 on the CPU) nor modified.
+                copied (float32 on the CPU) nor modified.
             labels: Classes, shape [B]; for tokens [B, length] or flattened.
             batch: Name of the batch, as in `ClientLearner.forward`.
         """
@@ -257,8 +254,8 @@ class ServerLearner:
         """S for several waiting clients in one pass; each row uses its client's adapters.
 
         The result equals that of separate calls of `forward_backward` except for rounding of
-        float32
-        sums (block sizes of the products differ). Activations of all batches are in memory at once.
+        float32 sums (block sizes of the products differ). Activations of all batches are in memory
+        at once.
 
         Args:
             batches: Smashed data and labels by client, as for `forward_backward`, with equal
@@ -309,8 +306,7 @@ class ServerLearner:
         """Measure the time for several clients in one pass and in separate passes.
 
         Each variant runs twice on zeros, and the faster time counts. Call it after `begin_round`,
-        and
-        begin the round again afterwards, because the sets have changed.
+        and begin the round again afterwards, because the sets have changed.
 
         Args:
             clients: Number of clients, at most K.
@@ -360,8 +356,7 @@ class ServerLearner:
 
     def state(self) -> dict[str, Tensor]:
         """The global state by the names of the unsplit model: adapters of both sides and the head,
-        and
-        the state of the aggregation rule.
+        and the state of the aggregation rule.
 
         A run can continue from it after any round: optimisers are reset in each round, and batches
         depend only on seed, client, round and iteration.

@@ -4,8 +4,7 @@
 """A network with LoRA on its linear layers, which can be split after any of its parts.
 
 The network is frozen; the trainable parameters are one vector (`Layout`): adapters part by part,
-then
-the head. A split point u is a position in that vector: the client's part is its beginning, the
+then the head. A split point u is a position in that vector: the client's part is its beginning, the
 server's part its end, and a change of u only moves this position.
 """
 
@@ -36,8 +35,7 @@ MAGNITUDE = "lora_magnitude_vector"
 """Name of DoRA's magnitude in peft."""
 TRACED_SAMPLES = 101
 """Batch size for tracing: a prime, so that layers that process samples are recognised by a number
-of
-rows that it divides."""
+of rows that it divides."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +118,7 @@ class Dropout:
     """Dropout of adapter inputs during training, for all layers of a model.
 
     It depends only on seed, layer and batch: it is equal on both sides of a split, in
-    recomputation,
-    and independent of earlier random numbers.
+    recomputation, and independent of earlier random numbers.
     """
 
     def __init__(self, rate: float, seed: int) -> None:
@@ -412,8 +409,7 @@ class _Traced:
         self.linear_layers: list[list[str]] = []
         """Names of the called linear layers of each part and of the final layers, in order; the
         embedding belongs to the first part. Only layers whose input are samples: a module that uses
-        the
-        weights of a layer directly cannot have an adapter there."""
+        the weights of a layer directly cannot have an adapter there."""
         hooks = [
             module.register_forward_pre_hook(self._noting(name))
             for name, module in model.net.named_modules()
@@ -481,10 +477,8 @@ def initial_trainables(
     """Initial adapters and head; shape [layout.size], float32, on the CPU.
 
     A is uniform in ±1/sqrt(in) as in the LoRA reference code, B is 0, the head's weight is normal
-    with
-    standard deviation 0.02 and its bias 0. Each tensor depends only on seed and name, not on an
-    order.
-    DoRA's magnitudes are the row norms of W; `loras` has these layers by name.
+    with standard deviation 0.02 and its bias 0. Each tensor depends only on seed and name, not on
+    an order. DoRA's magnitudes are the row norms of W; `loras` has these layers by name.
     """
     vector = torch.zeros(layout.size)
     for name, tensor in layout.views(vector).items():

@@ -324,8 +324,7 @@ class RealServer:
 
     def notes(self) -> Notes:
         """Number of batches and duration of passes, the codec's error in gradients by client, and
-        the
-        first time the clients' class distribution, see `holdings`."""
+        the first time the clients' class distribution, see `holdings`."""
         told, self._holdings = self._holdings, []
         return {
             "partition": told,

@@ -14,8 +14,7 @@ class Stopwatch:
     """Times the body of a `with` statement: by the clock on a CPU, by events on a CUDA device.
 
     Kernels of a GPU run asynchronously, so a clock would only measure their launch. Leaving the
-    body
-    waits for them.
+    body waits for them.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -37,7 +37,7 @@ class Sender:
         data = memoryview(self._codec.encode(values, self._stream)).cast("B")
         if len(data) != (size := self._codec.size(len(values))):
             raise RunError(
-                f"workload.wire_dtype: the codec encoded {len(values)} values as {len(data)} bytes, "
+                f"workload.wire_dtype: the codec made {len(data)} bytes of {len(values)} values, "
                 f"but its size() is {size}"
             )
         return data

@@ -42,5 +42,7 @@ def read_tensors(path: Path, field: str) -> dict[str, Tensor]:
         ) from None
     for name, tensor in tensors.items():
         if tensor.dtype not in TYPES:
-            raise InputError(f"{field}: {path}: {name[:80]} has the unsupported type {tensor.dtype}")
+            raise InputError(
+                f"{field}: {path}: {name[:80]} has the unsupported type {tensor.dtype}"
+            )
     return tensors

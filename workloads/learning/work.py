@@ -4,10 +4,9 @@
 """Interface between node programs and learning: real learning, or equal traffic without it.
 
 `workloads.learning.real` learns with torch; `workloads.offload` lets the host do so in virtual
-time;
-`ZeroClient` and `ZeroServer` only have the right sizes and import no torch, for pure network
-studies.
-A pass is started by one call, and its result is returned by another, which may have to wait for it.
+time; `ZeroClient` and `ZeroServer` only have the right sizes and import no torch, for pure network
+studies. A pass is started by one call, and its result is returned by another, which may have to
+wait for it.
 """
 
 from collections.abc import Collection, Sequence
@@ -47,8 +46,7 @@ class ClientWork(Protocol):
     @property
     def seconds(self) -> float:
         """Real seconds of the last forward or backward pass by its device's clock; 0 if the pass
-        may
-        continue after the call."""
+        may continue after the call."""
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Prepare a round, outside of emulated time."""
@@ -124,8 +122,7 @@ class ServerWork(Protocol):
 
     def aggregate(self, clients: Collection[int]) -> None:
         """Aggregate the models of these clients, which have finished the round, and their
-        server-side
-        sets, outside of emulated time."""
+        server-side sets, outside of emulated time."""
 
     def begin_update(self, client: int) -> None:
         """In an asynchronous round, restart the client from the current global model."""

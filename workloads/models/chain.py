@@ -34,7 +34,7 @@ class Images:
     """Standard deviation of the channels, the divisor."""
 
     labels = 1
-    """Of one sample."""
+    """Number of labels per sample."""
 
     def empty(self, samples: int, device: "torch.device | str") -> "Tensor":
         """An uninitialised batch."""
@@ -54,7 +54,7 @@ class Tokens:
 
     @property
     def labels(self) -> int:
-        """Of one sample."""
+        """Number of labels per sample."""
         return self.length
 
     def empty(self, samples: int, device: "torch.device | str") -> "Tensor":
@@ -83,8 +83,7 @@ class Chain:
     """Computation before the first part."""
     parts: "Sequence[Step | Sequence[Step]]"
     """Stages or blocks in order: the network can be split after each of them. A part that is a
-    sequence
-    is recomputed step by step with `workload.recompute`."""
+    sequence is recomputed step by step with `workload.recompute`."""
     finish: Step
     """Computation between the last part and the head, with result [B, C], or [B, length, C] for
     `Tokens`. If it calls the network's head, the head must be the identity there."""

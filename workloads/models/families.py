@@ -228,9 +228,7 @@ def _of_plugin(config: ModelConfig) -> Chain:
             plugins.MODELS, config.model, f"cannot be created: {plugins.reason(error)}"
         ) from error
     if not isinstance(chain, Chain):
-        raise plugins.unfit(
-            plugins.MODELS, config.model, f"must return a Chain, not {chain!r}"
-        )
+        raise plugins.unfit(plugins.MODELS, config.model, f"must return a Chain, not {chain!r}")
     return chain
 
 

@@ -79,7 +79,9 @@ class BaseStation:
                 case LoseClients():
                     pass  # The round has already ended.
                 case _:
-                    raise ControlLost(f"{type(order).__name__} is not an order for the base station")
+                    raise ControlLost(
+                        f"{type(order).__name__} is not an order for the base station"
+                    )
 
     def _round(self, order: ServeRound) -> BaseStationReport | Abandoned:
         terms = [order.of(client) for client in range(1, len(order.s_s) + 1)]

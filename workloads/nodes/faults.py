@@ -18,7 +18,7 @@ from testbed.core.faults import UavFaults
 from testbed.transport.wire import ConnectionLost, Header
 
 
-class Fate:
+class RoundFaults:
     """The faults of a UAV in one round."""
 
     def __init__(self, faults: UavFaults | None, clock: EmulatedClock):

@@ -7,8 +7,7 @@
 
 Orders and answers are lines of JSON: first a `Task`, answered by `"listening"` at the base station,
 and by `"connected"`; then, for each calibration, the three numbers of an `EmulatedClock`, answered
-by
-the received probes. The program ends when standard input ends.
+by the received probes. The program ends when standard input ends.
 """
 
 import json
@@ -33,8 +32,7 @@ from workloads.nodes.probe import exchange
 PORT = 65_001
 _AT_ONCE = struct.pack("=ii", 1, 0)
 """SO_LINGER value: a closed connection leaves neither a port in TIME_WAIT nor cached TCP metrics
-that
-would affect later connections."""
+that would affect later connections."""
 
 
 @dataclass(frozen=True)

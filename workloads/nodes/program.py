@@ -19,8 +19,7 @@ from workloads.nodes.uav import Uav
 
 SWITCH_S = 0.5e-3
 """Switch interval of the interpreter in s: the longest time that a computing thread delays a
-sending
-one."""
+sending one."""
 
 
 def main(control: NodeControl[NodeOrder]) -> int:
@@ -60,9 +59,9 @@ def client_work(learning: Json | None, client: int) -> ClientWork:
     if learning is None:
         return ZeroClient()
     if (place := inside.computing()) is not None:
-        from workloads.offload.client import OutsideClient
+        from workloads.offload.client import OffloadClient
 
-        return OutsideClient(place, learning, client)
+        return OffloadClient(place, learning, client)
     from workloads.learning.real import RealClient, Settings
 
     return RealClient(Settings.from_json(learning), client)
@@ -73,9 +72,9 @@ def server_work(learning: Json | None) -> ServerWork:
     if learning is None:
         return ZeroServer()
     if (place := inside.computing()) is not None:
-        from workloads.offload.client import OutsideServer
+        from workloads.offload.client import OffloadServer
 
-        return OutsideServer(place, learning)
+        return OffloadServer(place, learning)
     from workloads.learning.real import RealServer, Settings
 
     return RealServer(Settings.from_json(learning))

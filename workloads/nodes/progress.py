@@ -18,8 +18,7 @@ class ProgressReporter:
     """A thread that periodically sends new steps and the queues until `stop` is called.
 
     No other code may use `control` meanwhile. The thread has the base station's priority: with a
-    lower
-    one it could be preempted while it holds the interpreter lock, and block the base station.
+    lower one it could be preempted while it holds the interpreter lock, and block the base station.
 
     Args:
         control: Connection to the orchestrator.

@@ -4,9 +4,8 @@
 """A round of the emulated base station: threads that execute `testbed.core.server_round`.
 
 One thread per client receives frames in place and posts events; only the main thread passes events
-to
-the protocol and executes its instructions; one worker thread computes, most urgent work first; one
-thread per transfer sends.
+to the protocol and executes its instructions; one worker thread computes, most urgent work first;
+one thread per transfer sends.
 """
 
 import contextlib

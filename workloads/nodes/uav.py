@@ -35,7 +35,7 @@ from testbed.system.waiting import wait_until
 from testbed.transport import Link, wire
 from testbed.transport.wire import Header, Kind
 from workloads.learning.work import ClientWork
-from workloads.nodes.faults import Fate
+from workloads.nodes.faults import RoundFaults
 from workloads.nodes.probe import exchange
 from workloads.nodes.traces import traces
 
@@ -117,7 +117,7 @@ class _Going:
     order: JoinRound
     watch: Stopwatch
     steps: Steps
-    fate: Fate
+    faults: RoundFaults
 
 
 class Uav:
@@ -178,12 +178,12 @@ class Uav:
 
     def round(self, order: JoinRound, clock: EmulatedClock) -> tuple[Steps, list[float]]:
         """Do one round; returns this node's steps and the overrun of each computing step."""
-        fate = Fate(order.faults, clock)
-        watch = Stopwatch(clock, order.terms.modelled, fate.slow, fate.leaves_s)
-        tells = fate.crashes or order.tells
-        steps = Steps(self.client, self._tell) if tells else Steps(self.client)
-        with fate.leaving(self.link.hang_up):
-            self._play(_Going(order, watch, steps, fate))
+        faults = RoundFaults(order.faults, clock)
+        watch = Stopwatch(clock, order.terms.modelled, faults.slow, faults.leaves_s)
+        reports = faults.crashes or order.reports_steps
+        steps = Steps(self.client, self._tell) if reports else Steps(self.client)
+        with faults.leaving(self.link.hang_up):
+            self._play(_Going(order, watch, steps, faults))
         return steps, watch.overruns
 
     def _tell(self, steps: Steps) -> None:
@@ -259,7 +259,7 @@ class Uav:
                 compute_s=forward_end_s - now_s + backward_s,
             )
             steps.begin(iteration, "CA", header.time_s, len(smashed))
-            for sent in going.fate.frames(header):
+            for sent in going.faults.frames(header):
                 self.link.send(sent, labels, smashed)
             place = self.work.gradient_buffer()
             answer = self.link.receive_header(Kind.GRADIENT)

@@ -5,11 +5,9 @@
 
 `OffloadClient` and `OffloadServer` write their requests to files, and `workloads.offload.worker`
 answers them in the same folder. A pass is requested when its step begins and waited for when the
-step
-ends, so that concurrent passes of several nodes run in parallel. Waiting polls a folder with a call
-that never fails, so that the virtual clock does not advance; the host stops the guest meanwhile.
-The
-results depend neither on the duration nor on the order of the answers.
+step ends, so that concurrent passes of several nodes run in parallel. Waiting polls a folder with a
+call that never fails, so that the virtual clock does not advance; the host stops the guest
+meanwhile. The results depend neither on the duration nor on the order of the answers.
 """
 
 import contextlib

@@ -4,8 +4,7 @@
 """Requests of a node in virtual time and their answers, as files in a shared folder.
 
 A file contains the length of a JSON text in eight bytes, the text, and optional binary data.
-Requests
-are numbered from 0; each has one answer with the same number.
+Requests are numbered from 0; each has one answer with the same number.
 """
 
 import json

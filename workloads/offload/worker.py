@@ -6,10 +6,8 @@
     python -m workloads.offload.worker PLACE
 
 For each folder that a node creates in PLACE, a process answers its requests one after the other
-until
-the request to end. All processes end with the parent of this one. A request contains a method name
-of
-`_Client` or `_Server` and its arguments; the first request is the set-up of the node.
+until the request to end. All processes end with the parent of this one. A request contains a method
+name of `_Client` or `_Server` and its arguments; the first request is the set-up of the node.
 """
 
 import contextlib
@@ -47,7 +45,8 @@ from workloads.offload.messages import (
 LOOK_S = 0.0001, 0.005
 """Seconds between two polls for a request, at first and at most."""
 WATCH_S, TURNS_PER_CHECK = 0.02, 100
-"""Seconds between two polls for a new node, and between two checks for hung processes."""
+"""Seconds between two polls for a new node, and number of polls between two checks for hung
+processes."""
 HANG_S = 120.0
 """Seconds without CPU usage after which a process with an open request counts as hung."""
 
