@@ -44,7 +44,7 @@ def planned(scenario: Scenario, name: str, rounds: int) -> dict[str, Any]:
         channel = Channel(source)
         found = evaluate(scenario, channel, policy(scenario, name), rounds=rounds)
         start_s, objective = found["start_s"].to_numpy(), found["objective"].to_numpy()
-        gain = channel.trace(int((start_s[-1] + objective.max()) / scenario.slot_s) + 2).air
+        gain = channel.trace(int((start_s[-1] + objective.max()) / scenario.slot_s) + 2).gains
     bound = lower_bound(
         split_costs(scenario, profile_of(scenario)),
         radio_of(scenario),

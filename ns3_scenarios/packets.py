@@ -39,8 +39,8 @@ class PacketSettings:
     so that a frame takes as long as with the full header.
     """
     delay_s: float = 0.0
-    """One-way delay after a frame has been sent, if `air` is empty."""
-    air: Sequence[tuple[Impairment, Impairment]] = ()
+    """One-way delay after a frame has been sent, if `impairments` is empty."""
+    impairments: Sequence[tuple[Impairment, Impairment]] = ()
     """Impairments of each link's uplink and downlink; empty: only `delay_s`."""
     congestion_control: str = "cubic"
     """One of `CONGESTION_CONTROLS`."""
@@ -105,27 +105,27 @@ class PacketNetwork:
     def __init__(self, settings: PacketSettings, launch: Launch = LAUNCH):
         plain = asdict(settings)
         uniform = Impairment(plain.pop("delay_s"))
-        air = settings.air or [(uniform, uniform)] * settings.links
-        plain["air"] = [_plain(way) for link in air for way in link]
+        impairments = settings.impairments or [(uniform, uniform)] * settings.links
+        plain["impairments"] = [_plain(way) for link in impairments for way in link]
         plain["congestion_control"] = CONGESTION_CONTROLS.index(settings.congestion_control)
         library = build.library("packets")
         self._child = Child("ns3_scenarios.packets_process", library, plain, launch)
         self._rates: tuple[list[float], list[float]] | None = None
-        self._air: list[float] | None = None
+        self._impairments: list[float] | None = None
         self._send: list[tuple[int, bool, int]] = []
 
     def rates(self, uplink_bps: Sequence[float], downlink_bps: Sequence[float]) -> None:
         """Set the rates of the links, K per direction; 0 is an outage."""
         self._rates = list(uplink_bps), list(downlink_bps)
 
-    def air(self, uplinks: Array, downlinks: Array) -> None:
+    def impair(self, uplinks: Array, downlinks: Array) -> None:
         """Set delay in s, jitter in s and loss probability of each link.
 
         Args:
             uplinks: Values of the uplinks, shape [K, 3].
             downlinks: Values of the downlinks, shape [K, 3].
         """
-        self._air = np.stack([uplinks, downlinks], axis=1).ravel().tolist()
+        self._impairments = np.stack([uplinks, downlinks], axis=1).ravel().tolist()
 
     def send(self, link: int, down: bool, message_bytes: int) -> None:
         """Hand a message to TCP at the current time. Links count from 1."""
@@ -140,9 +140,14 @@ class PacketNetwork:
         Raises:
             ChannelError: ns-3 ended; the message contains its exit status and its error message.
         """
-        order = {"rates": self._rates, "air": self._air, "send": self._send, "until": until_ns}
+        order = {
+            "rates": self._rates,
+            "impairments": self._impairments,
+            "send": self._send,
+            "until": until_ns,
+        }
         answer = self._ask(order)
-        self._rates, self._air, self._send = None, None, []
+        self._rates, self._impairments, self._send = None, None, []
         return answer["now"], [Arrival(link + 1, bool(down)) for link, down in answer["delivered"]]
 
     def counts(self) -> Counts:

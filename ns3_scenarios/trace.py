@@ -130,8 +130,8 @@ class ChannelTrace:
     """Standard deviation of the delay, shape [2, K, S]."""
 
     @cached_property
-    def air(self) -> Gains:
-        """Gains or rates of the links in both directions."""
+    def gains(self) -> Gains:
+        """Gains (or rates, see `are_rates`) of both directions."""
         if self.gain_down is None:
             return self.gain
         return TwoWay(np.stack([self.gain, self.gain_down]), self.are_rates)

@@ -65,7 +65,7 @@ def outline(scenario: Scenario, source: ChannelSource, decide: Decide | None = N
     )
     trace = channel.now
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
-    rates = link_rates(plan, radio_of(scenario), trace.air[:, :1])
+    rates = link_rates(plan, radio_of(scenario), trace.gains[:, :1])
     links = pd.DataFrame({"uav": range(1, scenario.uavs.count + 1)})
     if trace.position_m is not None:
         away_m = trace.position_m[:, 0] - np.array(scenario.base_station.position_m)

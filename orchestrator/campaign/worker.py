@@ -231,7 +231,7 @@ def _bound(scenario: Scenario, source: ChannelSource, rounds: pd.DataFrame) -> "
         raise InputError(
             "bound_rounds: a trace of rates does not say what other shares would carry"
         )
-    bound = lower_bound(costs, radio, trace.air, scenario.slot_s, start_s, objective)
+    bound = lower_bound(costs, radio, trace.gains, scenario.slot_s, start_s, objective)
     return pd.Series(bound, rounds.index)
 
 

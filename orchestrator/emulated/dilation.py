@@ -159,7 +159,7 @@ def choose(
     threads = (scenario.uavs.threads, scenario.base_station.threads)
     free = simulate_on(plan, radio, channel, 0.0)
     enough = int(MOST_CHANGE * free.latency_s / channel.slot_s) + 1
-    gain = channel.trace(enough).air[:, :enough]
+    gain = channel.trace(enough).gains[:, :enough]
     for dilation in (factor for factor in LADDER if factor >= least):
         try:
             times, overruns = with_overruns(

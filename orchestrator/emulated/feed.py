@@ -88,7 +88,7 @@ class Feed:
         trace = self._channel.trace(end)
         # These alone: what is asked for every second must not take longer every hour.
         trace = trace.at(np.arange(first, end) % trace.slots)
-        up, down = both_ways(trace.air)
+        up, down = both_ways(trace.gains)
         if not trace.are_rates:
             up = uplink_bps(self._radio, self._shares.beta, up)
             if self.shared:
@@ -105,5 +105,5 @@ class Feed:
         snr = None
         if needs_snr(scenario):
             rho = None if self.shared else self._shares.rho
-            snr = snr_of(self._radio, self._shares.beta, rho, trace.air)
+            snr = snr_of(self._radio, self._shares.beta, rho, trace.gains)
         return slot_air(scenario, trace, snr)

@@ -48,7 +48,7 @@ class RateTable:
         """Have rates up to slot `end`, or as far as the channel goes."""
         trace = self.channel.trace(end)
         self.end = min(end, trace.slots)
-        self.gain = trace.air
+        self.gain = trace.gains
         if self.faults is not None:
             self.gain = self.faults.silenced(self.gain)
         self.rates = link_rates(self.plan, self.radio, self.gain[:, self.first : self.end])

@@ -173,7 +173,7 @@ def open_session(
     progress("starting nodes", 0, 1)
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
     slots = math.ceil(expected.end_s / channel.slot_s)
-    rates = link_rates(plan, radio_of(scenario), channel.trace(slots).air[:, :slots])
+    rates = link_rates(plan, radio_of(scenario), channel.trace(slots).gains[:, :slots])
     started = start_world(scenario, folder, learning, hosts, rates)
     with started as world, contextlib.ExitStack() as stack:
         stage = Stage(Nodes(world, stack, startup_limit_s(scenario)), scenario, expected, observer)

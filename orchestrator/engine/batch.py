@@ -49,7 +49,7 @@ def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitPro
             check_equal_shares(beta=allocation.beta, rho=allocation.rho)
         try:
             return simulate_chain(
-                costs, radio, trace.air, trace.slot_s, 0.0, split, alpha, beta, rho
+                costs, radio, trace.gains, trace.slot_s, 0.0, split, alpha, beta, rho
             )
         except TraceExhausted:
             channel.grow()

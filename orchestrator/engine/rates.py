@@ -127,7 +127,7 @@ def on_channel(
     shares, snr = plan.allocation, None
     if needs_snr(transport.scenario):
         in_turns = plan.paradigm.gradient_transmission == "sequential"
-        snr = snr_of(radio, shares.beta, None if in_turns else shares.rho, trace.air)
+        snr = snr_of(radio, shares.beta, None if in_turns else shares.rho, trace.gains)
     slots = slot_air(transport.scenario, trace, snr)
     return replace(transport, slots=slots, slot_s=trace.slot_s)
 

@@ -304,7 +304,7 @@ def simulate_on(
             return simulate(
                 plan,
                 radio,
-                trace.air,
+                trace.gains,
                 trace.slot_s,
                 start_s,
                 faults=faults,
@@ -331,7 +331,7 @@ def _too_short(
 def _dead_links(trace: ChannelTrace, start_s: float) -> str:
     """Who can never end a round that begins then, where a trace says so."""
     first = int(start_s / trace.slot_s)
-    dead = np.any([~way[:, first:].any(axis=1) for way in both_ways(trace.air)], axis=0)
+    dead = np.any([~way[:, first:].any(axis=1) for way in both_ways(trace.gains)], axis=0)
     if first >= trace.slots or not dead.any():
         return ""
     uavs = ", ".join(map(str, np.flatnonzero(dead) + 1))

@@ -40,7 +40,7 @@ def _rates(trace: ChannelTrace, scenario: Scenario | None, file: Path) -> Channe
     if trace.uavs != scenario.uavs.count:
         raise InputError(f"{file}: has {trace.uavs} UAVs; uavs.count is {scenario.uavs.count}")
     radio, shares = radio_of(scenario), fixed_allocation(scenario)
-    up, down = both_ways(trace.air)
+    up, down = both_ways(trace.gains)
     return ChannelTrace(
         uplink_bps(radio, shares.beta, up),
         trace.slot_s,

@@ -277,7 +277,7 @@ class PacketRound:
     def _set_rates(self, slot: int) -> None:
         self.network.rates(*self.rates.at(slot, broadcast=self.broadcasting))
         if (air := self.rates.air_at(slot, broadcast=self.broadcasting)) is not None:
-            self.network.air(*air)
+            self.network.impair(*air)
 
 
 class PacketRates:
@@ -347,7 +347,7 @@ class PacketRates:
         channel = self.source.trace(math.ceil(1.5 * slot) + GROWTH_SLOTS)
         if slot >= channel.slots:
             raise InputError(f"trace: its {channel.slots} slots end before ns-3's round does")
-        self.links = link_rates(self.plan, self.radio, channel.air)
+        self.links = link_rates(self.plan, self.radio, channel.gains)
         self.first_gradients_s = first_gradient_s(self.plan, self.links.gradient)
         self.transport = on_channel(self.transport, self.plan, self.radio, channel)
         slots = None if self.transport is None else self.transport.slots

@@ -72,7 +72,7 @@ def _sampled(scenario: Scenario, rounds: int, slots: int) -> list[Outlook]:
     fine = max(1, round(FORECAST_SLOT_S / scenario.slot_s))
     apart, length = round(SPREAD_S / scenario.slot_s), slots * fine
     with ns3_source(scenario) as source:
-        gain = source.trace((rounds - 1) * apart + length).air
+        gain = source.trace((rounds - 1) * apart + length).gains
     starts = range(0, rounds * apart, apart)
 
     def mean(values: Array) -> Array:

@@ -163,7 +163,7 @@ def _slots(played: Round, slot_s: float) -> slice:
 
 
 def _digest(channel: ChannelTrace, played: Round) -> str:
-    part = channel.air[:, _slots(played, channel.slot_s)]
+    part = channel.gains[:, _slots(played, channel.slot_s)]
     gain = part.values if isinstance(part, TwoWay) else part
     return hashlib.sha256(np.ascontiguousarray(gain).tobytes()).hexdigest()
 

@@ -179,8 +179,8 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
         without = name == models.QUEUE or (equation is not None and not equation.has_adapters)
         bare = theory.without_adapters(plan) if without else plan
         try:
-            said = asked(plan, radio, channel.air, channel.slot_s)
-            alone = asked(bare, radio, channel.air, channel.slot_s) if without else said
+            said = asked(plan, radio, channel.gains, channel.slot_s)
+            alone = asked(bare, radio, channel.gains, channel.slot_s) if without else said
         except RunError as error:
             if name in {*models.EQUATIONS, *models.COMPOSED, *scenario.analytical_models}:
                 raise

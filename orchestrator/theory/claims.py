@@ -148,7 +148,7 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
     and in all forms but (13), SM and CM carry nothing.
     """
     channel = Channel.of(source)
-    gain = channel.trace(1).air[:, 0]
+    gain = channel.trace(1).gains[:, 0]
     return TheoryTable(
         [
             *_upper_bounds(scenario, channel, profile),

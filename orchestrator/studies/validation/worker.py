@@ -215,7 +215,7 @@ class Player:
         trace = channel.trace(slots)
         if trace.slots < slots:
             raise TraceExhausted(trace.slots)
-        gain = trace.air[:, :slots]
+        gain = trace.gains[:, :slots]
         return (payload, frames), Case(plan, radio_of(scenario), gain, channel.slot_s)
 
     def _profile(self, scenario: Scenario) -> SplitProfile:

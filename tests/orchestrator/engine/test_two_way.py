@@ -83,10 +83,10 @@ def test_both_directions_are_kept_in_files(kind: tuple[str, str], tmp_path: Path
     with np.load(tmp_path / "trace.npz") as file:
         assert set(file.files) == {*kind, "slot_s"}
     back = ChannelTrace.load(tmp_path / "trace.npz").first(7)
-    assert isinstance(back.air, TwoWay)
-    assert back.air.shape == (2, 7)
-    assert back.air.are_rates == (kind[0] == "uplink_bps")
-    assert back.air[:, 0].values.tolist() == [[1, 2], [3, 4]]
+    assert isinstance(back.gains, TwoWay)
+    assert back.gains.shape == (2, 7)
+    assert back.gains.are_rates == (kind[0] == "uplink_bps")
+    assert back.gains[:, 0].values.tolist() == [[1, 2], [3, 4]]
 
 
 def test_rates_are_what_the_links_carry() -> None:
@@ -145,7 +145,7 @@ def test_lags_come_from_the_downlink(paradigm: str) -> None:
     chosen = scenario(paradigm=paradigm, **{"base_station.compute_flops": 1e11})
     (round_,) = predict(chosen, Replay(trace), PAPER)
     rate = link_rates(
-        plan_round(chosen, PAPER, fixed_allocation(chosen)), radio_of(chosen), trace.air[:, :1]
+        plan_round(chosen, PAPER, fixed_allocation(chosen)), radio_of(chosen), trace.gains[:, :1]
     )
     bits = 8 * 8 * PAPER.smashed_bytes[1]
     assert took(round_, SG, 2) == pytest.approx([bits / rate.gradient[1, 0]] * 3)
@@ -154,7 +154,7 @@ def test_lags_come_from_the_downlink(paradigm: str) -> None:
 def test_silent_links_are_silent_both_ways() -> None:
     faults = object.__new__(RoundFaults)
     object.__setattr__(faults, "silent", [(2, 1, 3)])
-    gain = faults.silenced(rates().air[:, :4])
+    gain = faults.silenced(rates().gains[:, :4])
     assert isinstance(gain, TwoWay)
     assert gain.values[:, 1].tolist() == [[4e6, 0, 0, 4e6], [10e6, 0, 0, 10e6]]
     assert gain.are_rates
@@ -201,9 +201,9 @@ def test_the_bound_knows_both_directions() -> None:
     chosen = scenario()
     costs, radio = split_costs(chosen, PAPER), radio_of(chosen)
     at, reached = np.zeros(1), np.full(1, 300.0)
-    one = constant(gain=[1e-10, 2e-10]).air
-    two = constant(gain_up=[1e-10, 2e-10], gain_down=[1e-10, 2e-10]).air
-    weak = constant(gain_up=[1e-10, 2e-10], gain_down=[1e-14, 2e-10]).air
+    one = constant(gain=[1e-10, 2e-10]).gains
+    two = constant(gain_up=[1e-10, 2e-10], gain_down=[1e-10, 2e-10]).gains
+    weak = constant(gain_up=[1e-10, 2e-10], gain_down=[1e-14, 2e-10]).gains
     bounds = [lower_bound(costs, radio, gain, 0.1, at, reached)[0] for gain in (one, two, weak)]
     assert bounds[0] == bounds[1] < bounds[2]
 
