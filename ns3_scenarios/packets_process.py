@@ -4,10 +4,11 @@
 """The process in which ns-3 simulates packets, started by `ns3_scenarios.packets.PacketNetwork`.
 
 Stdin: one line of JSON (see `ns3_scenarios.child`), then one line per step: ``{"rates":
-[[uplink bit/s], [downlink bit/s]] or null, "impairments": delay, jitter, loss of each link's uplink and
-downlink in one list, or null, "send": [[link, down, bytes]], "until": ns}``; stdout, one answer per
-step: ``{"now": ns, "delivered": [[link, down]]}``. The request ``{"counts": true}`` is answered by
-``{"events", "ends": [[[bytes, frames, dropped, lost] of the uplink, of the downlink]]}``.
+[[uplink bit/s], [downlink bit/s]] or null, "impairments": delay, jitter, loss of each link's
+uplink and downlink in one list, or null, "send": [[link, down, bytes]], "until": ns}``. Stdout: one
+answer per step: ``{"now": ns, "delivered": [[link, down]]}``. The request ``{"counts": true}`` is
+answered by ``{"events", "ends": [[[bytes, frames, dropped, lost] of the uplink, of the
+downlink]]}``.
 """
 
 import ctypes

@@ -39,8 +39,8 @@ from testbed.system.arrivals import note_arrivals, noted_ns
 
 BLOCK_BYTES = 1 << 20
 BLOCKS = 64
-"""Blocks of the ring, 64 MiB in total: a fifth of a second of ten links at 300 Mb/s each, or several
-seconds of headers."""
+"""Blocks of the ring, 64 MiB in total: a fifth of a second of ten links at 300 Mb/s each, or
+several seconds of headers."""
 BLOCK_MS = 200
 """Milliseconds after which the kernel hands over a block that is not full."""
 HEADERS_BYTES = 14 + 60 + 60
@@ -48,7 +48,8 @@ HEADERS_BYTES = 14 + 60 + 60
 MOST_BYTES = 1 << 18
 BUFFER_BYTES = 1 << 20
 MARK_NS, MARKS = 100_000_000, 600
-"""Nanoseconds between two recorded file positions of a writer, and the number of positions kept: about a minute."""
+"""Nanoseconds between two recorded file positions of a writer, and the number of positions kept:
+about a minute."""
 END_S = 60.0
 """Seconds that writing the content of the ring may take."""
 

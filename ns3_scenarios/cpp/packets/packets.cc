@@ -152,8 +152,7 @@ class End
     }
 
     /// Acknowledge data of the other end like a kernel that handles several frames as one packet:
-    at
-    /// most half of the sender's window, which is Linux's limit for a packet. With more than two
+    /// at most half of the sender's window, which is Linux's limit for a packet. With more than two
     /// frames per packet, the remaining frames are also a packet, acknowledged without a timer.
     void AcknowledgeTo(const End& peer, double packet)
     {

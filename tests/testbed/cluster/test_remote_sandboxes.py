@@ -103,7 +103,7 @@ def test_errors_that_go_elsewhere_have_a_stream_of_their_own_and_signals_arrive(
 
 
 def test_what_cannot_be_is_refused(far: Any) -> None:
-    with pytest.raises(InputError, match=r"uav1 is on host beta, where no terminal"):
+    with pytest.raises(InputError, match=r"uav1 is on host beta, which cannot use"):
         far.sandboxes.spawn(command(terminal=True), (0, 1, 2))
     long = Command(uav(1), ["x" * sandboxes.MOST_START_BYTES], {}, Path("/"))
     with pytest.raises(InputError, match="too long"):

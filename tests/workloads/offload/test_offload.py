@@ -145,7 +145,7 @@ def test_a_node_learns_that_nobody_computes_for_it_any_more(
         time.sleep(0.01)
     os.kill(own.pop(), signal.SIGKILL)
     client.forward(1)
-    with pytest.raises(RunError, match=r"what computes for uav2 ended with SIGKILL"):
+    with pytest.raises(RunError, match=r"the worker of uav2 ended with SIGKILL"):
         client.smashed()
 
 
@@ -222,7 +222,7 @@ def test_a_guest_goes_on_where_nobody_answers_any_more(settings: Settings) -> No
         client = OffloadClient(place, asdict(settings), 1)
         answering.kill()
         guest.suspend()
-        with pytest.raises(RunError, match="what computes ended with status -9"):
+        with pytest.raises(RunError, match="the host.s worker ended with status -9"):
             client.adapters()
         until_status(guest, "sleeping")
 
