@@ -366,7 +366,7 @@ def test_sizes_of_calls_do_not_move_a_uav() -> None:
     ("yields", "says"),
     [
         ([], "it ended; it must never end"),
-        ([[[0, 0, 20]]], r"shape \(2, 3\); shape \(1, 3\) came"),
+        ([[[0, 0, 20]]], r"of shape \(2, 3\), not \(1, 3\)"),
         ([[[np.nan, 0, 20]] * 2], "finite positions"),
         ([["a"]], "did not yield an array of numbers"),
         ([[[10_001, 0, 20]] * 2], "10001 m from the base station"),
