@@ -98,7 +98,7 @@ def test_nothing_is_left_when_keeper_or_world_is_killed(tmp_path, victim):
         until(lambda: gone(processes))
         with pytest.raises(RunError, match="have ended"):
             small.world.exits()
-        with pytest.raises(RunError, match="has disconnected|gone"):
+        with pytest.raises(RunError, match=r"has disconnected|gone"):
             small.injector.report()
 
 

@@ -222,7 +222,7 @@ def test_a_guest_goes_on_where_nobody_answers_any_more(settings: Settings) -> No
         client = OffloadClient(place, asdict(settings), 1)
         answering.kill()
         guest.suspend()
-        with pytest.raises(RunError, match="the host.s worker ended with status -9"):
+        with pytest.raises(RunError, match=r"the host.s worker ended with status -9"):
             client.adapters()
         until_status(guest, "sleeping")
 
