@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""UMa-AV and UMi-AV, the urban channels of aerial vehicles, and the plain models beside them.
+"""UMa-AV and UMi-AV, the urban channels of aerial vehicles, and free-space and two-ray models.
 
 Source: 3GPP TR 36.777 v15.0.0, Annex B: path loss (table B-2), LOS probability (B-1), shadow fading
-(B-3), for UAVs above 22.5 m; up to there TR 38.901's UMa and UMi hold (`ground`). How far
-shadowing and the LOS state reach along a path: TR 38.901, tables 7.5-6 and 7.6.3.1-2. Distances in
-m, losses in dB; `rma_av` has the rural channel. Free space and two rays: as ns-3's
-FriisPropagationLossModel and TwoRayGroundPropagationLossModel have them.
+(B-3), for UAVs above 22.5 m; up to 22.5 m TR 38.901's UMa and UMi apply (`ground`). Correlation
+distances of shadowing and LOS state: TR 38.901, tables 7.5-6 and 7.6.3.1-2. Distances are in m,
+losses in dB; `rma_av` has the rural channel. Free space and two rays follow ns-3's
+FriisPropagationLossModel and TwoRayGroundPropagationLossModel.
 """
 
 from collections.abc import Callable
@@ -21,33 +21,33 @@ from ns3_scenarios.ground import Ground
 
 Array = npt.NDArray[np.float64]
 Loss = Callable[[Array, Array, float], Array]
-"""From height, 3D distance and carrier frequency in Hz to dB."""
+"""Path loss in dB, from height in m, 3D distance in m and carrier frequency in Hz."""
 LIGHT_M_S = 299_792_458.0
 
 
 @dataclass(frozen=True)
 class Aerial:
-    """One of TR 36.777's channels, and where it holds."""
+    """One of TR 36.777's channels, and its range of validity."""
 
     name: str
     ground: Ground
-    """What holds up to 22.5 m."""
+    """The channel of UAVs up to 22.5 m."""
     lowest_m: float
-    """UAVs fly above this."""
+    """UAVs must fly above this height."""
     highest_m: float
     highest_nlos_m: float
-    """Above it every link is in line of sight."""
+    """Above this height every link is in line of sight."""
     farthest_m: float
-    """Horizontally."""
+    """Largest horizontal distance."""
     los_db: Loss
     nlos_db: Loss
     los_probability: Callable[[Array, Array], Array]
-    """From height and horizontal distance."""
+    """LOS probability from height and horizontal distance."""
     los_deviation_db: Callable[[Array], Array]
-    """Of shadow fading, from the height."""
+    """Standard deviation of shadow fading in LOS, from the height."""
     nlos_deviation_db: float
     state_m: float
-    """Correlation distances: of the LOS state, and of shadowing in LOS and NLOS."""
+    """Correlation distance of the LOS state; the next two are those of shadowing."""
     los_shadow_m: float
     nlos_shadow_m: float
 
@@ -68,7 +68,7 @@ def two_ray_db(
 
 
 def _by_distance(distance_m: Array, p1: Array, d1: Array) -> Array:
-    """Table B-1's LOS probability: 1 up to d1, then falling with p1."""
+    """LOS probability of table B-1: 1 up to d1, then decreasing with p1."""
     near = d1 / np.maximum(distance_m, d1)
     return np.asarray(near + np.exp(-distance_m / p1) * (1 - near))
 

@@ -3,8 +3,8 @@
 
 """Builds the ns-3 models in ``cpp/`` against the installed ``ns3`` wheel, once.
 
-Each folder of ``cpp/`` becomes a library. It lies in the user's cache, under a name that is a hash
-of all that goes into it: the sources, the flags, the compiler, the wheel's version and place.
+Each folder of ``cpp/`` becomes a library in the user's cache. Its name is a hash of its inputs: the
+sources, the flags, the compiler, and the wheel's version and location.
 """
 
 import fcntl
@@ -27,20 +27,21 @@ from testbed.system.folders import cache_folder
 log = logging.getLogger(__name__)
 
 Models = Literal["channel", "packets"]
-"""A folder of ``cpp/``."""
+"""Name of a folder of ``cpp/``."""
 
 BUILD_S = 600.0
-"""How long a build may take; it takes some seconds."""
+"""Time limit of a build in s; a build usually takes some seconds."""
 
 _SOURCES = Path(__file__).parent / "cpp"
 _LIBRARIES = {
     "channel": ("propagation", "mobility", "network", "core"),
     "packets": ("point-to-point", "internet", "network", "core"),
 }
-"""Of ns-3, that the models of each folder use."""
+"""The ns-3 modules that each folder of models uses."""
 _FLAGS = (
     *("-std=c++20", "-O2", "-fPIC", "-shared"),
-    # No FMA and no -march: the last bits must not depend on compiler or machine.
+    # No FMA and no -march: results must not depend on compiler or machine, not even in the last
+    # bit.
     "-ffp-contract=off",
     # As the wheel was built.
     *("-DNS3_LOG_ENABLE", "-DNS3_ASSERT_ENABLE"),
@@ -48,12 +49,13 @@ _FLAGS = (
 
 
 def library(models: Models = "channel") -> Path:
-    """Path of those models' library; builds it where the cache has none (some seconds).
+    """Path of the library of these models; builds it if it is not cached (some seconds).
 
     Safe to call from several processes at once: one builds, the others wait.
 
     Raises:
-        ChannelError: No g++, no ns3 wheel, no place for the cache, or the build failed.
+        ChannelError: g++ or the ns3 wheel is missing, the cache is not writable, or the build
+            failed.
     """
     compiler = shutil.which("g++")
     if compiler is None:
@@ -117,7 +119,7 @@ def _run(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess
 
 
 def _hold(lock: IO[str]) -> None:
-    """Lock a file, as soon as no other process holds it."""
+    """Lock a file; wait while another process holds it."""
     deadline = time.monotonic() + BUILD_S
     while True:
         try:
@@ -132,7 +134,8 @@ def _hold(lock: IO[str]) -> None:
 
 
 def _build(command: list[str], sources: list[Path], target: Path) -> None:
-    """Compile the sources as one unit: ns-3's headers are parsed once. The target appears whole."""
+    """Compile the sources as one unit, which parses ns-3's headers once; write the target
+    atomically."""
     unit = "".join(f'#include "{path}"\n' for path in sources)
 
     log.debug("building %s, once", target)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The channel of a scenario from ns-3, slot by slot: a `ChannelSource` that grows on demand."""
+"""The channel of a scenario from ns-3, slot by slot: a `ChannelSource` that computes on demand."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,20 +19,21 @@ _GROWTH = 1.5
 
 @dataclass(frozen=True)
 class ChannelSettings:
-    """What decides a channel: equal settings give equal traces. Defaults: SPEC's open mobility.
+    """Settings that determine a channel: equal settings give equal traces.
 
-    RMa-AV holds for UAVs above 10 m and up to 300 m, and for NLOS up to 40 m.
+    The defaults are the open mobility of the specification. RMa-AV is valid for UAVs above 10 m and
+    up to 300 m, and for NLOS up to 40 m.
     """
 
     ring_m: Sequence[tuple[float, float]]
-    """Inner and outer radius around the base station, one pair a UAV: their number is K."""
+    """Inner and outer radius around the base station, one pair per UAV: K pairs."""
     seed: int
     """ns-3's run number: traces of different seeds are independent."""
     bs_position_m: tuple[float, float, float] = (0.0, 0.0, 30.0)
     height_m: float | Sequence[float] = 20.0
-    """This and the speeds: for all UAVs, or one each."""
+    """Height and speeds are given for all UAVs, or one per UAV."""
     speed_m_s: tuple[float, float] | Sequence[tuple[float, float]] = (0.1, 4.0)
-    """Lowest and highest speed; the speed is clipped to it."""
+    """Lowest and highest speed; the speed is clipped to this range."""
     mean_speed_m_s: float | Sequence[float] = 2.0
     speed_deviation_m_s: float | Sequence[float] = 1.0
     heading_deviation_rad: float = 0.5
@@ -43,34 +44,35 @@ class ChannelSettings:
     """Time between two Gauss–Markov steps."""
     carrier_hz: float = 2.0e9
     line_of_sight: Literal["always", "probability", "never"] = "always"
-    """LOS only; the LOS state of TR 36.777's probability, held over tens of metres; NLOS only."""
+    """`always`: LOS only; `probability`: LOS state drawn by TR 36.777's probability and correlated
+    over tens of metres; `never`: NLOS only."""
     shadow_fading: bool = False
-    """Log-normal shadow fading of TR 36.777, correlated along the UAV's path."""
+    """Whether there is log-normal shadow fading (TR 36.777), correlated along the UAV's path."""
     slot_s: float = 0.1
     mobility: tuple[str, str] | None = None
-    """Name of a model in Python, and its parameters as JSON; None is ns-3's Gauss–Markov."""
+    """Name of a mobility model in Python and its parameters as JSON; None: ns-3's Gauss–Markov."""
     channel: tuple[str, str] = ("rma-av", "{}")
-    """Name of the channel's model, and its parameters as JSON; see `ns3_scenarios.modelled`."""
+    """Name of the channel model and its parameters as JSON; see `ns3_scenarios.modelled`."""
 
 
 class Flight(Protocol):
-    """Where UAVs are that ns-3 does not move."""
+    """Positions of UAVs that ns-3 does not move."""
 
     def positions(self, first: int, slots: int, slot_s: float) -> Array:
-        """Shape [K, slots, 3], at the start of each slot; slots are asked for in their order."""
+        """Positions at the start of each slot, shape [K, slots, 3]; call it for slots in order."""
 
 
 class Ns3Channel:
-    """A `ChannelSource` whose slots an ns-3 simulation makes, in a process of its own.
+    """A `ChannelSource` whose slots are computed by an ns-3 simulation in a separate process.
 
-    Position and gain are those at the start of a slot, t = s · slot_s. Neither the number of UAVs
-    nor the sizes of the calls change a UAV's trace. On one machine, equal settings give equal
-    bytes; on another kind of processor the last bits of logarithms and powers may differ.
-    Use as a context manager, or `close` it.
+    Position and gain are those at the start of a slot, t = s · slot_s. A UAV's trace depends
+    neither on the number of UAVs nor on the sizes of the calls. On one machine, equal settings give
+    equal bytes; on another kind of processor the last bits of logarithms and powers may differ. Use
+    as a context manager, or `close` it.
 
     Args:
-        settings: What decides the channel.
-        track: Where the model that the settings name puts the UAVs.
+        settings: Settings that determine the channel.
+        track: Positions by the mobility model that the settings name.
         launch: How ns-3's process is started.
 
     Raises:
@@ -100,18 +102,18 @@ class Ns3Channel:
 
     @property
     def uavs(self) -> int:
-        """K."""
+        """Number of UAVs, K."""
         return len(self.settings.ring_m)
 
     def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least that many slots; earlier slots never change.
+        """The trace from slot 0 with at least `slots` slots; earlier slots never change.
 
-        The arrays are C-contiguous and read-only. The first call makes as many slots as it is
-        asked for; later ones add at least half of what there is, so that many small steps cost
-        no more than a few large ones. Until more is needed, the same object comes back.
+        The arrays are C-contiguous and read-only. The first call computes the requested number of
+        slots; later ones extend the trace by at least half of its length, so that many small calls
+        cost no more than a few large ones. The same object is returned until more slots are needed.
 
         Raises:
-            ChannelError: ns-3 ended; the message says how and what it said.
+            ChannelError: ns-3 ended; the message contains its exit status and its error message.
         """
         have = self._trace.slots
         if slots > have:
@@ -119,7 +121,7 @@ class Ns3Channel:
         return self._trace
 
     def close(self) -> None:
-        """End ns-3's process. Traces that were handed out stay valid."""
+        """End ns-3's process. Returned traces stay valid."""
         self._child.close()
 
     def __enter__(self) -> Self:
@@ -136,17 +138,17 @@ class Ns3Channel:
         try:
             self._fill(gain[:, old.slots :], position[:, old.slots :])
         except BaseException:
-            # The stream stands in the middle of a chunk: nothing after it could be trusted.
+            # The stream was interrupted within a chunk: later data would be misinterpreted.
             self.close()
             raise
         gain.flags.writeable = position.flags.writeable = False
         return ChannelTrace(gain, old.slot_s, position, old.seed)
 
     def _fill(self, gain: Array, position: Array) -> None:
-        """Fill [K, n] and [K, n, 3] with the next n slots.
+        """Fill `gain` [K, n] and `position` [K, n, 3] with the next n slots.
 
-        One chunk is always asked for ahead: ns-3 makes it while the one before is read. Not where
-        positions go in: while we wrote a chunk's, ns-3 would wait for us to read the one before.
+        One chunk is requested in advance: ns-3 computes it while the previous one is read. This is
+        not possible if positions are sent: both processes would wait for each other.
         """
         uavs, slots = gain.shape
         longest = max(1, _CHUNK_BYTES // (32 * uavs))

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A process that ns-3 lives in, seen from its parent: lines go in, bytes come out.
+"""The process that runs ns-3, as seen by its parent: it reads lines and writes bytes.
 
-ns-3 ends the process that it lives in where something is wrong, and a process has one simulator.
+ns-3 aborts its process on errors, and a process can have only one simulator.
 """
 
 import json
@@ -22,10 +22,10 @@ from typing import IO, Any
 from ns3_scenarios.errors import ChannelError
 
 ANSWER_S = 60.0
-"""How long ns-3 may take for an answer, or to take an order: it needs milliseconds, and seconds
-where a slot has very many packets."""
+"""Seconds that ns-3 may take to answer or to read a request: it needs milliseconds, or seconds if a
+slot has very many packets."""
 ENDING_S = 10.0
-"""How long it may take to end once it says no more."""
+"""Seconds that the process may take to end after it has closed its output."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +33,24 @@ class Launch:
     """How the process is started."""
 
     within: Sequence[str] = ()
-    """Modules that are run first, each of which runs the next one."""
+    """Modules that are run before the process, each of which runs the next one."""
     env: Mapping[str, str] | None = None
-    """Its environment; None: this process's."""
+    """Environment of the process; None: that of this process."""
 
 
 LAUNCH = Launch()
-"""As any other process."""
+"""Starts the process without wrappers."""
 
 
 class Child:
-    """The process of one module; it ends when it is closed, and with this process.
+    """A process that runs one module; it ends when it is closed or when this process ends.
 
     Args:
-        module: Run as a program; the first line on its stdin is JSON: ``{"library", "parent",
+        module: The module to run; the first line on its stdin is JSON: ``{"library", "parent",
             "settings"}``.
         library: The built models.
-        settings: Plain values.
-        launch: How it is started.
+        settings: Plain values for the module.
+        launch: How the process is started.
     """
 
     def __init__(
@@ -75,26 +75,26 @@ class Child:
         self.send(json.dumps(start))
 
     def send(self, line: str, data: bytes = b"") -> None:
-        """Write a line, and the bytes that belong to it, to its stdin.
+        """Write a line and the bytes that follow it to the stdin of the process.
 
         Raises:
-            ChannelError: It ended; the message says how and what it said. Or it takes too long.
+            ChannelError: The process ended or did not respond in time; the message says why.
         """
         if self._stdin.closed:
-            raise ChannelError("ns-3's process was closed; it answers no more")
+            raise ChannelError("ns-3's process was closed and no longer answers")
         left = memoryview(line.encode() + b"\n" + data)
         try:
             while left:
-                self._await(self._stdin, select.POLLOUT, "take an order")
+                self._await(self._stdin, select.POLLOUT, "read a request")
                 left = left[os.write(self._stdin.fileno(), left) :]
         except BrokenPipeError:
             raise self._died() from None
 
     def receive_into(self, place: memoryview) -> None:
-        """Fill `place` from its stdout.
+        """Fill `place` from the stdout of the process.
 
         Raises:
-            ChannelError: It ended; the message says how and what it said. Or it takes too long.
+            ChannelError: The process ended or did not respond in time; the message says why.
         """
         while place:
             self._await(self._stdout, select.POLLIN, "answer")
@@ -104,10 +104,10 @@ class Child:
             place = place[count:]
 
     def receive_line(self) -> bytes:
-        """The line of its stdout that answers what was sent last.
+        """The next line of the stdout of the process, which answers the last request.
 
         Raises:
-            ChannelError: It ended; the message says how and what it said. Or it takes too long.
+            ChannelError: The process ended or did not respond in time; the message says why.
         """
         line = bytearray()
         while not line.endswith(b"\n"):
@@ -126,7 +126,7 @@ class Child:
         poll = select.poll()
         poll.register(stream, event)
         if not poll.poll(1000 * ANSWER_S):
-            self.close()  # What it says later would answer nobody.
+            self.close()  # A later answer would be taken for that to another request.
             raise ChannelError(f"waited {ANSWER_S:g} s for ns-3's process to {what}")
 
     def _died(self) -> ChannelError:

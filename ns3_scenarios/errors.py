@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How the channel fails."""
+"""Errors of the channel models."""
 
 
 class ChannelError(Exception):
-    """ns-3's channel could not be built, or its process died: one line that says what and why."""
+    """ns-3's channel could not be built, or its process died; the message is one line with the
+    cause."""

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""UMa and UMi of TR 38.901, which TR 36.777 takes for UAVs up to 22.5 m.
+"""UMa and UMi of TR 38.901, which TR 36.777 uses for UAVs up to 22.5 m.
 
 Source: 3GPP TR 38.901, tables 7.4.1-1 (path loss, standard deviation of shadow fading) and 7.4.2-1
-(LOS probability, outdoors). Distances in m, losses in dB. UMa's two rays are reflected at an
+(LOS probability, outdoors). Distances are in m, losses in dB. UMa's second ray is reflected at an
 effective height of the surroundings, which note 1 of table 7.4.1-1 draws for each link; here it is
-drawn once a UAV, so that a link does not jump.
+drawn once per UAV, so that the path loss of a link is continuous.
 """
 
 from collections.abc import Callable
@@ -17,21 +17,21 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 LIGHT_M_S = 3.0e8
-"""As TR 38.901 has it, for the break point."""
+"""Speed of light in m/s, as TR 38.901 uses it for the break point."""
 HIGHEST_M = 22.5
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Links: arrays of shapes that go together."""
+    """Geometry of links, as arrays whose shapes can be broadcast."""
 
     height_m: Array
-    """Of the UAVs."""
+    """Heights of the UAVs."""
     bs_height_m: float
     across_m: Array
     """Horizontal distance."""
     distance_m: Array
-    """In three dimensions."""
+    """Distance in three dimensions."""
     environment_m: Array
     """h_E, the effective height of the surroundings; see `environment_m`."""
 
@@ -41,15 +41,15 @@ class Ground:
     """One of TR 38.901's channels."""
 
     los_db: Callable[[Geometry, float], Array]
-    """From the carrier frequency in Hz."""
+    """Path loss in dB, from the geometry and the carrier frequency in Hz; likewise `nlos_db`."""
     nlos_db: Callable[[Geometry, float], Array]
     los_probability: Callable[[Array, Array], Array]
-    """From height and horizontal distance."""
+    """LOS probability from height and horizontal distance."""
     los_deviation_db: float
-    """Of shadow fading."""
+    """Standard deviation of shadow fading; likewise `nlos_deviation_db`."""
     nlos_deviation_db: float
     draws_environment: bool
-    """Whether h_E is drawn; else it is 1 m."""
+    """Whether h_E is drawn at random; otherwise it is 1 m."""
 
 
 def _higher(height_m: Array) -> Array:
@@ -67,10 +67,10 @@ def environment_m(height_m: Array, across_m: Array, reflects: Array, which: Arra
     """h_E of UMa: 1 m with probability 1 / (1 + C), else one of 12, 15, … up to h - 1.5.
 
     Args:
-        height_m: Of the UAVs, up to `HIGHEST_M`.
+        height_m: Heights of the UAVs, up to `HIGHEST_M`.
         across_m: Horizontal distance.
-        reflects: Drawn uniformly from 0 to 1: whether the surroundings are high.
-        which: Likewise: how high they are then.
+        reflects: Uniform random numbers from 0 to 1 that decide whether h_E is above 1 m.
+        which: Uniform random numbers from 0 to 1 that choose h_E in that case.
     """
     chance = 1 / (1 + _higher(height_m) * _far(across_m))
     heights = np.floor(np.maximum(height_m - 1.5 - 12, 0) / 3) + 1  # how many there are
@@ -80,8 +80,8 @@ def environment_m(height_m: Array, across_m: Array, reflects: Array, which: Arra
 
 
 def _rays_db(links: Geometry, carrier_hz: float, first: float, near: float, bend: float) -> Array:
-    """Path loss in sight: one slope up to the break point, 40 dB a decade beyond."""
-    # What stands lower than the surroundings reflects nothing over them.
+    """LOS path loss: one slope up to the break point, 40 dB per decade beyond."""
+    # Antennas below the effective height of the surroundings have no reflection.
     bs_m = np.maximum(links.bs_height_m - links.environment_m, 0.5)
     uav_m = np.maximum(links.height_m - links.environment_m, 0.5)
     break_m = 4 * bs_m * uav_m * carrier_hz / LIGHT_M_S
@@ -94,7 +94,7 @@ def _rays_db(links: Geometry, carrier_hz: float, first: float, near: float, bend
 
 
 def _along_streets(across_m: Array, fades_m: float) -> Array:
-    """Chance to be in sight: sure within 18 m, then fading with the distance."""
+    """LOS probability: 1 within 18 m, then decreasing with the distance."""
     near = 18 / np.maximum(across_m, 18)
     return np.asarray(near + np.exp(-across_m / fades_m) * (1 - near))
 

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Mobility models in Python: where the UAVs are, in place of ns-3's own Gauss–Markov model.
+"""Mobility models in Python, which replace ns-3's Gauss–Markov model.
 
-A model is a function that takes an `Airspace` (and parameters of its own by keyword) and yields
-positions, shape [K, 3] in m: first those at t = 0, then one array each `update_s` seconds. Between
-two of them UAVs fly straight. ns-3 computes path loss, line of sight and fading there, as always.
+A model is a function that takes an `Airspace` (and its own parameters by keyword) and yields
+positions, shape [K, 3] in m: first those at t = 0, then one array every `update_s` seconds. Between
+two arrays UAVs fly straight. ns-3 computes path loss, line of sight and fading at these positions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,26 +18,27 @@ from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import Array
 
 LOWEST_M, HIGHEST_M, HIGHEST_NLOS_M, FARTHEST_M = 10.0, 300.0, 40.0, 10_000.0
-"""Where RMa-AV holds: above the lowest height, up to the others, as far as that horizontally."""
+"""Range of validity of RMa-AV: above the lowest height, up to the highest one, and up to the
+largest horizontal distance."""
 
 
 @dataclass(frozen=True)
 class Airspace:
-    """What a model is told of the scenario."""
+    """The part of the scenario that a mobility model receives."""
 
     ring_m: Sequence[tuple[float, float]]
-    """Inner and outer radius around the base station, one pair a UAV; a model may leave them."""
+    """Inner and outer radius around the base station, one pair per UAV; a model may ignore them."""
     bs_position_m: tuple[float, float, float]
     height_m: float | Array
-    """Of all UAVs, or of each, shape [K]."""
+    """Height of all UAVs, or of each one, shape [K]."""
     update_s: float
-    """Time between two positions."""
+    """Seconds between two positions."""
     seed: int
-    """Of the scenario: equal seeds must give equal positions."""
+    """Seed of the scenario: equal seeds must give equal positions."""
 
     @property
     def uavs(self) -> int:
-        """K."""
+        """Number of UAVs, K."""
         return len(self.ring_m)
 
 
@@ -46,7 +47,8 @@ Model = Callable[..., Iterable[npt.ArrayLike]]
 
 @dataclass(frozen=True)
 class Known:
-    """Where a channel is known: heights above the lowest, up to the highest, and how far."""
+    """Range of validity of a channel: heights above the lowest one and up to the highest one, and
+    the largest horizontal distance."""
 
     lowest_m: float = LOWEST_M
     highest_m: float = HIGHEST_M
@@ -54,17 +56,17 @@ class Known:
 
 
 class Track:
-    """Positions of every slot, out of a model's updates.
+    """Positions in every slot, interpolated from a model's updates.
 
     Args:
-        name: The model's, for messages.
-        model: What it yields.
-        space: What it was told.
-        known: Where the channel is known.
+        name: Name of the model, for error messages.
+        model: The positions that the model yields.
+        space: The airspace that was passed to the model.
+        known: Range of validity of the channel.
 
     Raises:
         ValueError: The model refuses its parameters.
-        ChannelError: What it yields first is no place for UAVs.
+        ChannelError: The first positions are invalid.
     """
 
     def __init__(self, name: str, model: Iterable[npt.ArrayLike], space: Airspace, known: Known):
@@ -77,14 +79,14 @@ class Track:
         self._there = self._update(1)
 
     def positions(self, first: int, slots: int, slot_s: float) -> Array:
-        """Shape [K, slots, 3], at the start of each slot; ask for slots in their order.
+        """Positions at the start of each slot, shape [K, slots, 3]; call it for slots in order.
 
         Raises:
-            ChannelError: The model failed, ended, or put a UAV where there is no channel.
+            ChannelError: The model failed or ended, or a UAV left the channel's range of validity.
         """
         place = np.empty((self.space.uavs, slots, 3))
         for column in range(slots):
-            # Counted, not added up: neither the sizes of calls nor time shift a position.
+            # Multiplied, not accumulated, so that rounding errors do not depend on calls or time.
             at = (first + column) * slot_s / self.space.update_s
             while self._index < int(at + 1e-9):
                 self._index += 1
@@ -103,15 +105,15 @@ class Track:
 
     def _checked(self, index: int, given: npt.ArrayLike | None) -> Array:
         if given is None:
-            raise self._wrong(index, "it ended; it must go on for ever")
+            raise self._wrong(index, "it ended; it must never end")
         try:
             place = np.array(given, dtype=np.float64)
         except (TypeError, ValueError):
-            raise self._wrong(index, "what it yielded is no array of numbers") from None
+            raise self._wrong(index, "it did not yield an array of numbers") from None
         if place.shape != (self.space.uavs, 3) or not np.isfinite(place).all():
             shape = (self.space.uavs, 3)
             raise self._wrong(
-                index, f"must yield finite positions, shape {shape}; shape {place.shape} came"
+                index, f"must yield finite positions of shape {shape}, not {place.shape}"
             )
         far_m = np.hypot(*(place[:, :2] - self.space.bs_position_m[:2]).T)
         known = self.known
@@ -122,8 +124,8 @@ class Track:
             raise self._wrong(
                 index,
                 f"UAV {k + 1} is {place[k, 2]:g} m high, {far_m[k]:.0f} m from the base station; "
-                f"the channel is known above {known.lowest_m:g} m, up to {known.highest_m:g} m, "
-                f"and as far as {known.farthest_m:g} m",
+                f"the channel is valid above {known.lowest_m:g} m, up to {known.highest_m:g} m, "
+                f"and up to a distance of {known.farthest_m:g} m",
             )
         return place
 

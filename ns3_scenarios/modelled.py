@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Channel models in Python, on the positions at which ns-3's mobility puts the UAVs.
+"""Channel models in Python, at the UAV positions of ns-3's mobility.
 
-A model is a function that takes `Surroundings` (and parameters of its own by keyword) and answers
-with a function from positions, shape [K, n, 3] in m, and moments, shape [n] in s, to linear power
-gains: [K, n] for both directions, or a pair of them, up and down. That one is asked slot after
-slot, so that it may remember what was before; how many slots it is asked for at once must not
-matter.
+A model is a function that takes `Surroundings` (and its own parameters by keyword) and returns a
+function from positions, shape [K, n, 3] in m, and times, shape [n] in s, to linear power gains:
+[K, n] for both directions, or a pair of such arrays for uplink and downlink. The returned function
+is called for consecutive slots, so it may keep state; its result must not depend on the number of
+slots per call.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,17 +25,17 @@ from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a model is told of the scenario."""
+    """The part of the scenario that a channel model receives."""
 
     uavs: int
-    """K."""
+    """Number of UAVs, K."""
     bs_position_m: tuple[float, float, float]
     carrier_hz: float
     line_of_sight: Literal["always", "probability", "never"]
     shadow_fading: bool
     slot_s: float
     seed: int
-    """Of the scenario: equal seeds must give equal gains."""
+    """Seed of the scenario: equal seeds must give equal gains."""
 
 
 Gain = Callable[[Array, Array], Any]
@@ -43,12 +43,12 @@ Model = Callable[..., Gain]
 
 
 class ModelledChannel:
-    """A `ChannelSource`: ns-3 moves the UAVs, a model says what the air gives them.
+    """A `ChannelSource`: ns-3 moves the UAVs, and a model in Python computes their gains.
 
     Args:
-        name: The model's, for messages.
-        gain: What the model answered with.
-        flight: Where the UAVs are.
+        name: Name of the model, for error messages.
+        gain: The function that the model returned.
+        flight: Source of the UAVs' positions.
     """
 
     def __init__(self, name: str, gain: Gain, flight: Ns3Channel):
@@ -62,14 +62,14 @@ class ModelledChannel:
 
     @property
     def uavs(self) -> int:
-        """K."""
+        """Number of UAVs, K."""
         return self._flight.uavs
 
     def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least that many slots; earlier slots never change.
+        """The trace from slot 0 with at least `slots` slots; earlier slots never change.
 
         Raises:
-            ChannelError: ns-3 ended, or the model failed; the message says how.
+            ChannelError: ns-3 ended or the model failed; the message has the cause.
         """
         have = self._made[0].slots if self._made else 0
         if slots <= have:
@@ -82,7 +82,9 @@ class ModelledChannel:
             before = self._made[0]
             ways = [before.gain] if before.gain_down is None else [before.gain, before.gain_down]
             if len(ways) != len(parts):
-                raise self._wrong(times_s[0], "its directions differ only now and then")
+                raise self._wrong(
+                    times_s[0], "it returned one array in some calls and two in others"
+                )
             parts = [np.concatenate(both, axis=1) for both in zip(ways, parts, strict=True)]
         for part in parts:
             part.flags.writeable = False
@@ -94,7 +96,7 @@ class ModelledChannel:
         return whole
 
     def close(self) -> None:
-        """End ns-3's process. Traces that were handed out stay valid."""
+        """End ns-3's process. Returned traces stay valid."""
         self._flight.close()
 
     def __enter__(self) -> Self:
@@ -104,7 +106,7 @@ class ModelledChannel:
         self.close()
 
     def _asked(self, position_m: Array, times_s: Array) -> list[Array]:
-        """What the model says of some slots, in one or both directions, checked."""
+        """The checked gains of some slots, in one or both directions."""
         try:
             given = self._gain(position_m, times_s)
         except Exception as error:
@@ -119,13 +121,13 @@ class ModelledChannel:
         try:
             gain = np.array(given, dtype=np.float64)
         except (TypeError, ValueError):
-            raise self._wrong(times_s[0], "what it gave is no array of numbers") from None
+            raise self._wrong(times_s[0], "it did not return an array of numbers") from None
         if gain.shape != shape:
-            raise self._wrong(times_s[0], f"must give gains of shape {shape}; {gain.shape} came")
+            raise self._wrong(times_s[0], f"must return gains of shape {shape}, not {gain.shape}")
         fit = ((gain == 0) | (gain >= LEAST_GAIN)) & (gain <= MOST_GAIN)
         if not fit.all():
             k, s = np.argwhere(~fit)[0]
-            why = f"gave UAV {k + 1} the gain {gain[k, s]:g}; 0 or {LEAST_GAIN:g} to {MOST_GAIN:g}"
+            why = f"UAV {k + 1}: gain {gain[k, s]:g} is not 0 or {LEAST_GAIN:g} to {MOST_GAIN:g}"
             raise self._wrong(times_s[s], why)
         return gain
 
@@ -134,12 +136,12 @@ class ModelledChannel:
 
 
 class Correlated:
-    """Standard normal processes along paths, one a UAV: two values d metres apart correlate with
-    exp(-d / distance) (TR 38.901, 7.6.3.1; Gudmundson).
+    """Standard normal processes along paths, one per UAV: the correlation of two values d metres
+    apart is exp(-d / distance_m) (TR 38.901, 7.6.3.1; Gudmundson).
 
     Args:
         distance_m: The correlation distance.
-        seeds: Of each UAV's process.
+        seeds: Seeds of each UAV's process.
     """
 
     def __init__(self, distance_m: float, seeds: Sequence[Sequence[int]]):
@@ -149,7 +151,7 @@ class Correlated:
         self._position: Array | None = None
 
     def along(self, position_m: Array) -> Array:
-        """Values at the next positions, shape [K, n, 3]; shape [K, n]."""
+        """Values [K, n] at the next positions [K, n, 3]."""
         first = position_m[:, :1] if self._position is None else self._position[:, None]
         stepped = np.diff(np.concatenate([first, position_m], axis=1), axis=1)
         lag = np.linalg.norm(stepped, axis=2) / self._distance_m
@@ -166,15 +168,15 @@ class Correlated:
 
 
 def aerial(model: Aerial, space: Surroundings) -> Gain:
-    """A channel of TR 36.777: path loss, and LOS state and shadow fading where they are random.
+    """A channel of TR 36.777: path loss, and optionally random LOS state and shadow fading.
 
-    UAVs up to 22.5 m have TR 38.901's ground model, on the same processes.
+    UAVs up to 22.5 m use TR 38.901's ground model with the same random processes.
     """
 
     def process(stream: int, distance_m: float) -> Correlated:
         return Correlated(distance_m, [(space.seed, k, stream) for k in range(space.uavs)])
 
-    from scipy.special import ndtr  # half a second that only this needs
+    from scipy.special import ndtr  # imported here, because it takes half a second
 
     state, los = process(0, model.state_m), process(1, model.los_shadow_m)
     nlos, on_ground = process(2, model.nlos_shadow_m), model.ground

@@ -3,8 +3,8 @@
 
 """The C interface of the ns-3 models (``cpp/channel/channel.cc``), for ctypes.
 
-ns-3 ends the process that it lives in where something is wrong, and a process has one simulator:
-only `ns3_scenarios.process` opens channels. `path_loss_db` has no simulator and no state.
+ns-3 aborts its process on errors, and a process can have only one simulator: only
+`ns3_scenarios.process` opens channels. `path_loss_db` uses no simulator and has no state.
 """
 
 import ctypes
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LINE_OF_SIGHT = {"always": 0, "probability": 1, "never": 2}
-"""Numbers of RmaAvPropagationLossModel::LineOfSight."""
+"""Values of the C++ enumeration RmaAvPropagationLossModel::LineOfSight."""
 
 PATH_LOSS = {"rma-av": 0, "free-space": 1, "two-ray": 2}
-"""What ns-3 computes; for a channel in Python, free space, which nobody looks at."""
+"""Channel models of ns-3; for a channel in Python ns-3 computes free space, which is ignored."""
 
 _Doubles = ctypes.POINTER(ctypes.c_double)
 
@@ -47,7 +47,7 @@ class Settings(ctypes.Structure):
 
 
 def load(library: Path) -> ctypes.CDLL:
-    """The library with its functions' types declared."""
+    """Load the library and declare the types of its functions."""
     native = ctypes.CDLL(str(library))
     native.channel_open.argtypes = [ctypes.POINTER(Settings)]
     native.channel_advance.argtypes = [ctypes.c_uint64, _Doubles, _Doubles]
@@ -71,7 +71,7 @@ def path_loss_db(
     bs_position_m: Sequence[float],
     uav_positions_m: Sequence[Sequence[float]],
 ) -> list[float]:
-    """Path loss in dB, by the ns-3 model, between the BS and each UAV; no shadow fading."""
+    """Path loss of the ns-3 model in dB between the BS and each UAV, without shadow fading."""
     count = len(uav_positions_m)
     loss = (ctypes.c_double * count)()
     flat = doubles([value for position in uav_positions_m for value in position])

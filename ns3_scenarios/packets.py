@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Links that ns-3 plays packet by packet: TCP over point-to-point links of changing rate.
+"""Links that ns-3 simulates packet by packet: TCP over point-to-point links of changing rate.
 
-Nothing here decides anything. Messages are handed in when they are to be sent, and time goes on
-until one has arrived, so that whoever holds the schedule steps it by what the packets did.
+This module makes no scheduling decisions. The caller hands in messages when they are to be sent and
+lets time advance until one arrives, and so drives its schedule by the simulated arrivals.
 """
 
 import json
@@ -20,82 +20,82 @@ from ns3_scenarios.trace import Array
 from testbed.core.impairment import Impairment, Losses
 
 CONGESTION_CONTROLS = ("cubic", "reno", "bbr")
-"""By Linux's names: ns-3's TcpCubic and TcpLinuxReno, both starting slowly again after a pause as
-Linux's do, and TcpBbr."""
+"""Congestion controls by their Linux names: ns-3's TcpCubic and TcpLinuxReno, both with slow start
+after idle as in Linux, and TcpBbr."""
 
 
 @dataclass(frozen=True)
 class PacketSettings:
-    """What the links are like; all are alike but for their rates."""
+    """Settings of the links, which differ only in their rates and impairments."""
 
     links: int
-    """K, one a UAV."""
+    """Number of links, K: one per UAV."""
     mtu: int = 1500
     """Largest IP packet, in bytes."""
     frame_header_bytes: int = 14
-    """What the rate counts before each IP packet; Ethernet's 14 by default, at least PPP's 2.
+    """Header bytes that the rate counts per IP packet; 14 for Ethernet, at least 2 for PPP.
 
-    ns-3's point-to-point frames have a PPP header. The bytes that it lacks are spent as a gap
-    between frames, so that a frame takes as long as if it had them.
+    ns-3's point-to-point frames have a PPP header. An inter-frame gap replaces the missing bytes,
+    so that a frame takes as long as with the full header.
     """
     delay_s: float = 0.0
-    """One way, after a frame has been sent; where `air` says nothing else."""
-    air: Sequence[tuple[Impairment, Impairment]] = ()
-    """What happens to frames of each link's uplink, and of its downlink; none: `delay_s` alone."""
+    """One-way delay after a frame has been sent, if `impairments` is empty."""
+    impairments: Sequence[tuple[Impairment, Impairment]] = ()
+    """Impairments of each link's uplink and downlink; empty: only `delay_s`."""
     congestion_control: str = "cubic"
     """One of `CONGESTION_CONTROLS`."""
     queue_frames: int = 100
-    """Full frames that an end's queue holds; more are dropped."""
+    """Capacity of each queue in full frames; further frames are dropped."""
     initial_window: int = 10
-    """Segments that a connection may send at first."""
+    """Initial congestion window in segments."""
     packet_s: float = 0.0
-    """Sending at a link's rate that one acknowledgement is for, but at least two frames; what is
-    left at the end waits 40 ms for its own. A kernel that handles some frames as one packet
-    acknowledges packets."""
+    """Seconds of transmission at a link's rate per acknowledgement, but at least two frames; the
+    rest at the end is acknowledged after 40 ms. This models a kernel that handles several frames as
+    one packet and acknowledges packets."""
     nagle: bool = False
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A message is at the other end, whole."""
+    """A message has arrived completely."""
 
     link: int
-    """From 1."""
+    """Number of the link, from 1."""
     down: bool
-    """From the base station to the UAV."""
+    """Whether it went from the base station to the UAV."""
 
 
 @dataclass(frozen=True)
 class EndCount:
-    """What has left one end of a link since the links were made."""
+    """Counters of one end of a link since the links were created."""
 
     sent_bytes: int
-    """With the frame header of the settings."""
+    """Bytes including the frame header of the settings."""
     sent_frames: int
     dropped_frames: int
     lost_frames: int
-    """By the air."""
+    """Frames lost on the radio channel."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Accounts of all links."""
+    """Counters of all links."""
 
     events: int
-    """That ns-3 has executed."""
+    """Events that ns-3 has executed."""
     uplink: Sequence[EndCount]
     downlink: Sequence[EndCount]
 
 
 class PacketNetwork:
-    """K links with a TCP connection each, in an ns-3 process; connected when time is 0.
+    """K links with a TCP connection each, in an ns-3 process; they are connected at time 0.
 
-    The two ends of a link have rates of their own. A frame that is being sent when a rate changes
-    is finished at the old one. Messages of one direction of a link arrive in the order in which
-    they were sent. Use as a context manager, or `close` it.
+    The two directions of a link have separate rates. A frame that is being sent when a rate changes
+    is finished at the old rate. Messages of one direction of a link arrive in the order of sending.
+    Use as a context manager, or `close` it.
 
     Args:
-        settings: What the links are like.
+        settings: Settings of the links.
         launch: How ns-3's process is started.
 
     Raises:
@@ -105,51 +105,56 @@ class PacketNetwork:
     def __init__(self, settings: PacketSettings, launch: Launch = LAUNCH):
         plain = asdict(settings)
         uniform = Impairment(plain.pop("delay_s"))
-        air = settings.air or [(uniform, uniform)] * settings.links
-        plain["air"] = [_plain(way) for link in air for way in link]
+        impairments = settings.impairments or [(uniform, uniform)] * settings.links
+        plain["impairments"] = [_plain(way) for link in impairments for way in link]
         plain["congestion_control"] = CONGESTION_CONTROLS.index(settings.congestion_control)
         library = build.library("packets")
         self._child = Child("ns3_scenarios.packets_process", library, plain, launch)
         self._rates: tuple[list[float], list[float]] | None = None
-        self._air: list[float] | None = None
+        self._impairments: list[float] | None = None
         self._send: list[tuple[int, bool, int]] = []
 
     def rates(self, uplink_bps: Sequence[float], downlink_bps: Sequence[float]) -> None:
-        """From now on, the links have these rates: K each; 0 is an outage."""
+        """Set the rates of the links, K per direction; 0 is an outage."""
         self._rates = list(uplink_bps), list(downlink_bps)
 
-    def air(self, uplinks: Array, downlinks: Array) -> None:
-        """From now on, frames have these delays and jitters in s, and probabilities to be lost.
+    def impair(self, uplinks: Array, downlinks: Array) -> None:
+        """Set delay in s, jitter in s and loss probability of each link.
 
         Args:
-            uplinks: Shape [K, 3].
-            downlinks: Shape [K, 3].
+            uplinks: Values of the uplinks, shape [K, 3].
+            downlinks: Values of the downlinks, shape [K, 3].
         """
-        self._air = np.stack([uplinks, downlinks], axis=1).ravel().tolist()
+        self._impairments = np.stack([uplinks, downlinks], axis=1).ravel().tolist()
 
     def send(self, link: int, down: bool, message_bytes: int) -> None:
-        """Hand a message to TCP now. Links count from 1."""
+        """Hand a message to TCP at the current time. Links count from 1."""
         self._send.append((link - 1, down, message_bytes))
 
     def advance(self, until_ns: int) -> tuple[int, list[Arrival]]:
-        """Go on until that time, or until messages arrive.
+        """Simulate until `until_ns`, or until messages arrive.
 
         Returns:
-            The time in ns, and all that arrived in that moment.
+            The time in ns, and all messages that arrived at this time.
 
         Raises:
-            ChannelError: ns-3 ended; the message says how and what it said.
+            ChannelError: ns-3 ended; the message contains its exit status and its error message.
         """
-        order = {"rates": self._rates, "air": self._air, "send": self._send, "until": until_ns}
+        order = {
+            "rates": self._rates,
+            "impairments": self._impairments,
+            "send": self._send,
+            "until": until_ns,
+        }
         answer = self._ask(order)
-        self._rates, self._air, self._send = None, None, []
+        self._rates, self._impairments, self._send = None, None, []
         return answer["now"], [Arrival(link + 1, bool(down)) for link, down in answer["delivered"]]
 
     def counts(self) -> Counts:
-        """What has left the links' ends so far.
+        """Counters of the links' ends so far.
 
         Raises:
-            ChannelError: ns-3 ended; the message says how and what it said.
+            ChannelError: ns-3 ended; the message contains its exit status and its error message.
         """
         answer = self._ask({"counts": True})
         uplink, downlink = zip(*answer["ends"], strict=True)

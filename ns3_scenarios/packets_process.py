@@ -1,13 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The process in which ns-3 plays packets, started by `ns3_scenarios.packets.PacketNetwork`.
+"""The process in which ns-3 simulates packets, started by `ns3_scenarios.packets.PacketNetwork`.
 
-On stdin: one line of JSON (see `ns3_scenarios.child`), then one for each step: ``{"rates":
-[[uplink bit/s], [downlink bit/s]] or null, "air": delay, jitter, loss of each link's uplink and
-downlink in one list, or null, "send": [[link, down, bytes]], "until": ns}``. On
-stdout, for each: ``{"now": ns, "delivered": [[link, down]]}``; for ``{"counts": true}``:
-``{"events", "ends": [[[bytes, frames, dropped, lost] of the uplink, of the downlink]]}``.
+Stdin: one line of JSON (see `ns3_scenarios.child`), then one line per step: ``{"rates":
+[[uplink bit/s], [downlink bit/s]] or null, "impairments": delay, jitter, loss of each link's
+uplink and downlink in one list, or null, "send": [[link, down, bytes]], "until": ns}``. Stdout: one
+answer per step: ``{"now": ns, "delivered": [[link, down]]}``. The request ``{"counts": true}`` is
+answered by ``{"events", "ends": [[[bytes, frames, dropped, lost] of the uplink, of the
+downlink]]}``.
 """
 
 import ctypes
@@ -70,13 +71,13 @@ class EndCount(ctypes.Structure):
 
 
 def load(library: Path) -> ctypes.CDLL:
-    """The library with its functions' types declared."""
+    """Load the library and declare the types of its functions."""
     native = ctypes.CDLL(str(library))
     native.packets_open.argtypes = [ctypes.POINTER(Settings), ctypes.POINTER(Impairment)]
     native.packets_rates.argtypes = [_Doubles, _Doubles]
-    native.packets_air.argtypes = [_Doubles]
+    native.packets_impair.argtypes = [_Doubles]
     native.packets_send.argtypes = [ctypes.c_uint64, ctypes.c_int32, ctypes.c_uint64]
-    for name in ("open", "rates", "air", "send"):
+    for name in ("open", "rates", "impair", "send"):
         getattr(native, f"packets_{name}").restype = None
     native.packets_advance.argtypes = [
         ctypes.c_int64,
@@ -91,12 +92,12 @@ def load(library: Path) -> ctypes.CDLL:
 
 
 def main() -> None:
-    """Play steps until stdin ends."""
+    """Simulate steps until stdin ends."""
     start = begin()
     native = load(Path(start["library"]))
     settings = start["settings"]
-    air = [Impairment(**way) for way in settings.pop("air")]
-    native.packets_open(Settings(**settings), (Impairment * len(air))(*air))
+    impairments = [Impairment(**way) for way in settings.pop("impairments")]
+    native.packets_open(Settings(**settings), (Impairment * len(impairments))(*impairments))
     for line in sys.stdin.buffer:
         order = json.loads(line)
         answer = (
@@ -110,8 +111,8 @@ def _advance(native: ctypes.CDLL, order: dict[str, Any]) -> dict[str, Any]:
     if order["rates"] is not None:
         uplink, downlink = order["rates"]
         native.packets_rates(doubles(uplink), doubles(downlink))
-    if order["air"] is not None:
-        native.packets_air(doubles(order["air"]))
+    if order["impairments"] is not None:
+        native.packets_impair(doubles(order["impairments"]))
     for link, down, size in order["send"]:
         native.packets_send(link, down, size)
     now, delivered = ctypes.c_int64(), ctypes.POINTER(Delivery)()

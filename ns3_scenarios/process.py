@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The process that ns-3 lives in: ``python -m ns3_scenarios.process``, started by `Ns3Channel`.
+"""The process that runs ns-3: ``python -m ns3_scenarios.process``, started by `Ns3Channel`.
 
-On stdin: one line of JSON (``{"library", "parent", "settings"}``), then one line for each chunk
-that is wanted, its number of slots; where the settings name a mobility model in Python, the chunk's
-position [K, slots, 3] follows. On stdout, for each: gain [K, slots], then position [K, slots, 3].
-All arrays are float64 in the machine's byte order. The process ends with its stdin, and when its
-parent ends. Imports are few, so that it starts in some tens of milliseconds.
+Stdin: one line of JSON (``{"library", "parent", "settings"}``), then for each requested chunk one
+line with its number of slots; if the settings name a mobility model in Python, the chunk's position
+[K, slots, 3] follows. Stdout: for each chunk gain [K, slots], then position [K, slots, 3]. All
+arrays are float64 in native byte order. The process ends when its stdin closes or its parent ends.
+It imports little, so that it starts in some tens of milliseconds.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ from ns3_scenarios import native
 
 
 def main() -> None:
-    """Serve chunks of the channel until stdin ends."""
+    """Compute chunks of the channel until stdin ends."""
     start = begin()
     library = native.load(Path(start["library"]))
     uavs = len(start["settings"]["ring_m"])
@@ -44,18 +44,18 @@ def main() -> None:
 
 
 def begin() -> dict[str, Any]:
-    """The parent's first line; from now on this process ends with its parent."""
+    """Read the parent's first line; from then on this process ends with its parent."""
     start: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     _end_with(start["parent"])
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # ns-3 aborts where it refuses something.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # ns-3 aborts on errors.
     return start
 
 
 def _end_with(parent: int) -> None:
     """End this process when its parent ends.
 
-    The end of stdin does not tell: a process forked from the parent may hold the pipe open. The
-    kernel's parent-death signal does not either: it comes when the parent's *thread* ends.
+    The end of stdin is not sufficient: a process forked from the parent may hold the pipe open. Nor
+    is the kernel's parent-death signal: it is sent when the parent's *thread* ends.
     """
     handle = os.pidfd_open(parent)
     if os.getppid() != parent:
@@ -73,7 +73,7 @@ def _settings(plain: dict[str, Any]) -> native.Settings:
     uavs = len(inner)
 
     def each(value: Any) -> Any:
-        """One a UAV, where there is one for all."""
+        """One value per UAV, from one value for all UAVs or from K values."""
         return native.doubles(value if isinstance(value, list) else [value] * uavs)
 
     speeds = plain["speed_m_s"]

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""RMa-AV, the rural channel of aerial vehicles, as plain numpy: the formulas to read and check.
+"""RMa-AV, the rural channel of aerial vehicles, in plain numpy: reference formulas.
 
 Source: 3GPP TR 36.777 v15.0.0, Annex B: path loss (table B-2), LOS probability (B-1) and shadow
 fading (B-3). The channel itself comes from the ns-3 model in ``cpp/``; this module shares no code
-with it. Heights are those of the UAV above ground, 10 m < h <= 300 m; below, TR 38.901's RMa
-holds, which is another model. NLOS exists up to 40 m; above, every link is in line of sight.
+with it. Heights are those of the UAV above ground, 10 m < h <= 300 m; lower UAVs need TR 38.901's
+RMa, which is another model. NLOS exists up to 40 m; above, every link is in line of sight.
 """
 
 import numpy as np

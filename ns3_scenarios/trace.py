@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Channel traces: the gain of every UAV's channel in every slot, and where it came from."""
+"""Channel traces: the gain of every UAV's channel in every slot, and its origin."""
 
 import dataclasses
 import io
@@ -27,13 +27,13 @@ KINDS: Sequence[tuple[str, ...]] = (
     ("gain_up", "gain_down"),
     ("uplink_bps", "downlink_bps"),
 )
-"""The fields of which a trace has one or one pair: of both directions, of each, or rates."""
+"""Alternative fields of a trace: gains of both directions, gains of each direction, or rates."""
 OF_FRAMES: Mapping[str, Sequence[tuple[str, ...]]] = {
     "loss": (("loss",), ("loss_up", "loss_down")),
     "delay": (("delay_s",), ("delay_up_s", "delay_down_s")),
     "jitter": (("jitter_s",), ("jitter_up_s", "jitter_down_s")),
 }
-"""What a trace may say of frames beside rates: one field for both directions, or one for each."""
+"""Optional impairments of frames: one field for both directions, or one per direction."""
 FIELDS = (
     *(
         name
@@ -43,12 +43,13 @@ FIELDS = (
     *("slot_s", "position", "seed", "scenario"),
 )
 MOST_BYTES = 16 << 30
-"""Of a file: 10 UAVs' positions over two years of slots."""
+"""Largest size of a file: positions of 10 UAVs over two years of slots."""
 EASY_BYTES, MOST_GROWTH = 256 << 20, 50
-"""A trace of more bytes than this, and of more than so many times its file's, was never flown."""
+"""A trace is refused if it has more bytes than this and its compression ratio exceeds the next
+value."""
 
 
-# Of a trace that others have made; far beyond what any channel is.
+# Limits for foreign traces, far beyond any real channel.
 SHORTEST_S, LONGEST_S = 1e-6, 1e4
 LEAST_GAIN, MOST_GAIN = 1e-40, 1e10
 LEAST_BPS, MOST_BPS = 1e-3, 1e15
@@ -57,11 +58,11 @@ LONGEST_DELAY_S = 10.0
 
 
 class TraceError(Exception):
-    """A trace file is not what it should be; the message names the field."""
+    """A trace file is invalid; the message names the field."""
 
 
 class TraceExhausted(Exception):
-    """More slots are asked for than a trace has."""
+    """More slots are needed than a trace has."""
 
     def __init__(self, available: int):
         self.available = available
@@ -173,7 +174,7 @@ class SlotTrace:
     def save(self, path: Path) -> None:
         """Write the trace as NPZ: its slot values, slot_s, and position, seed, scenario if known.
 
-        The file appears whole or not at all.
+        The file is written atomically.
         """
         arrays: dict[str, Any] = {**self.named(), "slot_s": np.float64(self.slot_s)}
         if self.position_m is not None:
@@ -189,7 +190,7 @@ class SlotTrace:
             arrays["scenario"] = np.str_(self.scenario)
 
         def fill(part: Path) -> None:
-            with part.open("wb") as file:  # of a name, NumPy would make one that ends in .npz
+            with part.open("wb") as file:  # NumPy would append .npz to a file name
                 np.savez(file, **arrays)
 
         write_whole(path, fill)
@@ -349,7 +350,7 @@ def _of_frames(
     shape: tuple[int, ...],
     refuse: Callable[[str], TraceError],
 ) -> Array | None:
-    """Losses, delays or jitters, shape [2, K, S]; None where the trace has none."""
+    """Losses, delays or jitters, shape [2, K, S]; None if the trace has none."""
     both, each = OF_FRAMES[what]
     given = [names for names in (both, each) if any(name in fields for name in names)]
     if len(given) > 1:
@@ -373,7 +374,7 @@ def _of_frames(
 def _values(
     given: npt.NDArray[Any], name: str, are_rates: bool, refuse: Callable[[str], TraceError]
 ) -> Array:
-    """Gains or rates as they should be."""
+    """Checked gains or rates."""
     if given.dtype.kind not in "fiu" or given.ndim != 2 or given.size == 0:
         raise refuse(f"{name} must be numbers of shape [K, S], not {given.dtype} {given.shape}")
     values = given.astype(np.float64)
@@ -384,10 +385,10 @@ def _values(
 
 
 def _check_sizes(data: bytes) -> None:
-    """Refuse what would take more memory than a file says it has, or than any trace needs.
+    """Refuse a file that claims more data than it has or would need too much memory.
 
     Raises:
-        ValueError: Names the field.
+        ValueError: The file is refused; the message names the field.
     """
     total = 0
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -398,7 +399,7 @@ def _check_sizes(data: bytes) -> None:
             total += member.file_size
             if total > max(EASY_BYTES, MOST_GROWTH * len(data)):
                 raise ValueError(f"{name} claims {member.file_size:,} bytes of {len(data):,}")
-            # The bytes of the file, the array of one field, and of the float64 it becomes.
+            # Memory for the file, the array of one field, and its conversion to float64.
             if 3 * total > (free := psutil.virtual_memory().available):
                 raise ValueError(f"{name} needs {3 * total:,} bytes of memory, {free:,} are free")
             with archive.open(member) as file:
@@ -409,11 +410,11 @@ def _check_sizes(data: bytes) -> None:
                 }[version]
                 shape, _, dtype = read(file)
             if math.prod(shape) * dtype.itemsize > member.file_size:
-                raise ValueError(f"{name} says to be larger than it is")
+                raise ValueError(f"{name} claims to be larger than it is")
 
 
 class ChannelSource(Protocol):
-    """Where channels come from: a file, or ns-3 as it goes."""
+    """A source of channels: a file, or a running ns-3 simulation."""
 
     @property
     def slot_s(self) -> float:
@@ -421,7 +422,7 @@ class ChannelSource(Protocol):
 
     @property
     def uavs(self) -> int:
-        """K."""
+        """Number of UAVs, K."""
 
     def trace(self, slots: int) -> SlotTrace:
         """The trace from slot 0 with at least that many slots; earlier slots never change.
@@ -444,7 +445,7 @@ class Replay:
 
     @property
     def uavs(self) -> int:
-        """K."""
+        """Number of UAVs, K."""
         return self.whole.uavs
 
     def trace(self, slots: int) -> SlotTrace:

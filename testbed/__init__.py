@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The shared vocabulary and the emulated world.
+"""Shared definitions and the emulated network.
 
-How a round is described stands in `core`; what experiments mean stands in `orchestrator`.
+`core` describes rounds; experiments are defined in `orchestrator`.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What do nodes compute and exchange?
+"""The computing and communication of nodes.
 
-Programs, learning and its costs; who decides and predicts stands in `orchestrator`.
+Node programs, learning and its costs; decisions and predictions are made in `orchestrator`.
 """

@@ -81,8 +81,8 @@ def shown(unit: str = "") -> Iterator[Progress]:
 
     In virtual time, the host shows it: what a run does must not depend on who looks on.
     """
-    if inside.told() is not None:
-        yield inside.tell
+    if inside.guest_settings() is not None:
+        yield inside.report_progress
         return
     if sys.stderr.isatty():
         from rich import progress as rich

@@ -100,7 +100,7 @@ def run(
 
         check_spreadable(parsed)
     enter(parsed, "emulated s", trace=trace_file, live=live, holding=claim)
-    view = serve if inside.told() is None else told
+    view = serve if inside.guest_settings() is None else told
     if wait_s is not None:
         with shown("s") as show:
             wait_until_quiet(wait_s, show)

@@ -13,7 +13,7 @@ from testbed.system import inside
 
 
 def _main() -> None:
-    told = inside.told()
+    told = inside.guest_settings()
     if told is None:
         sys.exit("testbed: this is not virtual time")
     os.environ["COLUMNS"] = str(told["columns"])

@@ -230,7 +230,7 @@ def validity_lines(checks: Sequence["Check"], dilation: float) -> list[str]:
     from orchestrator.emulated.validity import IDLE, remedy
     from testbed.system import inside
 
-    clock = "real" if inside.told() is None else "virtual"
+    clock = "real" if inside.guest_settings() is None else "virtual"
     failed = [check for check in checks if not check.ok]
     if not failed:
         return ["valid: every check is within its limit"]

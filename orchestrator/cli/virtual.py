@@ -41,7 +41,7 @@ def enter(
         RunError: The guest failed.
         typer.Exit: With the status of the command inside.
     """
-    if scenario.emulation.clock == "real" or inside.told() is not None:
+    if scenario.emulation.clock == "real" or inside.guest_settings() is not None:
         return
     from orchestrator.emulated.guests import kernel, play
     from orchestrator.emulated.virtual import prepare

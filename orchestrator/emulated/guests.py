@@ -36,7 +36,7 @@ def kernel() -> Kernel:
 
 def from_outside(scenario: Scenario) -> bool:
     """Whether the scenario asks for virtual time, and this process is not in it."""
-    return scenario.emulation.clock == "virtual" and inside.told() is None
+    return scenario.emulation.clock == "virtual" and inside.guest_settings() is None
 
 
 def play(
@@ -61,7 +61,7 @@ def play(
             told["computing"] = str(place)
             options["started"] = partial(rests_while_waiting, place)
             options["waits"] = partial(is_waited_for, place)
-        return guest.run(found, argv, told=told, **options)
+        return guest.run(found, argv, settings=told, **options)
 
 
 def in_guest(

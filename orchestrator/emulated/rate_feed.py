@@ -30,6 +30,8 @@ from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 
 Played = TypeVar("Played")
+WARN_SLOTS = 20
+"""Slots before the end of its rates at which the injector of a round asks for more."""
 AHEAD_S = 30.0
 """Emulated seconds of rates that the injector of a session has at least; it gets twice as many."""
 
@@ -51,7 +53,7 @@ class RateFeed:
         tables_bps: Sequence[Array],
         impairments: Sequence[Array] | None = None,
         *,
-        warn_slots: int | None = None,
+        warn_slots: int = WARN_SLOTS,
     ) -> None:
         """Give the injector a table of rates.
 
@@ -60,12 +62,12 @@ class RateFeed:
             first: The slot of the first column.
             tables_bps: Emulated bit/s, [K, n] each: uplinks, then downlinks by phase of a round.
             impairments: What slots do to frames, as `SlotAir.given` has it; None: nothing.
-            warn_slots: See `Injector.rates`; None: its default.
+            warn_slots: See `Injector.rates`.
         """
         if impairments is not None:
             injector.air(first, *impairments)
-        warn = {} if warn_slots is None else {"warn_slots": warn_slots}
-        injector.rates(first, *(bps / self.dilation for bps in tables_bps), **warn)
+        tables = (bps / self.dilation for bps in tables_bps)
+        injector.rates(first, *tables, warn_slots=warn_slots)
 
 
 class RoundRates(RateFeed):

@@ -123,7 +123,7 @@ def _why_not(done: Outcome, out: Path) -> str:
 
 
 def _main() -> int:
-    told: dict[str, Any] | None = inside.told()
+    told: dict[str, Any] | None = inside.guest_settings()
     if told is None:
         sys.exit("testbed: this is not virtual time")
     job = told["session"]

@@ -119,7 +119,7 @@ def check_clock(scenario: ResolvedScenario) -> None:
     Raises:
         InputError: It asks for virtual time, and this process does not run in it; or the reverse.
     """
-    clock = "real" if inside.told() is None else "virtual"
+    clock = "real" if inside.guest_settings() is None else "virtual"
     if scenario.emulation.clock != clock:
         raise InputError(
             f"emulation.clock: is {scenario.emulation.clock!r}, but this process has a {clock} "

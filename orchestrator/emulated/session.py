@@ -3,7 +3,8 @@
 
 """A session: a world whose links follow the channel, and programs that come and go in its nodes.
 
-Theory of operation. The nodes are rooms (`testbed.runtimes.Room`): network and places, but nobody
+Theory of operation. Nodes are sandboxes (`testbed.runtimes.Sandbox`): network and places, but
+nobody
 in them. Links are closed until emulated time 0, so that programs can be started before; from there
 on the injector plays a table of rates, and counts at every slot boundary what was carried. One
 thread feeds it with rates, takes its counts, hears which programs have ended, and serves those who
@@ -49,7 +50,7 @@ from testbed.core.errors import RunError
 from testbed.core.node import BS, NodeId, uavs
 from testbed.core.progress import Progress, silent
 from testbed.network.injector import Report
-from testbed.runtimes import Command, Ended, NodeSpec, Room
+from testbed.runtimes import Command, Ended, NodeSpec, Sandbox
 from testbed.system.machine import Machine
 
 log = logging.getLogger(__name__)
@@ -433,6 +434,6 @@ def _specs(scenario: ResolvedScenario, folder: Path) -> list[NodeSpec]:
         programs = scenario.programs_of(node)
         writable = writable_of(programs.writable, f"nodes.{node}.writable")
         image, limits = image_of(scenario, node), (programs.cpus, programs.memory_bytes)
-        room = Room(names, (home, *writable), image, *limits)
-        specs.append(NodeSpec(node, room, folder / "logs" / f"{node}.log"))
+        sandbox = Sandbox(names, (home, *writable), image, *limits)
+        specs.append(NodeSpec(node, sandbox, folder / "logs" / f"{node}.log"))
     return specs

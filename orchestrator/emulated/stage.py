@@ -496,8 +496,10 @@ class Stage:
         for node in alive:
             cf_s, cb_s = (float(steps_s[node.index, 0]) for steps_s in (plan.cf_s, plan.cb_s))
             faults = node_faults.of_uav(node.client)
-            tells = self.nodes.may_lose_hosts
-            order = JoinRound(terms[node.index], cf_s, cb_s, plan.backward_ratio, faults, tells)
+            reports_steps = self.nodes.may_lose_hosts
+            order = JoinRound(
+                terms[node.index], cf_s, cb_s, plan.backward_ratio, faults, reports_steps
+            )
             self.nodes.send(node, order)
         self.nodes.collect(Ready, [BS, *alive], self.ready_s)
 

@@ -55,7 +55,7 @@ def check_playable(scenario: Scenario, hosts: Hosts | None = None) -> None:
         InputError: Names the field.
     """
     check_machine(scenario, hosts)
-    if scenario.emulation.clock == "virtual" and inside.told() is None:
+    if scenario.emulation.clock == "virtual" and inside.guest_settings() is None:
         raise InputError("emulation.clock: 'virtual' is for `testbed up`; here it must be 'real'")
     check_scenario(scenario)
     check_nodes(scenario)

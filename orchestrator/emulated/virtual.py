@@ -83,7 +83,7 @@ def run_in_guest(
 
 
 def _main() -> int:
-    told = inside.told()
+    told = inside.guest_settings()
     if told is None:
         sys.exit("testbed: this is not virtual time")
     job = told["run"]
@@ -98,7 +98,7 @@ def _main() -> int:
                 decide=decider(scenario),
                 capture=job["capture"],
                 keep=job["keep"],
-                progress=inside.tell,
+                progress=inside.report_progress,
             )
     except (InputError, RunError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)

@@ -74,7 +74,7 @@ class Visits:
         """
         self._scenario, self._home, self._start_program = scenario, home, start
         # In virtual time that of the folder is the host's, and nobody comes to this one.
-        self._place = folder if inside.told() is None else Path(tempfile.mkdtemp())
+        self._place = folder if inside.guest_settings() is None else Path(tempfile.mkdtemp())
         (self._place / SOCKET).unlink(missing_ok=True)  # Of one that was killed.
         self._listener = _listener(self._place)
         self._visitors: dict[socket.socket, Program | None] = {}

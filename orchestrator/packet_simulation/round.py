@@ -271,7 +271,7 @@ class PacketRound:
     def _set_rates(self, slot: int) -> None:
         self.network.rates(*self.rates.at(slot, broadcast=self.broadcasting))
         if (air := self.rates.air_at(slot, broadcast=self.broadcasting)) is not None:
-            self.network.air(*air)
+            self.network.impair(*air)
 
 
 class PacketRates:

@@ -95,7 +95,7 @@ def play(
         links=scenario.uavs.count,
         mtu=emulation.mtu,
         frame_header_bytes=ETHERNET_BYTES,
-        air=air,
+        impairments=air,
         congestion_control=emulation.congestion_control,
         queue_frames=shape.queue_frames,
         initial_window=emulation.initial_window or LINUX_WINDOW,

@@ -30,7 +30,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Captured, Direction
 from testbed.core.errors import InputError
 from testbed.core.timeline import Loss, Round
-from testbed.network.injector import AirCounts, Report
+from testbed.network.injector import ImpairmentCounts, Report
 from testbed.system.files import write_json, write_whole
 from testbed.system.machine import Machine
 
@@ -38,7 +38,7 @@ FOLDER = "checkpoint"
 FORMAT = 2
 """Of the files; 1 named types by the modules in which they stood."""
 TYPES: dict[str, type] = {
-    "air-counts": AirCounts,
+    "air-counts": ImpairmentCounts,
     "allocation": Allocation,
     "budget": Budget,
     "captured": Captured,

@@ -114,7 +114,7 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
         "mtu": scenario.emulation.mtu,
         "air": _air() if are_impaired(scenario) else None,
         "clock": scenario.emulation.clock,
-        "virtual_kernel": (inside.told() or {}).get("kernel"),
+        "virtual_kernel": (inside.guest_settings() or {}).get("kernel"),
         "dilation": scenario.emulation.dilation,
         "dilation_foreseen": None,
         "valid": None,
@@ -152,7 +152,7 @@ def _plugins(scenario: Scenario) -> dict[str, str]:
 
 def now() -> str:
     """The time of day in UTC, ISO 8601; in virtual time, as far as the guest has come."""
-    told = inside.told()
+    told = inside.guest_settings()
     seconds = time.time() if told is None else told["started_s"] + time.monotonic()
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 

@@ -259,7 +259,7 @@ def mirror(scenario: Scenario) -> Iterator[Mirror]:
 @contextmanager
 def told(scenario: Scenario) -> Iterator[Live]:
     """A run in virtual time tells its host what there is to show, while the context lasts."""
-    yield Live(scenario, inside.show)
+    yield Live(scenario, inside.report_state)
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A host's agent: a program that makes the host's part of a world, for one run.
+"""A host's agent: a program that creates the host's part of a world, for one run.
 
-Who starts it (`orchestrator.emulated`) tells it its secrets on its standard input, and reads on its
-standard output where it listens. It ends when its standard input closes (its parent is gone), when
-the orchestrator's control stream does or says so, when nobody has asked for its clock for
-`testbed.cluster.clock.SILENCE_S`; and takes its part of the world with it.
+`orchestrator.emulated` starts the agent, passes its secrets on standard input and reads its
+listening ports from standard output. The agent ends, together with its part of the world, when its
+standard input closes (its parent has ended), when the orchestrator's control stream closes or
+orders it, or when no clock request has arrived for `testbed.cluster.clock.SILENCE_S`.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed import runtimes
-from testbed.cluster import capacity, relaying, rooms
+from testbed.cluster import capacity, relaying, sandboxes
 from testbed.cluster.clock import Echo
 from testbed.cluster.messages import (
     CONTROL,
@@ -51,29 +51,29 @@ from testbed.control.codec import encode
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import InputError, RunError
 from testbed.network.relay import datagrams
-from testbed.runtimes import Ended, Room, World, WorldLost
+from testbed.runtimes import Ended, Sandbox, World, WorldLost
 from testbed.system.leftovers import marked, temporary_folder
 
 LOOK_S = 1.0
-"""Between two looks at whether anybody is there."""
+"""Seconds between two checks whether parent and orchestrator are alive."""
 FILE_PART_BYTES = 1 << 20
 MOST_LOG_BYTES = 1 << 16
-"""Of a node's log that is sent back."""
+"""Largest part of a node's log that is sent back, in bytes."""
 
 
 _started: list[subprocess.Popen[str]] = []
-"""Agents that this process has started: forgotten, their standard input would close."""
+"""Agents that this process has started; the references keep their standard input open."""
 
 
 class _Over(Exception):
-    """The orchestrator, or who started us, is gone."""
+    """The orchestrator or the parent process has ended."""
 
 
 class Agent:
-    """The agent's state and its one conversation."""
+    """The state of an agent during its run."""
 
     def __init__(self, told: BeHost, stack: ExitStack) -> None:
-        """Listen."""
+        """Open the sockets of the agent."""
         theirs, ours = socket.socketpair()
         self._control = ControlSocket(ours)
         self._listener = Listener(told.identity, told.address, told.token, PROGRAM)
@@ -83,7 +83,7 @@ class Agent:
         stack.callback(self._echo.close)
         self._source = capacity.Source(told.address, capacity.password_of(told.token))
         stack.callback(self._source.close)
-        # In this machine's network, which those who will use them leave.
+        # Opened here, in the machine's network namespace; the processes that use them leave it.
         self._relays = [datagrams(told.address) for _ in range(told.relayed)]
         for relay in self._relays:
             stack.callback(relay.close)
@@ -92,7 +92,7 @@ class Agent:
         self.listens = Listening(self._listener.port, self._echo.port, self._source.port, ports)
 
     def serve(self) -> None:
-        """Make a part, watch over it, end it."""
+        """Create a part, supervise it and end it."""
         with contextlib.suppress(_Over, RunError):
             try:
                 order = self._next_order()
@@ -115,18 +115,18 @@ class Agent:
         return RelayMeasured(relaying.packets_s(self._address, order.mtu))
 
     def _live(self, order: MakePart, folder: Path) -> PartEnded:
-        """The part's life; what its nodes have written."""
+        """Run the part until it ends; returns the logs of its nodes."""
         nodes = [replace(spec, log=folder / f"{spec.node}.log") for spec in order.nodes]
         homes = {}
-        if any(isinstance(spec.program, Room) for spec in nodes):
+        if any(isinstance(spec.program, Sandbox) for spec in nodes):
             homes = {str(spec.node): folder / str(spec.node) for spec in nodes}
-            nodes = [rooms.with_home(spec, homes[str(spec.node)]) for spec in nodes]
+            nodes = [sandboxes.with_home(spec, homes[str(spec.node)]) for spec in nodes]
         for relay, tunnel in zip(self._relays, order.part.tunnels.values(), strict=False):
             relay.connect((tunnel.remote, tunnel.port))
         options = {"part": order.part, "relays": self._relays}
         with runtimes.start("namespace", nodes, order.shape, **options) as world:
             if homes:
-                self._rooms = rooms.HostRooms(order.nodes, world, self._listener.offer)
+                self._sandboxes = sandboxes.HostSandboxes(order.nodes, world, self._listener.offer)
             else:
                 for node, stream in world.connect(order.timeout_s).items():
                     self._listener.offer(str(node), stream)
@@ -135,7 +135,7 @@ class Agent:
             while not isinstance(next_ := self._next_order(world), EndPart):
                 self._obey(next_, world, folder)
         logs = {str(spec.node): _end_of(spec.log) for spec in nodes if spec.log.exists()}
-        return PartEnded(logs, *rooms.packed(homes))
+        return PartEnded(logs, *sandboxes.packed(homes))
 
     def _obey(self, order: ToAgent, world: World, folder: Path) -> None:
         match order:
@@ -145,16 +145,16 @@ class Agent:
                 self._give(folder / Path(name).name)
             case StartProgram():
                 try:
-                    self._rooms.start(order, folder / str(order.command.node))
+                    self._sandboxes.start(order, folder / str(order.command.node))
                 except InputError:
-                    self._control.send(*encode(Ended(order.number, rooms.NOT_STARTED)))
+                    self._control.send(*encode(Ended(order.number, sandboxes.NOT_STARTED)))
             case SignalProgram():
-                self._rooms.signal(order)
+                self._sandboxes.signal(order)
             case _:
-                raise RunError(f"{type(order).__name__} is no order to a part that lives")
+                raise RunError(f"{type(order).__name__} is not valid while a part is running")
 
     def _give(self, path: Path) -> None:
-        """Send a file, and remove it."""
+        """Send a file and remove it."""
         with path.open("rb") as file:
             left = path.stat().st_size
             while True:
@@ -166,13 +166,13 @@ class Agent:
         path.unlink()
 
     def _next_order(self, world: World | None = None) -> ToAgent:
-        """Wait for an order, and tell meanwhile what the world tells."""
+        """Wait for an order; meanwhile forward the news of the world."""
         while True:
             if (message := self._control.next()) is not None:
                 return TO_AGENT.decode(*message)
             for news in () if world is None else world.news():
                 if isinstance(news, Ended):
-                    news = Ended(self._rooms.ended(news.number), news.status)
+                    news = Ended(self._sandboxes.ended(news.number), news.status)
                 self._control.send(*encode(news))
             watched = [sys.stdin, self._control] + ([world] if world is not None else [])
             ready, _, _ = select.select(watched, [], [], LOOK_S)
@@ -181,7 +181,7 @@ class Agent:
                 raise _Over
 
     def _await_end(self) -> None:
-        """Wait until the orchestrator has heard our last words."""
+        """Wait until the orchestrator has received the last message."""
         while not isinstance(self._next_order(), EndPart):
             pass
 
@@ -195,7 +195,7 @@ def _tell(message: Listening | WorldLost) -> None:
 
 
 def main() -> None:
-    """The agent as a program."""
+    """Run the agent as a program."""
     told = STARTING.decode(json.loads(sys.stdin.readline()), b"")
     assert isinstance(told, BeHost)
     with ExitStack() as stack:
@@ -209,10 +209,10 @@ def main() -> None:
 
 
 def start(told: BeHost) -> Listening:
-    """Start an agent as a process of its own, which ends with this one at the latest.
+    """Start an agent as a separate process, which ends with this one at the latest.
 
     Raises:
-        RunError: It could not start.
+        RunError: The agent could not start.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", __name__],
@@ -224,7 +224,7 @@ def start(told: BeHost) -> Listening:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    # Reaps it, and holds its standard input open as long as we live.
+    # Reaps the agent, and keeps its standard input open while this process lives.
     threading.Thread(target=process.wait, daemon=True).start()
     _started.append(process)
     with contextlib.suppress(BrokenPipeError):
@@ -232,7 +232,7 @@ def start(told: BeHost) -> Listening:
         process.stdin.flush()
     line = process.stdout.readline()
     if not line:
-        raise RunError("the agent has ended before it listened")
+        raise RunError("the agent ended before it was listening")
     message = STARTING.decode(json.loads(line), b"")
     if isinstance(message, WorldLost):
         raise RunError(message.reason)

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What the network between hosts carries: measured before a run, both ways at once.
+"""Throughput of the network between hosts, measured before a run in both directions at once.
 
-The base station's host opens a TCP connection to each of the others, over which both sides send as
-much as they can. The kernel's own account of what has been acknowledged and received says how much
-that was, from one side alone. First each host is measured by itself, then all together: a host's
-own device may be the narrow place, or that of the base station's host, where all links end.
+The base station's host opens a TCP connection to each of the other hosts, over which both sides
+send as much as they can. The kernel's counters of acknowledged and received bytes on one side give
+the throughput. First each host is measured separately, then all together: the bottleneck may be the
+interface of a host, or that of the base station's host, where all links end.
 """
 
 import contextlib
@@ -24,28 +24,28 @@ from testbed.core.errors import RunError
 from testbed.transport.framing import IPV4_BYTES, TCP_BYTES
 
 SETTLE_S = 0.2
-"""Before counting begins: connections find out how much they may send."""
+"""Seconds of slow start that are not counted."""
 COUNT_S = 0.5
 CONNECT_S = 5.0
 LOOK_S = 0.1
 _CHUNK = bytes(1 << 18)
 _INFO_BYTES, _SEGMENT_AT, _ACKED_AT = 136, 16, 120
-"""Of the kernel's `tcp_info`: its length, where the size of segments stands, and where the bytes
-that were acknowledged do, with those that were received behind them."""
+"""The kernel's `tcp_info`: its length, the offset of the segment size, and the offset of the
+acknowledged bytes, which are followed by the received bytes."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Bits per second in IP packets between the base station's host and others."""
+    """Throughput in bit/s of IP packets between the base station's host and others."""
 
     down_bps: float
-    """Away from it."""
+    """Throughput from the base station's host."""
     up_bps: float
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Where a host sends and takes in bytes that mean nothing."""
+    """The endpoint of a host for throughput measurements."""
 
     address: str
     port: int
@@ -53,19 +53,19 @@ class Peer:
 
 
 def password_of(token: str) -> str:
-    """What a host's `Source` wants to be shown: its token never travels openly."""
+    """The password of a host's `Source`: a hash, so that its token is never sent in plain text."""
     return hmac.digest(token.encode(), b"capacity", "sha256").hex()
 
 
 class Source:
-    """A host's end: sends, and takes in, as much as it can, for one at a time with the password."""
+    """A host's end: sends and receives as fast as it can, for one authenticated peer at a time."""
 
     def __init__(self, address: str, password: str) -> None:
         self._password = password.encode()
         self._over = threading.Event()
         self._sock = socket.create_server((address, 0))
         self.port: int = self._sock.getsockname()[1]
-        """Where it listens."""
+        """Port on which it listens."""
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -73,7 +73,7 @@ class Source:
         while not self._over.is_set():
             try:
                 stream, _ = self._sock.accept()
-            except OSError:  # It has been closed.
+            except OSError:  # The socket was closed.
                 return
             with stream, contextlib.suppress(OSError):
                 stream.settimeout(CONNECT_S)
@@ -82,7 +82,7 @@ class Source:
                     _pump(stream, self._over)
 
     def close(self) -> None:
-        """Listen no longer; may be called twice."""
+        """Stop listening; may be called twice."""
         self._over.set()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
@@ -91,10 +91,10 @@ class Source:
 
 
 def measure(peers: Mapping[str, Peer]) -> tuple[dict[str, Flow], Flow]:
-    """What the network carries to and from each of these hosts alone, and to all at once.
+    """Throughput to and from each of these hosts separately, and to and from all at once.
 
     Raises:
-        RunError: One cannot be reached; the message says which.
+        RunError: A host cannot be reached; the message names it.
     """
     alone = {name: _flow({name: peer}) for name, peer in peers.items()}
     together = _flow(peers) if len(peers) > 1 else next(iter(alone.values()))
@@ -138,7 +138,7 @@ def _connected(name: str, peer: Peer) -> socket.socket:
 
 
 def _pump(stream: socket.socket, over: threading.Event) -> None:
-    """Send and take in until told to stop, or until the other side has."""
+    """Send and receive until `over` is set or the peer stops."""
     stream.setblocking(False)
     taken = bytearray(len(_CHUNK))
     poll = select.poll()
@@ -154,7 +154,7 @@ def _pump(stream: socket.socket, over: threading.Event) -> None:
 
 
 def _counted(stream: socket.socket) -> tuple[float, float]:
-    """Bytes of IP packets that have been acknowledged, and received."""
+    """Bytes of IP packets that have been acknowledged and received."""
     info = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
     (segment,) = struct.unpack_from("=I", info, _SEGMENT_AT)
     acked, received = struct.unpack_from("=QQ", info, _ACKED_AT)

@@ -1,16 +1,16 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What another machine's clock says: two-way time transfer, all the time.
+"""Continuous measurement of another machine's clock by two-way time transfer.
 
-A datagram goes to the host and comes back with the moments at which it arrived and left there. Half
-of what the way took beyond that bounds the error of the offset, however unlike the two ways are.
-Kernels note arrivals, so that a program that wakes up late does not count. Of all exchanges, the
-one with the least bound counts, and its bound grows with its age: oscillators differ. An exchange
+A datagram goes to the host and returns with its times of arrival and departure there. Half of the
+remaining round-trip time bounds the error of the offset, even if the two one-way delays differ.
+Arrivals are kernel timestamps, so that late wake-ups of a program have no effect. The exchange with
+the smallest bound is used; its bound grows with its age, because oscillators drift. An exchange
 that contradicts it shows that a clock has jumped.
 
-Datagrams are authenticated with the host's token. The host takes silence for the orchestrator's
-death, and the orchestrator for the host's.
+Datagrams are authenticated with the host's token. After a time without datagrams, each side
+considers the other one dead.
 """
 
 import contextlib
@@ -27,39 +27,39 @@ from dataclasses import dataclass
 from testbed.system.arrivals import NOTE_BYTES, note_arrivals, noted_ns
 
 DRIFT = 100e-6
-"""By how much two clocks may differ in speed; quartz differs by some 20 ppm."""
+"""Largest relative frequency error between two clocks; quartz oscillators differ by some 20 ppm."""
 EVERY_S = 0.05
-"""Between two exchanges with a host."""
+"""Seconds between two exchanges with a host."""
 ANSWER_S = 0.5
-"""Later answers are of no use."""
+"""Seconds after which an answer is ignored."""
 FIRST = 20
-"""Exchanges before a clock is trusted."""
+"""Number of exchanges before a clock is trusted."""
 SILENCE_S = 15.0
-"""After so long without a word, the other side is given up."""
+"""Seconds without datagrams after which the other side is considered dead."""
 _ASK, _ANSWER = struct.Struct("!Q"), struct.Struct("!Qqq")
 _MAC_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How far another clock was ahead, as one exchange told."""
+    """The offset of another clock, as measured by one exchange."""
 
     offset_ns: int
-    """Theirs less ours."""
+    """Remote clock minus local clock."""
     bound_ns: int
-    """Of its error, at that moment."""
+    """Bound of the offset's error at `at_ns`."""
     at_ns: int
-    """That moment, by our clock."""
+    """Time of the measurement by the local clock."""
 
     def bound_at(self, monotonic_ns: int) -> int:
-        """Bound of its error at another moment of our clock."""
+        """Bound of the offset's error at another time of the local clock."""
         return self.bound_ns + round(DRIFT * abs(monotonic_ns - self.at_ns))
 
 
 def reading(asked_ns: int, arrived_ns: int, left_ns: int, answered_ns: int) -> Reading:
-    """What an exchange tells: two moments of our clock around two of theirs.
+    """The offset from an exchange: two times of the local clock around two of the remote clock.
 
-    A bound that is not positive shows that one of them is wrong.
+    A bound that is not positive shows that one of the times is wrong.
     """
     way_ns = (answered_ns - asked_ns) - (left_ns - arrived_ns)
     offset_ns = ((arrived_ns - asked_ns) + (left_ns - answered_ns)) // 2
@@ -67,19 +67,19 @@ def reading(asked_ns: int, arrived_ns: int, left_ns: int, answered_ns: int) -> R
 
 
 class RemoteClock:
-    """Another machine's clock, as exchanges have shown it so far."""
+    """Another machine's clock, as measured by the exchanges so far."""
 
     def __init__(self) -> None:
         self._best: Reading | None = None
         self.exchanges = 0
-        """So many have come back."""
+        """Number of answered exchanges."""
         self.heard_ns = time.monotonic_ns()
-        """When the last one did."""
+        """Local monotonic time of the last answer."""
         self.jumped_s = 0.0
-        """By how much the clock has jumped, at most; what its speed may explain is left out."""
+        """Largest jump of the clock in s, beyond what a frequency error can explain."""
 
     def learn(self, new: Reading) -> None:
-        """Take an exchange into account."""
+        """Add the result of an exchange."""
         best = self._best
         if best is not None:
             off_ns = abs(new.offset_ns - best.offset_ns)
@@ -93,27 +93,27 @@ class RemoteClock:
         self.heard_ns = new.at_ns
 
     def now(self) -> Reading:
-        """The best that is known."""
-        assert self._best is not None, "no exchange has come back yet"
+        """The best measurement so far."""
+        assert self._best is not None, "no exchange has been answered yet"
         return self._best
 
 
 class Clocks:
-    """Exchanges with hosts, in a thread, for as long as this is open."""
+    """A thread that exchanges datagrams with hosts until it is closed."""
 
     def __init__(
         self,
         hosts: Mapping[str, tuple[tuple[str, int], str]],
         on_silence: Callable[[str], object],
     ) -> None:
-        """Begin.
+        """Start the exchanges.
 
         Args:
-            hosts: Where each host echoes, and its token, by name.
-            on_silence: Told, once, of a host that has said nothing for too long, by our thread.
+            hosts: Address of each host's echo service and its token, by host name.
+            on_silence: Called once, by the thread, with the name of a host that does not answer.
         """
         self.of = {name: RemoteClock() for name in hosts}
-        """By host."""
+        """The clock of each host, by name."""
         self._links = {name: _Link(at, token) for name, (at, token) in hosts.items()}
         self._on_silence = on_silence
         self._lost: set[str] = set()
@@ -122,7 +122,8 @@ class Clocks:
         self._thread.start()
 
     def await_first(self, timeout_s: float) -> str | None:
-        """Wait until all clocks are known; the name of a host whose is not by then."""
+        """Wait until all clocks are known; returns the name of a host whose clock is not, or
+        None."""
         deadline = time.monotonic() + timeout_s
         while unknown := [name for name, clock in self.of.items() if clock.exchanges < FIRST]:
             if time.monotonic() > deadline:
@@ -131,11 +132,11 @@ class Clocks:
         return None
 
     def lose(self, host: str) -> None:
-        """Ask a host no more; may be called twice."""
+        """Stop exchanges with a host; may be called twice."""
         self._lost.add(host)
 
     def is_silent(self, host: str) -> bool:
-        """Whether a host has said nothing for too long."""
+        """Whether a host has not answered for `SILENCE_S`."""
         return time.monotonic_ns() - self.of[host].heard_ns > SILENCE_S * 1e9
 
     def _exchange(self) -> None:
@@ -171,7 +172,7 @@ class Clocks:
 
 
 class _Link:
-    """Our end of the exchanges with one host."""
+    """The local end of the exchanges with one host."""
 
     def __init__(self, at: tuple[str, int], token: str) -> None:
         self.sock = _datagram_socket()
@@ -186,12 +187,12 @@ class _Link:
         now_ns = time.monotonic_ns()
         late_ns = now_ns - round(ANSWER_S * 1e9)
         self._asked = {n: ns for n, ns in self._asked.items() if ns > late_ns}
-        with contextlib.suppress(OSError):  # Nobody there shows by silence.
+        with contextlib.suppress(OSError):  # A dead host is detected by its silence.
             self._asked[number] = time.monotonic_ns()
             self.sock.send(data)
 
     def answer(self) -> Reading | None:
-        """What came, if it is an answer."""
+        """The measurement from a received datagram, if it is a valid answer."""
         try:
             data, arrived_ns, _ = _received(self.sock)
         except OSError:
@@ -204,27 +205,27 @@ class _Link:
         if asked_ns is None:
             return None
         told = reading(asked_ns, there_ns, left_ns, arrived_ns)
-        # A wall clock that is set between an arrival and its reading falsifies the arrival.
+        # Setting the wall clock between an arrival and its evaluation falsifies the arrival time.
         return told if told.bound_ns > 0 else None
 
 
 class Echo:
-    """A host's end: tells who has the token what its clock says."""
+    """A host's end: answers authenticated requests with times of its clock."""
 
     def __init__(self, address: str, token: str) -> None:
         self._sock = _datagram_socket()
         self._sock.bind((address, 0))
         self._key = token.encode()
         self.port: int = self._sock.getsockname()[1]
-        """Where it listens."""
+        """Port on which it listens."""
         self.heard_ns = time.monotonic_ns()
-        """When the orchestrator asked last."""
+        """Monotonic time of the orchestrator's last request."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def silent(self) -> bool:
-        """Whether nobody has asked for too long."""
+        """Whether no request has arrived for `SILENCE_S`."""
         return time.monotonic_ns() - self.heard_ns > SILENCE_S * 1e9
 
     def _serve(self) -> None:
@@ -241,7 +242,7 @@ class Echo:
                     self._answer(number, arrived_ns, sender)
 
     def _answer(self, number: int, arrived_ns: int, to: tuple[str, int]) -> None:
-        # What comes between the second moment and sending counts as way.
+        # The time between reading the clock and sending counts as network delay.
         body = _ANSWER.pack(number, arrived_ns, time.monotonic_ns())
         self._sock.sendto(_sealed(self._key, body), to)
 
@@ -253,17 +254,17 @@ class Echo:
 
 
 def _datagram_socket() -> socket.socket:
-    """A socket whose arrivals the kernel notes."""
+    """A UDP socket with kernel arrival timestamps."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     note_arrivals(sock)
     return sock
 
 
 def _received(sock: socket.socket) -> tuple[bytes, int, tuple[str, int]]:
-    """A datagram that is there, when it arrived by the monotonic clock, and who sent it.
+    """A received datagram, its monotonic arrival time in ns, and its sender.
 
-    Whoever is interrupted between the two clocks takes the arrival for later than it was, and so
-    the bound for wider than it is; the other way round, it would be no bound.
+    An interruption between reading the two clocks makes the arrival time later and so the bound
+    wider; in the opposite order the bound could become too small.
     """
     data, notes, _, sender = sock.recvmsg(64, NOTE_BYTES, socket.MSG_DONTWAIT)
     unix_ns, now_ns = time.time_ns(), time.monotonic_ns()
@@ -276,7 +277,7 @@ def _sealed(key: bytes, body: bytes) -> bytes:
 
 
 def _opened(key: bytes, data: bytes, body_bytes: int) -> bytes | None:
-    """What a datagram says; None where it is none of ours."""
+    """The body of an authentic datagram; None otherwise."""
     seal, body = data[:_MAC_BYTES], data[_MAC_BYTES:]
     due = hmac.digest(key, body, "sha256")[:_MAC_BYTES]
     return body if len(body) == body_bytes and hmac.compare_digest(seal, due) else None

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The injectors of several hosts as one.
+"""The injectors of several hosts, used as one.
 
-Every host gets every order, and sets what is at its own ends. A link's counters come from two
-hosts, each of which counts what its own devices do; together they are what one host would say.
-Moments of a host's clock are ours here.
+Every host receives every order and applies it to its own ends. The counters of a link come from two
+hosts, each of which counts for its own devices; their sum is what one host would report. Times of a
+host's clock are converted to the local clock.
 """
 
 import contextlib
@@ -37,29 +37,29 @@ from testbed.control.messages import (
 )
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.network.injection import SAMPLE, SAMPLE_OF_WAY, width_of_air
+from testbed.network.injection import SAMPLE, SAMPLE_OF_WAY, impairment_width
 from testbed.network.injector import Injector, Kind, Report
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 _ROW = 4
-"""Values of a slot that was set: see `Counters.slots`."""
+"""Number of values per row of the first table in `Counters.slots`."""
 
 
 def there(clock: EmulatedClock, of_host: Reading) -> EmulatedClock:
-    """The same emulated clock, by a host's clock."""
+    """The same emulated clock, expressed in a host's clock."""
     return replace(clock, start_ns=clock.start_ns + of_host.offset_ns)
 
 
 @dataclass(frozen=True)
 class Captures:
-    """How what went over links is written on a host, and brought here."""
+    """How links are captured on a host and the files fetched."""
 
     host: str
-    """The base station's, where all links end."""
+    """The base station's host, where all links end."""
     folder: str
-    """There."""
+    """Folder of the files on that host."""
     fetch: Callable[[str, Path], object]
-    """Bring a file of that folder to a place here."""
+    """Fetches a file of that folder to a local path."""
 
 
 class HostInjectors(Injector):
@@ -72,19 +72,20 @@ class HostInjectors(Injector):
         centre: str,
         fails: Callable[[str, str], object],
     ) -> None:
-        """Take over the injectors of hosts.
+        """Combine the injectors of hosts.
 
         Args:
-            parts: By name of the host.
-            clocks: Of the hosts.
-            centre: The base station's host, without which nothing goes on.
-            fails: Told of a host whose injector has failed, and why; the others go on.
+            parts: The injector of each host, by host name.
+            clocks: The clocks of the hosts.
+            centre: The base station's host, without which the run cannot continue.
+            fails: Called with the name of a host whose injector failed, and the reason; the others
+                continue.
         """
         self.captures: Captures | None = None
-        """None: nothing can be captured."""
+        """How to capture; None: captures are not possible."""
         self._files: Sequence[Path] = ()
         self._asked_ns: dict[str, int] = {}
-        """When each host last said what its links had carried, by its clock of the day."""
+        """Unix time at which each host last reported its counters, by its own clock."""
         self._lock = threading.Lock()
         self._variants = self._clients = 0
         self._parts = dict(parts)
@@ -92,15 +93,15 @@ class HostInjectors(Injector):
         self._centre = centre
         self._fails = fails
         self._samples: dict[str, Rows] = {}
-        """Rows that other hosts have still to count."""
+        """Rows of slots that other hosts have not reported yet."""
         self._counted: dict[str, Counters] = {}
-        """What each host has said last of its devices."""
+        """The last counters of each host."""
         self._assumed: dict[str, Reading] = {}
-        """What each clock was taken to be at the last epoch."""
+        """The clock offsets that the last epoch assumed."""
         self._end = 0
         """The first slot without rates."""
         self.errors_s: dict[str, float] = {}
-        """By how much each clock may have differed from what was assumed, at most until now."""
+        """Largest possible error of each assumed clock offset so far, in s."""
 
     def stop(self) -> None:
         """End the processes."""
@@ -108,7 +109,7 @@ class HostInjectors(Injector):
             part.stop()
 
     def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
-        """See `Injector.capture`; they are here once the capture has ended."""
+        """See `Injector.capture`; the files are fetched when the capture ends."""
         assert self.captures is not None
         own = [Path(self.captures.folder) / file.name for file in files]
         with self._watched(self.captures.host):
@@ -116,8 +117,8 @@ class HostInjectors(Injector):
         self._files = files
 
     def end_capture(self, until_ns: int) -> Captured:
-        """See `Injector.end_capture`; the moment is when the links were last asked what they had
-        carried, by the clock of who captures."""
+        """See `Injector.end_capture`; the end is the time of the last counters, by the clock of the
+        capturing host."""
         assert self.captures is not None
         host = self.captures.host
         with self._watched(host):
@@ -127,12 +128,12 @@ class HostInjectors(Injector):
         return done
 
     def lose(self, host: str) -> None:
-        """Go on without a host: its counters stay what they were; may be called twice."""
+        """Continue without a host, whose counters stay unchanged; may be called twice."""
         self._parts.pop(host, None)
         self._assumed.pop(host, None)
 
     def events(self) -> list[InjectorReport]:
-        """See `Injector.events`; that rates run low is told once, whichever host told it first."""
+        """See `Injector.events`; the first `Low` of any host is reported, later ones are not."""
         found: list[InjectorReport] = []
         for name, part in self._living():
             with self._watched(name):
@@ -145,7 +146,7 @@ class HostInjectors(Injector):
         return replace(super().report(), clock_error_s=self._clock_error_s())
 
     def machines(self) -> dict[str, MachineNow]:
-        """What the machine of each host has done until now."""
+        """Clocks and CPU accounts of each host's machine."""
         found = {}
         for name, part in self._living():
             with self._watched(name):
@@ -153,14 +154,14 @@ class HostInjectors(Injector):
         return found
 
     def ahead_s(self, host: str) -> float:
-        """By how much a host's clock has turned out to be ahead of what the last epoch assumed."""
+        """Seconds by which a host's clock is ahead of what the last epoch assumed."""
         assumed = self._assumed.get(host)
         if assumed is None:
             return 0.0
         return (self._clocks.of[host].now().offset_ns - assumed.offset_ns) * 1e-9
 
     def _clock_error_s(self) -> float:
-        """By how much two hosts' clocks may have differed from what the last epoch assumed."""
+        """Largest possible error in s between two hosts' clocks, as the last epoch assumed them."""
         errors_s = []
         for name, assumed in self._assumed.items():
             clock = self._clocks.of[name]
@@ -205,9 +206,9 @@ class HostInjectors(Injector):
     def _joined_samples(
         self, answers: Mapping[str, Samples], offsets_ns: Mapping[str, int]
     ) -> Samples:
-        """Of slots that all hosts have counted, what each has counted of its own devices.
+        """The sum of all hosts' samples for the slots that all of them have reported.
 
-        A slot that some have still to count waits for the next time.
+        Later slots are kept for the next call.
         """
         width = SAMPLE + 2 * SAMPLE_OF_WAY * self._clients
         for name, told in answers.items():
@@ -233,7 +234,8 @@ class HostInjectors(Injector):
 
     @contextlib.contextmanager
     def _watched(self, host: str) -> Iterator[None]:
-        """Lose a host that fails; if nothing goes on without it, say in the error whose it is."""
+        """Lose a host that fails; if it is the base station's host, raise an error that names
+        it."""
         try:
             yield
         except RunError as error:
@@ -248,16 +250,18 @@ class HostInjectors(Injector):
 
 
 def _last_of(counted: Counters, now: Counters) -> Counters:
-    """What a host that is gone has said last, as if it said so now and had done nothing since."""
-    return replace(counted, asked_ns=now.asked_ns, slots=b"", of_air=0, below_floor=0, exhausted=0)
+    """The last counters of a lost host, as a report of now without any new slots."""
+    return replace(
+        counted, asked_ns=now.asked_ns, slots=b"", impaired_slots=0, below_floor=0, exhausted=0
+    )
 
 
 def joined(answers: Mapping[str, Kind], offsets_ns: Mapping[str, int]) -> Kind:
-    """What hosts have answered to one order, as one.
+    """Combine the answers of hosts to one order.
 
     Args:
-        answers: By host, all of one kind.
-        offsets_ns: By host: its clock less ours.
+        answers: The answers by host, all of one type.
+        offsets_ns: Clock offset of each host (its clock minus the local clock).
     """
     found: list[Any] = list(answers.values())
     whole: Any = found[0]
@@ -280,28 +284,28 @@ def joined(answers: Mapping[str, Kind], offsets_ns: Mapping[str, int]) -> Kind:
             below_floor=sum(each.below_floor for each in found),
             exhausted=max(each.exhausted for each in found),
             slots=_slots(tables).tobytes() + air.tobytes(),
-            of_air=len(air),
+            impaired_slots=len(air),
         )
     return cast(Kind, whole)
 
 
 def _sum(parts: Iterable[Direction]) -> Direction:
-    """A direction of which each host has counted what happened there."""
+    """The sum of the counters of one direction."""
     all_ = list(parts)
     names = [field.name for field in fields(Direction)]
     return Direction(**{name: sum(getattr(part, name) for part in all_) for name in names})
 
 
 def _parts(counters: Counters) -> tuple[Rows, Rows]:
-    """Slots that were set, and what the air had done when slots began: see `Counters.slots`."""
-    values, width = np.frombuffer(counters.slots, np.int64), width_of_air(len(counters.links))
-    set_, air = np.split(values, [len(values) - counters.of_air * width])
+    """Slots that were set, and frames lost at the beginning of slots: see `Counters.slots`."""
+    values, width = np.frombuffer(counters.slots, np.int64), impairment_width(len(counters.links))
+    set_, air = np.split(values, [len(values) - counters.impaired_slots * width])
     return set_.reshape(-1, _ROW), air.reshape(-1, width)
 
 
 def _air(tables: Sequence[Rows]) -> Rows:
-    """Of each slot in which all these hosts had the time to count, what the air had done: each host
-    knows of the frames that arrive there."""
+    """Lost and arrived frames of each slot that all hosts have counted: each host counts the frames
+    that arrive there."""
     if not tables:
         return np.empty((0, 1), np.int64)
     slots = functools.reduce(np.intersect1d, [table[:, 0] for table in tables])
@@ -310,7 +314,7 @@ def _air(tables: Sequence[Rows]) -> Rows:
 
 
 def _slots(tables: Sequence[tuple[Rows, int]]) -> Rows:
-    """Of each slot that was set, the host that was done with it last; moments of our clock."""
+    """For each slot, the row of the host that set it last, in times of the local clock."""
     last: dict[tuple[int, int], tuple[int, ...]] = {}
     for table, offset_ns in tables:
         seen: Counter[int] = Counter()

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The machines that carry a run's nodes: how much of them others took meanwhile."""
+"""CPU time that other programs took on the machines of a run's nodes."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -15,26 +15,27 @@ from testbed.system.machine import Machine, boot_id
 
 @dataclass(frozen=True)
 class Machines:
-    """Clocks and CPU accounts of this machine, and of the hosts of a world, at a moment."""
+    """Clocks and CPU accounts of this machine and of the hosts of a world, at one time."""
 
     here: Machine
     hosts: Mapping[str, MachineNow]
-    """By name; hosts may share a machine, with each other or with us."""
+    """Accounts of each host, by name; hosts may share a machine with each other or with this
+    process."""
 
     @classmethod
     def now(cls, world: World) -> "Machines":
-        """As they are."""
+        """The current clocks and accounts."""
         return cls(Machine.now(), world.machines())
 
     def passed(
         self, world: World, nodes_s: Mapping[NodeId, float]
     ) -> tuple[Machine, dict[str, Machine]]:
-        """What has passed since then here, and on other machines by the first host of each that is
-        still there.
+        """Differences since then on this machine, and on each other machine by its first living
+        host.
 
         Args:
-            world: The same.
-            nodes_s: CPU seconds that each node took meanwhile.
+            world: The world of these accounts.
+            nodes_s: CPU seconds that each node has used since then.
         """
         now, boot = Machines.now(world), boot_id()
         own_s: dict[str, float] = defaultdict(float)

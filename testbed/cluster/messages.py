@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What the orchestrator and a host's agent say to each other."""
+"""Messages between the orchestrator and a host's agent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,93 +15,93 @@ from testbed.runtimes import Command, Ended, Exit, NodeSpec, WorldLost
 from testbed.transport.interface import Identity
 
 CONTROL, INJECTOR, PROGRAM = "control", "injector", "program/"
-"""Sockets of a host, beside those of its nodes, which are called as they are; and how those of
-programs begin, which are there as soon as their programs are."""
+"""Names of a host's sockets; the sockets of nodes have the names of the nodes, and those of
+programs begin with the last of these names."""
 
 
 @dataclass(frozen=True)
 class BeHost:
-    """To the agent, on its standard input, by who starts it."""
+    """Settings of an agent, on its standard input."""
 
     address: str
-    """Where it is to listen, and to have its ends of tunnels."""
+    """IP address on which the agent listens and has its ends of tunnels."""
     token: str
-    """What who connects must show."""
+    """Secret that every peer must present."""
     identity: Identity
     relayed: int = 0
-    """Links with one end here that are relayed; 0 also where tunnels carry them."""
+    """Number of relayed links with one end on this host; 0 if tunnels carry them."""
 
 
 @dataclass(frozen=True)
 class Listening:
-    """From the agent, on its standard output."""
+    """Ports of an agent, on its standard output."""
 
     port: int
-    """TCP: see `testbed.cluster.streams`."""
+    """TCP port of `testbed.cluster.streams`."""
     clock_port: int
-    """UDP: see `testbed.cluster.clock`."""
+    """UDP port of `testbed.cluster.clock`."""
     flow_port: int
-    """TCP: see `testbed.cluster.capacity`."""
+    """TCP port of `testbed.cluster.capacity`."""
     relay_ports: tuple[int, ...] = ()
-    """UDP, of each link that is relayed: see `testbed.network.relay`."""
+    """UDP port of each relayed link: see `testbed.network.relay`."""
 
 
 @dataclass(frozen=True)
 class MeasureFlows:
-    """To the base station's host: what does the network carry to and from these hosts?"""
+    """Asks the base station's host to measure the throughput to and from these hosts."""
 
     peers: Mapping[str, Peer]
 
 
 @dataclass(frozen=True)
 class FlowsMeasured:
-    """What it carries."""
+    """Result of `MeasureFlows`."""
 
     alone: Mapping[str, Flow]
-    """By host, while the others are silent."""
+    """Throughput of each host while the others are idle, by host name."""
     together: Flow
-    """All at once."""
+    """Throughput of all hosts at once."""
 
 
 @dataclass(frozen=True)
 class MeasureRelay:
-    """How many packets can a relay of yours handle? Answered by `RelayMeasured`."""
+    """Asks for the packet rate of a relay on the host; answered by `RelayMeasured`."""
 
     mtu: int
-    """Of the links."""
+    """MTU of the links."""
 
 
 @dataclass(frozen=True)
 class RelayMeasured:
-    """So many."""
+    """Result of `MeasureRelay`."""
 
     packets_s: float
-    """Of one frame, either way."""
+    """Packets of one frame per second, in both directions together."""
 
 
 @dataclass(frozen=True)
 class MakePart:
-    """Start these nodes, wired."""
+    """Starts these nodes and connects them by links."""
 
     nodes: tuple[NodeSpec, ...]
-    """Their logs are named after the orchestrator's files."""
+    """The nodes of the host; their logs are named after the orchestrator's files."""
     shape: Shape
     part: Part
     timeout_s: float
-    """How long nodes may take."""
+    """Seconds that nodes may take to start."""
 
 
 @dataclass(frozen=True)
 class PartMade:
-    """All nodes run; their sockets may be asked for."""
+    """All nodes are running; their sockets can be opened."""
 
     folder: str
-    """On the host, for files that come back by `GiveFile`."""
+    """Folder on the host for files that `GiveFile` fetches."""
 
 
 @dataclass(frozen=True)
 class GiveFile:
-    """Send a file of that folder; answered by `FilePart`s."""
+    """Asks for a file of the part's folder; answered by `FilePart`s."""
 
     name: str
 
@@ -111,31 +111,32 @@ class FilePart:
     """The next bytes of a file."""
 
     left: int
-    """Bytes that come after these."""
+    """Number of bytes that follow this part."""
     data: bytes
 
 
 @dataclass(frozen=True)
 class Kill:
-    """End a node by SIGKILL."""
+    """Ends a node by SIGKILL."""
 
     node: NodeId
 
 
 @dataclass(frozen=True)
 class StartProgram:
-    """In a room; `Ended` tells when it is over. Its standard files are the sockets `stream_of`."""
+    """Starts a program in a sandbox; `Ended` reports its end. Its standard files are the sockets
+    `stream_of`."""
 
     number: int
     command: Command
-    """Its environment comes on top of what the host's programs find."""
+    """The program; its environment extends that of the host's programs."""
     merged: bool
-    """Whether its errors go where its output does."""
+    """Whether standard error goes to standard output."""
 
 
 @dataclass(frozen=True)
 class SignalProgram:
-    """Send a signal to a program of a room, and to all that it has started in its session."""
+    """Sends a signal to a program of a sandbox and to all processes of its session."""
 
     number: int
     signal: int
@@ -143,23 +144,23 @@ class SignalProgram:
 
 @dataclass(frozen=True)
 class EndPart:
-    """End all nodes; answered by `PartEnded`."""
+    """Ends all nodes; answered by `PartEnded`."""
 
 
 @dataclass(frozen=True)
 class PartEnded:
-    """Nothing is left on the host."""
+    """All nodes have ended and the host is clean."""
 
     logs: Mapping[str, str]
-    """What nodes wrote, at most the last part of it, by node."""
+    """The last part of each node's log, by node."""
     homes: bytes = b""
-    """What rooms have in their homes: see `testbed.cluster.rooms`."""
+    """Content of the sandboxes' home folders: see `testbed.cluster.sandboxes`."""
     left_out: tuple[str, ...] = ()
-    """Nodes whose homes hold too much for that."""
+    """Nodes whose home folders are too large to be sent."""
 
 
 def stream_of(number: int, file: int) -> str:
-    """The socket of one of a program's standard files, 0 to 2."""
+    """Name of the socket of a program's standard file, 0 to 2."""
     return f"{PROGRAM}{number}/{file}"
 
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Which node lives on which host?"""
+"""Placement of nodes on hosts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId
 
 Placement = str | Mapping[str, Sequence[str]]
-"""`spread`, `pack`, or the nodes of each host by its name."""
+"""`spread`, `pack`, or the nodes of each host, by host name."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a host offers."""
+    """Resources of a host."""
 
     cores: int
     gpus: int = 0
@@ -28,21 +28,21 @@ def place(
     *,
     on_gpu: bool = False,
 ) -> dict[NodeId, str]:
-    """A host for every node.
+    """Assign a host to every node.
 
-    `spread` gives each node to the host that then has the fewest a core; `pack` fills one host
-    after the other, those with most cores first, with a node a core; once all are full, they share
-    as under `spread`. The base station comes first, and goes to a host with a GPU where it
+    `spread` assigns each node to the host with the fewest nodes per core so far; `pack` fills one
+    host after the other, those with most cores first, with one node per core; if all are full, the
+    remaining nodes are spread. The base station is placed first, and on a host with a GPU if it
     computes on one.
 
     Args:
         asked: The scenario's `emulation.placement`.
-        nodes: The first is the base station.
-        hosts: What there is, by name.
+        nodes: All nodes; the first is the base station.
+        hosts: Resources of each host, by name.
         on_gpu: Whether the base station computes on a GPU.
 
     Raises:
-        InputError: A host is not there, a node has none or two, or no host has a GPU.
+        InputError: A host is unknown, a node has none or two hosts, or no host has a GPU.
     """
     if not isinstance(asked, str):
         return _named(asked, nodes, hosts)

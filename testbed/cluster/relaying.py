@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How many packets a second a host's relay carries, measured before a run.
+"""Packet rate of a host's relay, measured before a run.
 
-A relay of its own carries frames from one device through a datagram to itself and on to another
-device, as many as it can: it handles each of them twice, once a way.
+A separate relay forwards frames from one device, through a datagram to itself, to another device,
+as fast as it can: it handles each frame twice, once per direction.
 """
 
 import contextlib
@@ -20,31 +20,34 @@ from testbed.system.netlink import Netlink
 
 SETTLE_S, COUNT_S = 0.2, 0.8
 LOST_S = 0.2
-"""Frames that are not there by then never will be."""
+"""Seconds after which missing frames count as lost."""
 LIMIT_S = 30.0
 _WINDOW = 2 * AT_ONCE
 _EXPERIMENTAL = b"\x88\xb5"
-"""A protocol that nobody speaks (IEEE 802)."""
+"""An Ethernet type that no protocol uses (IEEE 802)."""
 _EVERY_PROTOCOL, _SOL_PACKET, _IGNORE_OUTGOING = 3, 263, 23
 
 
 def packets_s(address: str, mtu: int) -> float:
-    """Packets of one frame that a relay here handles in a second, either way.
+    """Packets of one frame per second that a relay on this machine handles, both directions
+    together.
 
     Args:
-        address: Of this machine, towards the others.
-        mtu: Of the frames.
+        address: Address of this machine that other hosts use.
+        mtu: MTU of the frames.
 
     Raises:
-        RunError: This machine does not allow what a relay takes.
+        RunError: This machine does not allow relays.
     """
     command = [sys.executable, "-m", __name__, address, str(mtu)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise RunError(f"links: a relay's speed is not known after {LIMIT_S:g} s") from None
+        raise RunError(f"links: waited {LIMIT_S:g} s for the measurement of a relay") from None
     if done.returncode:
-        raise RunError(f"links: no relay ({done.stderr.strip().rpartition(chr(10))[2]})")
+        raise RunError(
+            f"links: a relay cannot be started ({done.stderr.strip().rpartition(chr(10))[2]})"
+        )
     return float(done.stdout)
 
 
@@ -89,7 +92,7 @@ def _on(device: str) -> socket.socket:
 
 
 def _arrived(given: socket.socket, got: socket.socket, frame: bytes, for_s: float) -> int:
-    """How many frames have come through within a time, with some under way all the while."""
+    """Number of frames that arrive within a time while some are always in flight."""
     place = bytearray(len(frame))
     until, count, under_way = time.monotonic() + for_s, 0, 0
     while time.monotonic() < until:

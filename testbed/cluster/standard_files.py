@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Standard files of programs that run on another machine than who gave them, carried there."""
+"""Forwarding of a program's standard files to another machine."""
 
 import contextlib
 import os
@@ -14,18 +14,18 @@ CHUNK = 1 << 16
 
 
 class Carried:
-    """Bytes of one of a program's files, on their way over one side of a stream, in a thread.
+    """A thread that copies one of a program's standard files to or from a stream.
 
-    Takes over file and stream, and closes both once either has ended.
+    It takes ownership of file and stream, and closes both when either one ends.
     """
 
     def __init__(self, stream: socket.socket, file: int, *, outward: bool) -> None:
         """Begin.
 
         Args:
-            stream: To the other side, where the same is done the other way round.
-            file: Open for reading, if `outward`; else for writing.
-            outward: Whether what the file holds is sent; else what comes is written to it.
+            stream: Connection to the other side, which copies in the opposite direction.
+            file: Open for reading if `outward`, otherwise for writing.
+            outward: Whether the file is read and sent; otherwise received data are written to it.
         """
         stream.setblocking(True)
         self._stream, self._file = stream, file
@@ -43,7 +43,7 @@ class Carried:
         poll.register(self._file, select.POLLIN)
         poll.register(self._stream, select.POLLIN)
         while True:
-            # Nobody sends this way: it can only be its end.
+            # The other side sends nothing in this direction, so the stream has ended.
             if self._stream.fileno() in dict(poll.poll()):
                 return
             if not (data := os.read(self._file, CHUNK)):
@@ -56,5 +56,5 @@ class Carried:
                 data = data[os.write(self._file, data) :]
 
     def await_end(self, timeout_s: float) -> None:
-        """Wait until all has arrived that there is, or for so long."""
+        """Wait until all data have arrived, at most `timeout_s` real seconds."""
         self._thread.join(timeout_s)

@@ -1,12 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Sockets of one machine carried to another within mutual TLS.
+"""Sockets that are forwarded to another machine over mutual TLS.
 
-What speaks over the control plane knows unix sockets. Here, either side of such a socket is on a
-machine of its own: each holds one end of a local pair, and the bytes between travel within TLS 1.3,
-a connection a socket, with certificates of the run's own authority. Who connects names the socket
-and shows the host's token first; who does not is hung up on. Emulated traffic never comes here.
+Programs on the control plane use unix sockets. Here, the two sides of such a socket are on
+different
+machines: each holds one end of a local pair, and the bytes in between go over TLS 1.3, one
+    connection
+per socket, with certificates of the run's own authority. A client first sends the name of the
+socket and the host's token, and is disconnected otherwise. Emulated traffic never uses these
+streams.
 """
 
 import asyncio
@@ -26,14 +29,14 @@ from testbed.transport.tls import context
 Result = TypeVar("Result")
 CHUNK = 1 << 16
 CONNECT_S = 15.0
-"""How long a host may take to accept, shake hands and believe us."""
+"""Seconds that a host may take for connection set-up, TLS handshake and authentication."""
 MOST_NAME_BYTES = 64
 LOOK_S = 0.002
 _ACCEPTED = b"+"
 
 
 class _Loop:
-    """An event loop in a thread of its own."""
+    """An event loop in a separate thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -42,22 +45,22 @@ class _Loop:
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of some work, waited for by another thread."""
+        """Run a coroutine from another thread and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start some work; called within the loop."""
+        """Start a task; called within the loop."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def soon(self, action: Callable[[], object]) -> None:
-        """Have something done within the loop; another thread may ask."""
+        """Schedule a call within the loop; may be called by other threads."""
         self._loop.call_soon_threadsafe(action)
 
     def close(self) -> None:
-        """End all work."""
+        """Cancel all tasks and end the loop."""
 
         async def end() -> None:
             for task in self._tasks:
@@ -74,7 +77,7 @@ class _Loop:
 async def _carry(
     ours: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Carry bytes both ways until one side ends; then both have."""
+    """Forward bytes in both directions until one side ends; then close both."""
     loop = asyncio.get_running_loop()
 
     async def outward() -> None:
@@ -95,12 +98,12 @@ async def _carry(
         await asyncio.gather(*ways, return_exceptions=True)
         ours.close()
         with contextlib.suppress(OSError):
-            writer.close()  # Sends what is still to be sent.
+            writer.close()  # Flushes the pending data.
             await writer.wait_closed()
 
 
 class Caller:
-    """The orchestrator's side: opens sockets that end on other machines."""
+    """The orchestrator's side: opens sockets whose other ends are on other machines."""
 
     def __init__(self, identity: Identity) -> None:
         self._context = context(identity, server_side=False)
@@ -108,10 +111,11 @@ class Caller:
         self._carrying: dict[tuple[str, int], list[asyncio.Task[None]]] = defaultdict(list)
 
     def open(self, at: tuple[str, int], server_name: str, token: str, name: str) -> socket.socket:
-        """A socket whose other end is what the host there calls by that name.
+        """A socket whose other end is the one that the host offers under `name`.
 
         Raises:
-            RunError: Nobody is there, does not prove to be of this run, or knows no such socket.
+            RunError: The host cannot be reached, fails authentication, or does not offer the
+                socket.
         """
         theirs, ours = socket.socketpair()
         ours.setblocking(False)
@@ -123,7 +127,7 @@ class Caller:
             writer.write(token.encode() + bytes([len(name)]) + name.encode())
             if await reader.read(1) != _ACCEPTED:
                 writer.close()
-                raise ConnectionError("it does not let us in")
+                raise ConnectionError("it rejected the connection")
             self._carrying[at].append(self._loop.begin(_carry(ours, reader, writer)))
 
         try:
@@ -136,7 +140,7 @@ class Caller:
         return theirs
 
     def hang_up(self, at: tuple[str, int]) -> None:
-        """End all that was opened to there: who reads it finds its end. Any thread may ask."""
+        """Close all sockets to a host, whose readers see the end; may be called by any thread."""
 
         def end() -> None:
             for task in self._carrying.pop(at, []):
@@ -145,21 +149,22 @@ class Caller:
         self._loop.soon(end)
 
     def close(self) -> None:
-        """End all that was opened."""
+        """Close all sockets."""
         self._loop.close()
 
 
 class Listener:
-    """A host's side: gives out sockets by their names, to who has the token, once each."""
+    """A host's side: offers sockets by name, once each, to authenticated peers."""
 
     def __init__(self, identity: Identity, address: str, token: str, soon: str) -> None:
         """Listen.
 
         Args:
-            identity: Ours.
-            address: Where.
-            token: What who connects must show.
-            soon: Sockets whose names begin so may be asked for a little before they are offered.
+            identity: Certificates of this host.
+            address: IP address on which to listen.
+            token: Secret that every peer must present.
+            soon: Prefix of the names of sockets that may be requested shortly before they are
+                offered.
         """
         self._token = token.encode()
         self._soon = soon
@@ -172,10 +177,10 @@ class Listener:
             )
         )
         self.port: int = self._server.sockets[0].getsockname()[1]
-        """Where it listens."""
+        """Port on which it listens."""
 
     def offer(self, name: str, sock: socket.socket) -> None:
-        """Let a socket be asked for."""
+        """Offer a socket under a name."""
         sock.setblocking(False)
         self._offers[name] = sock
 
@@ -201,7 +206,7 @@ class Listener:
         return self._offers.pop(name, None)
 
     def close(self) -> None:
-        """Listen no longer, and end all that was given out."""
+        """Stop listening, and close all offered sockets."""
         self._loop.call(self._end())
         self._loop.close()
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A world whose nodes live on several hosts: used as one that is here."""
+"""A world whose nodes are on several hosts, with the interface of a local one."""
 
 import logging
 import secrets
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from testbed.cluster import rooms
+from testbed.cluster import sandboxes
 from testbed.cluster.capacity import Peer, password_of
 from testbed.cluster.clock import SILENCE_S, Clocks
 from testbed.cluster.injectors import Captures, HostInjectors, there
@@ -45,29 +45,30 @@ from testbed.core.node import BS, NodeId
 from testbed.network.fabric import MOST_TUNNELS, Part, Tunnel
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
-from testbed.runtimes import Ended, Exit, HostLost, NodeSpec, Room, World, WorldLost, WorldNews
+from testbed.runtimes import Ended, Exit, HostLost, NodeSpec, Sandbox, World, WorldLost, WorldNews
 from testbed.transport.interface import Identity
 
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=FromAgent)
 CLOCKS_S = 10.0
-"""How long the first exchanges of clocks may take."""
+"""Seconds that the first clock exchanges may take."""
 END_S = 20.0
-"""How long a host may take to end its part."""
+"""Seconds that a host may take to end its part."""
 FILE_S = 60.0
-"""How long the next part of a file may take."""
+"""Seconds that the next part of a file may take."""
 MOST_FILE_BYTES = 1 << 36
 FLOWS_S, FLOWS_A_HOST_S = 30.0, 2.0
-"""How long measuring what the network carries may take; it takes a second a host."""
+"""Time limit of the throughput measurement in s, fixed and per host; it takes one second per
+host."""
 Judge = Callable[[FlowsMeasured, Mapping[str, float]], object]
-"""Told what the network between hosts carries, and how many packets a second each host's relay
-does, where links are relayed; refuses it by raising."""
+"""Called with the throughput of the network between hosts and, for relayed links, the packet rate
+of each host's relay; raises an exception if they are insufficient."""
 
 
 @dataclass(frozen=True)
 class Agent:
-    """Where a host's agent listens."""
+    """Address, ports and secrets of a host's agent."""
 
     address: str
     port: int
@@ -75,9 +76,9 @@ class Agent:
     flow_port: int
     token: str
     server_name: str
-    """In its certificate."""
+    """Name in the agent's certificate."""
     relay_ports: tuple[int, ...] = ()
-    """Of its ends of links to others, in the order of links, where they are relayed."""
+    """UDP ports of its relayed links to other hosts, in the order of links."""
 
 
 def start(
@@ -92,16 +93,16 @@ def start(
     """Start a world on several hosts; see `testbed.runtimes.start`.
 
     Args:
-        nodes: The first is the base station.
+        nodes: All nodes; the first is the base station.
         shape: How links treat frames.
-        agents: By name of their hosts; each waits for its one run.
+        agents: Agents by host name; each waits for its only run.
         places: The host of each node.
-        identity: Ours.
+        identity: Certificates of the orchestrator.
         timeout_s: How long nodes may take to start.
-        judge: Told what the network carries before any node is started, where links lead over it.
+        judge: Called before any node is started if links go over the network between hosts.
 
     Raises:
-        RunError: A host failed; the message says which.
+        RunError: A host failed; the message names it.
     """
     used = [name for name in agents if name in places.values()]
     addresses = {name: agents[name].address for name in used}
@@ -123,7 +124,7 @@ def start(
         homes = {
             str(spec.node): spec.program.writable[0]
             for spec in nodes
-            if isinstance(spec.program, Room)
+            if isinstance(spec.program, Sandbox)
         }
         for control in controls.values():
             cleanup.callback(control.close)
@@ -131,7 +132,7 @@ def start(
         def hang_up(host: str) -> None:
             caller.hang_up((agents[host].address, agents[host].port))
 
-        # From here on, agents hear of us all the time; to be silent is to be gone.
+        # From here on, agents receive clock requests all the time and end when these stop.
         clocks = Clocks(
             {n: ((agents[n].address, agents[n].clock_port), agents[n].token) for n in used}, hang_up
         )
@@ -144,14 +145,14 @@ def start(
         for name, control in controls.items():
             own = tuple(spec for spec in nodes if places[spec.node] == name)
             control.send(*encode(MakePart(own, shape, parts[name], timeout_s)))
-        # Happens first.
+        # Called first at the end.
         cleanup.callback(_end, controls, logs, homes)
         made = {
             name: _said(name, control, PartMade, timeout_s, "its nodes")
             for name, control in controls.items()
         }
         if (unknown := clocks.await_first(CLOCKS_S)) is not None:
-            raise RunError(f"host {unknown}: no datagrams come back from it, to compare clocks")
+            raise RunError(f"host {unknown}: it does not answer the clock's UDP datagrams")
         injectors = {name: Injector(opened(name, INJECTOR)) for name in used}
         found = HostsWorld(
             injectors,
@@ -170,7 +171,7 @@ def start(
 
 
 def far_links(places: Mapping[NodeId, str], host: str) -> list[int]:
-    """Links with one end on that host and the other on another one, in their order."""
+    """Links between that host and other hosts, in their order."""
     centre = places[BS]
     return sorted(
         node.client for node, at in places.items() if at != centre and host in (centre, at)
@@ -182,15 +183,15 @@ def parts_of(
     places: Mapping[NodeId, str],
     relay_ports: Mapping[str, Sequence[int]],
 ) -> dict[str, Part]:
-    """What of the network each host has.
+    """The part of the network on each host.
 
     Args:
-        addresses: Of the hosts that have nodes.
+        addresses: IP addresses of the hosts that have nodes.
         places: The host of each node.
-        relay_ports: Of each host, for its `far_links`; none: tunnels carry them.
+        relay_ports: Ports of each host for its `far_links`; empty: tunnels carry them.
     """
     links = sum(not node.is_bs for node in places)
-    # Another run between the same hosts has others.
+    # Random, so that another run between the same hosts most likely has other numbers.
     first = secrets.randbelow(MOST_TUNNELS - links)
     centre = places[BS]
     far = {node.client: host for node, host in places.items() if host != centre}
@@ -216,22 +217,22 @@ def parts_of(
 
 
 def _measured(centre: str, control: ControlSocket, far: Mapping[str, Agent]) -> FlowsMeasured:
-    """What the network carries between the base station's host and the others."""
+    """Throughput of the network between the base station's host and the others."""
     peers = {
         name: Peer(agent.address, agent.flow_port, password_of(agent.token))
         for name, agent in far.items()
     }
     control.send(*encode(MeasureFlows(peers)))
     timeout_s = FLOWS_S + FLOWS_A_HOST_S * len(far)
-    return _said(centre, control, FlowsMeasured, timeout_s, "what its network carries")
+    return _said(centre, control, FlowsMeasured, timeout_s, "the throughput of its network")
 
 
 def _relays_measured(controls: Mapping[str, ControlSocket], shape: Shape) -> dict[str, float]:
-    """Packets a second that the relay of each host handles, all of them at work."""
+    """Packets per second that the relay of each host handles while all are busy."""
     for control in controls.values():
         control.send(*encode(MeasureRelay(shape.mtu)))
     return {
-        name: _said(name, control, RelayMeasured, FLOWS_S, "how much its relay does").packets_s
+        name: _said(name, control, RelayMeasured, FLOWS_S, "the packet rate of its relay").packets_s
         for name, control in controls.items()
     }
 
@@ -239,11 +240,11 @@ def _relays_measured(controls: Mapping[str, ControlSocket], shape: Shape) -> dic
 def _said(
     host: str, control: ControlSocket, kind: type[Answer], timeout_s: float, what: str
 ) -> Answer:
-    """What a host's agent answers before its part is made."""
+    """Wait for an agent's answer before its part is created."""
     try:
         message = control.receive(timeout_s)
     except RunError:
-        raise RunError(f"host {host}: it is gone") from None
+        raise RunError(f"host {host}: the connection is lost") from None
     if message is None:
         raise RunError(f"host {host}: waited {timeout_s:g} s for {what}")
     news = FROM_AGENT.decode(*message)
@@ -256,7 +257,7 @@ def _said(
 def _end(
     controls: Mapping[str, ControlSocket], logs: Mapping[str, Path], homes: Mapping[str, Path]
 ) -> None:
-    """Let hosts end their parts, and keep what their nodes wrote."""
+    """Let hosts end their parts, and store the logs and homes of their nodes."""
     for control in controls.values():
         with suppress(RunError):
             control.send(*encode(EndPart()))
@@ -275,16 +276,16 @@ def _end(
 
 def _keep_homes(ended: PartEnded, homes: Mapping[str, Path]) -> None:
     for node in ended.left_out:
-        log.warning("%s: its home holds more than is brought here, and is gone", node)
+        log.warning("%s: its home is too large to be sent, and is lost", node)
     if ended.homes:
         try:
-            rooms.unpack(ended, homes)
+            sandboxes.unpack(ended, homes)
         except (OSError, tarfile.TarError) as error:
-            log.warning("homes of nodes: not all are kept: %s", error)
+            log.warning("homes of nodes: not all could be stored: %s", error)
 
 
 class HostsWorld(World):
-    """Nodes of several hosts, wired."""
+    """Connected nodes on several hosts."""
 
     def __init__(
         self,
@@ -301,25 +302,25 @@ class HostsWorld(World):
         self._clocks = clocks
         self._opened = opened
         self._early: list[WorldNews | HostLost] = []
-        """What came while a file was awaited."""
+        """News that arrived while waiting for a file."""
         self._hang_up = hang_up
         self._failures: dict[str, str] = {}
         self.lost: dict[str, str] = {}
-        """Hosts that are gone, and why."""
+        """Lost hosts, and the reason for each."""
         self._poll = select.epoll()
         cleanup.callback(self._poll.close)
         for control in controls.values():
             self._poll.register(control, select.EPOLLIN)
         first = next(iter(controls.values()))
-        self._far_rooms = rooms.FarRooms(self._controls, places, opened)
-        super().__init__(self.injectors, {}, first, self._kill, cleanup, self._far_rooms)
+        self._remote_sandboxes = sandboxes.RemoteSandboxes(self._controls, places, opened)
+        super().__init__(self.injectors, {}, first, self._kill, cleanup, self._remote_sandboxes)
         self.places = dict(places)
 
     def fetch(self, host: str, name: str, to: Path) -> None:
-        """Bring a file from a host's folder.
+        """Fetch a file from a host's folder.
 
         Raises:
-            RunError: The host is gone, or sends more than any file may have.
+            RunError: The host is lost, or the file is too large.
         """
         control, size, left = self._controls[host], 0, 1
         control.send(*encode(GiveFile(name)))
@@ -363,8 +364,8 @@ class HostsWorld(World):
         return self.injectors.machines()
 
     def clock_errors(self) -> dict[str, dict[str, float]]:
-        """Of each host's clock, by name: `error_s`, by how much it may have differed from what was
-        assumed, at most until now, and `jumped_s`, by how much it has jumped."""
+        """Errors of each host's clock, by host name: `error_s`, the largest possible difference
+        from the assumed clock so far, and `jumped_s`, its largest jump."""
         return {
             host: {"error_s": error_s, "jumped_s": self._clocks.of[host].jumped_s}
             for host, error_s in self.injectors.errors_s.items()
@@ -384,7 +385,7 @@ class HostsWorld(World):
             try:
                 message = control.receive(0)
             except RunError:
-                return self._lose(name, "it is gone")
+                return self._lose(name, "the connection is lost")
             if message:
                 return self._told(name, FROM_AGENT.decode(*message))
         return None
@@ -396,19 +397,19 @@ class HostsWorld(World):
             return self._lose(host, str(told))
         assert isinstance(told, Exit | Ended), told
         if isinstance(told, Ended):
-            self._far_rooms.ended(told.number)
+            self._remote_sandboxes.ended(told.number)
         return told
 
     def _failed(self, host: str, why: str) -> None:
-        """A host's injector has: nothing of the host is of use any more."""
+        """Handle the failure of a host's injector: the whole host is lost."""
         self._failures.setdefault(host, why)
         self._hang_up(host)
 
     def _lose(self, host: str, reason: str) -> HostLost:
-        """Go on without a host.
+        """Continue without a host.
 
         Raises:
-            RunError: It is the base station's.
+            RunError: It is the base station's host.
         """
         if self._clocks.is_silent(host):
             reason = f"it has not answered for {SILENCE_S:g} s"

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How do orchestrator, nodes and injector talk, beside the emulated links?
+"""Communication between orchestrator, nodes and injector, outside of the emulated links.
 
-Messages and their sockets; what is done about a message stands with its receiver.
+Messages and their sockets; each receiver implements how it handles a message.
 """

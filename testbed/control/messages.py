@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""All that orchestrator, nodes and injector say to each other: a frozen dataclass each.
+"""All messages between orchestrator, nodes and injector: one frozen dataclass per type.
 
 A run, seen from a node::
 
@@ -11,8 +11,8 @@ A run, seen from a node::
                LoseClients ▶  ◀ StepsSoFar, Progress, Abandoned  ◀ RoundReport
     Save ▶ ◀ Saved  Restore ▶ ◀ Restored  Evaluate ▶ ◀ Evaluated  Stop ▶
 
-`testbed.control.codec` writes and checks them. Times are emulated seconds where nothing else is
-said; clients and iterations count from 1, rounds from 0.
+`testbed.control.codec` encodes and checks them. Times are emulated seconds unless stated otherwise;
+clients and iterations count from 1, rounds from 0.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ from testbed.transport.wire import RoundSizes
 Span = tuple[int, int, str, float, float, int]
 """Client, iteration, step, start_s, end_s, bytes: one row of a timeline."""
 Received = tuple[int, int, float, float]
-"""Client, place among its link's probes, when it started and ended."""
+"""Client, index among its link's probes, start and end of the probe."""
 
-# What messages are made of.
+# Parts of messages.
 
 
 @dataclass(frozen=True)
@@ -42,32 +42,32 @@ class Probe:
     """One transfer of a calibration."""
 
     client: int
-    """Whose link."""
+    """UAV of the link."""
     upward: bool
     start_s: float
-    """When it is due."""
+    """Time at which the probe is due."""
     payload_bytes: int
 
 
 @dataclass(frozen=True)
 class RoundTerms:
-    """What a UAV is told of a round."""
+    """Parameters of a round for one UAV."""
 
     round: int
     split: int
-    """u_k."""
+    """Split point u_k."""
     iterations: int
     sizes: RoundSizes
     modelled: bool
-    """Whether computing takes what the profile says, rather than what it takes."""
+    """Whether computing takes the time of the device profile instead of the measured time."""
     updates: int = 0
-    """Of an asynchronous round, by all UAVs together; `iterations` are those of one. 0: it is a
-    synchronous one."""
+    """Number of updates of all UAVs together in an asynchronous round, where `iterations` are those
+    of one update; 0 in a synchronous round."""
 
 
 @dataclass(frozen=True)
 class FirstGradients:
-    """τ'_SG(0) of the first lag: what a gradient takes at the rate of a slot."""
+    """τ'_SG(0) of the first lag: duration of a gradient transfer at the rate of a slot."""
 
     first_slot: int
     slot_s: float
@@ -75,7 +75,7 @@ class FirstGradients:
     """A row a client, an entry a slot from the first on."""
 
     def at(self, client: int, time_s: float) -> float:
-        """Of a client whose smashed data arrive then."""
+        """The duration for a client whose smashed data arrive at `time_s`."""
         row = self.seconds[client - 1]
         slot = int(time_s / self.slot_s) - self.first_slot
         return row[min(max(slot, 0), len(row) - 1)]
@@ -83,7 +83,7 @@ class FirstGradients:
 
 @dataclass(frozen=True)
 class RoundAhead:
-    """What a service order may know that is none of the paper's."""
+    """Inputs of a service order that is not one of the paper's."""
 
     prospects: Prospects
     first_slot: int
@@ -91,10 +91,10 @@ class RoundAhead:
     uplink_bps: tuple[tuple[float, ...], ...]
     """A row a client, an entry a slot from the first on."""
     downlink_bps: tuple[tuple[float, ...], ...]
-    """Of gradients, likewise."""
+    """Rates of gradients: one row per client, one entry per slot from `first_slot` on."""
 
     def at(self, client: int, iteration: int, time_s: float) -> Ahead:
-        """Of a client that is enqueued then."""
+        """The inputs for a client that is enqueued at `time_s`."""
         up, down = self.uplink_bps[client - 1], self.downlink_bps[client - 1]
         slot = min(max(int(time_s / self.slot_s) - self.first_slot, 0), len(up) - 1)
         return self.prospects.ahead(client, iteration, up[slot], down[slot])
@@ -107,12 +107,12 @@ class LostClient:
     client: int
     lost_s: float
     refused: str
-    """What was wrong with what it sent; nothing, where it was silence."""
+    """Error in the frame that the client sent; empty if it sent nothing in time."""
 
 
 @dataclass(frozen=True)
 class LearnedBatch:
-    """What the server learned from one batch."""
+    """Loss and accuracy of one batch at the server."""
 
     client: int
     iteration: int
@@ -122,56 +122,56 @@ class LearnedBatch:
 
 @dataclass(frozen=True)
 class Direction:
-    """What one direction of a link has carried since the world began."""
+    """Counters of one direction of a link since the world was created."""
 
     sent_bytes: int
-    """As the shaper charged them, frame by frame: with headers, or payload alone."""
+    """Bytes as the shaper charged them per frame: with headers, or only the payload."""
     sent_frames: int
-    """Each frame of a packet of several counts."""
+    """Frames; a packet of several frames counts as all of them."""
     dropped_frames: int
     backlog_bytes: int
     device_sent_bytes: int
-    """As the device counts, which does so by packet: headers of its first frame alone."""
+    """Bytes as the device counts them per packet, with the headers of the first frame only."""
     device_sent_frames: int
     """Packets, of one or more frames."""
     lost_frames: int = 0
-    """By the air, where it delays or loses frames, since it does."""
+    """Frames lost on the radio channel since impairments are in force."""
     arrived_frames: int = 0
-    """The others, as many as were handled one by one."""
+    """Frames that arrived since impairments are in force, of those that are handled separately."""
     late_frames: int = 0
-    """Of these, more than a millisecond later than they were due; where no netem delays them."""
+    """Arrived frames that were more than a millisecond late; always 0 with netem."""
 
 
-# To nodes.
+# Messages to nodes.
 
 
 @dataclass(frozen=True)
 class SetUpBaseStation:
-    """You are the base station."""
+    """Makes the node the base station."""
 
     settings: TransportSettings
     credit_s: float
-    """See `EmulatedClock.depart`; real seconds."""
+    """Burst credit in real seconds, see `EmulatedClock.depart`."""
     learning: Json | None
-    """`workloads.learning.real.Settings`; None: nothing is learned."""
+    """`workloads.learning.real.Settings` as JSON; None: nothing is learned."""
     paradigm: Paradigm
 
 
 @dataclass(frozen=True)
 class SetUpUav:
-    """You are the UAV of that number."""
+    """Makes the node the UAV `client`."""
 
     client: int
     settings: TransportSettings
     credit_s: float
-    """See `EmulatedClock.depart`; real seconds."""
+    """Burst credit in real seconds, see `EmulatedClock.depart`."""
     learning: Json | None
-    """`workloads.learning.real.Settings`; None: nothing is learned."""
+    """`workloads.learning.real.Settings` as JSON; None: nothing is learned."""
 
 
 @dataclass(frozen=True)
 class Accept:
-    """Listen there, until these have come; those of them who are connected are so no longer."""
+    """Orders the base station to accept connections of these clients; replaces existing ones."""
 
     clients: tuple[int, ...]
     address: tuple[str, int]
@@ -179,19 +179,19 @@ class Accept:
 
 @dataclass(frozen=True)
 class Connect:
-    """Connect to the base station there, and no longer where you were."""
+    """Orders a UAV to connect to the base station; replaces an existing connection."""
 
     server: tuple[str, int]
 
 
 @dataclass(frozen=True)
 class CountFrames:
-    """Say what you have sent since you were asked last; answered by `FramesSent`."""
+    """Asks for the frames sent since the last request; answered by `FramesSent`."""
 
 
 @dataclass(frozen=True)
 class ProbeLinks:
-    """Send and receive these before the rounds; answered by `Probed`."""
+    """Orders to send and receive these probes before the rounds; answered by `Probed`."""
 
     probes: tuple[Probe, ...]
     clock: EmulatedClock
@@ -199,35 +199,35 @@ class ProbeLinks:
 
 @dataclass(frozen=True)
 class ServeRound:
-    """Get ready to be the base station of a round."""
+    """Orders to prepare a round as the base station."""
 
     terms: RoundTerms
     clients: tuple[int, ...]
-    """Who takes part."""
+    """Clients that take part."""
     s_s: tuple[float, ...]
-    """What the server's computing takes for a batch of each client of the run."""
+    """Duration of server computing for a batch of each client of the run."""
     first_gradients: FirstGradients | None
-    """None: no order asks for them."""
+    """None: no service order uses them."""
     live: bool
     """Whether to send `Progress`."""
     faults: BsFaults | None
     each: tuple[RoundTerms, ...] = ()
-    """The terms of every client of the run, where their split points differ; else empty."""
+    """The terms of every client of the run if split points differ; otherwise empty."""
     held: bool = False
-    """Whether the broadcast is held back by the links until it is due."""
+    """Whether the links hold the broadcast back until it is due."""
     ahead: RoundAhead | None = None
-    """None: the order is one of the paper's."""
+    """None: the service order is one of the paper's."""
     may_lose: bool = False
-    """Whether clients live on other machines: `LoseClients` may come until the round is over."""
+    """Whether clients are on other machines: `LoseClients` may arrive until the round is over."""
 
     def of(self, client: int) -> RoundTerms:
-        """What that client is told."""
+        """The terms of one client."""
         return self.each[client - 1] if self.each else self.terms
 
 
 @dataclass(frozen=True)
 class JoinRound:
-    """Get ready to be a client of a round."""
+    """Orders to prepare a round as a client."""
 
     terms: RoundTerms
     cf_s: float
@@ -235,136 +235,136 @@ class JoinRound:
     backward_ratio: float
     """ς: τ_CB(0) = ς τ_CF(1)."""
     faults: UavFaults | None
-    tells: bool = False
-    """Whether to tell its steps as they begin and end: its machine may be lost."""
+    reports_steps: bool = False
+    """Whether to report steps when they begin and end, because the machine may be lost."""
 
 
 @dataclass(frozen=True)
 class Begin:
-    """The round begins when this clock says so."""
+    """Starts the round at time `clock.start_s` of this clock."""
 
     clock: EmulatedClock
 
 
 @dataclass(frozen=True)
 class LoseClients:
-    """To the base station, in mid-round: machines of clients are gone."""
+    """Informs the base station during a round that machines of clients are lost."""
 
     clients: tuple[int, ...]
     lost_s: float
-    """When they count as lost, if they have not finished."""
+    """Time at which unfinished clients count as lost."""
     drops: bool
     """See `testbed.core.faults.BsFaults`."""
 
 
 @dataclass(frozen=True)
 class Save:
-    """Give the global state; answered by `Saved`."""
+    """Asks for the global state; answered by `Saved`."""
 
 
 @dataclass(frozen=True)
 class Restore:
-    """Go on from this global state."""
+    """Orders to continue from this global state; answered by `Restored`."""
 
     state: bytes
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Hold the global state against held-out data; answered by `Evaluated`."""
+    """Asks to evaluate the global state on held-out data; answered by `Evaluated`."""
 
 
 @dataclass(frozen=True)
 class AskTraces:
-    """Say what QUIC connections have done; answered by `Traces`. Nothing is logged afterwards."""
+    """Asks for the logs of QUIC connections, which end there; answered by `Traces`."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """End; to the injector, too."""
+    """Orders a node or the injector to end."""
 
 
-# From nodes.
+# Messages from nodes.
 
 
 @dataclass(frozen=True)
 class Listening:
-    """UAVs may connect."""
+    """The base station accepts connections."""
 
 
 @dataclass(frozen=True)
 class Connected:
-    """The links are there."""
+    """The node is connected."""
 
 
 @dataclass(frozen=True)
 class FramesSent:
-    """The books of frames that were sent, by client."""
+    """Counters of sent frames, by client."""
 
     frames: tuple[tuple[int, Counts], ...]
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What was received of the probes."""
+    """Received probes."""
 
     received: tuple[Received, ...]
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The round may begin."""
+    """The node is ready to begin the round."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """All clients have the broadcast; the links may go over to gradients."""
+    """All clients have the broadcast; the downlinks may switch to the rates of gradients."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the base station's round is, for who watches it live."""
+    """Progress of the base station's round, for the live view."""
 
     steps: tuple[Span, ...]
-    """Those that ended since the last time."""
+    """Steps that ended since the last message."""
     waiting: Mapping[str, tuple[int, ...]]
-    """Clients that wait for each of the server's resources, by their turn."""
+    """Clients that wait for each of the server's resources, in service order."""
 
 
 @dataclass(frozen=True)
 class StepsSoFar:
-    """What a UAV that will crash, or may be lost, has done so far."""
+    """Steps so far of a UAV that will crash or may be lost."""
 
     spans: tuple[Span, ...]
     going: tuple[Span, ...]
-    """What goes on; it ends at infinity."""
+    """Steps in progress; their end is infinity."""
 
 
 @dataclass(frozen=True)
 class Abandoned:
-    """The round may not go on without a client that was lost."""
+    """The round ends because a client was lost and must not be dropped."""
 
     loss: LostClient
 
 
 @dataclass(frozen=True)
 class RoundReport:
-    """The round is over: what a node noted of it."""
+    """The round is over: the node's record of it."""
 
     spans: tuple[Span, ...]
     going: tuple[Span, ...]
-    """What went on when it was over, or its client lost; it ends at infinity."""
+    """Steps in progress when the round ended or the client was lost; their end is infinity."""
     overruns_s: tuple[float, ...]
-    """How much later than modelled each computing step ended."""
+    """Delay of each computing step beyond its modelled end."""
     notes: Json
-    """What the work observed."""
+    """Observations of the learning work."""
     cpu_s: float
-    """Real seconds of the processor."""
+    """CPU time of the node in real seconds."""
 
 
 @dataclass(frozen=True)
 class BaseStationReport(RoundReport):
-    """The base station's."""
+    """Round report of the base station."""
 
     lost: tuple[LostClient, ...]
     batches: tuple[LearnedBatch, ...]
@@ -372,14 +372,14 @@ class BaseStationReport(RoundReport):
 
 @dataclass(frozen=True)
 class Saved:
-    """The global state as a safetensors file; nothing where nothing is learned."""
+    """The global state as a safetensors file; empty if nothing is learned."""
 
     state: bytes
 
 
 @dataclass(frozen=True)
 class Restored:
-    """The next round goes on from that state."""
+    """Acknowledges `Restore`: the next round continues from that state."""
 
 
 @dataclass(frozen=True)
@@ -393,41 +393,41 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Traces:
-    """What QUIC connections of the node did: see `testbed.transport.qlog`."""
+    """Logs of the node's QUIC connections: see `testbed.transport.qlog`."""
 
     connections: tuple[tuple[str, int], ...]
-    """What both sides call each, and its bytes of `compressed`."""
+    """Connection ID of each connection, and its number of bytes in `compressed`."""
     compressed: bytes
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A node's, or the injector's, last words."""
+    """A node or the injector has failed; its last message."""
 
     reason: str
     wrong_input: bool = False
-    """Whether it is the user's input that is wrong; the reason names the field."""
+    """Whether the cause is wrong user input; the reason then names the field."""
 
 
-# To the injector.
+# Messages to the injector.
 
 
 @dataclass(frozen=True)
 class SetRates:
-    """The links' rates from a slot on."""
+    """Sets the links' rates from slot `first` on."""
 
     first: int
     variants: int
-    """How many rows for the downlinks there are."""
+    """Number of rows for the downlinks."""
     warn_slots: int
-    """Say `Low` when no more slots than that are left."""
+    """Number of remaining slots at which `Low` is sent."""
     table: bytes
     """Float64 [slots, 1 + variants, K], bit/s: uplinks, then each variant of the downlinks."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """Set rates by this clock, from now on; answered by `EpochBegun`."""
+    """Starts setting rates by this clock; answered by `EpochBegun`."""
 
     clock: EmulatedClock
     slot_s: float
@@ -438,39 +438,39 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Phase:
-    """Switch the downlinks to that variant; answered by `PhaseSet`."""
+    """Switches the downlinks to a variant of their rates; answered by `PhaseSet`."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Leave the rates as they are."""
+    """Stops setting rates: the last ones stay in force."""
 
 
 @dataclass(frozen=True)
 class Impair:
-    """Let the air delay and lose frames from now on; answered by `Impaired`."""
+    """Starts delay and loss of frames; answered by `Impaired`."""
 
     uplinks: tuple[Impairment, ...]
     downlinks: tuple[Impairment, ...]
 
 
 @dataclass(frozen=True)
-class SetAir:
-    """What the air does to frames from a slot on, where slots differ; nothing before `Impair`."""
+class SetImpairments:
+    """Sets impairments per slot from slot `first` on; has no effect before `Impair`."""
 
     first: int
     variants: int
-    """How many rows for the downlinks there are, as in `SetRates`."""
+    """Number of rows for the downlinks, as in `SetRates`."""
     table: bytes
     """Float64 [slots, 1 + variants, K, 3], uplinks, then each variant of the downlinks: delay and
-    jitter in real seconds, probability of a frame to be lost."""
+    jitter in real seconds, loss probability of a frame."""
 
 
 @dataclass(frozen=True)
 class StartCapture:
-    """Write what goes over each link to a file; answered by `Capturing`."""
+    """Starts to capture each link in a file; answered by `Capturing`."""
 
     files: tuple[str, ...]
     headers_only: bool
@@ -478,25 +478,25 @@ class StartCapture:
 
 @dataclass(frozen=True)
 class EndCapture:
-    """End that; answered by `Captured`."""
+    """Ends the capture; answered by `Captured`."""
 
     until_ns: int
-    """Unix time of the last frame that counts."""
+    """Unix time in ns after which frames are not recorded."""
 
 
 @dataclass(frozen=True)
 class AskCounters:
-    """Say what you did, and what the links carried; answered by `Counters`."""
+    """Asks for the slots that were set and the links' counters; answered by `Counters`."""
 
 
 @dataclass(frozen=True)
 class AskMachine:
-    """Say what your machine has done until now; answered by `MachineNow`."""
+    """Asks for the accounts of the injector's machine; answered by `MachineNow`."""
 
 
 @dataclass(frozen=True)
 class MachineNow:
-    """What the injector's machine, and the injector itself, have done until now."""
+    """Clocks and CPU accounts of the injector and its machine."""
 
     machine: Machine
     boot: str
@@ -505,72 +505,72 @@ class MachineNow:
 
 @dataclass(frozen=True)
 class Watch:
-    """Count at every slot boundary from now on, for `AskSamples`."""
+    """Starts to record counters at every slot boundary, for `AskSamples`."""
 
 
 @dataclass(frozen=True)
 class AskSamples:
-    """Say what was counted since this was asked last; answered by `Samples`."""
+    """Asks for the samples since the last request; answered by `Samples`."""
 
 
-# From the injector.
+# Messages from the injector.
 
 
 @dataclass(frozen=True)
 class Wired:
-    """All links are made."""
+    """All links are ready."""
 
 
 @dataclass(frozen=True)
 class EpochBegun:
-    """The rates of the first slot are set."""
+    """Acknowledges `Epoch`: the rates of the first slot are set."""
 
     done_ns: int
-    """Monotonic time at which the kernel had done so."""
+    """Monotonic time in ns at which the kernel had set the rates."""
     missing: bool
-    """Whether there were none."""
+    """Whether the first slot had no rates."""
 
 
 @dataclass(frozen=True)
 class PhaseSet:
-    """The downlinks have been switched."""
+    """Acknowledges `Phase`: the downlinks have been switched."""
 
     done_ns: int
-    """Monotonic time at which the kernel had done so."""
+    """Monotonic time in ns at which the kernel had switched them."""
 
 
 @dataclass(frozen=True)
 class Impaired:
-    """From now on."""
+    """Acknowledges `Impair`."""
 
 
 @dataclass(frozen=True)
 class Low:
-    """Few rates are left."""
+    """Rates are left for few slots only."""
 
     end: int
-    """The first slot without."""
+    """The first slot without rates."""
 
 
 @dataclass(frozen=True)
 class Exhausted:
-    """None are left: the last ones stay."""
+    """No rates are left: the last ones stay in force."""
 
     slot: int
 
 
 @dataclass(frozen=True)
 class Capturing:
-    """From now on."""
+    """Acknowledges `StartCapture`."""
 
 
 @dataclass(frozen=True)
 class Captured:
-    """What a capture held."""
+    """Result of a capture."""
 
     frames: int
     missed_packets: int
-    """Packets for which the ring had no room."""
+    """Packets that were lost because the ring buffer was full."""
 
     def __str__(self) -> str:
         missed = f", {self.missed_packets} packets missed" if self.missed_packets else ""
@@ -579,29 +579,30 @@ class Captured:
 
 @dataclass(frozen=True)
 class Counters:
-    """See `testbed.network.injector.Report`."""
+    """Slots that were set and counters of the links, see `testbed.network.injector.Report`."""
 
     asked_ns: int
     links: tuple[tuple[Direction, Direction], ...]
-    """Up and down of each link."""
+    """Uplink and downlink of each link."""
     scheduling: str
     below_floor: int
     exhausted: int
     slots: bytes
-    """Int64 [n, 4]: slot, when it was due, when it was set (monotonic ns), changes. Behind them,
-    where frames are to be lost, [`of_air`, 1 + 6K]: slot, and as it began, of each link and way:
-    frames that the air had lost, those that had arrived, and the share to be lost from then on, of
-    2³²."""
-    of_air: int = 0
+    """Int64 [n, 4]: slot, due time, time at which it was set (monotonic ns), number of changes. If
+    frames are lost at random, [`impaired_slots`, 1 + 6K] follows: slot, and at its beginning for
+    each link and direction: frames lost so far, frames arrived so far, and loss probability in
+    units of 2⁻³²."""
+    impaired_slots: int = 0
+    """Number of rows of the second table in `slots`."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """See `testbed.network.injector.Samples`."""
+    """Counters at slot boundaries, see `testbed.network.injector.Samples`."""
 
     exhausted: int
     table: bytes
-    """Int64 [n, 4 + 8K]."""
+    """Int64 [n, 4 + 8K]: one row per slot boundary."""
 
 
 NodeOrder = (
@@ -645,7 +646,7 @@ InjectorOrder = (
     | Phase
     | Pause
     | Impair
-    | SetAir
+    | SetImpairments
     | StartCapture
     | EndCapture
     | AskCounters

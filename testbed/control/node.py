@@ -16,16 +16,16 @@ Kind = TypeVar("Kind")
 
 
 class ControlLost(RunError):
-    """The other side is gone, or silent for too long, or says what nobody understands."""
+    """The peer has disconnected, does not answer in time, or sends an invalid message."""
 
 
 class NodeFailed(ControlLost):
-    """The other side reports a failure; the message is its reason."""
+    """The peer reports a failure; the exception's message is its reason."""
 
     def __init__(self, reason: str, wrong_input: bool = False):
         super().__init__(reason)
         self.wrong_input = wrong_input
-        """Whether it is the user's input that is wrong."""
+        """Whether the cause is wrong user input."""
 
 
 class NodeControl(Generic[Received]):
@@ -36,14 +36,14 @@ class NodeControl(Generic[Received]):
         self._receives = receives
 
     def fileno(self) -> int:
-        """For `select`."""
+        """The file descriptor, for `select`."""
         return self._control.fileno()
 
     def send(self, message: Any) -> None:
-        """Send one of `testbed.control.messages`.
+        """Send a message of `testbed.control.messages`.
 
         Raises:
-            ControlLost: Nobody listens any more.
+            ControlLost: The peer has disconnected.
         """
         try:
             self._control.send(*encode(message))
@@ -51,11 +51,11 @@ class NodeControl(Generic[Received]):
             raise ControlLost(f"sending {type(message).__name__}: {error}") from None
 
     def take(self, timeout_s: float | None = 0) -> Received | None:
-        """The next message, or None if none came within `timeout_s` (None waits for ever).
+        """The next message, or None if none arrives within `timeout_s` (None: no limit).
 
         Raises:
-            NodeFailed: The other side reports that it failed.
-            ControlLost: The other side is gone, or what it says is no message that is known.
+            NodeFailed: The peer reports that it failed.
+            ControlLost: The peer has disconnected or sent an invalid message.
         """
         try:
             received = self._control.receive(timeout_s)
@@ -67,10 +67,10 @@ class NodeControl(Generic[Received]):
         return message
 
     def receive(self, timeout_s: float | None = None, due: str = "an order") -> Received:
-        """Wait for the next message; without a limit as long as the other side lives.
+        """Wait for the next message; without a limit if `timeout_s` is None.
 
         Raises:
-            ControlLost: Nothing came within `timeout_s`, or the other side is gone or has failed.
+            ControlLost: Nothing arrived within `timeout_s`, or the peer has disconnected or failed.
         """
         message = self.take(timeout_s)
         if message is None:
@@ -78,19 +78,19 @@ class NodeControl(Generic[Received]):
         return message
 
     def expect(self, kind: type[Kind], timeout_s: float | None = None) -> Kind:
-        """Wait for a message of that kind.
+        """Wait for a message of type `kind`.
 
         Raises:
-            ControlLost: As `receive`, or another kind came.
+            ControlLost: See `receive`, or a message of another type arrived.
         """
         message = self.receive(timeout_s, kind.__name__)
         if not isinstance(message, kind):
-            raise ControlLost(f"{type(message).__name__} came where {kind.__name__} was due")
+            raise ControlLost(f"received {type(message).__name__} instead of {kind.__name__}")
         return message
 
     def wait(self, over: socket.socket) -> bool:
-        """Wait until a message begins to come, or the other side is gone; False once the other end
-        of `over` is closed."""
+        """Wait until a message begins to arrive or the peer disconnects; returns False when the
+        other end of `over` is closed."""
         if self._control.has_some:
             return True
         poll = select.poll()
@@ -104,10 +104,10 @@ class NodeControl(Generic[Received]):
 
 
 def at_node(sock: socket.socket) -> NodeControl[NodeOrder]:
-    """A node's end."""
+    """The node's end of a control connection."""
     return NodeControl(sock, TO_NODE)
 
 
 def at_orchestrator(sock: socket.socket) -> NodeControl[NodeReport]:
-    """The orchestrator's end."""
+    """The orchestrator's end of a control connection."""
     return NodeControl(sock, FROM_NODE)

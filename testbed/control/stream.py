@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Control messages between processes of one machine: a JSON object and raw bytes, over a socket.
+"""Control messages between processes of one machine: a JSON object and raw bytes over a socket.
 
-They never travel over an emulated link.
+They are never sent over an emulated link.
 """
 
 import array
@@ -22,12 +22,12 @@ from testbed.system import linux
 _LENGTHS = struct.Struct("!II")
 _CHUNK = 1 << 16
 _DESCRIPTORS_AT_ONCE = 200
-"""The kernel passes at most 253 a message."""
+"""Largest number of file descriptors per message; the kernel's limit is 253."""
 
 MOST_HEADER_BYTES, MOST_BLOB_BYTES = 1 << 28, 1 << 30
-"""More than any message has: refused before memory is taken for it."""
+"""Longest message in bytes; longer ones are refused before memory is allocated."""
 PATIENCE_S = 60.0
-"""How long the other side may take nothing of a message, or give nothing that is due at once."""
+"""Seconds without progress after which sending a message, or receiving an expected one, fails."""
 
 Message = tuple[dict[str, Any], bytes]
 
@@ -36,11 +36,11 @@ class HasFileno(Protocol):
     """A socket, or an open file."""
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """The file descriptor."""
 
 
 class NoAnswer(RunError):
-    """The other side is there, but takes or gives nothing."""
+    """The peer is connected but neither reads nor sends."""
 
 
 class ControlSocket:
@@ -51,11 +51,11 @@ class ControlSocket:
         self._buffer = bytearray()
         self._closed = False
         stream.setblocking(True)
-        # Of sending alone, which a time limit of Python's is not.
+        # Limits sending only; `settimeout` would limit receiving, too.
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, linux.timeval(PATIENCE_S))
 
     def fileno(self) -> int:
-        """For `select`."""
+        """The file descriptor, for `select`."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -63,11 +63,11 @@ class ControlSocket:
         self._socket.close()
 
     def send(self, header: Mapping[str, Any], blob: bytes | memoryview = b"") -> None:
-        """Send one message; waits a while for the other side to read.
+        """Send one message; waits up to `PATIENCE_S` for the peer to read.
 
         Raises:
-            RunError: The other side is gone.
-            NoAnswer: It reads nothing.
+            RunError: The peer has disconnected.
+            NoAnswer: The peer does not read.
         """
         text = json.dumps(header).encode()
         _check_sizes(len(text), len(blob))
@@ -77,13 +77,14 @@ class ControlSocket:
                 self._socket.sendall(blob)
         except BlockingIOError:
             raise NoAnswer(
-                f"control socket: waited {PATIENCE_S:g} s for the other side to read"
+                f"control socket: waited {PATIENCE_S:g} s for the peer to read"
             ) from None
         except OSError as error:
             raise RunError(f"control socket: {error.strerror}") from None
 
     def read_available(self) -> bool:
-        """Take in what has arrived, without waiting; False when the other side has closed."""
+        """Read what has arrived without waiting; returns False if the peer has closed the
+        socket."""
         try:
             data = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -96,14 +97,14 @@ class ControlSocket:
 
     @property
     def has_some(self) -> bool:
-        """Whether something has been read that is not taken yet."""
+        """Whether bytes have been read that `next` has not returned yet."""
         return bool(self._buffer)
 
     def next(self) -> Message | None:
-        """The next message that is complete, if any.
+        """The next complete message, if any.
 
         Raises:
-            RunError: What came is no message, or a larger one than any is.
+            RunError: The received bytes are not a valid message, or the message is too large.
         """
         if len(self._buffer) < _LENGTHS.size:
             return None
@@ -117,21 +118,21 @@ class ControlSocket:
         except (ValueError, RecursionError):
             header = None
         if not isinstance(header, dict):
-            raise RunError("control socket: what came is no JSON object")
+            raise RunError("control socket: received bytes are not a JSON object")
         message = header, bytes(self._buffer[start:end])
         del self._buffer[:end]
         return message
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; None when none came in time.
+        """The next message; None if none arrives in time.
 
         Raises:
-            RunError: The other side is gone.
+            RunError: The peer has disconnected.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (message := self.next()) is None:
             if self._closed:
-                raise RunError("control socket: the other side is gone")
+                raise RunError("control socket: the peer has disconnected")
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not readable(self._socket, left):
                 return None
@@ -139,17 +140,17 @@ class ControlSocket:
         return message
 
     def send_descriptors(self, descriptors: Sequence[int]) -> None:
-        """Pass open files on. The other side must expect them, and all messages must be read."""
+        """Send open files. The peer must expect them, and must have read all earlier messages."""
         for start in range(0, len(descriptors), _DESCRIPTORS_AT_ONCE):
             part = array.array("i", descriptors[start : start + _DESCRIPTORS_AT_ONCE])
             self._socket.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, part)])
 
     def receive_descriptors(self, count: int) -> list[int]:
-        """Take over open files.
+        """Receive open files.
 
         Raises:
-            RunError: The other side is gone.
-            NoAnswer: It passes none on.
+            RunError: The peer has disconnected.
+            NoAnswer: The peer sends no files in time.
         """
         found: list[int] = []
         while len(found) < count:
@@ -160,19 +161,19 @@ class ControlSocket:
                 for descriptor in found:
                     os.close(descriptor)
                 if there:
-                    raise RunError("control socket: the other side is gone")
+                    raise RunError("control socket: the peer has disconnected")
                 raise NoAnswer(
-                    f"control socket: waited {PATIENCE_S:g} s for the other side to pass files on"
+                    f"control socket: waited {PATIENCE_S:g} s for the peer to send open files"
                 )
         return found
 
     def remaining_descriptors(self) -> Iterator[int]:
-        """Take over the open files that the other side has passed on by its end; waits for that."""
+        """Receive open files until the peer closes the socket."""
         while part := self._next_descriptors():
             yield from part
 
     def _next_descriptors(self) -> list[int]:
-        """Those of the next message; none where the other side is gone."""
+        """The open files of the next message; empty if the peer has disconnected."""
         return socket.recv_fds(self._socket, 1, _DESCRIPTORS_AT_ONCE)[1]
 
 
@@ -184,7 +185,7 @@ def _check_sizes(header_bytes: int, blob_bytes: int) -> None:
 
 
 def readable(stream: int | HasFileno, timeout_s: float | None) -> bool:
-    """Whether a stream has something to read, or its other side closed, within that time."""
+    """Whether a stream becomes readable, or is closed by the peer, within `timeout_s`."""
     poll = select.poll()
     poll.register(stream, select.POLLIN)
     return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))

@@ -1,19 +1,19 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""An asynchronous round at the base station as a protocol without I/O, as `server_round` is of the
-others.
+"""An asynchronous round at the base station as a protocol without I/O; `server_round` is the
+protocol of synchronous rounds.
 
-What goes on for one client, with events (▸) and instructions (◂)::
+Sequence for one client, with events (▸) and instructions (◂)::
 
     ◂ SendAdapters  SM  ▸ BroadcastReceived
         per iteration
             ▸ SmashedArrived  ◂ Compute  S  ▸ Computed  ◂ SendGradient  SG  ▸ GradientDelivered
-    ▸ UpdateArrived ◂ Mix, and ◂ SendAdapters anew; or ◂ Finish, once all updates are given out
-    at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂ Abandon where nobody may be dropped
+    ▸ UpdateArrived ◂ Mix, then ◂ SendAdapters again, or ◂ Finish if all updates are assigned
+    at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂ Abandon if no client may be dropped
 
-Iterations of a client count on from update to update. The update that a lost client was in is given
-to whoever asks for one next.
+Iterations of a client are counted across updates. The unfinished update of a lost client is
+assigned to the next client that asks for one.
 """
 
 import math
@@ -39,7 +39,7 @@ from testbed.core.server_round import (
 
 @dataclass(frozen=True)
 class UpdateArrived:
-    """A client's trained adapters are in: an update is complete."""
+    """A client's trained adapters have arrived: an update is complete."""
 
     client: int
     at: float
@@ -47,26 +47,26 @@ class UpdateArrived:
 
 @dataclass(frozen=True)
 class Mix:
-    """The update goes into the global model."""
+    """Mix a client's update into the global model."""
 
     client: int
     staleness: int
-    """How many others went in since its client was sent the model."""
+    """Number of other updates mixed in since the client received the model."""
 
 
 @dataclass(frozen=True)
 class SendAdapters:
-    """A client's turn at the downlink begins: it gets the global adapters as they are now."""
+    """Start to send the current global adapters to a client."""
 
     client: int
     iteration: int
-    """The first of its update."""
+    """First iteration of its update."""
     at: float
 
 
 @dataclass(frozen=True)
 class Finish:
-    """There is no more to do for this client."""
+    """The client has no further updates."""
 
     client: int
 
@@ -86,15 +86,15 @@ Instruction = Mix | SendAdapters | Compute | SendGradient | Finish | GiveUp | Ab
 @dataclass
 class _Client:
     iteration: int = 0
-    """Of the last that is over, before an update; else the one that it is in."""
+    """The current iteration; before an update, the last completed one."""
     step: Step = ""
     has_adapters: bool = False
     version: int = 0
-    """How many updates were in the model that it was sent."""
+    """Number of updates in the model that the client received."""
 
 
 class AsynchronousRound:
-    """One round for clients that do not wait for each other."""
+    """One round of clients that do not wait for each other."""
 
     def __init__(
         self,
@@ -107,16 +107,16 @@ class AsynchronousRound:
         *,
         drops: bool = False,
     ):
-        """Begin.
+        """Begin the round.
 
         Args:
-            paradigm: Whose schedule it is.
-            clients: Who takes part, from 1.
-            updates: Of all of them together.
-            iterations: Of an update, I.
-            start: When the round does.
-            lost_at: When a client counts as lost that has not finished by then.
-            drops: Whether the round goes on without a lost client.
+            paradigm: Determines the schedule.
+            clients: Participating clients, from 1.
+            updates: Number of updates of all clients together.
+            iterations: Iterations per update, I.
+            start: Start time of the round.
+            lost_at: Time at which an unfinished client counts as lost.
+            drops: Whether the round continues without a lost client.
         """
         self.here = set(clients)
         self.finished: list[int] = []
@@ -134,20 +134,20 @@ class AsynchronousRound:
 
     @property
     def is_over(self) -> bool:
-        """Whether everybody has finished."""
+        """Whether all clients have finished or are lost."""
         return not self.here
 
     @property
     def next_loss(self) -> float:
-        """When the next client counts as lost if it has not finished; infinity: never."""
+        """Earliest time at which an unfinished client counts as lost; infinity: never."""
         return min((self._lost_at[k] for k in self.here & self._lost_at.keys()), default=math.inf)
 
     def has_broadcast(self, client: int) -> bool:
-        """Whether it has the adapters of its update."""
+        """Whether the client has the adapters of its update."""
         return self._clients[client].has_adapters
 
     def may_be_lost(self, client: int) -> bool:
-        """Whether it is, or will be if it does not finish before."""
+        """Whether the client is lost, or will be if it does not finish in time."""
         return client in self.lost or client in self._lost_at
 
     def lose_at(self, clients: Collection[int], at: float, *, drops: bool) -> None:
@@ -157,11 +157,11 @@ class AsynchronousRound:
             self._lost_at[client] = min(at, self._lost_at.get(client, math.inf))
 
     def waiting(self) -> dict[Resource, list[int]]:
-        """See `Schedule.waiting`; any thread may ask."""
+        """See `Schedule.waiting`; may be called by any thread."""
         return self._schedule.waiting()
 
     def tell(self, event: Event) -> None:
-        """Take note of what happened; what is told of clients that are gone is nobody's concern."""
+        """Process an event; events of lost or finished clients are ignored."""
         if isinstance(event, TimePassed):
             for number in sorted(self.here & self._lost_at.keys()):
                 if self._lost_at[number] <= event.at:
@@ -193,7 +193,7 @@ class AsynchronousRound:
                 self._lose(event.client, event.at, event.why)
 
     def instructions(self) -> list[Instruction]:
-        """What begins now; ask when all that happened at this moment has been told."""
+        """Instructions that follow; call it after all events of the same time."""
         for start in self._schedule.start():
             client = self._clients[start.client]
             if start.resource == "compute":
@@ -223,7 +223,7 @@ class AsynchronousRound:
             self._instructions.append(Abandon(client, at, refused))
             return
         state = self._clients[client]
-        # Adapters that are on their way belong to the iteration that is to come.
+        # Adapters in transit belong to the next iteration.
         iteration = state.iteration + (state.step == "SM")
         self.lost[client] = GiveUp(client, at, refused, iteration, state.step)
         self._instructions.append(self.lost[client])

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Emulated time: what the round believes the clock says.
+"""Emulated time: the clock of a round.
 
-Emulated time runs `dilation` times slower than the machine's monotonic clock and stands still
-between rounds, where aggregation and decision cost no modelled time. Processes and containers of
-one machine share that clock, so a begin message with two numbers sets them all.
+Emulated time runs `dilation` times slower than the machine's monotonic clock and is paused between
+rounds, because aggregation and decisions take no modelled time. Processes and containers of one
+machine share the monotonic clock, so a begin message with two numbers synchronises them all.
 """
 
 import time
@@ -18,22 +18,22 @@ OPEN_S = 2e-3
 socket by then is on time."""
 
 TICK_NS = 10_000_000
-"""A whole number of ticks of the kernel's coarse timers, of 1, 4 or 10 ms."""
+"""Nanoseconds: a multiple of the kernel's timer tick, which is 1, 4 or 10 ms."""
 
 
 def sleep_ns(duration_ns: int) -> None:
-    """Sleep for so many nanoseconds, 1 or more, to the nanosecond where the kernel does.
+    """Sleep for `duration_ns` nanoseconds, at least 1, as precisely as the kernel does.
 
-    `time.sleep` rounds up, which makes one more of a whole number whose float lies above it.
+    `time.sleep` takes a float and rounds up, which may add a nanosecond.
     """
     time.sleep((duration_ns - 0.5) / 1e9)
 
 
 def next_tick() -> int:
-    """Sleep until the monotonic clock is at a whole `TICK_NS`, and return that moment.
+    """Sleep until the monotonic clock is at a multiple of `TICK_NS`, and return that time.
 
-    What begins there meets the kernel's timers in the same phase each time, however long what came
-    before has taken. In virtual time, runs then repeat between users and machines.
+    Work that begins there always has the same phase relative to the kernel's timers. In virtual
+    time, this makes runs repeatable between users and machines.
     """
     now = time.monotonic_ns()
     due = (now // TICK_NS + 1) * TICK_NS
@@ -54,19 +54,19 @@ class EmulatedClock:
         return self.at(time.monotonic_ns())
 
     def at(self, monotonic_ns: int) -> float:
-        """The emulated time of a moment of the monotonic clock, in seconds."""
+        """The emulated time in seconds at a time of the monotonic clock."""
         return self.start_s + (monotonic_ns - self.start_ns) / 1e9 / self.dilation
 
     def monotonic_ns(self, emulated_s: float) -> int:
-        """The moment of the monotonic clock at which it is that emulated time."""
+        """The time of the monotonic clock at which the emulated time is `emulated_s`."""
         return self.start_ns + round((emulated_s - self.start_s) * self.dilation * 1e9)
 
     def depart(self, due_s: float, credit_s: float) -> float:
-        """Wait until a transfer that is due at an emulated time may send, and return its start.
+        """Wait until a transfer may start to send, and return its emulated start time.
 
-        A link that was idle sends `credit_s` real seconds' worth at once. Who sends so much later
-        than the transfer starts uses that up, and is where it would be without credit; a delay in
-        the sender up to as much is made up for. A sender later than that starts later.
+        An idle link sends `credit_s` real seconds of traffic at once. A sender that starts late by
+        this time uses up the credit and is then on time; further delay of the sender, up to the
+        same amount, causes no error. The start of a still later sender is later.
         """
         start_s = max(due_s, self.now() - credit_s / self.dilation)
         rest = self.monotonic_ns(start_s) + round(credit_s * 1e9) - time.monotonic_ns()
@@ -75,7 +75,7 @@ class EmulatedClock:
         return start_s
 
     def fill(self, due_s: float) -> float:
-        """Wait until a transfer that its link holds back may be handed to it, and return its start.
+        """Wait until a transfer that its link holds back may be written; return its emulated start.
 
         A held transfer starts when it is due if all of it is handed over before its frames are
         released (`testbed.network.holding`); otherwise it starts later.

@@ -1,19 +1,20 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The ways in which the testbed refuses to go on."""
+"""Exceptions of the testbed."""
 
 
 class InputError(Exception):
-    """The user's input is wrong: one line that names the field. The CLI exits with status 2.
+    """Invalid user input; the message is one line that names the field. The CLI exits with status
+    2.
 
-    A scenario's key is named as it is (`workload.split: …`); an argument of a function stands in
-    backticks (`` `out`: … ``), for the command line to write it as its flag.
+    A scenario key is written as it is (`workload.split: …`); an argument of a function is written
+    in backticks (`` `out`: … ``), which the command line replaces by the option.
     """
 
 
 class RunError(Exception):
-    """A run failed although its input was right: one line that says what. Exit status 1."""
+    """A run failed although its input was valid; the message is one line. Exit status 1."""
 
 
 class RunEnds(RunError):
@@ -22,4 +23,4 @@ class RunEnds(RunError):
     def __init__(self, message: str, at_s: float):
         super().__init__(message)
         self.at_s = at_s
-        """Emulated time."""
+        """Emulated time of the fault."""

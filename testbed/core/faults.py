@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Faults, as nodes know them: when one ends, slows down, sends nonsense, or is given up.
+"""Faults of nodes: crash, slow computing, invalid frames, loss.
 
-What is planned, and what a round does about it, is the orchestrator's business
-(`orchestrator.engine.faults`); a node is told what happens to itself.
+The orchestrator plans faults and the reaction of a round (`orchestrator.engine.faults`); each node
+receives only its own faults.
 """
 
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 Wrong = Literal["corrupt-frame", "duplicate-frame"]
-"""Frames that no UAV should send: a flipped bit in the header; the same frame twice."""
+"""Invalid frames of a UAV: a flipped bit in the header; the same frame twice."""
 
 
 def slowed_end(start_s: float, work_s: float, slow: Sequence[Sequence[float]]) -> float:
-    """When computing ends that takes `work_s` at full speed.
+    """End time of a computation that takes `work_s` at full speed.
 
     Args:
-        start_s: When it starts.
-        work_s: Its duration on a node without faults.
-        slow: Rows of start, end and factor, disjoint and in order: between start and end all
+        start_s: Start time.
+        work_s: Duration on a node without faults.
+        slow: Rows of start, end and factor, disjoint and in order: between start and end,
             computing takes factor times as long.
     """
     now_s, left_s = start_s, work_s
-    for row in range(len(slow)):  # numba compiles this function, too, with an array for `slow`
+    for row in range(len(slow)):  # numba also compiles this function, with an array for `slow`
         begin_s, end_s, factor = slow[row][0], slow[row][1], slow[row][2]
         if end_s <= now_s:
             continue
@@ -43,25 +43,25 @@ def slowed_end(start_s: float, work_s: float, slow: Sequence[Sequence[float]]) -
 
 @dataclass(frozen=True)
 class UavFaults:
-    """What happens to one UAV in a round; times in emulated seconds."""
+    """Faults of one UAV in a round; times in emulated seconds."""
 
     crash_s: float | None = None
-    """When its process ends, by SIGKILL; until then it tells each of its steps."""
+    """Time at which its process is killed by SIGKILL; until then it reports each step."""
     lost_s: float | None = None
-    """When it counts as lost, and leaves the round, if it has not finished by then."""
+    """Time at which it counts as lost and leaves the round if it has not finished."""
     wrong: Wrong | None = None
     wrong_s: float = 0.0
-    """The first smashed data sent from then on are sent wrongly."""
+    """Time from which the next smashed data are sent as an invalid frame."""
     slow: Sequence[Sequence[float]] = ()
     """See `slowed_end`."""
 
 
 @dataclass(frozen=True)
 class BsFaults:
-    """Whom the base station gives up in a round, and how fast it computes."""
+    """Clients that the base station drops in a round, and its own slow periods."""
 
     lost_s: Sequence[float | None] = ()
-    """For each client, when it counts as lost."""
+    """Time at which each client counts as lost; None: never."""
     drops: bool = False
-    """Whether the round goes on without a lost client; else the run ends."""
+    """Whether the round continues without a lost client; otherwise the run ends."""
     slow: Sequence[Sequence[float]] = ()

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What the air does to frames beside its rate, as everybody is told of it."""
+"""Impairments of the radio channel: delay, jitter and loss of frames."""
 
 import math
 from dataclasses import dataclass
@@ -9,25 +9,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Losses:
-    """A Gilbert–Elliott process, one step a frame; independent losses are one that stays good."""
+    """A Gilbert–Elliott process with one step per frame; for independent losses it never leaves the
+    good state."""
 
     good_to_bad: float
-    """p."""
+    """Transition probability p."""
     bad_to_good: float
-    """r."""
+    """Transition probability r."""
     loss_good: float
-    """1 - k."""
+    """Loss probability 1 - k in the good state."""
     loss_bad: float
-    """1 - h."""
+    """Loss probability 1 - h in the bad state."""
 
     @property
     def mean(self) -> float:
-        """Probability of a frame to be lost, in the long run."""
+        """Stationary loss probability of a frame."""
         bad = self.good_to_bad / (self.good_to_bad + self.bad_to_good)
         return (1 - bad) * self.loss_good + bad * self.loss_bad
 
     def deviation(self, frames: int) -> float:
-        """Standard deviation of how many of so many frames are lost, which bursts enlarge."""
+        """Standard deviation of the number of lost frames among `frames`, which bursts increase."""
         bad = self.good_to_bad / (self.good_to_bad + self.bad_to_good)
         stays = 1 - self.good_to_bad - self.bad_to_good
         together = bad * (1 - bad) * (self.loss_bad - self.loss_good) ** 2
@@ -39,17 +40,17 @@ class Losses:
 
 @dataclass(frozen=True)
 class Impairment:
-    """What happens to frames of one direction of a link."""
+    """Impairments of one direction of a link."""
 
     delay_s: float = 0.0
     jitter_s: float = 0.0
-    """Standard deviation of the delay, which is normal and cut at 0."""
+    """Standard deviation of the delay, which is normally distributed and clipped at 0."""
     losses: Losses | None = None
     seed: int = 0
     by_slot: bool = False
-    """Whether each slot has a delay, a jitter or a probability to lose frames of its own."""
+    """Whether delay, jitter or loss probability changes from slot to slot."""
     reorders: bool = False
-    """Whether a frame with a shorter delay overtakes those before it; else it waits for them."""
+    """Whether frames with a shorter delay overtake earlier ones; otherwise they stay in order."""
 
     @property
     def acts(self) -> bool:

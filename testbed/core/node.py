@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who is who in the emulated network: the base station, and UAVs that count from 1."""
+"""Identifiers of nodes: the base station, and UAVs that count from 1."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 PATTERN = r"^(bs|uav[1-9]\d{0,4})$"
-"""How a node is spelt, wherever it is: in scenarios, files, messages and on the command line."""
+"""Spelling of a node in scenarios, files, messages and on the command line."""
 
 
 @dataclass(frozen=True, order=True)
@@ -16,17 +16,17 @@ class NodeId:
     """A node of the network; the base station sorts before all UAVs."""
 
     client: int
-    """The number of a UAV as client of the round; 0: the base station."""
+    """Number of a UAV as client, from 1; 0: the base station."""
 
     @classmethod
     def parse(cls, spelling: str) -> "NodeId":
-        """The node that is spelt so.
+        """The node with this spelling.
 
         Raises:
-            ValueError: Nobody is.
+            ValueError: No node has this spelling.
         """
         if not re.fullmatch(PATTERN, spelling):
-            raise ValueError(f"{spelling!r} is no node; nodes are bs, uav1, uav2, …")
+            raise ValueError(f"{spelling!r} is not a node; nodes are bs, uav1, uav2, …")
         return cls(int(spelling.removeprefix("uav"))) if spelling != "bs" else BS
 
     def __str__(self) -> str:
@@ -34,23 +34,24 @@ class NodeId:
 
     @property
     def is_bs(self) -> bool:
-        """Whether it is the base station."""
+        """Whether the node is the base station."""
         return self.client == 0
 
     @property
     def title(self) -> str:
-        """As a sentence has it."""
+        """The node's name within a sentence."""
         return str(self) if self.client else "the base station"
 
     @property
     def index(self) -> int:
-        """The place of a UAV in arrays of shape [K]."""
-        assert self.client, "the base station has no place among the clients"
+        """Index of a UAV in arrays of shape [K]."""
+        assert self.client, "the base station has no index among the clients"
         return self.client - 1
 
     @property
     def host_name(self) -> str:
-        """Its name in a certificate: of the same length for all, so that handshakes are, too."""
+        """Name in the node's certificate; all names, and so all handshakes, have the same
+        length."""
         return f"node{self.client:05d}"
 
 
@@ -63,5 +64,5 @@ def uav(client: int) -> NodeId:
 
 
 def uavs(count: int) -> Iterator[NodeId]:
-    """All UAVs, in their order."""
+    """All UAVs in ascending order."""
     return map(NodeId, range(1, count + 1))

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Service orders: which client a sequential resource serves next.
+"""Service orders: decide which client a sequential resource serves next.
 
-An order is a function that ranks a client's request when it is enqueued: the lowest rank goes
+An order is a function that ranks a client's request when it is enqueued: the lowest rank is served
 first, then the earlier arrival, then the lower client number. The engine compiles the function with
-numba; the base station and ns-3's packets call it as it is, on the same numbers. So it may compute
-with numbers alone: no text, no state. Other packages add theirs through the entry-point group
+numba; the base station and the ns-3 simulation call it directly with the same numbers. So it may
+use only numbers, no strings and no state. Other packages add orders through the entry-point group
 ``testbed.orders``.
 
-The paper's two are not ranked here: engine and schedule know them by name.
+The paper's two orders have no ranking function here: engine and schedule implement them by name.
 """
 
 import math
@@ -25,67 +25,69 @@ LARGER_LAG, FIRST_COME = "larger-lag", "first-come"
 PAPERS = (LARGER_LAG, FIRST_COME)
 """The paper's service orders."""
 OUTAGE_S = 1e9
-"""What counts as the time of a transfer over a link that is out: longer than any."""
+"""Duration in s that stands for a transfer over a link in outage: longer than any other."""
 NO_RANK = -(1 << 63)
-"""The place of a rank that is no number."""
+"""The sorting key of a rank that is not a number."""
 
 
 class ServiceRequest(NamedTuple):
-    """What is known of a client when it is enqueued at a sequential resource.
+    """Information about a client when it is enqueued at a sequential resource.
 
-    Times of what is over are as they came to be; times of what is to come follow from the device
-    profile, and from the rates of the slot in which the request came.
+    Durations of past steps are measured; those of future steps are computed from the device profile
+    and the rates of the slot in which the request arrives.
     """
 
     at_downlink: bool
-    """Whether it waits for the downlink; else it waits for the server's computing."""
+    """Whether the client waits for the downlink; otherwise it waits for server computing."""
     client: int
-    """From 1."""
+    """Number of the client, from 1."""
     clients: int
-    """K, of the run."""
+    """Number of clients of the run, K."""
     iteration: int
-    """i, from 1."""
+    """Iteration i, from 1."""
     iterations: int
-    """I."""
+    """Number of iterations, I."""
     enqueued_s: float
-    """When it came, since the round began."""
+    """Time of arrival since the start of the round."""
     lag_s: float
-    """Eq. (12) before the downlink, eq. (22) before computing."""
+    """Lag: eq. (12) for the downlink, eq. (22) for computing."""
     client_s: float
     """τ_CB(i-1) + τ_CF(i)."""
     upload_s: float
     """τ_CA(i)."""
     server_s: float
-    """τ_S(i); before computing, what it will take."""
+    """τ_S(i); modelled duration if the client waits for computing."""
     gradient_s: float
-    """τ_SG(i-1); in the first iteration, what a gradient would take now."""
+    """τ_SG(i-1); in the first iteration, the duration of a gradient transfer at the current
+    rate."""
     service_s: float
-    """What the resource will take to serve it."""
+    """Expected service time at the resource."""
     remaining_s: float
-    """What the rest of its round would take, were it alone: this service, and all up to τ_CM."""
+    """Expected time of the rest of its round without other clients: this service and all steps up
+    to τ_CM."""
     gradient_bytes: float
-    """Of the gradient of this iteration."""
+    """Size of the gradient of this iteration."""
     uplink_bytes: float
-    """It has still to send, smashed data and adapters."""
+    """Smashed data and adapters that the client has still to send."""
     downlink_bytes: float
-    """It has still to receive, gradients from this iteration on."""
+    """Gradients that the client has still to receive, from this iteration on."""
     uplink_bps: float
-    """Rate of its uplink; 0 in an outage."""
+    """Current rate of the uplink; 0 in an outage."""
     downlink_bps: float
-    """Rate of its gradients."""
+    """Current rate of the client's gradients."""
 
 
 class Ahead(NamedTuple):
-    """What is still to come for a client whose smashed data of an iteration are in."""
+    """Remaining work of a client whose smashed data of an iteration have arrived."""
 
     clients: int
-    """K."""
+    """Number of clients of the run, K."""
     iterations: int
-    """I."""
+    """Number of iterations, I."""
     server_s: float
-    """Of this iteration."""
+    """Server computing of this iteration."""
     compute_s: float
-    """Client's and server's computing after the gradient of this iteration is there."""
+    """Computing of client and server after the gradient of this iteration has arrived."""
     gradient_bytes: float
     uplink_bytes: float
     downlink_bytes: float
@@ -95,22 +97,23 @@ class Ahead(NamedTuple):
 
 @dataclass(frozen=True)
 class Prospects:
-    """What each client's iterations take by the device profile: an entry a client of the run."""
+    """Durations and sizes of each client's iterations by the device profile, one entry per
+    client."""
 
     iterations: int
     forward_s: tuple[float, ...]
-    """τ_CF."""
+    """τ_CF of each client."""
     backward_s: tuple[float, ...]
-    """τ_CB."""
+    """τ_CB of each client."""
     server_s: tuple[float, ...]
-    """τ_S."""
+    """τ_S of each client."""
     smashed_bytes: tuple[int, ...]
-    """As they are on the link, as all bytes here."""
+    """Bytes on the link, including overheads; likewise the other sizes."""
     gradient_bytes: tuple[int, ...]
     adapter_bytes: tuple[int, ...]
 
     def ahead(self, client: int, iteration: int, uplink_bps: float, downlink_bps: float) -> Ahead:
-        """What is to come for a client, from 1, in an iteration, at these rates."""
+        """Remaining work of a client (from 1) in an iteration, at these rates."""
         k, later = client - 1, self.iterations - iteration
         a_turn_s = self.forward_s[k] + self.server_s[k] + self.backward_s[k]
         return Ahead(
@@ -130,7 +133,7 @@ Rank = Callable[[ServiceRequest], float]
 
 
 def transfer_s(size_bytes: float, rate_bps: float) -> float:
-    """Seconds of a transfer at a rate that stays; `OUTAGE_S` where there is none."""
+    """Duration of a transfer at a constant rate; `OUTAGE_S` in an outage."""
     if size_bytes == 0.0:
         return 0.0
     if rate_bps > 0.0:
@@ -149,18 +152,18 @@ def request(
     gradient_s: float,
     ahead: Ahead,
 ) -> ServiceRequest:
-    """A request from what was measured, and what is ahead; compiled into the engine, too.
+    """Make a request from measured durations and the remaining work; numba also compiles it.
 
     Args:
-        at_downlink: See `ServiceRequest`, as all up to `server_s`.
-        client: From 1.
-        iteration: From 1.
-        enqueued_s: Since the round began.
+        at_downlink: Whether the client waits for the downlink.
+        client: Number of the client, from 1.
+        iteration: Iteration i, from 1.
+        enqueued_s: Time of arrival since the start of the round.
         client_s: τ_CB(i-1) + τ_CF(i).
         upload_s: τ_CA(i).
         server_s: τ_S(i).
-        gradient_s: τ_SG(i-1); negative: there was none yet.
-        ahead: Of the slot in which it is enqueued.
+        gradient_s: τ_SG(i-1); negative: there was no gradient yet.
+        ahead: Remaining work, at the rates of the current slot.
     """
     next_s = transfer_s(ahead.gradient_bytes, ahead.downlink_bps)
     if gradient_s < 0.0:
@@ -196,25 +199,24 @@ def request(
 
 
 def place(rank: float) -> int:
-    """A rank in steps of 1e-9, cut at ±9e9: what floats tear apart by their last bit is equal."""
+    """A rank rounded to 1e-9 and clipped at ±9e9, so that rounding errors do not break ties."""
     if math.isnan(rank):
         return NO_RANK
     return math.floor(min(max(rank, -9e9), 9e9) * 1e9 + 0.5)
 
 
 def shortest_job_first(asked: ServiceRequest) -> float:
-    """Who keeps the resource for the shortest time."""
+    """Serve the client with the shortest service time first."""
     return asked.service_s
 
 
 def longest_remaining_work_first(asked: ServiceRequest) -> float:
-    """Whose round would still take longest, were it alone."""
+    """Serve the client with the longest remaining time of its round first."""
     return -asked.remaining_s
 
 
 def round_robin(asked: ServiceRequest) -> float:
-    """Everybody's first turn by number, then everybody's second: nobody is served twice while
-    another waits who was served less often."""
+    """Serve all clients once in the order of their numbers, then all a second time, and so on."""
     return float((asked.iteration - 1) * asked.clients + asked.client)
 
 
@@ -243,7 +245,7 @@ def check(name: str, parameters: Mapping[str, float]) -> None:
 
 
 def rank_of(name: str, parameters: Mapping[str, float]) -> Rank | None:
-    """The function that ranks; None: the order is one of the paper's.
+    """The ranking function of an order; None: the order is one of the paper's.
 
     Raises:
         InputError: See `check`.

@@ -3,9 +3,9 @@
 
 """Paradigms of split federated learning, as data.
 
-A paradigm says how the server's two resources, computing and downlink, serve the clients. The
+A paradigm defines how the server's two resources, computing and downlink, serve the clients. The
 engine and the emulated base station read the same fields, so a paradigm is described once.
-Other packages add their own through the entry-point group ``testbed.paradigms``.
+Other packages add paradigms through the entry-point group ``testbed.paradigms``.
 """
 
 from dataclasses import dataclass
@@ -21,41 +21,43 @@ Sharing = Literal["parallel", "sequential"]
 
 @dataclass(frozen=True)
 class Paradigm:
-    """How server computing and gradient transmission are shared, ordered and gated.
+    """Sharing, order and gates of server computing and gradient transmission.
 
-    A *parallel* resource is cut into fixed shares, one a client; a *sequential* one serves a single
-    client at a time with all it has, non-preemptively, in the given order. A gate holds a resource
-    back until every client of the same local iteration has come that far.
+    A *parallel* resource is divided into fixed shares, one per client; a *sequential* one serves
+    one client at a time with its full capacity, non-preemptively, in the given order. A gate blocks
+    a resource until all clients of the same local iteration have reached it.
     """
 
     name: str
     title: str
-    """As the paper's figures print it."""
+    """Name of the paradigm in the paper's figures."""
     server_compute: Sharing
     gradient_transmission: Sharing
     order: str = orders.FIRST_COME
-    """One of `testbed.core.orders`."""
+    """Service order of sequential resources: a name of `testbed.core.orders`."""
     compute_waits_for_all: bool = False
-    """Server computing of an iteration starts when all smashed data of it are in."""
+    """Whether server computing of an iteration starts only when all its smashed data have
+    arrived."""
     transmission_waits_for_all: bool = False
-    """Gradient transmission of an iteration starts when all of it is computed."""
+    """Whether gradient transmission of an iteration starts only when all its gradients are
+    computed."""
     order_parameters: tuple[tuple[str, float], ...] = ()
-    """Of an order from a package."""
+    """Parameters of a service order from another package."""
     asynchronous: bool = False
-    """Clients go on without waiting for others: their adapters are mixed into the global ones as
-    they come, which then go back at once. Queues are first-come, and there is no gate."""
+    """Whether clients do not wait for each other: their adapters are mixed into the global ones
+    when they arrive, and the result is sent back at once. Queues are first-come, without gates."""
 
     @property
     def asks_for_first_gradient(self) -> bool:
-        """Whether an order depends on τ'_SG(0): larger lag first, before sequential computing."""
+        """Whether the order uses τ'_SG(0): larger lag first, for sequential computing."""
         return self.server_compute == "sequential" and self.order == orders.LARGER_LAG
 
     @property
     def rank(self) -> orders.Rank | None:
-        """What ranks who is enqueued; None: one of the paper's orders.
+        """The ranking function of the service order; None: it is one of the paper's orders.
 
         Raises:
-            InputError: The order is unknown, or a package's that does not fit.
+            InputError: The order is unknown, or an invalid one of another package.
         """
         return orders.rank_of(self.order, dict(self.order_parameters))
 
@@ -111,7 +113,7 @@ def paradigm(name: str) -> Paradigm:
     """The paradigm of that name.
 
     Raises:
-        InputError: No paradigm has that name, or a plugin of that name is none.
+        InputError: No paradigm has that name, or the plugin of that name is not a paradigm.
     """
     found = PARADIGMS.instance(name, Paradigm)
     if name in PARADIGMS.built_in:
@@ -130,7 +132,8 @@ def paradigm(name: str) -> Paradigm:
 
 
 def keeps_step(name: str) -> bool:
-    """Whether its clients go through the iterations of a round together; nobody's registered do."""
+    """Whether clients do the iterations of a round together; unregistered names count as
+    synchronous."""
     try:
         return not paradigm(name).asynchronous
     except InputError:
@@ -138,8 +141,8 @@ def keeps_step(name: str) -> bool:
 
 
 def title_of(name: str, order: str | None = None) -> str:
-    """The paradigm as the paper's figures print it, and the order in place of its own; its name
-    where nobody registered it."""
+    """Name of the paradigm in the paper's figures, with `order` if it replaces its own; an
+    unregistered paradigm is returned as given."""
     try:
         title = paradigm(name).title
     except InputError:

@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How long work tells how far it is."""
+"""Progress reports of long tasks."""
 
 from collections.abc import Callable
 
 Progress = Callable[[str, float, float], None]
-"""Takes what is being done, how much of it is done, and how much there is."""
+"""Called with a description of the task, the amount done, and the total amount."""
 
 
 def which_round(index: int, rounds: int) -> str:
-    """Which round it is, in words; they count from 0."""
+    """Text for the current round; rounds count from 0."""
     return f"round {index} of 0–{rounds - 1}" if rounds > 1 else f"round {index}"
 
 
 def silent(what: str, done: float, total: float) -> None:
-    """Tells nobody."""
+    """Ignore the progress."""

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who is served next: the server's schedule as a state machine without clock or I/O.
+"""The server's schedule as a state machine without clock or I/O.
 
-It is told what happened and answers what starts now. Everything that decides about order, queues
-and gates of the base station is in this file; how long things take is not. The engine states the
-same rules in compiled form, and tests hold the two together. `testbed.core.server_round` is the
-protocol around it.
+It receives events and returns the services that start. All decisions about order, queues and gates
+of the base station are in this file; durations are not. The engine implements the same rules in
+compiled form, and tests check that both agree. `testbed.core.server_round` is the protocol around
+it.
 
-Moments are numbers of one unit, which is the caller's, and ranks (`testbed.core.orders`; the lowest
-goes first) of any: they are compared, and no more.
+Times are numbers in a unit chosen by the caller; ranks (`testbed.core.orders`; the lowest is served
+first) have any unit. Both are only compared.
 """
 
 import heapq
@@ -24,27 +24,27 @@ Resource = Literal["compute", "transmit"]
 
 @dataclass(frozen=True)
 class Start:
-    """A client's turn at a resource begins."""
+    """The service of a client at a resource begins."""
 
     resource: Resource
     client: int
     at: float
-    """When everything it had to wait for was there."""
+    """Time at which everything that it waited for was available."""
 
 
 @dataclass(frozen=True, order=True)
 class Waiting:
-    """A place in a queue: first what counts, then when it came, then who."""
+    """A queue entry, sorted by rank, arrival time and client."""
 
     rank: float
     enqueued: float
     client: int
     ready: float = field(compare=False)
-    """When the gate let it into the queue."""
+    """Time at which the gate admitted it to the queue."""
 
 
 class _Server:
-    """One resource: gate, queue, and since when it is free."""
+    """One resource: its gate, its queue, and the time since which it is free."""
 
     def __init__(self, resource: Resource, sharing: Sharing, gated: bool, clients: int):
         self.resource = resource
@@ -53,7 +53,7 @@ class _Server:
         self.clients = clients
         self.busy = False
         self.serves = 0
-        """Whom, where it is sequential and busy."""
+        """The client in service, if the resource is sequential and busy."""
         self.free = 0.0
         self.queue: list[Waiting] = []
         self.held: dict[int, list[Waiting]] = defaultdict(list)
@@ -117,34 +117,34 @@ class Schedule:
         )
 
     def smashed_arrived(self, client: int, iteration: int, now: float, rank: float) -> None:
-        """Smashed data are in; `rank` is that for sequential computing."""
+        """Smashed data have arrived; `rank` applies to sequential computing."""
         self._compute.enqueue(client, iteration, now, rank)
 
     def computed(self, client: int, iteration: int, now: float, rank: float) -> None:
-        """A gradient is ready; `rank` is that for sequential transmission."""
+        """A gradient is ready; `rank` applies to sequential transmission."""
         self._compute.release(now)
         self._transmit.enqueue(client, iteration, now, rank)
 
     def adapters_ready(self, client: int, now: float) -> None:
-        """The global adapters are to be sent, in an asynchronous round."""
+        """The global adapters of an asynchronous round are ready for a client."""
         self._transmit.enqueue(client, 0, now, 0)
 
     def delivered(self, now: float) -> None:
-        """A gradient, or the adapters of an asynchronous round, have arrived at their client."""
+        """A gradient, or the adapters of an asynchronous round, have arrived at the client."""
         self._transmit.release(now)
 
     def lost(self, client: int, now: float) -> None:
-        """A client has left the round: nobody waits for it, and what it held is free."""
+        """A client has left the round: gates no longer wait for it, and its resources are free."""
         self._compute.lose(client, now)
         self._transmit.lose(client, now)
 
     def waiting(self) -> dict[Resource, list[int]]:
-        """Clients that wait for each resource, by their turn; then those whom a gate holds back.
+        """Clients that wait for each resource in service order, then those blocked by a gate.
 
-        Any thread may ask.
+        May be called by any thread.
         """
         return {server.resource: server.waiting() for server in (self._compute, self._transmit)}
 
     def start(self) -> list[Start]:
-        """What begins now; call it when all that happened at this moment has been told."""
+        """Services that begin now; call it after all events of the same time."""
         return self._compute.start() + self._transmit.start()

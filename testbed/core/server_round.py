@@ -1,23 +1,23 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A round at the base station as a protocol without I/O: who waits, who is served, who is lost.
+"""A round at the base station as a protocol without I/O: waiting, service and loss of clients.
 
-Theory of operation. A driver tells what happened, all of a moment, and then asks what begins now,
-so that ties are seen whole; it carries that out with its own clock and links. The emulated base
-station's threads are one driver (`workloads.nodes.server_round`), ns-3's packets the other
-(`orchestrator.packet_simulation.round`). Nothing in this file knows a socket, a thread or a clock.
+Theory of operation. A driver passes in all events of the same time and then asks for the
+instructions that follow, so that ties are resolved correctly; it carries them out with its own
+clock and links. One driver is the emulated base station (`workloads.nodes.server_round`), the other
+one is the ns-3 simulation (`orchestrator.packet_simulation.round`). This file uses no sockets,
+threads or clocks.
 
-What goes on for one client, with events (▸) and instructions (◂)::
+Sequence for one client, with events (▸) and instructions (◂)::
 
-    SM  ▸ BroadcastReceived; when all have it ◂ StartClients
-    per iteration
+    SM  ▸ BroadcastReceived; after all clients ◂ StartClients per iteration
         ▸ SmashedArrived  ◂ Compute  S  ▸ Computed  ◂ SendGradient  SG  ▸ GradientDelivered
-    ▸ AdaptersArrived: it has finished
-    at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂ Abandon where nobody may be dropped
+    ▸ AdaptersArrived: the client has finished at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂
+    Abandon if no client may be dropped
 
-Moments and durations are numbers of one unit, the driver's: emulated seconds, or whole nanoseconds,
-which keep ties exact. They are added, subtracted and compared, and no more.
+Times and durations are numbers in the driver's unit: emulated seconds, or whole nanoseconds, which
+keep ties exact. They are only added, subtracted and compared.
 """
 
 import math
@@ -32,15 +32,15 @@ from testbed.core.paradigm import Paradigm
 from testbed.core.schedule import Resource, Schedule
 
 Step = Literal["", "SM", "S", "SG"]
-"""What the base station does for a client; nothing while it is the client's turn."""
+"""The step of the base station for a client; empty while the client itself computes or sends."""
 
 
-# What happened. Clients and iterations count from 1.
+# Events. Clients and iterations count from 1.
 
 
 @dataclass(frozen=True)
 class BroadcastReceived:
-    """The client says that it has had the global adapters since then."""
+    """A client reports that it received the global adapters at time `at`."""
 
     client: int
     at: float
@@ -48,19 +48,19 @@ class BroadcastReceived:
 
 @dataclass(frozen=True)
 class SmashedArrived:
-    """A client's smashed data are in."""
+    """A client's smashed data have arrived."""
 
     client: int
     iteration: int
     sent: float
     at: float
     compute: float
-    """τ_CB(i-1) + τ_CF(i): what the client has computed for."""
+    """τ_CB(i-1) + τ_CF(i): duration of the client's computing."""
 
 
 @dataclass(frozen=True)
 class Computed:
-    """The server's forward and backward pass for a client is over."""
+    """The server has finished the forward and backward pass for a client."""
 
     client: int
     at: float
@@ -68,26 +68,26 @@ class Computed:
 
 @dataclass(frozen=True)
 class GradientDelivered:
-    """The client says that it has the gradient."""
+    """A client reports that it has received the gradient."""
 
     client: int
     sent: float
     arrived: float
-    """When the client had it."""
+    """Time of arrival at the client."""
     at: float
-    """From when on the downlink is free for the next."""
+    """Time from which the downlink is free for the next transfer."""
 
 
 @dataclass(frozen=True)
 class AdaptersArrived:
-    """A client's trained adapters are in: it has finished."""
+    """A client's trained adapters have arrived: it has finished."""
 
     client: int
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A client has sent what it should not have."""
+    """A client has sent an invalid frame."""
 
     client: int
     at: float
@@ -96,7 +96,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class TimePassed:
-    """It is that late: clients whose time is over are lost."""
+    """Time has advanced to `at`: clients whose time limit has passed are lost."""
 
     at: float
 
@@ -111,21 +111,21 @@ Event = (
     | TimePassed
 )
 
-# What begins.
+# Instructions.
 
 
 @dataclass(frozen=True)
 class StartClients:
-    """All clients that are left have the broadcast: tell them to start together."""
+    """All remaining clients have the broadcast: start them together."""
 
     clients: tuple[int, ...]
     at: float
-    """The moment that all of them start at: when the last one had it."""
+    """Common start time: when the last client had received the broadcast."""
 
 
 @dataclass(frozen=True)
 class Compute:
-    """A client's turn at the server's computing begins."""
+    """Start server computing for a client."""
 
     client: int
     iteration: int
@@ -134,7 +134,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class SendGradient:
-    """A client's turn at the downlink begins."""
+    """Start to send a gradient to a client."""
 
     client: int
     iteration: int
@@ -143,20 +143,20 @@ class SendGradient:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The round goes on without a client: have no more to do with it."""
+    """Drop a client: the round continues without it."""
 
     client: int
     at: float
     refused: str
-    """What was wrong with what it sent; nothing, where it was silence."""
+    """Error in the frame that the client sent; empty if it sent nothing in time."""
     iteration: int
     step: Step
-    """What was being done for it."""
+    """Step of the base station for the client at that time."""
 
 
 @dataclass(frozen=True)
 class Abandon:
-    """The round may not go on without this client, which is lost."""
+    """End the round, because a client is lost and must not be dropped."""
 
     client: int
     at: float
@@ -175,24 +175,24 @@ class _Client:
     upload: float = 0
     """τ_CA(i)."""
     gradient: float | None = None
-    """τ_SG(i-1), the last summand of eq. (22); None: there was none yet."""
+    """τ_SG(i-1), the last term of eq. (22); None: there was no gradient yet."""
     compute_start: float = 0
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What an order may know that is none of the paper's."""
+    """Inputs of a service order that is not one of the paper's."""
 
     ahead: Callable[[int, int, float], Ahead]
-    """Of a client and an iteration, by the moment at which it is asked."""
+    """Remaining work by client, iteration and current time."""
     start: float
-    """When the round began."""
+    """Start time of the round."""
     second: float = 1
-    """How many of the driver's units there are in a second."""
+    """Number of the driver's time units per second."""
 
 
 class ServerRound:
-    """One round for the clients that take part, under a paradigm."""
+    """One round of the participating clients under a paradigm."""
 
     def __init__(
         self,
@@ -204,18 +204,18 @@ class ServerRound:
         outlook: Outlook | None = None,
         drops: bool = False,
     ):
-        """Begin.
+        """Begin the round.
 
         Args:
-            paradigm: Whose schedule it is.
-            clients: Who takes part, from 1.
-            first_gradient: τ'_SG(0) of a client whose smashed data are in at a moment.
-            lost_at: When a client counts as lost that has not finished by then.
-            outlook: Asked where the paradigm's order is none of the paper's.
-            drops: Whether the round goes on without a lost client.
+            paradigm: Determines the schedule.
+            clients: Participating clients, from 1.
+            first_gradient: τ'_SG(0) by client and arrival time of its smashed data.
+            lost_at: Time at which an unfinished client counts as lost.
+            outlook: Used if the paradigm's order is not one of the paper's.
+            drops: Whether the round continues without a lost client.
         """
         self.here = set(clients)
-        """Who takes part still: has neither finished nor been lost."""
+        """Clients that have neither finished nor been lost."""
         self.finished: list[int] = []
         self.lost: dict[int, GiveUp] = {}
         self._paradigm = paradigm
@@ -227,40 +227,40 @@ class ServerRound:
         self._drops = drops
         self._clients = {client: _Client() for client in clients}
         self._without_broadcast: set[int] | None = set(clients)
-        """None: all have started."""
+        """Clients that lack the broadcast; None: all have started."""
         self._start_at: float = 0
         self._instructions: list[Instruction] = []
 
     @property
     def is_over(self) -> bool:
-        """Whether everybody has started, and then finished or been lost."""
+        """Whether all clients have started, and then finished or been lost."""
         return self._without_broadcast is None and not self.here
 
     @property
     def next_loss(self) -> float:
-        """When the next client counts as lost if it has not finished; infinity: never."""
+        """Earliest time at which an unfinished client counts as lost; infinity: never."""
         return min((self._lost_at[k] for k in self.here & self._lost_at.keys()), default=math.inf)
 
     def has_broadcast(self, client: int) -> bool:
-        """Whether it has the broadcast."""
+        """Whether the client has the broadcast."""
         return self._clients[client].step != "SM"
 
     def may_be_lost(self, client: int) -> bool:
-        """Whether it is, or will be if it does not finish before."""
+        """Whether the client is lost, or will be if it does not finish in time."""
         return client in self.lost or client in self._lost_at
 
     def lose_at(self, clients: Collection[int], at: float, *, drops: bool) -> None:
-        """Let clients count as lost at a moment, if they have not finished by then."""
+        """Let these clients count as lost at time `at` if they have not finished."""
         self._drops = drops
         for client in self.here & set(clients):
             self._lost_at[client] = min(at, self._lost_at.get(client, math.inf))
 
     def waiting(self) -> dict[Resource, list[int]]:
-        """See `Schedule.waiting`; any thread may ask."""
+        """See `Schedule.waiting`; may be called by any thread."""
         return self._schedule.waiting()
 
     def tell(self, event: Event) -> None:
-        """Take note of what happened; what is told of clients that are gone is nobody's concern."""
+        """Process an event; events of lost or finished clients are ignored."""
         if isinstance(event, TimePassed):
             for client in sorted(self.here & self._lost_at.keys()):
                 if self._lost_at[client] <= event.at:
@@ -293,7 +293,7 @@ class ServerRound:
                 self._lose(event.client, event.at, event.why)
 
     def _rank(self, resource: Resource, number: int, at: float) -> float:
-        """Of a client that comes to a resource: the lowest is served first."""
+        """The rank of a client at a resource: the lowest is served first."""
         client, order = self._clients[number], self._paradigm.order
         if order == orders.FIRST_COME:
             return 0
@@ -303,7 +303,7 @@ class ServerRound:
         if resource == "transmit":
             sharing = self._paradigm.gradient_transmission
         if sharing == "parallel":
-            return 0  # Nobody waits.
+            return 0  # There is no queue.
         assert self._rank_of is not None
         assert self._outlook is not None
         second, ahead = self._outlook.second, self._outlook.ahead(number, client.iteration, at)
@@ -321,11 +321,11 @@ class ServerRound:
         )
         rank = self._rank_of(asked)
         if (place := orders.place(rank)) == orders.NO_RANK:
-            raise RunError(f"order: {order!r} answers with {rank} to {asked}")
+            raise RunError(f"order: {order!r} returned {rank} for {asked}")
         return place
 
     def _lag(self, resource: Resource, number: int, at: float) -> float:
-        """Eq. (22) before computing, eq. (12) before the downlink."""
+        """The lag: eq. (22) for computing, eq. (12) for the downlink."""
         client = self._clients[number]
         lag = client.compute + client.upload
         if resource == "transmit":
@@ -335,7 +335,7 @@ class ServerRound:
         return lag + self._first_gradient(number, at)
 
     def instructions(self) -> list[Instruction]:
-        """What begins now; ask when all that happened at this moment has been told."""
+        """Instructions that follow; call it after all events of the same time."""
         if self._without_broadcast is not None and not self._without_broadcast:
             self._without_broadcast = None
             self._instructions.append(StartClients(tuple(sorted(self.here)), self._start_at))
@@ -351,7 +351,7 @@ class ServerRound:
         return given
 
     def _has_broadcast(self, client: int, at: float) -> None:
-        """The client has it, or will never have it."""
+        """Record that a client has the broadcast, or is lost."""
         if self._without_broadcast is not None:
             self._without_broadcast.discard(client)
             self._start_at = max(self._start_at, at)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Timelines: what happened when, in emulated seconds.
+"""Timelines: the steps of rounds with their times in emulated seconds.
 
-The engine and the emulated network both yield a `Timeline`; comparing them is a join, and every
-report is a view of timelines.
+The engine and the emulated network both produce a `Timeline`; a comparison is a join of two
+timelines, and every report is computed from timelines.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ import numpy.typing as npt
 from testbed.core.errors import RunEnds
 
 if TYPE_CHECKING:
-    import pandas as pd  # takes longer to import than a round to predict
+    import pandas as pd  # importing it takes longer than predicting a round
 
 STEPS = ("SM", "CF", "CA", "S", "SG", "CB", "CM")
-"""The steps of a round, in their order, by the paper's names.
+"""The steps of a round in order, with the paper's names.
 
 SM broadcast of the client's adapters, CF client forward, CA smashed data up, S server forward and
-backward, SG gradient down, CB client backward, CM client's adapters up. SM counts to the first
-local iteration, CM to the last.
+backward, SG gradient down, CB client backward, CM client's adapters up. SM belongs to the first
+local iteration, CM to the last one.
 """
 SM, CF, CA, S, SG, CB, CM = range(len(STEPS))
 
@@ -45,20 +45,20 @@ steps carry 0 bytes."""
 
 @dataclass(frozen=True)
 class Loss:
-    """A client that a round went on without."""
+    """A client that was lost and dropped from a round."""
 
     client: int
-    """From 1."""
+    """Number of the client, from 1."""
     lost_s: float
-    """When it was given up; where that was before the round, it has no steps in it."""
+    """Time at which it was dropped; if this was before the round, it has no steps in the round."""
     stopped_s: float
-    """When it did its last, earlier where its process ended."""
+    """End of its last activity; earlier than `lost_s` if its process ended."""
     cause: str
-    """The kind of fault, or the name of what was refused."""
+    """Type of fault, or the field of the frame that was refused."""
 
 
 DIFFERING = 0
-"""In tables, the split of a round whose clients are cut at different points."""
+"""Value in tables for the split point of a round whose clients have different ones."""
 
 
 @dataclass(frozen=True)
@@ -66,36 +66,36 @@ class Round:
     """One round of one paradigm, predicted or measured."""
 
     index: int
-    """Counts from 0."""
+    """Number of the round, from 0."""
     paradigm: str
     split: int | tuple[int, ...]
-    """u, or one u_k for each client where they differ."""
+    """Split point u, or one u_k per client if they differ."""
     start_s: float
     latency_s: float
-    """Start of the broadcast to the end of the last adapter upload."""
+    """Time from the start of the broadcast to the end of the last adapter upload."""
     energy_j: npt.NDArray[np.float64]
-    """Shape [K], by client; equation of the total energy consumption of a round."""
+    """Total energy consumption of each client in the round, shape [K]."""
     objective: float
-    """latency + energy weight · largest client energy."""
+    """Latency + energy weight · largest client energy."""
     spans: npt.NDArray[np.void]
     """Structured array of dtype `SPAN`, sorted by client, then start."""
     lost: Sequence[Loss] = ()
-    """Clients without which the round went on; the last step of each may be cut off."""
+    """Clients dropped from the round; the last step of each may be incomplete."""
 
     @property
     def common_split(self) -> int:
-        """u, or `DIFFERING` where clients are cut at different points: what tables hold."""
+        """The split point as tables show it: u, or `DIFFERING` if clients have different ones."""
         return DIFFERING if isinstance(self.split, tuple) else int(self.split)
 
     @property
     def clients(self) -> list[int]:
-        """Who was to take part, from 1: has steps in it, or was lost."""
+        """Clients of the round, from 1: those with steps or with a loss in it."""
         lost = {loss.client for loss in self.lost}
         return sorted(lost | set(self.spans["client"].tolist()))
 
     @property
     def cut(self) -> npt.NDArray[np.bool_]:
-        """Shape [len(spans)]: the steps that a loss cut off, at their `end_s`."""
+        """Mask of the steps that a loss cut off at their `end_s`, shape [len(spans)]."""
         cut = np.zeros(len(self.spans), bool)
         for loss in self.lost:
             own = np.flatnonzero(self.spans["client"] == loss.client)
@@ -141,22 +141,22 @@ class Round:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Rounds that follow each other."""
+    """Consecutive rounds."""
 
     rounds: Sequence[Round]
     ended: RunEnds | None = None
-    """Why there are fewer rounds than were asked for."""
+    """The reason if there are fewer rounds than requested."""
 
     @property
     def end_s(self) -> float:
-        """When its last round ended, or the run within the next one."""
+        """End of the last round, or the time at which the run ended in the next one."""
         if self.ended is not None:
             return self.ended.at_s
         return self.rounds[-1].end_s
 
     @property
     def longest_s(self) -> float:
-        """The longest time between the ends of two rounds, or the start and the end of all."""
+        """The longest time between the ends of consecutive rounds, or from the start to the end."""
         ends_s = [0.0, *(round_.end_s for round_ in self.rounds), self.end_s]
         return max(after - before for before, after in pairwise(ends_s))
 
@@ -187,7 +187,7 @@ class Timeline:
         return [round_.to_json() for round_ in self.rounds]
 
     def frame(self) -> "pd.DataFrame":
-        """All spans as one table: round, paradigm, then the columns of `SPAN`, step by name."""
+        """All spans as one table: round, paradigm, then the columns of `SPAN` with step names."""
         import pandas as pd
 
         spans = np.concatenate([np.empty(0, SPAN), *(np.asarray(r.spans) for r in self.rounds)])
@@ -199,9 +199,9 @@ class Timeline:
         return table
 
     def summary(self) -> "pd.DataFrame":
-        """One row a round: round, paradigm, split, start_s, latency_s, max_energy_j, objective.
+        """One row per round: round, paradigm, split, start_s, latency_s, max_energy_j, objective.
 
-        `split` is one number, or a tuple of one for each client where they differ.
+        `split` is one number, or a tuple with one number per client if they differ.
         """
         import pandas as pd
 

@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Trees of keys and plain values, as scenarios and manifests are."""
+"""Trees of keys and plain values, such as scenarios and manifests."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
 def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a tree by their dotted keys; an empty section has none."""
+    """The values of a tree by dotted keys; empty sections are omitted."""
     return dict(_leaves(tree, ""))
 
 
@@ -21,9 +21,9 @@ def _leaves(tree: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
 
 
 def differing(trees: Sequence[Mapping[str, Any]], absent: Any = None) -> dict[str, list[Any]]:
-    """The dotted keys in which trees differ, in their order, and each tree's value.
+    """The dotted keys in which trees differ, in order, with each tree's value.
 
-    A tree that lacks a key has `absent` there.
+    The value of a missing key is `absent`.
     """
     values = [flat(tree) for tree in trees]
     keys = dict.fromkeys(key for each in values for key in each)

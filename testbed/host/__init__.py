@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What can this machine do, and what is missing?
+"""Capabilities of this machine, and what is missing.
 
-Examinations of the host; what uses its abilities stands elsewhere.
+This package only examines the host; other packages use its capabilities.
 """

@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A client of a Dask scheduler: one that is named, or one of this machine for as long as it takes.
+"""A client of a Dask scheduler: of a given one, or of a temporary one on this machine.
 
-Workers and schedulers of ours: `testbed.host.dask_nodes`, which imports Dask; this does when asked.
+`testbed.host.dask_nodes` has the testbed's schedulers and workers and imports Dask at once; this
+module imports it when it is needed.
 """
 
 import contextlib
@@ -18,10 +19,10 @@ from testbed.core.errors import InputError
 from testbed.system.leftovers import temporary_folder
 
 CONNECT_S = 15
-"""How long a scheduler may take to answer, and its first worker to come."""
+"""Seconds that a scheduler may take to answer, and its first worker to register."""
 
 CONFIG = {
-    # Nothing to look at, nothing to listen with: no dashboard, and no pages beside it.
+    # No dashboard and no other web pages.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
     "distributed.nanny.http.routes": [],
@@ -32,22 +33,23 @@ CONFIG = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where points are computed."""
+    """The workers that compute points."""
 
     scheduler: str | None = None
     """Address of a Dask scheduler; None starts workers on this machine, for this run."""
     workers: int | None = None
-    """Processes on this machine; None: one a core; 0: none but this one."""
+    """Worker processes on this machine; None: one per core; 0: compute in this process."""
     pool: bool = False
-    """Processes that start faster than Dask's; but if one is killed, all ends."""
+    """Whether to use a process pool, which starts faster than Dask but fails if a process is
+    killed."""
     key: Path | None = None
-    """The scheduler's key file, see `dask_nodes.make_key`; None: it asks for none."""
+    """Key file of the scheduler, see `dask_nodes.make_key`; None: it needs no key."""
 
 
 @contextlib.contextmanager
 def client_of(jobs: int, cluster: Cluster) -> Iterator[Any]:
-    """A client of the scheduler that is named, or of one that lives as long as the context."""
-    import distributed  # noqa: F401  brings its defaults, which must be there before ours
+    """A client of the given scheduler, or of a temporary one that ends with the context."""
+    import distributed  # noqa: F401  its default settings must be loaded before ours
     from dask import config
 
     with config.set(CONFIG), _connected(jobs, cluster) as client:
@@ -87,10 +89,11 @@ def _connected(jobs: int, cluster: Cluster) -> Iterator[Any]:
 
 
 def _secured(scheduler: str, key: Path | None) -> Any:
-    """What a client of the scheduler needs to be let in: the key, or what Dask's settings name.
+    """Security settings of a client of the scheduler: from the key file, or from Dask's
+    configuration.
 
     Raises:
-        InputError: It speaks TLS, and there is neither.
+        InputError: The scheduler uses TLS, and there is neither.
     """
     from distributed import Security
 
@@ -99,14 +102,14 @@ def _secured(scheduler: str, key: Path | None) -> Any:
     secured = Security() if key is None else security(key)
     has_key = secured.get_connection_args("client")["ssl_context"] is not None
     if scheduler.startswith("tls:") and not has_key:
-        raise InputError(f"`key`: is missing; {scheduler} lets in who has it")
+        raise InputError(f"`key`: is missing; {scheduler} requires it")
     return secured
 
 
 def _local_cluster(workers: int) -> Any:
-    """Worker processes on this machine; nobody else on it can give them work, or see it.
+    """Worker processes on this machine that other users cannot use or observe.
 
-    They listen on the loopback interface, and ask for a certificate that was made for this run.
+    They listen on the loopback interface and require a certificate that was made for this run.
     """
     from distributed import Nanny, Security, SpecCluster
 
@@ -141,17 +144,17 @@ def _local_cluster(workers: int) -> Any:
 
 
 def processes(cluster: Cluster) -> int:
-    """How many worker processes a cluster of this machine has."""
+    """Number of worker processes of a cluster on this machine."""
     return len(os.sched_getaffinity(0)) if cluster.workers is None else cluster.workers
 
 
 def has_worker(client: Any, resources: dict[str, int] | None) -> bool:
-    """Whether a worker is there who offers these resources."""
+    """Whether a worker offers these resources."""
     return any(
         worker["resources"].keys() >= (resources or {}).keys() for worker in workers_of(client)
     )
 
 
 def workers_of(client: Any) -> list[dict[str, Any]]:
-    """What the scheduler says of each worker that is there; nothing where it has just gone."""
+    """Information about each worker; empty if the scheduler has just ended."""
     return list(client.scheduler_info(n_workers=-1).get("workers", {}).values())

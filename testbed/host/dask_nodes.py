@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A Dask scheduler and workers that only those with the key can use, and that serve no pages.
+"""A Dask scheduler and workers that require a key and serve no web pages.
 
-A scheduler runs whatever it is given, on every worker; and Dask's own starts an HTTP server beside
-it even without a dashboard. These speak TLS alone, to whoever has the same key file, and listen on
-nothing else.
+A scheduler runs any submitted code on every worker, and Dask starts an HTTP server even without a
+dashboard. These schedulers and workers use only TLS, accept only peers with the same key file, and
+open no other ports.
 """
 
 import asyncio
@@ -27,9 +27,10 @@ from testbed.system.files import read_regular
 
 MOST_KEY_BYTES = 1 << 16
 HOST = "host"
-"""The resource that a host of runs over several machines offers."""
+"""Dask resource that a host of distributed runs offers."""
 SILENT_S = 60
-"""A worker that is silent for so long is forgotten: its name is free again, nobody waits for it."""
+"""Seconds without heartbeats after which the scheduler removes a worker; its name is then free
+again."""
 _PEM = re.compile(r"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----\n?", re.DOTALL)
 
 
@@ -48,9 +49,9 @@ class QuietWorker(Worker):  # type: ignore[misc]
 
 
 class SilentWorker(QuietWorker):
-    """One that logs nothing either: who made it says what becomes of it.
+    """A worker without log output: the process that created it reports its state.
 
-    A heartbeat that meets its cluster's end would be logged with a traceback.
+    Otherwise a heartbeat during the end of its cluster would be logged with a traceback.
     """
 
     def __init__(self, *words: Any, **options: Any) -> None:
@@ -59,10 +60,10 @@ class SilentWorker(QuietWorker):
 
 
 def make_key(path: Path) -> None:
-    """Write a new key file that its owner alone can read; left untouched where there is one.
+    """Write a new key file that only its owner can read; an existing file is left unchanged.
 
     Raises:
-        InputError: It cannot be written.
+        InputError: The file cannot be written.
     """
     made = Security.temporary()
     text = f"{made.tls_scheduler_key}{made.tls_scheduler_cert}"
@@ -77,10 +78,10 @@ def make_key(path: Path) -> None:
 
 
 def security(path: Path) -> Security:
-    """What connections need, from a key file.
+    """Security settings of connections, from a key file.
 
     Raises:
-        InputError: It is none, or others may read it.
+        InputError: The file is not a key file, or other users may read it.
     """
     try:
         text = read_regular(path, MOST_KEY_BYTES).decode("ascii")
@@ -88,7 +89,7 @@ def security(path: Path) -> Security:
     except (OSError, ValueError) as error:
         raise InputError(f"`key`: {path} cannot be read ({error})") from None
     if mode & 0o077:
-        raise InputError(f"`key`: others may read {path}; `chmod 600` it, or make a new one")
+        raise InputError(f"`key`: other users may read {path}; `chmod 600` it, or make a new one")
     found = {match[1]: match[0] for match in _PEM.finditer(text)}
     key = next((pem for kind, pem in found.items() if kind.endswith("PRIVATE KEY")), None)
     certificate = found.get("CERTIFICATE")
@@ -100,16 +101,16 @@ def security(path: Path) -> Security:
 
 
 def serve_scheduler(host: str, port: int, key: Path, ready: Any = None) -> None:
-    """Be a scheduler until told to stop.
+    """Run a scheduler until it is stopped.
 
     Args:
         host: The address to listen on.
-        port: Its port; 0: any.
+        port: The port to listen on; 0: any free port.
         key: See `make_key`.
-        ready: Called with the scheduler's address when it listens.
+        ready: Called with the scheduler's address when it is listening.
 
     Raises:
-        RunError: It cannot listen there.
+        RunError: It cannot listen on this address.
     """
 
     async def serve() -> None:
@@ -133,12 +134,12 @@ def serve_scheduler(host: str, port: int, key: Path, ready: Any = None) -> None:
 
 
 def _own_address(scheduler: str) -> str | None:
-    """Where to listen: at the address from which this machine reaches a scheduler, and no other.
+    """The address to listen on: the one from which this machine reaches the scheduler.
 
-    None, which stands for all of them, as long as the scheduler's name means nothing.
+    None, which means all addresses, if the scheduler's name cannot be resolved yet.
 
     Raises:
-        InputError: It is no address.
+        InputError: The scheduler's address is invalid.
     """
     try:
         host, port = parse_host_port(parse_address(scheduler)[1])
@@ -147,19 +148,19 @@ def _own_address(scheduler: str) -> str | None:
     try:
         ((family, _, _, _, at), *_) = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
-            sock.connect(at)  # sends nothing
+            sock.connect(at)  # sends no packet
             return str(sock.getsockname()[0])
     except OSError:
         return None
 
 
 def serve_host(scheduler: str, key: Path, name: str | None) -> None:
-    """Be a host of runs that are spread over machines until told to stop.
+    """Run a host of distributed runs until it is stopped.
 
     Args:
-        scheduler: Its address, `tls://…`.
-        key: The scheduler's.
-        name: What scenarios call it; None: as the machine is called.
+        scheduler: Address of the scheduler, `tls://…`.
+        key: Key file of the scheduler.
+        name: Name of the host in scenarios; None: the machine's host name.
 
     Raises:
         RunError: The scheduler does not answer.
@@ -181,18 +182,18 @@ def serve_host(scheduler: str, key: Path, name: str | None) -> None:
 
     try:
         asyncio.run(serve())
-    except (OSError, ValueError) as error:  # The latter: another has that name.
+    except (OSError, ValueError) as error:  # ValueError: the name is already used.
         raise RunError(f"{scheduler}: {error}") from None
 
 
 def serve_workers(scheduler: str, key: Path, workers: int, *, machine: bool) -> None:
-    """Be workers of a scheduler until told to stop, or until it is gone.
+    """Run workers of a scheduler until they are stopped or the scheduler ends.
 
     Args:
-        scheduler: Its address, `tls://…`.
-        key: The scheduler's.
-        workers: How many processes.
-        machine: Whether they emulate, too: one a machine should.
+        scheduler: Address of the scheduler, `tls://…`.
+        key: Key file of the scheduler.
+        workers: Number of processes.
+        machine: Whether they also run emulated points; only one worker per machine should.
     """
     options = {
         "host": _own_address(scheduler),

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What this machine can do for the testbed, found by trying, and what to do about the rest."""
+"""Checks of this machine's capabilities for the testbed, with remedies for what is missing."""
 
 import json
 import os
@@ -46,16 +46,16 @@ _TOOL_TIMEOUT_S = 20
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the testbed may want of a machine."""
+    """The result of one check."""
 
     name: str
     ok: bool
     detail: str
-    """What was found."""
+    """Result in words."""
     needed_for: str
-    """What does not work, or less well, without it."""
+    """What does not work, or works less well, if the check fails."""
     remedy: str = ""
-    """How to get it; empty where it is there, or unavailable."""
+    """How to fix it; empty if the check passed or there is no remedy."""
 
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object."""
@@ -63,7 +63,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Try everything; takes a second or two and changes nothing."""
+    """Run all checks; takes one or two seconds and changes nothing."""
     probe = _probe()
     return [
         _system(),
@@ -85,17 +85,18 @@ def examine() -> list[Finding]:
 
 
 def has_netem() -> bool:
-    """Whether links can be given a delay."""
+    """Whether the kernel has netem, which delays and loses frames."""
     return has_qdisc("netem")
 
 
 def has_qdisc(kind: str) -> bool:
-    """Whether the kernel has a qdisc, of those that doctor asks for."""
+    """Whether the kernel has one of the qdiscs that this module checks."""
     return bool(_probe().get("qdiscs", {}).get(kind))
 
 
 def lacking(queue: str, congestion_control: str) -> tuple[str, str] | None:
-    """What of a scenario's choices this machine's kernel has not: the field, and what there is."""
+    """The first of a scenario's choices that this kernel does not support: field and
+    explanation."""
     if queue != "fifo" and not has_qdisc(queue):
         there = f"has no {queue} (the module sch_{queue})"
         return "links.queue", f"{there}; on one machine, emulation.clock 'virtual' has"
@@ -168,9 +169,9 @@ def _kernel(probe: dict[str, Any]) -> list[Finding]:
             "other qdiscs",
             all(found.values()),
             ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in found.items()),
-            "delay and loss of many fast links, which a process carries where there is no netem; "
+            "delay and loss of many fast links, which a process implements without netem; "
             "fq_codel, pie and red for links.queue; fq would pace senders; the testbed's own links "
-            "need htb, tbf and bfifo alone",
+            "only need htb, tbf and bfifo",
             "" if all(found.values()) else "a kernel with the missing sch_* modules",
         ),
     ]
@@ -183,9 +184,9 @@ def _tunnels(probe: dict[str, Any]) -> Finding:
     if probe["tunnel"]:
         return Finding("tunnels", False, probe["tunnel"], needed_for, "load the module vxlan")
     if os.geteuid() != 0:
-        detail = "a relay leads links to other machines; for root, VXLAN does"
+        detail = "a relay carries links to other machines; for root, VXLAN does"
         return Finding("tunnels", True, detail, needed_for)
-    return Finding("tunnels", True, "VXLAN leads links to other machines", needed_for)
+    return Finding("tunnels", True, "VXLAN carries links to other machines", needed_for)
 
 
 def _available() -> list[str]:
@@ -213,7 +214,7 @@ def _docker() -> Finding:
         client = docker.from_env(timeout=5)
         version = client.version()["Version"]
         client.close()
-    except Exception as error:  # docker-py and requests each have their own kinds
+    except Exception as error:  # docker-py and requests have their own exceptions
         why = " ".join(str(error).split())[:100]
         remedy = "on Debian: apt-get install docker.io; start dockerd; run as root"
         return Finding("docker", False, f"no daemon answers: {why}", needed_for, remedy)
@@ -230,7 +231,7 @@ def _docker() -> Finding:
     return Finding(
         "docker",
         root,
-        f"daemon {version}" + ("" if root else ", but links are plugged in by root alone"),
+        f"daemon {version}" + ("" if root else ", but only root can attach links"),
         needed_for,
         "" if root else "run as root, or use the namespace runtime",
     )
@@ -238,7 +239,7 @@ def _docker() -> Finding:
 
 def _lacks_apparmor_parser() -> bool:
     """Whether Docker has to load an AppArmor profile and cannot."""
-    # As root's path, which is the daemon's: an ordinary user's may be without sbin.
+    # The daemon runs as root; an ordinary user's path may lack sbin.
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     enabled = APPARMOR.exists() and APPARMOR.read_text().strip() == "Y"
     return enabled and shutil.which("apparmor_parser", path=path) is None
@@ -251,14 +252,14 @@ def _leftovers() -> Finding:
 
         found += find_leftovers()
     except (ImportError, RunError):
-        pass  # See the finding about docker.
+        pass  # Reported by the check of docker.
     names = ", ".join(leftover.what for leftover in found[:5])
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     return Finding(
         "leftovers",
         not found,
-        names + more or "dead runs have left nothing",
-        "a tidy machine: what is left takes memory and disk, and may still run",
+        names + more or "no leftovers of dead runs",
+        "a clean machine: leftovers take memory and disk, and may still run",
         "testbed clean" if found else "",
     )
 
@@ -330,7 +331,7 @@ def _gpu() -> Finding:
 
 
 def _virtual_time() -> list[Finding]:
-    """The kernel of virtual time, and what it asks of this one."""
+    """Checks of the virtual-time kernel and its requirements."""
     needed_for = "emulation.clock: virtual"
     try:
         kernel = guest_kernel.find()
@@ -339,7 +340,7 @@ def _virtual_time() -> list[Finding]:
         kernel, lacking = None, str(error)
     build = "; ".join([*guest_kernel.missing(), "then testbed kernel build"])
     maps = int((_SYSCTL / "vm/max_map_count").read_text())
-    room_gib = shutil.disk_usage(guest.memory_folder()).free / 2**30
+    free_gib = shutil.disk_usage(guest.memory_folder()).free / 2**30
     return [
         Finding(
             "virtual time",
@@ -352,21 +353,21 @@ def _virtual_time() -> list[Finding]:
             "memory mappings",
             maps >= guest.MAPS_WANTED,
             f"vm.max_map_count is {maps}",
-            f"real learning with {needed_for}: each page that lies alone is a mapping of the host",
+            f"real learning with {needed_for}: each non-contiguous page is a mapping of the host",
             "" if maps >= guest.MAPS_WANTED else f"sysctl -w vm.max_map_count={guest.MAPS_WANTED}",
         ),
         Finding(
             "guest memory",
-            room_gib >= 4,
-            f"{room_gib:.1f} GiB are free in {guest.memory_folder()}",
-            f"{needed_for}: the guest's memory is a file without a name there",
-            "" if room_gib >= 4 else "mount -o remount,size=75% /dev/shm",
+            free_gib >= 4,
+            f"{free_gib:.1f} GiB are free in {guest.memory_folder()}",
+            f"{needed_for}: the guest's memory is an unnamed file there",
+            "" if free_gib >= 4 else "mount -o remount,size=75% /dev/shm",
         ),
     ]
 
 
 def _plugins() -> list[Finding]:
-    """One finding for each plugin: whether it loads."""
+    """One check per plugin: whether it can be loaded."""
     findings = []
     for group in GROUPS:
         for name in group.plugins:
@@ -398,13 +399,13 @@ def _first_line(command: list[str]) -> str:
 
 
 def _probe() -> dict[str, Any]:
-    """What the probing process found out in namespaces that end with it."""
+    """Results of a separate process that tries namespaces, links and tunnels."""
     found = output_of(__name__, _PROBE_TIMEOUT_S, "doctor", "what namespaces allow")
     result: dict[str, Any] = json.loads(found)
     return result
 
 
-# What follows runs in the probing process.
+# The following functions run in the probing process.
 
 
 def _main() -> None:
@@ -439,7 +440,7 @@ def _try_landlock() -> str:
 
 
 def _try_links() -> str:
-    """What is wrong with a link of the fabric; empty when it holds frames and lets them go."""
+    """The error of a link of the fabric; empty if it holds frames and releases them."""
     base_station, uav = linux.new_network_namespace(), linux.new_network_namespace()
     try:
         fabric = wire(base_station, [uav], Shape(congestion_control="reno"))
@@ -454,14 +455,14 @@ def _try_links() -> str:
         (end,) = fabric.uavs[0].ends
         fabric.uavs[0].netlink.transact(end.change(1e9))
         if not _within(0.5, lambda: _sent(fabric) == 3):
-            return "an opened link does not let go of the frames it held"
+            return "an opened link does not release the frames that it held"
     except OSError as error:
         return f"the kernel refused: {error}"
     return ""
 
 
 def _try_tunnel() -> str:
-    """What is wrong with a link to another machine; empty when it can be made."""
+    """The error of a tunnel to another machine; empty if it can be created."""
     underlay, base_station = linux.open_network_namespace(), linux.new_network_namespace()
     to_uav = Part(1, True, (), {1: Tunnel(1, "192.0.2.1", "192.0.2.2")})
     try:
@@ -504,7 +505,7 @@ def _knows_qdisc(kind: str) -> bool:
         try:
             probe.transact([message(netlink.NEWQDISC, netlink.CREATE, body)])
         except netlink.NetlinkError as error:
-            # ENOENT: no such kind. Anything else is a complaint about the missing options.
+            # ENOENT: unknown qdisc. Other errors are about the missing options.
             return error.number != 2
     return True
 

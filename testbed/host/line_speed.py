@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How many frames a second the process of `testbed.network.line` carries on this machine.
+"""Frame rate of the process of `testbed.network.line` on this machine.
 
-Tried on a link in namespaces that end with the trial. Run as a program, it prints the number.
+It is measured on a link in temporary namespaces. Run as a program, this module prints the number.
 """
 
 import socket
@@ -18,25 +18,26 @@ from testbed.system import linux
 
 _DELAY_S = 0.2e-3
 _FRAMES, _TRIES = 1000, 4
-"""Of each try; the best one counts, for others may compute beside it."""
+"""Frames per trial, and number of trials; the best one counts, because other programs may disturb
+it."""
 _UNDER_WAY = 64
-"""Most that are, which no socket's buffer is too small for."""
+"""Largest number of frames in flight, which fits into every socket buffer."""
 _PAYLOAD = bytes(1400)
 _OPEN_BPS = 1e10
 _LIMIT_S = 30.0
 
 
 def measure() -> float | None:
-    """Frames a second; None where netem delays and loses them, as the kernel itself does.
+    """Frames per second; None if the kernel has netem and needs no process.
 
     Raises:
-        RunError: It could not be tried.
+        RunError: The measurement failed.
     """
-    return float(output_of(__name__, _LIMIT_S, "links", "how fast frames are carried")) or None
+    return float(output_of(__name__, _LIMIT_S, "links", "the frame rate of links")) or None
 
 
 def _main() -> None:
-    """What `measure` starts: prints frames a second, 0 for the kernel's own."""
+    """Print frames per second, or 0 if the kernel has netem; started by `measure`."""
     try:
         linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNET)
     except OSError:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Wait until nothing else computes on this machine."""
+"""Wait until no other program computes on this machine."""
 
 import time
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from testbed.core.progress import Progress, silent
 from testbed.system.leftovers import running
 
 QUIET_SHARE = 0.1
-"""Of all cores: below, the machine is quiet."""
+"""Share of all cores in use below which the machine counts as quiet."""
 LOOK_S = 2.0
 LOOKS = 3
-"""So many in a row must be quiet."""
+"""Number of consecutive quiet measurements that are required."""
 
 
 def wait_until_quiet(
@@ -28,12 +28,12 @@ def wait_until_quiet(
     """Return as soon as the machine has been quiet for some seconds.
 
     Args:
-        limit_s: How long to wait at most.
-        progress: Told how long it has waited.
-        busy: The share of all cores that is computing, over so many seconds.
+        limit_s: Time limit in s.
+        progress: Called with the waiting time.
+        busy: Measures the share of all cores in use, over a given number of seconds.
 
     Raises:
-        RunError: It was not quiet in time; the line says who computes.
+        RunError: The machine was not quiet in time; the message names the busiest programs.
     """
     busy = busy or _busy
     began_s, quiet = time.monotonic(), 0
@@ -45,7 +45,7 @@ def wait_until_quiet(
             return
         if not quiet and time.monotonic() - began_s > limit_s:
             raise RunError(
-                f"the machine was not quiet within {limit_s:g} s: {share:.0%} of its cores compute"
+                f"the machine was not quiet within {limit_s:g} s: {share:.0%} of its cores are busy"
                 + _who()
             )
 
@@ -55,7 +55,7 @@ def _busy(seconds: float) -> float:
 
 
 def _who() -> str:
-    """The programs that compute most, as the rest of a line."""
+    """The programs that use most CPU time, as the end of a message."""
     processes = []
     for process in psutil.process_iter(["pid", "name"]):
         try:

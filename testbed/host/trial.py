@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What is tried in a process of its own, with which its namespaces end."""
+"""Trials in a separate process, whose namespaces end with it."""
 
 import subprocess
 import sys
@@ -11,16 +11,16 @@ from testbed.system.machine import slowness
 
 
 def output_of(module: str, limit_s: float, field: str, what: str) -> str:
-    """What a module prints that is run as a program.
+    """Run a module as a program and return its output.
 
     Args:
-        module: Its name.
-        limit_s: Real seconds that it may take on an ordinary machine; a slow one gives it longer.
-        field: Whose message it is if it fails.
-        what: What it tries.
+        module: Name of the module.
+        limit_s: Time limit in real seconds on an ordinary machine; it is longer on a slow one.
+        field: Field that begins the error message.
+        what: Purpose of the trial, for the error message.
 
     Raises:
-        RunError: It takes longer, or fails; the message says of which field, and what it tries.
+        RunError: It takes too long or fails; the message names field and purpose.
     """
     command = [sys.executable, "-m", module]
     limit_s *= slowness()

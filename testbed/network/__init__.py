@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What is an emulated link, who sets its rate in every slot, and what passes over it?
+"""Emulated links, the injector that sets their rates in every slot, and captures.
 
-Devices, queues, the injector, loss and delay of frames, captures; not what programs send.
+Devices, queues, loss and delay of frames; the content of frames does not matter here.
 """

@@ -24,7 +24,7 @@ def divide(wanted: Sequence[float]) -> list[float]:
     """Max-min fair shares of one.
 
     Args:
-        wanted: The share that each could use: 0 where it is idle, infinity where it has a queue.
+        wanted: The share that each downlink can use: 0 if idle, infinity if it has a backlog.
 
     Returns:
         Shares, whose sum is one where any has a queue. Idle downlinks do not count in the sum: they
@@ -40,7 +40,7 @@ def divide(wanted: Sequence[float]) -> list[float]:
 
 
 class Airtime:
-    """Divides a cell's time among its downlinks."""
+    """Divides the airtime of a cell among its downlinks."""
 
     def __init__(self, downlinks: int) -> None:
         self.shares = divide([0.0] * downlinks)
@@ -54,13 +54,13 @@ class Airtime:
         rates_bps: Sequence[float],
         passed_s: float,
     ) -> None:
-        """Divide it anew.
+        """Update the shares.
 
         Args:
-            sent_bytes: What each downlink has sent until now.
-            queued_bytes: What it has waiting.
-            rates_bps: What it would have alone.
-            passed_s: Seconds since the last look.
+            sent_bytes: Bytes that each downlink has sent so far.
+            queued_bytes: Backlog of each downlink.
+            rates_bps: Rate of each downlink without the others.
+            passed_s: Seconds since the last update.
         """
         wanted = []
         for now, before, queued, rate in zip(

@@ -3,12 +3,12 @@
 
 """The emulated network: one veth pair per UAV, between the base station's namespace and its own.
 
-Where the two are on different machines, a VXLAN device at either end takes the pair's place, or,
-for ordinary users, a pair at either end that leads to a process: see `testbed.network.relay`.
+If the two are on different machines, a VXLAN device at either end replaces the pair, or, for
+ordinary users, a pair at either end that leads to a process: see `testbed.network.relay`.
 
-Nothing appears on the host, and nothing but the nodes' own traffic travels on a link: neighbours
-are entered by hand, so there is no ARP, and IPv6 gives its devices no addresses: where nodes see
-one network, their loopback has them.
+No device appears on the host, and links carry only the nodes' own traffic: neighbour entries are
+static, so there is no ARP, and the devices have no automatic IPv6 addresses. If nodes see one
+network, their addresses are on the loopback device.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ from testbed.system.netlink import Netlink, NetlinkError, attribute, message, ne
 
 MOST_LINKS = 10_000
 BS_DEVICE_BASE = 10_000
-"""Link k's device has this index plus k in the base station's namespace."""
+"""Base of device indices in the base station's namespace: link k has this index plus k."""
 UAV_DEVICE = 10_000
 """The index of the device in a UAV's namespace."""
 BS_ADDRESS, BS_ADDRESS_V6 = "10.255.0.1", "fd55::ffff:1"
-"""The base station's for all UAVs, where nodes see one network."""
+"""Address of the base station for all UAVs if nodes see one network."""
 _ALL_LINKS, _ALL_LINKS_V6 = ("10.0.0.0", 10), ("fd55::", 64)
 
 _SIOCETHTOOL, _ETHTOOL_STSO, _ETHTOOL_SGRO = 0x8946, 0x1F, 0x2C
@@ -48,14 +48,14 @@ _PERMANENT = 0x80
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _MAIN, _STATIC, _UNIVERSE, _ON_LINK, _UNICAST, _BLACKHOLE = 254, 4, 0, 253, 1, 6
 _NOWHERE = "192.0.2.1"
-"""An address that nobody has (RFC 5737)."""
+"""An unused address (RFC 5737)."""
 _NO_DUPLICATE_DETECTION = 0x02
 TUNNEL_PORT = 48_790
 """UDP port of tunnels between machines."""
 TUNNEL_BYTES = 50
-"""What a tunnel puts around an inner IP packet: outer IPv4, UDP, VXLAN, and the inner Ethernet."""
+"""Bytes that a tunnel adds to an inner IP packet: outer IPv4, UDP, VXLAN, and inner Ethernet."""
 MOST_TUNNELS = 1 << 24
-"""VXLAN network identifiers."""
+"""Number of VXLAN network identifiers."""
 _VXLAN_ID, _VXLAN_REMOTE, _VXLAN_LOCAL, _VXLAN_LEARNING = 1, 2, 4, 7
 _VXLAN_PORT, _VXLAN_CHECKSUM = 15, 18
 _DESTINATION, _DEVICE, _GATEWAY, _METRICS, _SOURCE = 1, 4, 5, 8, 7
@@ -75,13 +75,13 @@ def link_addresses(link: int) -> tuple[str, str]:
 
 
 def link_address_v6(link: int) -> str:
-    """IPv6 address of the UAV on a link, where nodes see one network."""
+    """IPv6 address of the UAV on a link if nodes see one network."""
     return f"fd55::{link:x}"
 
 
 @dataclass(frozen=True)
 class Site:
-    """A namespace of the fabric: the netlink socket inside it, and its ends of links."""
+    """A network namespace of the fabric: its netlink socket and its ends of links."""
 
     netlink: Netlink
     ends: Sequence[End]
@@ -89,34 +89,34 @@ class Site:
 
 @dataclass(frozen=True)
 class Tunnel:
-    """How a link reaches its other end, on another machine."""
+    """The tunnel of a link whose other end is on another machine."""
 
     number: int
-    """VXLAN network identifier: the same at both ends, and no other link's of either machine."""
+    """VXLAN network identifier: equal at both ends, and unique on both machines."""
     local: str
-    """This machine's IPv4 address."""
+    """IPv4 address of this machine."""
     remote: str
-    """The other's."""
+    """IPv4 address of the other machine."""
     port: int = 0
-    """There, of the relay that carries the link; 0: it is a VXLAN tunnel."""
+    """UDP port of the relay on the other machine; 0: it is a VXLAN tunnel."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A machine's part of a fabric that several machines make."""
+    """One machine's part of a fabric on several machines."""
 
     links: int
-    """Of the whole fabric: K."""
+    """Number of links of the whole fabric, K."""
     has_base_station: bool
     clients: tuple[int, ...]
-    """UAVs that are here, from 1."""
+    """UAVs on this machine, from 1."""
     tunnels: Mapping[int, Tunnel]
-    """By link, for those that have one end here."""
+    """Tunnels of the links that have one end on this machine, by link."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """Where frames of one direction of a link arrive on this machine."""
+    """The device where frames of one direction of a link arrive on this machine."""
 
     link: int
     down: bool
@@ -127,29 +127,30 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Fabric:
-    """All wired links, or those ends of them that are on this machine."""
+    """All links, or those ends of them that are on this machine."""
 
     base_station: Site
-    """Its end k-1 is the downlink of UAV k; without ends where it is on another machine."""
+    """End k-1 is the downlink of UAV k; there are no ends if it is on another machine."""
     clients: Sequence[int]
-    """UAVs that are here, from 1."""
+    """UAVs on this machine, from 1."""
     uavs: Sequence[Site]
-    """Of these; the one end of each is its uplink."""
+    """Namespaces of these UAVs; the only end of each is its uplink."""
     links: int
-    """K, wherever their ends are."""
+    """Number of links on all machines, K."""
     up_taps: Sequence[Tap] = ()
-    """Where uplink frames arrive, one a link, where a `Line` will delay and lose them."""
+    """Taps of arriving uplink frames, one per link, if a `Line` will delay and lose them."""
     down_taps: Sequence[Tap] = ()
     relay: Relay | None = None
-    """What carries links to other machines, where tunnels do not."""
+    """The process that carries links to other machines if there are no tunnels."""
 
     def unshape(self) -> None:
-        """Hold no frames any more, as whoever made the links must in the end; see `unshape`."""
+        """Remove all qdiscs and queued frames, which the owner must do at the end; see
+        `unshape`."""
         unshape(site.netlink for site in (self.base_station, *self.uavs))
 
     @property
     def arrivals(self) -> list[Arrival]:
-        """Where frames arrive here: of all uplinks at the base station, of downlinks at UAVs."""
+        """All arrivals on this machine: uplinks at the base station, downlinks at UAVs."""
         bs = self.base_station
         found = [Arrival(link, False, bs.netlink, end.index) for link, end in enumerate(bs.ends, 1)]
         for client, site in zip(self.clients, self.uavs, strict=True):
@@ -162,12 +163,12 @@ class Fabric:
 
 @dataclass(frozen=True)
 class DeviceCount:
-    """What a device has sent, in packets of one or more frames; see `Shape.packet_frames`."""
+    """Counters of a device for packets of one or more frames; see `Shape.packet_frames`."""
 
     sent_bytes: int
-    """With the headers of each packet's first frame."""
+    """Bytes including the headers of each packet's first frame only."""
     sent_frames: int
-    """Packets."""
+    """Packets, of one or more frames."""
 
 
 def wire(
@@ -178,20 +179,21 @@ def wire(
     underlay: int | None = None,
     relays: Sequence[socket.socket] = (),
 ) -> Fabric:
-    """Make all links; every one is closed (an outage) until a rate is set.
+    """Create all links; each one is closed (an outage) until a rate is set.
 
-    The caller needs the right to administer the namespaces. It is left in the base station's.
+    The caller needs CAP_NET_ADMIN in the namespaces. It is in the base station's namespace
+    afterwards.
 
     Args:
-        base_station: Open file of the base station's network namespace; None: it is elsewhere.
-        uavs: The same for each UAV that is here.
+        base_station: Open file of the base station's network namespace; None: on another machine.
+        uavs: Open file of the namespace of each UAV on this machine.
         shape: How the links treat frames.
-        part: What of the fabric is here; None: all of it.
-        underlay: Open file of the namespace through which tunnels reach other machines.
-        relays: Instead of it, a socket for the datagrams of each tunnel, see `relay.datagrams`.
+        part: Part of the fabric on this machine; None: all of it.
+        underlay: Open file of the network namespace that tunnels use to reach other machines.
+        relays: Alternatively, a socket for the datagrams of each tunnel, see `relay.datagrams`.
 
     Raises:
-        OSError: The kernel refused a step.
+        OSError: The kernel refused an operation.
         RunError: The congestion control is not available.
     """
     if part is None:
@@ -203,7 +205,7 @@ def wire(
             relay = _relay(ends, relays, shape)
         else:
             assert underlay is not None
-            _dig(ends, part, shape, underlay)
+            _make_tunnels(ends, part, shape, underlay)
     if base_station is None:
         linux.enter(uavs[0])
         bs = Site(Netlink(), [])
@@ -239,7 +241,7 @@ def wire(
 
 
 def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, part: Part) -> Site:
-    """Make the links between here and here, and the base station's ends of all."""
+    """Create the links within this machine, and the base station's ends of all links."""
     linux.enter(base_station)
     _negotiate_marks(shape)
     bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, part.links + 1)])
@@ -260,7 +262,7 @@ def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, par
 
 
 def _far_ends(base_station: int | None, uavs: Mapping[int, int], part: Part) -> list[Inner]:
-    """This machine's ends of the links that lead to others, in the order of the part's tunnels."""
+    """This machine's ends of links to other machines, in the order of the part's tunnels."""
     if base_station is not None:
         return [
             Inner(BS_DEVICE_BASE + link, str(NodeId(link)), base_station, _mac(link, at_uav=False))
@@ -271,8 +273,8 @@ def _far_ends(base_station: int | None, uavs: Mapping[int, int], part: Part) -> 
     ]
 
 
-def _dig(ends: Sequence[Inner], part: Part, shape: Shape, underlay: int) -> None:
-    """Make the ends of tunnels."""
+def _make_tunnels(ends: Sequence[Inner], part: Part, shape: Shape, underlay: int) -> None:
+    """Create the ends of tunnels."""
     linux.enter(underlay)
     with Netlink() as host:
         for end, tunnel in zip(ends, part.tunnels.values(), strict=True):
@@ -285,7 +287,7 @@ def _dig(ends: Sequence[Inner], part: Part, shape: Shape, underlay: int) -> None
 
 
 def _relay(ends: Sequence[Inner], relays: Sequence[socket.socket], shape: Shape) -> Relay:
-    """Make ends whose frames are carried, and the process that does, in a namespace of its own."""
+    """Create relayed ends, and their relay process in a separate namespace."""
     os.close(linux.new_network_namespace())
     with Netlink() as outside:
         taken = [
@@ -296,20 +298,20 @@ def _relay(ends: Sequence[Inner], relays: Sequence[socket.socket], shape: Shape)
 
 
 def unshape(inside: Iterable[Netlink]) -> None:
-    """Drop the frames that wait at the ends of links in sockets' namespaces, and hold no more.
+    """Remove the qdiscs and the queued frames at all ends in the namespaces of these sockets.
 
     Without this call, both remain for as long as the machine runs: a frame behind a closed valve
     keeps its sender's socket alive, the socket its namespace, and the namespace the valve, which
     tries again and again. Such a namespace can no longer be entered.
     """
     for each in inside:
-        with contextlib.suppress(OSError):  # Some devices have no more than they came with.
+        with contextlib.suppress(OSError):  # Some devices have only their default qdisc.
             ends = (index for index in device_counts(each) if index >= UAV_DEVICE)
             each.transact([removal(index) for index in ends])
 
 
 def sockets_in(namespaces: Iterable[int]) -> Iterator[Netlink]:
-    """Enter one namespace after another, for `unshape`; the caller stays in the last."""
+    """Enter one namespace after another, for `unshape`; the caller remains in the last one."""
     for namespace in namespaces:
         linux.enter(namespace)
         with Netlink() as inside:
@@ -317,7 +319,7 @@ def sockets_in(namespaces: Iterable[int]) -> Iterator[Netlink]:
 
 
 def device_counts(socket: Netlink) -> dict[int, DeviceCount]:
-    """What each device of a socket's namespace has sent, by index."""
+    """Counters of each device in a socket's namespace, by device index."""
     counts = {}
     for body in socket.dump(netlink.GETLINK, netlink.IFINFO.pack(0, 0, 0, 0, 0)):
         _, _, index, _, _ = netlink.IFINFO.unpack_from(body)
@@ -328,10 +330,10 @@ def device_counts(socket: Netlink) -> dict[int, DeviceCount]:
 
 
 def limit_packets(site: Site, frames: Sequence[int]) -> None:
-    """Set how many frames the kernel may handle as one packet, for each end of a site.
+    """Set the largest number of frames per packet for each end of a site.
 
-    A connection notes the limit when it looks up its route; a route that comes and goes makes it
-    look again.
+    A connection reads the limit when it looks up its route; adding and removing a route makes it
+    look up the route again.
     """
     forget = _ROUTE.pack(socket.AF_INET, 32, 0, 0, _MAIN, _STATIC, _UNIVERSE, _BLACKHOLE, 0)
     forget += attribute(1, socket.inet_aton(_NOWHERE))
@@ -349,10 +351,11 @@ def limit_packets(site: Site, frames: Sequence[int]) -> None:
 def impair(
     fabric: Fabric, uplinks: Sequence[Impairment], downlinks: Sequence[Impairment]
 ) -> Line | None:
-    """Let the air delay and lose frames from now on; the process that does, where no netem does.
+    """Start delay and loss of frames; returns the process that implements them if there is no
+    netem.
 
     Raises:
-        RunError: The kernel lacks what that takes.
+        RunError: The kernel does not support it.
     """
     lined = []
     try:
@@ -371,14 +374,14 @@ def impair(
 
 
 def _negotiate_marks(shape: Shape) -> None:
-    """Have TCP of this thread's namespace ask for explicit congestion notification, or not."""
+    """Enable or disable ECN for TCP in this thread's namespace."""
     if shape.ecn:
         Path("/proc/sys/net/ipv4/tcp_ecn").write_text("1")
 
 
 def _cut_packets(device: str) -> None:
-    """Have the kernel cut packets of several frames when they leave a device of this namespace,
-    and leave what arrives there as it is: tunnels join frames."""
+    """Disable segmentation and receive offloads of a device in this namespace: packets of several
+    frames are cut when they leave it, and arriving frames are not merged, as tunnels would."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for feature in (_ETHTOOL_STSO, _ETHTOOL_SGRO):
             value = ctypes.create_string_buffer(struct.pack("=II", feature, 0))
@@ -429,14 +432,15 @@ def _pair(link: int, uav: int, shape: Shape) -> bytes:
 
 
 def _tunnel(end: Inner, tunnel: Tunnel, shape: Shape) -> bytes:
-    """A VXLAN device in a namespace, whose UDP socket is in that of who sends this."""
+    """The message for a VXLAN device in the end's namespace, with its UDP socket in the
+    sender's."""
     data = [
         attribute(_VXLAN_ID, u32(tunnel.number)),
         attribute(_VXLAN_REMOTE, socket.inet_aton(tunnel.remote)),
         attribute(_VXLAN_LOCAL, socket.inet_aton(tunnel.local)),
         attribute(_VXLAN_LEARNING, b"\0"),
         attribute(_VXLAN_PORT, struct.pack("!H", TUNNEL_PORT)),
-        attribute(_VXLAN_CHECKSUM, b"\0"),  # What is within has its own.
+        attribute(_VXLAN_CHECKSUM, b"\0"),  # The inner packet has a checksum.
     ]
     body = (
         netlink.IFINFO.pack(0, 0, end.index, 0, 0)
@@ -452,8 +456,8 @@ def _tunnel(end: Inner, tunnel: Tunnel, shape: Shape) -> bytes:
 
 
 def _metrics(shape: Shape) -> bytes:
-    """Of a route. It names the congestion control: node programs hold no capabilities, and may not
-    choose one themselves where the kernel restricts it."""
+    """Metrics of a route. They include the congestion control: node programs have no capabilities,
+    and may not choose a restricted one themselves."""
     metrics = [attribute(_CONGESTION_CONTROL, text(shape.congestion_control))]
     if shape.initial_window is not None:
         metrics.append(attribute(_INITIAL_WINDOW, u32(shape.initial_window)))
@@ -461,14 +465,15 @@ def _metrics(shape: Shape) -> bytes:
 
 
 def _forward(shape: Shape) -> None:
-    """Let the base station, whose namespace this is, pass on what is not for itself."""
+    """Enable IP forwarding in the base station's namespace, which is this thread's."""
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     if netlink.has_ipv6(shape.mtu):
         Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1")
 
 
 def _own_addresses(v4: str | None, v6: str, shape: Shape) -> list[bytes]:
-    """Addresses on a node's loopback. There, nobody tells the neighbours of them."""
+    """The messages that add addresses to a node's loopback, where no neighbour discovery is
+    sent."""
     new = netlink.CREATE | netlink.EXCLUSIVE
     messages = []
     if v4 is not None:
@@ -484,7 +489,8 @@ def _own_addresses(v4: str | None, v6: str, shape: Shape) -> list[bytes]:
 
 
 def _join(end: End, link: int, shape: Shape) -> list[bytes]:
-    """What a UAV needs to see one network: the base station's address, and a way to the others."""
+    """The messages that let a UAV see one network: routes to the base station and the other
+    UAVs."""
     new = netlink.CREATE | netlink.EXCLUSIVE
     over = attribute(_DEVICE, u32(end.index))
     gateway = attribute(_GATEWAY, socket.inet_aton(link_addresses(link)[0]))
@@ -513,7 +519,7 @@ def _join(end: End, link: int, shape: Shape) -> list[bytes]:
 def _route_v6(
     end: End, there: str, neighbour: bytes, shape: Shape, source: bytes | None = None
 ) -> list[bytes]:
-    """The way to the other end of a link, and who is there."""
+    """The messages for an IPv6 route to the other end of a link and its neighbour entry."""
     address = socket.inet_pton(socket.AF_INET6, there)
     about = _ROUTE.pack(socket.AF_INET6, 128, 0, 0, _MAIN, _STATIC, _UNIVERSE, _UNICAST, 0)
     return [
@@ -539,15 +545,14 @@ def _route_v6(
 def _configure(
     end: End, here: str, there: str, neighbour: bytes, shape: Shape, source: str | None = None
 ) -> list[bytes]:
-    """An end that is `here` on its link, for one that is `there`.
+    """The messages that configure an end with address `here` for a peer with address `there`.
 
-    Where nothing else is said, what is sent comes from `source`, if that is given: UDP servers that
-    listen on all addresses answer from there.
+    `source`, if given, is the default source address: UDP servers that listen on all addresses
+    answer from it.
     """
     index = end.index
     preferred = b"" if source is None else attribute(_SOURCE, socket.inet_aton(source))
-    # One frame a packet: TCP would else hand over 64 KiB at a time, and the shaper delays them as
-    # one.
+    # One frame per packet: otherwise TCP would send 64 KiB at a time, which the shaper delays.
     messages = [_packet_frames(index, 1), *netlink.without_ipv6_addresses(index, shape.mtu)]
     address = socket.inet_aton(here)
     messages += [

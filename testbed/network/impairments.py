@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What the air does to frames that have left a link's shaper: it delays them and loses some.
+"""Delay and loss of frames after they have left a link's shaper, by netem.
 
-Both happen where frames arrive. They are redirected to a device of their own (ifb), whose queue is
-netem, and come back from there. Behind the shaper of the sender, and not in front of it: netem
-makes a sender forget what it has under way, so that TCP no longer feels its own queue, and
-overflows it. Set-up and calibration of the links come before, and see the shapers alone.
+Both are applied where frames arrive: frames are redirected to a separate device (ifb), whose queue
+is netem, and return from there. netem must not be in front of the sender's shaper: it orphans
+packets, so that TCP no longer limits its own queue and overflows it. Set-up and calibration of the
+links take place before, with the shapers only.
 
-Nothing else may pass that device, as IPv6's search for routers would: it would draw a loss, too,
-and later frames' losses would be others than the seed's.
+No other traffic may pass this device, such as IPv6 router solicitations: each frame draws a random
+number, so the losses of later frames would no longer follow from the seed.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from testbed.system import netlink
 from testbed.system.netlink import attribute, message, nested, text
 
 DEVICE_OFFSET = 20_000
-"""The device that impairs what arrives at another one has that index and this more."""
+"""Difference between the index of an impairing device and that of the device it belongs to."""
 HANDLE = 0x5_0000
 HELD_FRAMES = 1_000_000
-"""Most that are under way on a link: more than TCP ever has there."""
+"""Largest number of packets in flight on a link: more than TCP ever has."""
 
 _TCMSG = struct.Struct("=BxxxiIII")
 _NEWTFILTER = 44
@@ -38,14 +38,14 @@ _MIRRED_PARAMETERS, _EGRESS_REDIRECT, _STOLEN = 2, 1, 4
 _DELAYS, _LOSS, _RATE, _LATENCY, _JITTER, _SEED = 2, 5, 6, 10, 11, 14
 _GILBERT_ELLIOTT = 2
 _IN_ORDER_BYTES_S = 4_000_000_000
-"""Where netem has a rate, no frame overtakes another; this one is beyond any link's."""
+"""A netem rate keeps frames in order; this one exceeds the rate of any link."""
 _QUANTILES = 4096
 _SIGMA = 8192
-"""What netem's tables of a distribution count a standard deviation as."""
+"""Value of one standard deviation in netem's distribution tables."""
 
 
 def has_netem(socket: netlink.Netlink) -> bool:
-    """Whether the kernel of a socket's namespace has what `install` needs, tried on a device."""
+    """Whether the kernel supports `install`, as tried on a device in a socket's namespace."""
     probe = DEVICE_OFFSET - 1
     create = message(
         netlink.NEWLINK,
@@ -66,7 +66,7 @@ def has_netem(socket: netlink.Netlink) -> bool:
 
 
 def install(device: int, impairment: Impairment) -> list[bytes]:
-    """The messages that impair what arrives at a device from now on."""
+    """The messages that start impairing frames that arrive at a device."""
     ours = device + DEVICE_OFFSET
     return [
         message(
@@ -90,7 +90,7 @@ def install(device: int, impairment: Impairment) -> list[bytes]:
 
 
 def change(device: int, impairment: Impairment) -> bytes:
-    """The message that impairs what arrives at a device otherwise, once `install` has been sent."""
+    """The message that changes the impairment of a device after `install`."""
     return _netem(device + DEVICE_OFFSET, impairment)
 
 

@@ -43,7 +43,7 @@ from testbed.control.messages import (
     Phase,
     PhaseSet,
     Samples,
-    SetAir,
+    SetImpairments,
     SetRates,
     StartCapture,
     Stop,
@@ -53,7 +53,7 @@ from testbed.core.clock import EmulatedClock
 from testbed.network.airtime import EVERY_NS, Airtime
 from testbed.network.holding import Release, Step, releases
 from testbed.network.shaping import QueueCount, Shape
-from testbed.network.slot_air import AirChange, ChangingAir, Way
+from testbed.network.slot_impairments import ImpairmentChange, SlotImpairments, Way
 from testbed.network.slot_table import SlotTable
 
 BASE_STATION = 0
@@ -68,7 +68,7 @@ _LIMIT_EVERY_SLOTS = 10
 """How often the packet sizes are adapted while links are watched."""
 
 
-def width_of_air(links: int) -> int:
+def impairment_width(links: int) -> int:
     """The number of values in a row about the air: see `Counters.slots`."""
     return 1 + 2 * AIR_OF_WAY * links
 
@@ -89,7 +89,7 @@ class ChangeRates:
     all as they are."""
     uplinks: tuple[tuple[int, float], ...] = ()
     """UAVs of this machine and their rates."""
-    air: tuple[AirChange, ...] = ()
+    air: tuple[ImpairmentChange, ...] = ()
     """To be made after the rates have been set."""
     below_floor: int = 0
     """How many rates were positive, but are set to 0 because they are below one frame per slot."""
@@ -270,7 +270,7 @@ class Injection:
         self._airtime = Airtime(links) if shape.shared_downlink and has_base_station else None
         self._looked_ns = now_ns
         self._table = SlotTable(links)
-        self._air: ChangingAir | None = None
+        self._air: SlotImpairments | None = None
         self._clock, self._slot_s = EmulatedClock(0, 0.0, 1.0), 1.0
         self._running = False
         self._slot = self._phase = 0
@@ -332,10 +332,10 @@ class Injection:
                 self._running = False
                 self._held, self._steps = frozenset(), []
             case Impair(uplinks, downlinks):
-                self._air = ChangingAir(self._links, self._here, uplinks, downlinks)
+                self._air = SlotImpairments(self._links, self._here, uplinks, downlinks)
                 self._instructions.append(order)
                 self._answer(Impaired())
-            case SetAir(first, variants, table):
+            case SetImpairments(first, variants, table):
                 assert self._air is not None
                 self._air.take(first, variants, table)
             case StartCapture():
@@ -542,7 +542,7 @@ class Injection:
                 self._below_floor,
                 self._exhausted,
                 (self._record + self._air_record).tobytes(),
-                len(self._air_record) // width_of_air(self._links),
+                len(self._air_record) // impairment_width(self._links),
             )
         )
         self._record, self._air_record = array.array("q"), array.array("q")

@@ -47,7 +47,7 @@ from testbed.control.messages import (
     Pause,
     Phase,
     PhaseSet,
-    SetAir,
+    SetImpairments,
     SetRates,
     StartCapture,
     Stop,
@@ -98,12 +98,12 @@ from testbed.network.injection import (
     Sampled,
     StepTaken,
     Wait,
-    width_of_air,
+    impairment_width,
 )
 from testbed.network.line import Line, LineCount
 from testbed.network.pcap import END_S, Capture
-from testbed.network.shaping import End, QueueCount, Shape, air_counts, queue_counts
-from testbed.network.slot_air import Way
+from testbed.network.shaping import End, QueueCount, Shape, netem_counts, queue_counts
+from testbed.network.slot_impairments import Way
 from testbed.system import linux
 from testbed.system.machine import Machine, boot_id
 from testbed.system.netlink import Batch, Netlink
@@ -339,7 +339,7 @@ class Driver:
         for way, at in self._arrivals.items():
             if at.tap is None:
                 if at.netlink not in read:
-                    read[at.netlink] = air_counts(at.netlink)
+                    read[at.netlink] = netem_counts(at.netlink)
                 if at.device in read[at.netlink]:
                     found[way] = read[at.netlink][at.device]
             elif self._line is not None:
@@ -403,7 +403,7 @@ def serve(
 
 
 @dataclass(frozen=True)
-class AirCounts:
+class ImpairmentCounts:
     """Frames that the air had lost and delivered when slots began, for uplinks and downlinks."""
 
     slot: "npt.NDArray[np.int64]"
@@ -439,7 +439,7 @@ class Report:
     """Link rates that were positive but below one frame per slot, and so counted as an outage."""
     exhausted: int
     """Slots for which no rates were given, so that the last rates remained."""
-    air: AirCounts | None = None
+    air: ImpairmentCounts | None = None
     """None where no frames are to be lost."""
     clock_error_s: float = 0.0
     """Upper bound of the error of the clock offsets between hosts since the last epoch, in real
@@ -576,7 +576,7 @@ class Injector:
     ) -> None:
         """Give delays and losses from a slot on, in place of those given before for these slots.
 
-        A delay that changes by less than `slot_air.NEAR_S` is left as it is.
+        A delay that changes by less than `slot_impairments.NEAR_S` is left as it is.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
@@ -588,7 +588,7 @@ class Injector:
         table = np.stack([uplinks, *downlinks]).astype(np.float64)
         blob = np.ascontiguousarray(table.transpose(2, 0, 1, 3)).tobytes()
         with self._lock:
-            self._send(SetAir(first_slot, len(downlinks), blob))
+            self._send(SetImpairments(first_slot, len(downlinks), blob))
 
     def capture(self, files: Sequence[Path], *, headers_only: bool) -> None:
         """Write all frames on the links from now on to pcap files, one per link.
@@ -642,13 +642,13 @@ class Injector:
             self._send(AskCounters())
             counters = self._await(Counters)
         up, down = zip(*counters.links, strict=True)
-        values, width = np.frombuffer(counters.slots, np.int64), width_of_air(len(up))
-        set_, counted = np.split(values, [len(values) - counters.of_air * width])
+        values, width = np.frombuffer(counters.slots, np.int64), impairment_width(len(up))
+        set_, counted = np.split(values, [len(values) - counters.impaired_slots * width])
         slots, air = set_.reshape(-1, 4).T.copy(), None
-        if counters.of_air:
+        if counters.impaired_slots:
             rows = counted.reshape(-1, width)
             ways = rows[:, 1:].reshape(-1, len(up), 2, AIR_OF_WAY)
-            air = AirCounts(rows[:, 0], ways[..., 0], ways[..., 1], ways[..., 2] / CERTAIN)
+            air = ImpairmentCounts(rows[:, 0], ways[..., 0], ways[..., 1], ways[..., 2] / CERTAIN)
         return Report(
             slot=slots[0],
             boundary_ns=slots[1],

@@ -1,16 +1,16 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The air where the kernel has no netem: a process that holds frames back and loses some.
+"""Delay and loss of frames by a process, for kernels without netem.
 
-What arrives at a device is dropped there, after packet sockets have seen it. The process reads it
-from such a socket, and when its time has come, writes it to one end of a veth pair whose other end
-stands beside the device and looks like it. Frames of one direction stay in their order, where the
-impairment does not say otherwise.
+Frames that arrive at a device are dropped after packet sockets have received them. The process
+reads them from such a socket and, when they are due, writes them to one end of a veth pair whose
+other end is in the device's namespace and replaces it. Frames of one direction stay in order unless
+the impairment reorders them.
 
-It handles one packet after the other, at some 30 µs of a core each: a link that asks for more than
-it can do gets its frames late, and each that is later than `LATE_NS` is counted, as are those for
-which no room was left meanwhile.
+The process handles packets sequentially and takes some 30 µs of a core for each: if links need
+more, frames are late. Frames that are later than `LATE_NS` are counted, as are those that were
+dropped because a socket buffer was full.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ from testbed.system.netlink import attribute, message, nested, text, u32
 
 LATE_NS = 1_000_000
 SPIN_NS = 60_000
-"""The last stretch before a frame is due is spent awake."""
+"""Nanoseconds before a frame is due that are spent in a busy loop."""
 MOST_OPEN_FILES = 1024
-"""That `select` can wait for."""
+"""Largest number of sockets that `select` supports."""
 OUT_OFFSET, IN_OFFSET = 30_000, 50_000
-"""Indices of the pair's devices, from the index of the one whose frames they carry."""
+"""Offsets of the indices of the pair's devices to that of the device whose frames they carry."""
 
 _TCMSG = struct.Struct("=BxxxiIII")
 _IFNAME, _ADDRESS, _MTU, _LINKINFO = 3, 1, 4, 18
@@ -49,19 +49,19 @@ _OPERATIONS, _OPERATION_COUNT, _BPF_FLAGS, _ACTION = 5, 4, 8, 1
 _DROP = struct.pack("=HBBI", 6, 0, 0, 2)
 """A classic BPF program: return TC_ACT_SHOT."""
 _EVERY_PROTOCOL = 3
-"""Only such sockets see frames before they are dropped."""
+"""Only sockets of this protocol receive frames before they are dropped."""
 _SOL_PACKET, _VNET_HDR, _QDISC_BYPASS, _IGNORE_OUTGOING = 263, 15, 20, 23
 _STATISTICS = 6
 _BUFFER_BYTES = 16 << 20
 _MOST_PACKET_BYTES = 1 << 17
 _COUNTS = struct.Struct("=QQQ")
 _VALUES = struct.Struct("=ddd")
-"""Of a way: delay and jitter in ns, probability of a loss in the good state."""
+"""Values of one direction: delay and jitter in ns, loss probability in the good state."""
 
 
 @dataclass(frozen=True)
 class Tap:
-    """Where frames that arrive at a device can be taken, and given back."""
+    """Sockets to take frames that arrive at a device, and to give them back."""
 
     device: int
     name: str
@@ -71,16 +71,16 @@ class Tap:
 
 @dataclass(frozen=True)
 class LineCount:
-    """What became of the frames of one direction."""
+    """Counters of the frames of one direction."""
 
     dropped_frames: int
     sent_frames: int
     late_frames: int
-    """And those that were dropped because it was late."""
+    """Late frames, including those that were dropped because a socket buffer was full."""
 
 
 def tap(socket_: netlink.Netlink, device: int, name: str, address: bytes, mtu: int) -> Tap:
-    """Make ready to take the frames that arrive at a device of this thread's namespace."""
+    """Create a tap for the frames that arrive at a device of this thread's namespace."""
     out, into = f"out{device}", f"in{device}"
     peer = netlink.IFINFO.pack(0, 0, device + IN_OFFSET, 0, 0) + attribute(_IFNAME, text(into))
     peer += attribute(_ADDRESS, address) + attribute(_MTU, u32(mtu))
@@ -91,7 +91,7 @@ def tap(socket_: netlink.Netlink, device: int, name: str, address: bytes, mtu: i
     for end in (device + OUT_OFFSET, device + IN_OFFSET):
         orders += [*netlink.without_ipv6_addresses(end, mtu), netlink.up(end)]
     socket_.transact(orders)
-    for filtered in ("all", into):  # A source is reached over another device than it comes from.
+    for filtered in ("all", into):  # Replies leave by another device than frames arrive on.
         with contextlib.suppress(OSError):
             Path(f"/proc/sys/net/ipv4/conf/{filtered}/rp_filter").write_text("0")
     taken = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -106,7 +106,8 @@ def tap(socket_: netlink.Netlink, device: int, name: str, address: bytes, mtu: i
 
 
 def drop_arrivals(device: int) -> list[bytes]:
-    """The messages that drop what arrives at a device, after packet sockets have seen it."""
+    """The messages that drop arriving frames at a device after packet sockets have received
+    them."""
     options = nested(
         2,
         attribute(_OPERATIONS, _DROP),
@@ -131,13 +132,13 @@ def drop_arrivals(device: int) -> list[bytes]:
 
 
 class Line:
-    """The process, for as long as the one that started it lives."""
+    """The process; it ends with the process that started it."""
 
     def __init__(self, ways: Sequence[tuple[Tap, Impairment]]) -> None:
-        """Begin to delay and lose the frames of these taps.
+        """Start to delay and lose the frames of these taps.
 
         Raises:
-            RunError: They are too many.
+            RunError: There are too many taps.
         """
         self._shared = mmap.mmap(-1, (_COUNTS.size + _VALUES.size) * len(ways))
         for place, (_, impairment) in enumerate(ways):
@@ -145,7 +146,7 @@ class Line:
             self._put(place, impairment.delay_s, impairment.jitter_s, loss)
         self._places = {tap.taken.fileno(): place for place, (tap, _) in enumerate(ways)}
         if any(tap.taken.fileno() >= MOST_OPEN_FILES for tap, _ in ways):
-            raise RunError("links: so many of them cannot delay or lose frames without netem")
+            raise RunError("links: delay or loss on so many links requires netem")
         for tap, _ in ways:
             tap.taken.bind((tap.name, _EVERY_PROTOCOL))
         self._process = os.fork()
@@ -158,7 +159,7 @@ class Line:
             os._exit(1)
 
     def change(self, tap: Tap, delay_s: float, jitter_s: float, loss: float) -> None:
-        """Treat a tap's frames otherwise from now on; the loss is that of the good state."""
+        """Change the impairment of a tap's frames; `loss` is the probability in the good state."""
         self._put(self._places[tap.taken.fileno()], delay_s, jitter_s, loss)
 
     def _put(self, place: int, delay_s: float, jitter_s: float, loss: float) -> None:
@@ -167,7 +168,7 @@ class Line:
         )
 
     def count(self, tap: Tap) -> LineCount:
-        """What became of a tap's frames so far; nothing, where none are delayed or lost."""
+        """Counters of a tap's frames; all are 0 if no frames are delayed or lost."""
         place = self._places.get(tap.taken.fileno())
         if place is None:
             return LineCount(0, 0, 0)
@@ -175,7 +176,7 @@ class Line:
 
 
 def _values_at(shared: mmap.mmap, place: int) -> int:
-    """Where in it a way's values stand, after the counts of all."""
+    """Offset of a direction's values in the shared memory, after the counters of all directions."""
     ways = len(shared) // (_COUNTS.size + _VALUES.size)
     return ways * _COUNTS.size + place * _VALUES.size
 
@@ -204,7 +205,7 @@ class _Way:
         return chance > 0 and self._random.random() < chance
 
     def due_ns(self, arrived_ns: int) -> int:
-        """When a frame is to go on."""
+        """Monotonic time in ns at which a frame is due."""
         delay_ns, jitter_ns, _ = self._values()
         if jitter_ns:
             delay_ns = max(0.0, self._random.gauss(delay_ns, jitter_ns))
@@ -220,7 +221,7 @@ class _Way:
 
 
 def _missed(taken: socket.socket) -> int:
-    """Frames that a socket had no room for since the last time it was asked."""
+    """Frames that a socket dropped since the last call because its buffer was full."""
     _, dropped = struct.unpack("=II", taken.getsockopt(_SOL_PACKET, _STATISTICS, 8))
     return int(dropped)
 

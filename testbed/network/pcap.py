@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Captures of links: what goes over them, frame by frame, as pcap files that tshark reads.
+"""Captures of the frames on links as pcap files, for tshark and similar programs.
 
-A packet socket at the base station's ends sees both directions of every link: what it sends when
-the shaper lets it go, and what a UAV sends when that UAV's shaper lets it go. The kernel writes
-packets into a ring of memory, and a process of ordinary priority takes them out in blocks; nothing
-is asked of the processes that are being measured. In virtual time, whose kernel cannot share such a
-ring with a process, that process receives them one by one, which costs nothing there.
+A packet socket at the base station's ends sees both directions of every link: frames leave the base
+station's shaper, or arrive after they have left a UAV's shaper. The kernel writes packets into a
+ring buffer, and a process of ordinary priority reads them in blocks; the measured processes are not
+involved. In virtual time, whose kernel does not support such a ring, the process receives packets
+one by one, which costs no virtual time.
 
-A packet of several frames, as the kernel handles it, is written as the frames that it stands for:
-each with its own lengths and sequence number. Their checksums are those of the packet, which
-virtual devices leave to nobody. Packets of other protocols than TCP over IPv4 are written as one;
-of UDP's, too, what they carry can be left out.
+A packet of several frames, as the kernel handles it, is written as separate frames with their own
+lengths and sequence numbers. Their checksums are those of the packet, which virtual devices do not
+fill in. Packets of other protocols than TCP over IPv4 are not split; the payload can be omitted for
+TCP and UDP.
 """
 
 import contextlib
@@ -39,17 +39,19 @@ from testbed.system.arrivals import note_arrivals, noted_ns
 
 BLOCK_BYTES = 1 << 20
 BLOCKS = 64
-"""Together 64 MiB: a fifth of a second of ten links at 300 Mb/s each, or several of headers."""
+"""Blocks of the ring, 64 MiB in total: a fifth of a second of ten links at 300 Mb/s each, or
+several seconds of headers."""
 BLOCK_MS = 200
-"""After so long the kernel hands over a block that is not full."""
+"""Milliseconds after which the kernel hands over a block that is not full."""
 HEADERS_BYTES = 14 + 60 + 60
-"""The longest headers that a frame may have."""
+"""Longest headers of a frame in bytes."""
 MOST_BYTES = 1 << 18
 BUFFER_BYTES = 1 << 20
 MARK_NS, MARKS = 100_000_000, 600
-"""How often a writer notes where it is in its file, and how many of the last it keeps: a minute."""
+"""Nanoseconds between two recorded file positions of a writer, and the number of positions kept:
+about a minute."""
 END_S = 60.0
-"""How long what is in the ring may take to be written."""
+"""Seconds that writing the content of the ring may take."""
 
 _SOL_PACKET = 263
 _RX_RING, _STATISTICS, _VERSION, _VNET_HDR = 5, 6, 10, 15
@@ -64,7 +66,7 @@ _BLOCK = struct.Struct("=8xIII")
 _BLOCK_STATUS = 8
 _OURS = 1
 _PACKET = struct.Struct("=IIIII4xH")
-"""Of struct tpacket3_hdr: next_offset, sec, nsec, snaplen, len, mac."""
+"""Fields of struct tpacket3_hdr: next_offset, sec, nsec, snaplen, len, mac."""
 _LINK_AT = 48
 _LINK = struct.Struct("=4xi")
 _VNET = struct.Struct("=BBHH4x")
@@ -79,25 +81,25 @@ _FIN_PSH, _CWR = 0x09, 0x80
 
 
 class Capture:
-    """A process that writes one file a device, until it is ended."""
+    """A process that writes one file per device until it is ended."""
 
     def __init__(self, files: Mapping[int, str], headers_only: bool) -> None:
         """Start to capture in this thread's network namespace.
 
         Args:
-            files: Where to write, by index of device.
-            headers_only: Leave out what frames carry.
+            files: Path of each file, by device index.
+            headers_only: Omit the payload.
 
         Raises:
-            OSError: This process may not capture here, or may not write there.
+            OSError: This process may not capture here, or may not write a file.
         """
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
-        if inside.told() is None:
+        if inside.guest_settings() is None:
             sock.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
         sock.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
         if headers_only:
             _cut(sock, HEADERS_BYTES)
-        take = _received if inside.told() is not None else _of_ring(sock)
+        take = _received if inside.guest_settings() is not None else _of_ring(sock)
         writers = {device: _Writer(Path(path), headers_only) for device, path in files.items()}
         until, self._open = os.pipe2(os.O_CLOEXEC)
         self._result, result = os.pipe2(os.O_CLOEXEC)
@@ -112,13 +114,13 @@ class Capture:
             writer.file.close()
 
     def end(self, until_ns: int) -> Captured:
-        """Write what has come until then, and end.
+        """Write the packets that arrived until `until_ns`, and end.
 
         Args:
             until_ns: Unix time, not later than now.
 
         Raises:
-            OSError: The process failed, or takes too long.
+            OSError: The process failed or takes too long.
         """
         with contextlib.suppress(BrokenPipeError):
             os.write(self._open, until_ns.to_bytes(8, sys.byteorder))
@@ -137,7 +139,7 @@ class Capture:
 
 
 def _cut(sock: socket.socket, size: int) -> None:
-    """Have the kernel hand over no more than that of each packet."""
+    """Let the kernel truncate each packet to `size` bytes."""
     program = ctypes.create_string_buffer(_FILTER.pack(_BPF_RETURN, 0, 0, size))
     about = struct.pack("HP", 1, ctypes.addressof(program))
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, about)
@@ -146,7 +148,7 @@ def _cut(sock: socket.socket, size: int) -> None:
 def _run_and_exit(
     sock: socket.socket, take: "_Take", writers: "dict[int, _Writer]", until: int, result: int
 ) -> None:
-    """The rest of the forked process."""
+    """Run the forked process until its end."""
     status = 1
     with contextlib.suppress(BaseException):
         linux.signal_at_parents_death(signal.SIGKILL)
@@ -173,11 +175,12 @@ def _record(
 _Packet = tuple[int, int, int, int, tuple[int, int], memoryview]
 """Device, seconds, nanoseconds, length, (kind of segmentation, segment size), bytes."""
 _Take = Callable[[socket.socket, int], Iterator[_Packet]]
-"""Packets of a socket as they come, until a descriptor can be read and all that came is taken."""
+"""Yields packets of a socket until a descriptor is readable and all received packets are taken."""
 
 
 def _received(sock: socket.socket, until: int) -> Iterator[_Packet]:
-    """Packets received one by one. No call fails: one that does takes virtual time."""
+    """Packets received one by one. No system call may fail, because a failing call takes virtual
+    time."""
     note_arrivals(sock)
     sock.setsockopt(_SOL_PACKET, _AUXDATA, 1)
     with contextlib.suppress(PermissionError):
@@ -199,7 +202,7 @@ def _received(sock: socket.socket, until: int) -> Iterator[_Packet]:
 
 
 def _of_ring(sock: socket.socket) -> _Take:
-    """Make a ring, and answer with what takes packets out of it."""
+    """Create a ring buffer, and return a function that reads packets from it."""
     request = (BLOCK_BYTES, BLOCKS, BLOCK_BYTES, BLOCKS, BLOCK_MS, 0, 0)
     sock.setsockopt(_SOL_PACKET, _RX_RING, struct.pack("=7I", *request))
     view = memoryview(mmap.mmap(sock.fileno(), BLOCK_BYTES * BLOCKS))
@@ -223,7 +226,7 @@ def _out_of(view: memoryview, sock: socket.socket, until: int) -> Iterator[_Pack
             return
         elif until in dict(poll.poll()):
             ends = True
-            # The block that is being filled comes when its time is over.
+            # The block in progress is handed over when its time limit is over.
             time.sleep(2 * BLOCK_MS * 1e-3)
 
 
@@ -243,14 +246,14 @@ class _Writer:
         self.file = path.open("w+b", BUFFER_BYTES)
         self.frames = 0
         self._marks: deque[tuple[int, int, int]] = deque(maxlen=MARKS)
-        """Of some frames: when they came, where they are in the file, how many are before them."""
+        """For some frames: arrival time, file position, and number of preceding frames."""
         self._headers_only = headers_only
         snap_bytes = HEADERS_BYTES if headers_only else MOST_BYTES
         self.file.write(_FILE.pack(_NANOSECONDS, 2, 4, 0, 0, snap_bytes, _ETHERNET))
         self.file.flush()
 
     def write(self, sec: int, nsec: int, size: int, gso: tuple[int, int], data: memoryview) -> None:
-        """One packet, as the frames that it stands for."""
+        """Write one packet as separate frames."""
         kind, segment = gso
         now_ns = _ns(sec, nsec)
         if not self._marks or now_ns >= self._marks[-1][0] + MARK_NS:
@@ -281,9 +284,9 @@ class _Writer:
             self.frames += 1
 
     def end(self, end_ns: int) -> None:
-        """Close the file, without what came later than that.
+        """Close the file, and truncate it to the frames until `end_ns`.
 
-        The kernel hands over frames before anybody knows that they are too late.
+        Later frames may have been written before the end was known.
         """
         earlier = [mark for mark in self._marks if mark[0] <= end_ns]
         if kept := earlier[-1] if earlier else next(iter(self._marks), None):
@@ -304,7 +307,7 @@ def _ns(sec: int, nsec: int) -> int:
 
 
 def _records(data: bytes, at: int = 0) -> Iterator[memoryview]:
-    """Each packet of a file's bytes, with its head, from a place on."""
+    """Each packet record in a file's bytes, from offset `at` on."""
     view = memoryview(data)
     while at < len(view):
         kept = RECORD.unpack_from(view, at)[2]
@@ -314,7 +317,7 @@ def _records(data: bytes, at: int = 0) -> Iterator[memoryview]:
 
 
 def header_bytes(frame: "bytes | memoryview") -> int:
-    """Length of the Ethernet, IPv4 and TCP or UDP headers of a frame; 0 where it is no such."""
+    """Length of the Ethernet, IPv4 and TCP or UDP headers of a frame; 0 for other protocols."""
     if len(frame) < 42 or frame[12] << 8 | frame[13] != _IPV4:
         return 0
     inner = 14 + 4 * (frame[14] & 15)
@@ -328,21 +331,21 @@ class Frame:
     """A TCP or UDP frame of a capture."""
 
     time_ns: int
-    """Of day."""
+    """Unix time in ns."""
     source: str
     ports: tuple[int, int]
     flags: int
-    """FIN 1, SYN 2, RST 4, PSH 8, ACK 16; none of UDP."""
+    """TCP flags: FIN 1, SYN 2, RST 4, PSH 8, ACK 16; 0 for UDP."""
     sequence: int
-    """Of TCP; 0 of UDP."""
+    """TCP sequence number; 0 for UDP."""
     acknowledged: int
-    """Of TCP: the next byte that its sender waits for; 0 of UDP."""
+    """TCP acknowledgement number; 0 for UDP."""
     header_bytes: int
     data_bytes: int
 
 
 def frames(path: Path) -> Iterator[Frame]:
-    """The TCP and UDP frames of a file that `Capture` has written, in their order."""
+    """The TCP and UDP frames of a file written by `Capture`, in order."""
     for record in _records(path.read_bytes(), _FILE.size):
         sec, nsec, _, size = RECORD.unpack_from(record)
         frame = record[RECORD.size :]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What QUIC connections did, as files for qvis and other readers of qlog, two a link."""
+"""Logs of QUIC connections as qlog files, two per link, for qvis and other readers."""
 
 import zlib
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from testbed.core.node import NodeId
 
 
 def write(folder: Path, told: Mapping[NodeId, Traces]) -> None:
-    """Write `uavK.sqlog`, and `bs-uavK.sqlog` as the base station sees the same connection.
+    """Write `uavK.sqlog`, and `bs-uavK.sqlog` for the base station's side of the same connection.
 
-    A UAV that has connected again has more of both, with numbers from 2. A connection whose UAV is
-    gone has its own name beside the base station's.
+    Further connections of the same UAV have numbers from 2. The connection of a lost UAV is named
+    by its connection ID.
     """
     folder.mkdir()
     names: dict[str, str] = {}

@@ -1,16 +1,17 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Links to other machines where nobody may make tunnels: a process carries their frames.
+"""Links to other machines without the right to create tunnels: a process forwards their frames.
 
-From an ordinary user's namespaces no device leads to the machine's network; but a socket that was
-opened outside stays there. So a link's device is one end of a veth pair, whose other end stands in
-a namespace of its own: what arrives there is read from a packet socket and goes, as one datagram,
-to the other machine's process, which writes it to a pair of its own. A datagram carries what the
-kernel knows of the packet, its checksum and frames, and the packet with its Ethernet header.
+The namespaces of an ordinary user have no device to the machine's network, but a socket that was
+opened outside of them remains in that network. So a link's device is one end of a veth pair whose
+other end is in a separate namespace: frames that arrive there are read from a packet socket and
+sent, as one datagram, to the other machine's process, which writes them to its own pair. A datagram
+carries the kernel's metadata of the packet (checksum, frames) and the packet with its Ethernet
+header.
 
-The process handles one packet after the other, some ten microseconds of a core each: what it can
-do is measured before a run, see `testbed.cluster.capacity`.
+The process handles packets sequentially and takes some ten microseconds of a core for each: its
+packet rate is measured before a run, see `testbed.cluster.relaying`.
 """
 
 import contextlib
@@ -25,10 +26,10 @@ from testbed.system import linux, netlink
 from testbed.system.netlink import Netlink, attribute, message, nested, text, u32
 
 RELAY_BYTES = 52
-"""What a datagram puts around an inner IP packet of one frame: outer IPv4, UDP, what the kernel
-knows of it, and the inner Ethernet."""
+"""Bytes that a datagram adds to an inner IP packet of one frame: outer IPv4, UDP, the kernel's
+metadata, and inner Ethernet."""
 AT_ONCE = 32
-"""Packets of a way, before others have their turn."""
+"""Number of packets of one direction that are handled before others."""
 _MOST_PACKET_BYTES = 1 << 17
 _EVERY_PROTOCOL = 3
 _SOL_PACKET, _VNET_HDR, _QDISC_BYPASS, _IGNORE_OUTGOING = 263, 15, 20, 23
@@ -40,7 +41,7 @@ _ADDRESS, _IFNAME, _MTU, _LINKINFO, _NET_NS_FD, _TX_QUEUES, _RX_QUEUES = 1, 3, 4
 
 @dataclass(frozen=True)
 class Inner:
-    """The device that a node sees as its end of a link."""
+    """The device of a link in a node's namespace."""
 
     index: int
     name: str
@@ -50,9 +51,9 @@ class Inner:
 
 
 def datagrams(address: str) -> socket.socket:
-    """A socket for a link's datagrams, on a port that is free; still without another end."""
+    """An unconnected socket for a link's datagrams, on a free port."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    # Packets of several frames are longer than the network takes: it may cut them.
+    # Packets of several frames exceed the network's MTU: allow IP fragmentation.
     sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DONT)
     for name in (socket.SO_RCVBUF, socket.SO_SNDBUF):
         sock.setsockopt(socket.SOL_SOCKET, name, _BUFFER_BYTES)
@@ -61,13 +62,13 @@ def datagrams(address: str) -> socket.socket:
 
 
 def frames(outside: Netlink, index: int, inner: Inner, mtu: int) -> socket.socket:
-    """Make a link's device, and a socket that takes what it sends and gives what it is to receive.
+    """Create a link's device, and a packet socket at the other end of its pair.
 
     Args:
-        outside: Of this thread's namespace, where the pair's other end is to be.
-        index: Of that one.
-        inner: The device.
-        mtu: Of both.
+        outside: Netlink socket of this thread's namespace, where the pair's other end will be.
+        index: Device index of the other end.
+        inner: The link's device.
+        mtu: MTU of both.
     """
     queues = attribute(_TX_QUEUES, u32(1)) + attribute(_RX_QUEUES, u32(1))
     size = attribute(_MTU, u32(mtu)) + queues
@@ -94,10 +95,11 @@ def frames(outside: Netlink, index: int, inner: Inner, mtu: int) -> socket.socke
 
 
 class Relay:
-    """The process, for as long as the one that started it lives."""
+    """The relay process; it ends with the process that started it."""
 
     def __init__(self, links: Sequence[tuple[socket.socket, socket.socket]]) -> None:
-        """Carry what each link's `frames` and `datagrams` bring to each other; they are its own."""
+        """Forward between the sockets of each link (`frames`, `datagrams`), of which it takes
+        ownership."""
         self._process = os.fork()
         if self._process == 0:
             with contextlib.suppress(BaseException):
@@ -111,11 +113,11 @@ class Relay:
                 sock.close()
 
     def gone(self) -> bool:
-        """Whether it has ended, as it never should."""
+        """Whether the process has ended unexpectedly."""
         return os.waitpid(self._process, os.WNOHANG)[0] != 0
 
     def end(self) -> None:
-        """End it."""
+        """End the process."""
         os.kill(self._process, signal.SIGKILL)
         os.waitpid(self._process, 0)
 
@@ -132,8 +134,8 @@ def _carry(links: Sequence[tuple[socket.socket, socket.socket]]) -> None:
     while True:
         for file, _ in poll.poll():
             receive, send = ways[file]
-            # A send that fails is of a packet that the kernel will not have, or of one to a machine
-            # that does not listen yet: whoever sent it will send it again.
+            # Sending fails if the kernel refuses a packet, or the other machine is not listening
+            # yet; the sender will retransmit it.
             with contextlib.suppress(OSError):
                 for _ in range(AT_ONCE):
                     send(view[: receive(packet, 0, socket.MSG_DONTWAIT)])

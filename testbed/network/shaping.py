@@ -60,7 +60,7 @@ _RATE = struct.Struct("=BBHhHI")
 
 @dataclass(frozen=True)
 class Shape:
-    """How every link of a run treats its frames, and who reaches whom."""
+    """How every link of a run treats its frames, and which nodes can reach each other."""
 
     mtu: int = 1500
     queue_frames: int = 100
@@ -72,31 +72,32 @@ class Shape:
     link saves it up as credit: a sender that begins so much later than its transfer uses it up at
     once, and then follows the integral of the rates."""
     congestion_control: str = "cubic"
-    """Of all TCP connections over the links."""
+    """Congestion control of all TCP connections over the links."""
     initial_window: int | None = None
-    """Segments that they send at first; None: the kernel's own."""
+    """Initial window of TCP connections in segments; None: the kernel's default."""
     queue: str = "fifo"
-    """The kind of an end's queue: `fifo`, `fq_codel`, `pie` or `red`."""
+    """Queueing discipline of each end: `fifo`, `fq_codel`, `pie` or `red`."""
     ecn: bool = False
-    """Whether TCP asks for marks in place of drops, and queues other than fifo give them."""
+    """Whether TCP negotiates ECN, and queues other than fifo mark packets instead of dropping
+    them."""
     impaired: bool = False
-    """Whether the air will delay or lose frames."""
+    """Whether the radio channel delays or loses frames."""
     single_frames: bool = False
-    """Whether the air loses frames, or they overtake each other: the kernel then cuts packets into
-    frames before they arrive, so that it treats them one by one."""
+    """Whether the radio channel loses or reorders frames: the kernel then segments packets into
+    frames before they arrive, so that each frame is handled separately."""
     packet_s: float = 0.25e-3
-    """How much a packet may hold, as emulated time at the link's rate. The kernel handles packets
-    of one or more frames, and TCP acknowledges packets: longer ones take less computing and fewer
-    bytes of the other direction, shorter ones follow the rate closer."""
+    """Longest packet, as emulated seconds at the link's rate. The kernel handles packets of one or
+    more frames, and TCP acknowledges packets: longer ones need less computing and fewer bytes in
+    the reverse direction, shorter ones follow the rate more closely."""
 
     network: bool = False
-    """Whether nodes see one network, as other people's programs expect it: one address of the base
-    station for all, and IPv6. Else each link is a network of its own."""
+    """Whether nodes see one network, as third-party programs expect: one address of the base
+    station for all UAVs, and IPv6. Otherwise each link is a network of its own."""
     relay: bool = False
-    """Whether UAVs reach each other through the base station; takes `network`."""
+    """Whether UAVs reach each other through the base station; requires `network`."""
     shared_downlink: bool = False
-    """Whether a downlink's rate is what it would have alone, and its airtime is shared with the
-    others': see `testbed.network.airtime`."""
+    """Whether downlinks share the airtime of the cell, and each downlink's rate is the one it would
+    have alone: see `testbed.network.airtime`."""
 
     @property
     def credit_s(self) -> float:
@@ -106,34 +107,36 @@ class Shape:
 
     @property
     def frame_bytes(self) -> int:
-        """What a full frame is charged."""
+        """Bytes that the shaper charges for a full frame."""
         framing = Framing(self.mtu)
         return framing.frame_bytes if self.charges_headers else framing.segment_bytes
 
     def burst_at(self, rate_bps: float, packet_frames: int = 1) -> float:
-        """Seconds of credit an end saves up while idle, at a rate in bit/s.
+        """Seconds of credit that an idle end accumulates, at a rate in bit/s.
 
-        The last packet of a transfer leaves when its turn comes, not when its own time is over;
-        that counts as credit, too: half a packet of it, in the mean over sizes.
+        The last packet of a transfer leaves before its own transmission time is over; this adds
+        half a packet of credit, on average over transfer sizes.
         """
         packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
         return max(_LEAST_BURST_S, self.burst_s - packet_s / 2)
 
     def early_at(self, rate_bps: float, packet_frames: int = 1) -> float:
-        """Seconds by which a transfer over an idle link ends before the integral of its rate.
+        """Largest time in s by which a transfer on an idle link ends before the integral of its
+        rate.
 
-        At most: its last packet and the credit, less what its sender began late.
+        It is the time of the last packet plus the credit, minus the delay of the sender.
         """
         packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
         return packet_s + self.burst_at(rate_bps, packet_frames) - self.credit_s
 
     def packet_frames(self, rate_bps: float) -> int:
-        """Frames that the kernel may handle as one packet at a rate in emulated bit/s."""
+        """Largest number of frames that the kernel handles as one packet, at a rate in emulated
+        bit/s."""
         frames = int(self.packet_s * rate_bps / (8 * self.frame_bytes))
         return max(1, min(frames, _MOST_PACKET_BYTES // self.mtu))
 
     def lowest_rate(self, slot_s: float) -> float:
-        """The rate in bit/s below which a link counts as out: one full frame a slot.
+        """The rate in bit/s below which a link counts as an outage: one full frame per slot.
 
         Below it, the debt of a frame would outlast the slot.
         """
@@ -141,7 +144,7 @@ class Shape:
 
 
 def removal(device: int) -> bytes:
-    """The message that takes from a device all that shapes it, with the frames that wait there."""
+    """The message that removes all qdiscs from a device, together with the frames queued there."""
     return _object(netlink.DELQDISC, 0, device, 0, _ROOT)
 
 
@@ -224,7 +227,7 @@ def _queue(index: int, flags: int, shape: Shape) -> bytes:
 
 def _red(limit_bytes: int, frame_bytes: int, ecn: bool) -> bytes:
     """RED by the rules of thumb of tc-red(8): drops begin at a twelfth of the queue, 2 % at most
-    up to a quarter of it, and the mean forgets 1/512 a frame."""
+    up to a quarter of it, and the weight of the moving average is 1/512 per frame."""
     most, least = limit_bytes // 4, limit_bytes // 12
     slope = math.ceil(math.log2((most - least) / _RED_DROPS))
     frame_us = 8 * frame_bytes / _RED_NOMINAL_BPS * 1e6
@@ -319,7 +322,7 @@ class QueueCount:
     """Counters of an end's queue since it was made."""
 
     sent_bytes: int
-    """As charged: with headers or without."""
+    """Bytes as the shaper charges them: with or without headers."""
     sent_frames: int
     dropped_frames: int
     backlog_bytes: int
@@ -342,6 +345,7 @@ def queue_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
     return dict(qdisc_counts(socket, QUEUE))
 
 
-def air_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
-    """What was sent on and dropped on the way to each device of a socket's namespace, by index."""
+def netem_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
+    """Frames that netem forwarded and dropped before each device of a socket's namespace, by
+    index."""
     return {index - DEVICE_OFFSET: count for index, count in qdisc_counts(socket, HANDLE)}

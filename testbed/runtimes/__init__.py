@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who starts the node programs, isolates them, and makes sure that none is left?
+"""Start, isolation and clean-up of node programs.
 
-Namespaces and containers; what nodes do once they run stands in `workloads.nodes`.
+Namespaces and containers; the node programs are in `workloads.nodes`.
 
-A runtime's `start` makes a `World`: one network namespace a node, wired by the fabric, and the
-node programs running in them. Node programs reach the orchestrator through `connect_control`.
+A runtime's `start` creates a `World`: one network namespace per node, connected by the fabric, with
+the node programs running in them. Node programs reach the orchestrator through `connect_control`.
 """
 
 import os
@@ -33,82 +33,83 @@ from testbed.network.shaping import Shape
 from testbed.system import leftovers
 
 CONTROL_ADDRESS = "\0testbed/control"
-"""An abstract unix address belongs to a network namespace: each node finds its own orchestrator
-socket under this one name, no other process can reach it, and no file is left behind."""
+"""Abstract unix address of the control socket. Such an address belongs to a network namespace: each
+node finds its own socket under this name, no other process can reach it, and it leaves no file."""
 LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
-"""Variables of this user's session that lead out of a node begin so; so do those of proxies end."""
+"""Prefixes of environment variables that programs in sandboxes do not inherit, because they point
+to services outside of the node."""
 OWN_FOLDERS = ("/tmp", "/dev/shm")
-"""Of each room, which hide this machine's."""
+"""Folders of this machine that each sandbox replaces by its own ones."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """A Python module as a program: what ``python -m`` runs."""
+    """A Python module that is run as a program, as by ``python -m``."""
 
     name: str
     preload: Sequence[str] = ()
-    """Modules that may be imported before the program starts, once for all nodes that name the
-    same ones. Importing them must start no thread."""
+    """Modules to import before the program starts, once for all nodes with the same modules. Their
+    import must not start threads."""
 
     def argv(self, python: str = sys.executable) -> list[str]:
-        """The command that runs it in a process of its own."""
+        """The command that runs the module in a separate process."""
         return [python, "-m", self.name]
 
 
 @dataclass(frozen=True)
-class Room:
-    """What programs find in a node that they are started in one by one: see `World.spawn`.
+class Sandbox:
+    """A node without a program of its own, in which programs are started later: see `World.spawn`.
 
-    Beside the node's network: an empty /tmp and /dev/shm of its own in memory, its own name, names
-    of the other nodes, and no name server.
+    It has the node's network, an empty private /tmp and /dev/shm in memory, its own host name, the
+    names of the other nodes, and no name server.
     """
 
     hosts: str
-    """The text of /etc/hosts."""
+    """Content of /etc/hosts."""
     writable: Sequence[Path] = ()
-    """Files and folders that its programs may write, beside /tmp and /dev; first comes its home."""
+    """Files and folders that its programs may write, in addition to /tmp and /dev; the first is its
+    home."""
     image: str | None = None
-    """Container image in which its programs run, with nothing of this machine but `writable`; left
-    out: the world's."""
+    """Container image of its programs, which see only `writable` of this machine; None: the image
+    of the world."""
     cpus: float | None = None
-    """Cores that each of its programs may use, where the runtime has containers."""
+    """Cores that each of its programs may use; only for containers."""
     memory_bytes: int | None = None
-    """Memory that each of its programs may use, likewise."""
+    """Memory that each of its programs may use; only for containers."""
 
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """A program to run as a node, or a node to run programs in."""
+    """A node: a program to run, or a sandbox for programs."""
 
     node: NodeId
-    program: Module | Sequence[str] | Room
-    """A module, or a command and its arguments; or what is there before any program."""
+    program: Module | Sequence[str] | Sandbox
+    """A module, a command with its arguments, or a sandbox."""
     log: Path
-    """Takes its standard output and standard error; unused in a room."""
+    """File for its standard output and standard error; unused for a sandbox."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """On top of what the runtime passes on; unused in a room."""
+    """Environment variables in addition to those of the runtime; unused for a sandbox."""
     gpu: bool = False
-    """Whether a container sees the machine's GPUs; processes do anyway."""
+    """Whether a container sees the machine's GPUs; processes always do."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A program to start in a room."""
+    """A program to start in a sandbox."""
 
     node: NodeId
     argv: Sequence[str]
     env: Mapping[str, str]
-    """All of it."""
+    """The complete environment."""
     folder: Path
-    """Where it starts; its home, where that is not there."""
+    """Working directory; the home is used if it does not exist."""
     shown: Sequence[Path] = ()
-    """What it needs of this machine, should it not be there, and what it is to see of the folders
-    that the node's own hide."""
+    """Files and folders of this machine that it must see, including those that the node's private
+    folders hide."""
     terminal: bool = False
-    """Whether its standard input is a terminal that is to be its own."""
+    """Whether its standard input is a terminal, which becomes its controlling terminal."""
     system: bool = False
-    """Whether it runs in this machine's system, without the limits of the room, whatever others
-    there do."""
+    """Whether it runs in this machine's system instead of the sandbox's image, without limits."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ class Exit:
     """A node program that has ended."""
 
     node: NodeId | None
-    """None: the fabric process, which makes the links and sets their rates."""
+    """The node; None: the fabric process, which creates the links and sets their rates."""
     status: int
-    """Its exit status; the negative signal number where a signal ended it."""
+    """Exit status, or the negative number of the signal that ended the program."""
 
     def __str__(self) -> str:
         name = self.node or "fabric"
@@ -129,29 +130,29 @@ class Exit:
 
 @dataclass(frozen=True)
 class Ended:
-    """A program of a room has ended."""
+    """A program of a sandbox has ended."""
 
     number: int
-    """As `World.spawn` gave it."""
+    """Number of the program, as returned by `World.spawn`."""
     status: int
-    """As in `Exit`."""
+    """Exit status, as in `Exit`."""
 
 
 @dataclass(frozen=True)
 class WorldLost:
-    """A runtime's own processes have failed; says why."""
+    """A runtime's own processes have failed, for the given reason."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class HostLost:
-    """One of the hosts of a world is gone, with all nodes that it had; the others go on."""
+    """A host of a world is lost, with all its nodes; the other hosts continue."""
 
     host: str
     nodes: tuple[NodeId, ...]
     at_ns: int
-    """When it was last heard of, by our monotonic clock."""
+    """Time of its last message by the local monotonic clock."""
     reason: str
 
     def __str__(self) -> str:
@@ -160,11 +161,11 @@ class HostLost:
 
 WorldNews = Exit | Ended | WorldLost
 WORLD_NEWS: Kinds[WorldNews] = Kinds(WorldNews)
-"""What a world tells while it lives."""
+"""Messages of a running world."""
 
 
-class Rooms(Protocol):
-    """How a runtime starts programs in its nodes later on."""
+class Sandboxes(Protocol):
+    """Starts programs in the sandboxes of a runtime."""
 
     def spawn(self, command: Command, files: tuple[int, int, int]) -> int:
         """See `World.spawn`."""
@@ -174,7 +175,7 @@ class Rooms(Protocol):
 
 
 class World:
-    """Running nodes, wired. Leaving the context ends them all and removes what was made."""
+    """Running, connected nodes. Leaving the context ends them and removes everything created."""
 
     def __init__(
         self,
@@ -183,46 +184,46 @@ class World:
         news: ControlSocket,
         kill: Callable[[NodeId], object],
         cleanup: ExitStack,
-        rooms: Rooms | None = None,
+        sandboxes: Sandboxes | None = None,
     ) -> None:
         self.injector = injector
-        """Sets the links' rates."""
+        """The injector, which sets the links' rates."""
         self.kill = kill
-        """Ends a node with SIGKILL; its links stay. `exits` tells when it is done."""
+        """Ends a node with SIGKILL; its links stay. `exits` reports the end."""
         self.places: Mapping[NodeId, str] = {}
-        """The host of each node; empty: all are here."""
+        """The host of each node; empty: all are on this machine."""
         self._listeners = dict(listeners)
         self._news = news
         self._cleanup = cleanup
-        self._rooms = rooms
+        self._sandboxes = sandboxes
 
     def spawn(self, command: Command, files: tuple[int, int, int]) -> int:
-        """Start a program in a room; may be called by several threads.
+        """Start a program in a sandbox; may be called by several threads.
 
         Args:
             command: The program.
-            files: Open files that become its standard input, output and error; they stay ours.
+            files: Open files for its standard input, output and error; the caller keeps them.
 
         Returns:
-            Its number; `news` tells when it has ended.
+            The number of the program; `news` reports its end.
 
         Raises:
-            InputError: Command and environment are too long to be passed on.
-            RunError: The runtime's own processes are gone.
+            InputError: Command and environment are too long.
+            RunError: The runtime's own processes have ended.
         """
-        assert self._rooms is not None, "this runtime has no rooms"
-        return self._rooms.spawn(command, files)
+        assert self._sandboxes is not None, "this runtime has no sandboxes"
+        return self._sandboxes.spawn(command, files)
 
     def signal(self, number: int, signal_: int) -> None:
-        """Send a signal to a program of a room, and to all that it has started in its session."""
-        assert self._rooms is not None, "this runtime has no rooms"
-        self._rooms.signal(number, signal_)
+        """Send a signal to a program of a sandbox and to all processes of its session."""
+        assert self._sandboxes is not None, "this runtime has no sandboxes"
+        self._sandboxes.signal(number, signal_)
 
     def connect(self, timeout_s: float = 120) -> dict[NodeId, socket.socket]:
-        """Wait until every node has called `connect_control`; a stream to each.
+        """Wait until every node has called `connect_control`; returns a stream to each node.
 
         Raises:
-            RunError: A node ended first, or the time is up.
+            RunError: A node ended before, or did not connect in time.
         """
         streams: dict[NodeId, socket.socket] = {}
         deadline = time.monotonic() + timeout_s
@@ -246,35 +247,36 @@ class World:
         return streams
 
     def ordered(self, node: NodeId, order: NodeOrder) -> NodeOrder:
-        """An order as that node must be given it: moments are those of its clock."""
+        """The order with its times converted to the clock of that node."""
         return order
 
     def moment_at(self, node: NodeId, monotonic_ns: int) -> int:
-        """A moment of our monotonic clock, by that of a node."""
+        """Convert a time of the local monotonic clock to that of a node."""
         return monotonic_ns
 
     def machines(self) -> Mapping[str, MachineNow]:
-        """What the machine of each host has done until now; empty: all nodes are here."""
+        """Clocks and CPU accounts of each host's machine; empty: all nodes are on this machine."""
         return {}
 
     def clocks_ahead_s(self) -> Mapping[NodeId, float]:
-        """By how much each node's clock has turned out to be ahead of what it was taken for in the
-        injector's last epoch, in real seconds; empty: all go by one clock."""
+        """Real seconds by which each node's clock is ahead of what the injector's last epoch
+        assumed;
+        empty: all nodes use one clock."""
         return {}
 
     def exits(self) -> list[Exit]:
-        """The nodes that ended since the last call.
+        """Nodes that ended since the last call.
 
         Raises:
-            RunError: The world itself is gone.
+            RunError: The world itself has failed.
         """
         return [news for news in self.news() if isinstance(news, Exit)]
 
     def news(self) -> list[Exit | Ended | HostLost]:
-        """The nodes, programs of rooms, and hosts, that ended since the last call.
+        """Nodes, programs of sandboxes and hosts that ended since the last call.
 
         Raises:
-            RunError: The world itself is gone.
+            RunError: The world itself has failed.
         """
         found: list[Exit | Ended | HostLost] = []
         while news := self._receive():
@@ -287,19 +289,19 @@ class World:
         try:
             message = self._news.receive(0)
         except RunError:
-            raise RunError("the runtime's own processes are gone") from None
+            raise RunError("the runtime's own processes have ended") from None
         return WORLD_NEWS.decode(*message) if message else None
 
     def fileno(self) -> int:
-        """For `select`: readable when `exits` has something to tell."""
+        """File descriptor for `select`: readable when `exits` or `news` have a result."""
         return self._news.fileno()
 
     def at_end(self, callback: Callable[[], object]) -> None:
-        """Have something called when the world is closed, before everything else."""
+        """Register a function to be called first when the world is closed."""
         self._cleanup.callback(callback)
 
     def close(self) -> None:
-        """End all nodes and remove all that was made; may be called twice."""
+        """End all nodes and remove everything created; may be called twice."""
         for listener in self._listeners.values():
             listener.close()
         self._cleanup.close()
@@ -322,12 +324,12 @@ def start(
     shape: Shape,
     **options: Any,
 ) -> World:
-    """Start a world: the first node is the base station, the others are the UAVs in their order.
+    """Start a world: the first node is the base station, the others are the UAVs in order.
 
-    What dead runs of this runtime have left is removed before.
+    Leftovers of dead runs of this runtime are removed first.
 
     Raises:
-        RunError: This machine does not allow it, or a step failed; the message says which.
+        RunError: This machine does not allow it, or a step failed; the message names the step.
     """
     leftovers.remove(leftovers.find())
     module = import_module(f"testbed.runtimes.{runtime}")
@@ -339,8 +341,8 @@ def start(
 
 
 def passed_on() -> dict[str, str]:
-    """What programs in rooms find in their environment of this process's: all but what leads out
-    of a node."""
+    """The part of this process's environment that programs in sandboxes inherit: all variables
+    except those that point to services outside of a node."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -351,7 +353,7 @@ def passed_on() -> dict[str, str]:
 
 
 def listen_control() -> socket.socket:
-    """The orchestrator's end in the network namespace of the moment, before anyone connects."""
+    """Open the orchestrator's listening control socket in the current network namespace."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(CONTROL_ADDRESS)
     listener.listen(1)
@@ -359,10 +361,10 @@ def listen_control() -> socket.socket:
 
 
 def connect_control(timeout_s: float = 30) -> socket.socket:
-    """A node program's stream to the orchestrator.
+    """Connect a node program to the orchestrator.
 
     Raises:
-        RunError: Nobody listens: the program does not run as a node.
+        RunError: There is no listening socket: the program does not run as a node.
     """
     deadline = time.monotonic() + timeout_s
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -370,7 +372,7 @@ def connect_control(timeout_s: float = 30) -> socket.socket:
         try:
             stream.connect(CONTROL_ADDRESS)
         except OSError as error:
-            # A container may be up before the fabric has been inside.
+            # A container may be running before the control socket exists.
             if time.monotonic() > deadline:
                 raise RunError(f"no orchestrator: {error.strerror}") from None
             time.sleep(0.02)

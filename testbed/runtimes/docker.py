@@ -3,18 +3,17 @@
 
 """Nodes as Docker containers without a network of their own; needs root and a Docker daemon.
 
-A container has no capabilities, a read-only root, and limits. Its links are plugged in from
-outside, through `/proc/PID/ns/net`, by the fabric process, which is no container but root's own.
-A third process, the *reaper*, removes the run's containers, known by their label, as soon as a
-pipe from the orchestrator closes: that is how a run is ended in order, and what happens when the
-orchestrator dies by whatever cause.
+A container has no capabilities, a read-only root, and limits. The fabric process, which runs
+outside of containers as root, attaches the links through `/proc/PID/ns/net`. A third process, the
+*reaper*, removes the run's containers, identified by their label, when a pipe from the orchestrator
+closes, which happens both at the regular end of a run and when the orchestrator dies.
 
 The image `host` is empty: this machine's own system and Python environment are mounted into it,
 read-only, so that nothing has to be built. Any other image must hold the same programs (see the
 Dockerfile).
 
-A node may also be a *room* (`docker_rooms`): its container then only holds the network, and each
-program is a container of its own that joins it.
+A node may also be a *sandbox* (`docker_sandboxes`): its container then only holds the network, and
+each program is a separate container that joins this network.
 """
 
 import io
@@ -51,15 +50,15 @@ from testbed.runtimes import (
     Exit,
     Module,
     NodeSpec,
-    Room,
+    Sandbox,
     World,
     WorldLost,
     listen_control,
 )
-from testbed.runtimes.docker_rooms import (
+from testbed.runtimes.docker_sandboxes import (
     MARK_LABEL,
     PROGRAM_LABEL,
-    DockerRooms,
+    DockerSandboxes,
     check_program,
     user_of,
 )
@@ -68,7 +67,7 @@ from testbed.system.leftovers import Leftover, running
 
 LABEL = "uav-sfl-testbed.run"
 HOST_IMAGE = "uav-sfl-testbed-host"
-"""Made once and kept: it is empty."""
+"""Tag of the empty image, which is created once and kept."""
 NODE_LABEL = "uav-sfl-testbed.node"
 SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"),
@@ -79,7 +78,8 @@ NOBODY = 65_534
 ALL_GPUS = docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])
 PROCESSES = 1024
 MEMORY_SHARE = 0.75
-"""Of the machine's memory: what a node may use at most, so that it is the node that ends."""
+"""Default memory limit of a node as a share of the machine's, so that an excess ends the node
+only."""
 REMOVAL_TIMEOUT_S = 60
 END_TIMEOUT_S = 10
 
@@ -97,20 +97,20 @@ def start(
     """Start a world of containers; see `testbed.runtimes.start`.
 
     Args:
-        nodes: The first is the base station.
+        nodes: All nodes; the first is the base station.
         shape: How links treat frames.
-        image: `host`, or the name of an image, whose own ``python3`` runs modules.
-        readable: Files and folders that nodes may read, at the same place as here.
-        writable: The same for writing.
-        cpus: CPU cores that a node may use; left out: as many as this process.
-        memory_bytes: Memory that a node may use; left out: three quarters of the machine's.
+        image: `host`, or the name of an image whose ``python3`` runs modules.
+        readable: Files and folders that nodes may read, at the same paths.
+        writable: Files and folders that nodes may write, at the same paths.
+        cpus: CPU cores that a node may use; None: as many as this process.
+        memory_bytes: Memory that a node may use; None: three quarters of the machine's.
 
     Raises:
-        RunError: Not root, no daemon, no such image, or a step failed.
+        RunError: The process is not root, there is no daemon or no such image, or a step failed.
     """
     if os.geteuid() != 0:
         raise RunError(
-            "docker runtime: needs root, to plug links into containers; "
+            "docker runtime: attaching links to containers requires root; "
             "the namespace runtime does not"
         )
     linux.raise_open_files()
@@ -123,14 +123,14 @@ def start(
         tag = image_of(client, image)
         cleanup.enter_context(_reaper(run))
         made = _Containers(run, image, tag, readable, writable, _limits(cpus, memory_bytes))
-        rooms = {spec.node: spec.program for spec in nodes if isinstance(spec.program, Room)}
-        images = {room.image for room in rooms.values() if room.image is not None}
+        sandboxes = {spec.node: spec.program for spec in nodes if isinstance(spec.program, Sandbox)}
+        images = {sandbox.image for sandbox in sandboxes.values() if sandbox.image is not None}
         users = {image: user_of(client, image_of(client, image)) for image in images}
-        for room in rooms.values():
-            if room.image is not None:
-                os.chown(room.writable[0], users[room.image], -1)
-        # Known to those who hear of ends before any program can have one.
-        programs = DockerRooms(client, rooms, made.program)
+        for sandbox in sandboxes.values():
+            if sandbox.image is not None:
+                os.chown(sandbox.writable[0], users[sandbox.image], -1)
+        # Created before `_news`, which reports the ends of programs.
+        programs = DockerSandboxes(client, sandboxes, made.program)
         news = _news(client, run, programs, cleanup)
         with ThreadPoolExecutor(8) as pool:
             containers = list(pool.map(partial(made.create, client), nodes))
@@ -139,7 +139,7 @@ def start(
         names = [spec.node for spec in nodes]
         listeners = dict(zip(names, sockets, strict=True))
         by_node = dict(zip(names, containers, strict=True))
-        programs.holders.update({node: by_node[node].id for node in rooms})
+        programs.holders.update({node: by_node[node].id for node in sandboxes})
 
         def kill(node: NodeId) -> None:
             with _one_line():
@@ -149,7 +149,7 @@ def start(
 
 
 def _limits(cpus: float | None, memory_bytes: int | None) -> dict[str, Any]:
-    """What a container may do and use at most."""
+    """Resource limits of a container."""
     memory_bytes = memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
     return {
         "network_mode": "none",
@@ -166,7 +166,7 @@ def _limits(cpus: float | None, memory_bytes: int | None) -> dict[str, Any]:
 
 
 class _Containers:
-    """How the nodes of a run become containers."""
+    """Creates the containers of a run's nodes."""
 
     def __init__(
         self,
@@ -188,29 +188,29 @@ class _Containers:
         self._mounts |= {str(path): {"bind": str(path), "mode": "rw"} for path in writable}
         self._limits = limits
 
-    def program(self, node: NodeId, room: Room, system: bool) -> dict[str, Any]:
-        """How a program of a room is contained, but for its network and what it is.
+    def program(self, node: NodeId, sandbox: Sandbox, system: bool) -> dict[str, Any]:
+        """Container options of a program in a sandbox, without network and command.
 
         Args:
-            node: Where.
-            room: What it finds there.
-            system: Whether it is to have this machine's system instead, and no limits.
+            node: The node.
+            sandbox: The sandbox of the node.
+            system: Whether the program uses this machine's system, without limits.
         """
-        own = room.image is not None and not system
-        limits = _limits(None, None) if system else _limits(room.cpus, room.memory_bytes)
+        own = sandbox.image is not None and not system
+        limits = _limits(None, None) if system else _limits(sandbox.cpus, sandbox.memory_bytes)
         del limits["network_mode"]
         mounts, tag = self._mounts, self._tag
         if system:
             mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in host_paths()}
             tag = HOST_IMAGE
-        writable = {str(path): {"bind": str(path), "mode": "rw"} for path in room.writable}
-        # Who owns what it may write is who runs this.
+        writable = {str(path): {"bind": str(path), "mode": "rw"} for path in sandbox.writable}
+        # The writable folders belong to the user of this process.
         user = {} if own else {"user": "0:0"}
         return (
             limits
             | user
             | {
-                "image": room.image if own else tag,
+                "image": sandbox.image if own else tag,
                 "labels": self._labels(node),
                 "volumes": ({} if own else mounts) | writable,
             }
@@ -220,8 +220,8 @@ class _Containers:
         return {LABEL: self._run, NODE_LABEL: str(node), MARK_LABEL: leftovers.mark()}
 
     def create(self, client: docker.DockerClient, spec: NodeSpec) -> Any:
-        """The container of a node; it does not run yet."""
-        if isinstance(spec.program, Room):
+        """Create the container of a node without starting it."""
+        if isinstance(spec.program, Sandbox):
             return self._hold(client, spec.node, spec.program)
         spec.log.touch()
         if self._user:
@@ -229,7 +229,7 @@ class _Containers:
         argv = spec.program
         if isinstance(argv, Module):
             argv = argv.argv(self._python)
-        # A log file that is mounted outlives the container, whatever ends it.
+        # A mounted log file is kept in all cases when the container ends.
         log = {str(spec.log.resolve()): {"bind": LOG, "mode": "rw"}}
         return client.containers.create(
             self._tag,
@@ -244,18 +244,18 @@ class _Containers:
             **self._limits,
         )
 
-    def _hold(self, client: docker.DockerClient, node: NodeId, room: Room) -> Any:
-        """A container of this machine's system that does nothing but have the node's network."""
-        names = (line.split() for line in room.hosts.splitlines())
+    def _hold(self, client: docker.DockerClient, node: NodeId, sandbox: Sandbox) -> Any:
+        """An idle container of this machine's system that holds the node's network."""
+        names = (line.split() for line in sandbox.hosts.splitlines())
         return client.containers.create(
             image_of(client, "host"),
             ["/bin/sh", "-c", "exec sleep infinity"],
             name=f"uav-sfl-{self._run}-{node}",
             hostname=str(node),
-            # Those who join see the same names.
+            # Joining containers see the same host names.
             extra_hosts={name: address for address, name, *_ in names if name != "localhost"},
             dns=["127.0.0.1"],
-            # The daemon turns it off where it makes no network; the fabric makes one.
+            # The daemon disables IPv6 if it creates no network, but the fabric creates one.
             sysctls={f"net.ipv6.conf.{which}.disable_ipv6": "0" for which in ("all", "default")},
             labels=self._labels(node),
             user=f"{NOBODY}:{NOBODY}",
@@ -268,13 +268,13 @@ class _Containers:
 def _wired(
     containers: Sequence[Any], shape: Shape, cleanup: ExitStack
 ) -> tuple[list[socket.socket], Injector]:
-    """Links between running containers; a socket that listens in each, and who sets the rates."""
+    """Link running containers; returns a listening socket in each one, and the injector."""
     namespaces = []
     for container in containers:
         namespaces.append(_namespace(container))
         cleanup.callback(os.close, namespaces[-1])
     with ThreadPoolExecutor(1) as pool:
-        # Entering a namespace moves one thread only, which then ends.
+        # Entering a namespace affects only the calling thread, which then ends.
         sockets = pool.submit(_listen_in, namespaces).result()
     return sockets, _fabric(namespaces, shape, cleanup)
 
@@ -289,17 +289,17 @@ def _one_line() -> Iterator[None]:
 
 
 def image_of(client: docker.DockerClient, image: str) -> str:
-    """The tag of an image, by its name in a scenario; makes the empty one where it is missing.
+    """The tag of an image by its name in a scenario; creates the empty image if it is missing.
 
     Raises:
-        RunError: There is no such image.
+        RunError: The image does not exist.
     """
     try:
         client.images.get(HOST_IMAGE if image == "host" else image)
     except docker.errors.ImageNotFound:
         if image != "host":
             raise RunError(
-                f"docker runtime: there is no image {image!r}; make it: docker build -t {image} ."
+                f"docker runtime: there is no image {image!r}; build it: docker build -t {image} ."
             ) from None
         archive = io.BytesIO()
         tarfile.open(fileobj=archive, mode="w").close()
@@ -308,10 +308,10 @@ def image_of(client: docker.DockerClient, image: str) -> str:
 
 
 def check_image(image: str, program: str | None) -> None:
-    """See that an image is there and has a program, before anything is started.
+    """Check before the start that an image exists and has a program.
 
     Raises:
-        InputError: It is not, or has not.
+        InputError: The image or the program is missing.
         RunError: No daemon answers.
     """
     with _one_line(), closing(_connect(REMOVAL_TIMEOUT_S)) as client:
@@ -324,7 +324,7 @@ def check_image(image: str, program: str | None) -> None:
 
 
 def host_paths() -> list[Path]:
-    """What a node needs of this machine: system, interpreter, packages, and these sources."""
+    """Paths of this machine that a node needs: system, interpreter, packages, and this project."""
     sources = Path(__file__).parents[2]
     wanted = [*map(Path, SYSTEM), Path(sys.base_prefix), Path(sys.prefix), sources]
     wanted += [Path(entry) for entry in sys.path if entry]
@@ -336,7 +336,7 @@ def host_paths() -> list[Path]:
 
 
 def _open_to_all(path: Path) -> bool:
-    """Whether anybody may read it, in a container that holds it under its own name."""
+    """Whether every user may read a path that is mounted into a container."""
     wanted = 0o005 if path.is_dir() else 0o004
     return path.stat().st_mode & wanted == wanted
 
@@ -354,14 +354,14 @@ def _namespace(container: Any) -> int:
     with suppress(FileNotFoundError):
         if state["Running"]:
             return linux.open_network_namespace(state["Pid"])
-    # It may have ended so lately that the daemon does not know how.
+    # The daemon may not know the exit status yet.
     status = container.wait(timeout=END_TIMEOUT_S)["StatusCode"]
     ended = _exit(container.labels[NODE_LABEL], status)
     raise RunError(f"docker runtime: {ended} before it connected")
 
 
 def _exit(name: str, code: int) -> Exit:
-    """Docker adds 128 to the number of a signal."""
+    """Convert Docker's exit code, which is 128 plus the number of a signal."""
     return Exit(NodeId.parse(name), 128 - code if code - 128 in set(signal.Signals) else code)
 
 
@@ -374,7 +374,7 @@ def _listen_in(namespaces: Sequence[int]) -> list[socket.socket]:
 
 
 def _fabric(namespaces: Sequence[int], shape: Shape, cleanup: ExitStack) -> Injector:
-    """Start the fabric process, which ends when its control socket closes."""
+    """Start the fabric process; it ends when its control socket closes."""
     ours, theirs = socket.socketpair()
     with theirs:
         passed = [theirs.fileno(), *namespaces]
@@ -397,10 +397,10 @@ def _fabric(namespaces: Sequence[int], shape: Shape, cleanup: ExitStack) -> Inje
 
 
 def _end(process: "subprocess.Popen[bytes]", namespaces: Sequence[int]) -> None:
-    """Wait for the fabric process, which drops frames that wait; do it where it was killed."""
+    """Wait for the fabric process, which drops queued frames; drop them here if it was killed."""
     try:
         process.wait(END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:  # It may be stopped.
+    except subprocess.TimeoutExpired:  # The process may have been stopped by a signal.
         process.kill()
         process.wait()
     if process.returncode:
@@ -409,9 +409,9 @@ def _end(process: "subprocess.Popen[bytes]", namespaces: Sequence[int]) -> None:
 
 
 def _news(
-    client: docker.DockerClient, run: str, programs: DockerRooms, cleanup: ExitStack
+    client: docker.DockerClient, run: str, programs: DockerSandboxes, cleanup: ExitStack
 ) -> ControlSocket:
-    """Tell of containers that end, from now on."""
+    """Start to report containers that end."""
     ours, theirs = socket.socketpair()
     filters = {"label": f"{LABEL}={run}", "event": "die"}
     events = client.events(filters=filters, decode=True)
@@ -419,7 +419,7 @@ def _news(
     def follow() -> None:
         with theirs, suppress(RunError):
             news = ControlSocket(theirs)
-            # What ends the stream of events, in whatever way, is the end of the daemon, or ours.
+            # Any end of the event stream means that the daemon or this process is ending.
             with suppress(Exception):
                 for event in events:
                     facts = event["Actor"]["Attributes"]
@@ -430,7 +430,7 @@ def _news(
                     number = int(facts[PROGRAM_LABEL])
                     programs.finish(number)
                     news.send(*encode(Ended(number, ended.status)))
-            news.send(*encode(WorldLost("docker runtime: the daemon is gone")))
+            news.send(*encode(WorldLost("docker runtime: the daemon has ended")))
 
     threading.Thread(target=follow, daemon=True).start()
     cleanup.callback(ours.close)
@@ -440,7 +440,7 @@ def _news(
 
 @contextmanager
 def _reaper(run: str) -> Iterator[None]:
-    """A process that removes the run's containers when this context ends, or this process does."""
+    """A process that removes the run's containers when the context or this process ends."""
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, run],
         stdin=subprocess.PIPE,
@@ -461,13 +461,13 @@ def _reaper(run: str) -> Iterator[None]:
 
 
 def _remove_in_its_place(run: str) -> None:
-    """What the reaper should have done: it is gone, or the daemon is."""
+    """Remove the containers instead of the reaper, which failed because it or the daemon ended."""
     try:
         with _one_line(), closing(_connect(REMOVAL_TIMEOUT_S)) as client:
             _remove_all(client, run)
     except RunError as error:
         raise RunError(
-            f"{error}; its containers could not be removed: `testbed clean` does when it is back"
+            f"{error}; its containers could not be removed: run `testbed clean` when it is back"
         ) from None
 
 
@@ -477,7 +477,7 @@ def _reap(run: str) -> None:
     with _one_line(), closing(_connect(REMOVAL_TIMEOUT_S)) as client:
         _remove_all(client, run)
         if not in_order:
-            # The daemon may have been about to make one more.
+            # The daemon may have been creating another container.
             time.sleep(2)
             _remove_all(client, run)
 
@@ -492,7 +492,7 @@ def _remove_all(client: docker.DockerClient, run: str) -> None:
 
 
 def _containers(client: docker.DockerClient, **filters: Any) -> list[Any]:
-    # `ignore_removed`: between listing and looking, one may have gone.
+    # `ignore_removed`: a container may be removed between listing and inspection.
     return list(client.containers.list(all=True, filters=filters, ignore_removed=True))
 
 
@@ -501,26 +501,26 @@ def _remove(container: Any) -> None:
         container.remove(force=True, v=True)
 
 
-# What dead runs have left.
+# Leftovers of dead runs.
 
 
 def find_leftovers() -> list[Leftover]:
     """Containers of dead runs.
 
     Raises:
-        RunError: No daemon answers, or it does not let us ask.
+        RunError: No daemon answers, or access is denied.
     """
     with _one_line(), closing(_connect(5)) as client:
         return list(_dead_containers(client))
 
 
 def find_image() -> list[Leftover]:
-    """The image `host`, if it is there and no emulation runs that may want it.
+    """The image `host`, if it exists and no emulation is running that may need it.
 
-    Containers may use it whose run is not seen from here: one in another network namespace.
+    Containers of a run in another network namespace, which cannot be seen, may still use it.
 
     Raises:
-        RunError: As `find_leftovers`.
+        RunError: See `find_leftovers`.
     """
     with _one_line(), closing(_connect(5)) as client:
         if running() or not client.images.list(HOST_IMAGE):
@@ -530,7 +530,7 @@ def find_image() -> list[Leftover]:
 
 
 def _lives(container: Any) -> bool:
-    """Whether it is no dead run's: a live one's, or not the testbed's."""
+    """Whether the container does not belong to a dead run."""
     return leftovers.alive(container.labels.get(MARK_LABEL, ""))
 
 
@@ -552,7 +552,7 @@ def _remove_image() -> None:
 
 @contextmanager
 def _connected() -> Iterator[docker.DockerClient]:
-    """A client for one thing; what goes wrong is an `OSError`."""
+    """A client for one operation; its errors become `OSError`."""
     try:
         with closing(_connect(REMOVAL_TIMEOUT_S)) as client:
             yield client
@@ -564,4 +564,4 @@ if __name__ == "__main__":
     try:
         _reap(sys.argv[1])
     except RunError:
-        sys.exit(1)  # The orchestrator tries in its turn, and says why it cannot.
+        sys.exit(1)  # The orchestrator then tries itself, and reports the error.

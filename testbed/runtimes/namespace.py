@@ -1,29 +1,30 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Nodes as processes in namespaces of their own; needs neither root nor Docker.
+"""Nodes as processes in separate namespaces; needs neither root nor Docker.
 
 Theory of operation. `start` runs this module as a program, the *supervisor*. It leaves the shared
 user, PID, mount, UTS and network namespaces and forks the *world*, which is PID 1 of the new PID
-namespace: when it dies, by whatever cause, the kernel kills every process of that namespace. The
-world ends with the supervisor, and the supervisor with the orchestrator. Nothing has a name on the
-host, and with the last process of a network namespace go its links, unless frames wait in them, see
-`testbed.network.fabric.unshape`: the world drops those as it ends, and the supervisor when it is
-gone.
+namespace: when it dies for any reason, the kernel kills every process of that namespace. The world
+ends with the supervisor, and the supervisor with the orchestrator. Nothing has a name on the host,
+and the links of a network namespace disappear with its last process, unless frames are queued in
+them (`testbed.network.fabric.unshape`): the world drops these at its end, or the supervisor if the
+world was killed.
 
-The world makes a network namespace for each node and forks the fabric process, which wires them.
+The world creates a network namespace for each node and forks the fabric process, which links them.
 Nodes that import the same modules are forked by one *fork server*: a process that imports them,
-forks the nodes, and ends, which leaves its children to the world. A node enters its namespace,
-gives up all capabilities and all writing of files, and runs its module, or executes its command.
-What was imported is thus loaded once and lies in memory once.
+forks the nodes, and ends, so that the world inherits its children. A node enters its namespace,
+drops all capabilities and the right to write files, and runs its module or executes its command.
+The imported modules are thus loaded once and shared in memory.
 
-A node may also be a *room*: no program, but a mount and a UTS namespace beside the network's, in
-which the world starts programs when it is told to. These orders come as datagrams over a socket of
-their own, each with the program's standard files.
+A node may also be a *sandbox*: it has no program, but in addition to the network namespace a mount
+and a UTS namespace, in which the world starts programs on request. The requests are datagrams on a
+separate socket, each with the program's standard files.
 
-Where links lead to other machines through tunnels, root keeps the host's user namespace, and the
-fabric process makes their ends through the host's network namespace
-(`testbed.network.fabric.Tunnel`). Relays take sockets that were opened in the host's instead.
+If links lead to other machines through tunnels, root keeps the host's user namespace, and the
+fabric process creates their ends through the host's network namespace
+(`testbed.network.fabric.Tunnel`). Relays use sockets that were opened in the host's network
+namespace.
 """
 
 import contextlib
@@ -62,7 +63,7 @@ from testbed.runtimes import (
     Exit,
     Module,
     NodeSpec,
-    Room,
+    Sandbox,
     World,
     WorldLost,
     listen_control,
@@ -72,17 +73,18 @@ from testbed.system import inside, leftovers, linux
 Order = TypeVar("Order")
 START_TIMEOUT_S = 60
 END_TIMEOUT_S = 10
-"""The kernel takes some milliseconds to clear a network namespace away."""
+"""Seconds to wait for the end of the world; the kernel takes some milliseconds per network
+namespace."""
 NO_NAME_SERVER = "# This network has no name server; nodes are known by /etc/hosts.\n"
 MOST_SPAWN_BYTES = 1 << 20
-"""Of an order to start a program: more than a socket takes."""
+"""Longest request to start a program in bytes: more than a socket accepts."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""Exit statuses of shells."""
+"""Exit statuses as shells use them."""
 
 
 @dataclass(frozen=True)
 class _MakeWorld:
-    """To the supervisor: these nodes, over links of that shape."""
+    """To the supervisor: create these nodes with links of this shape."""
 
     nodes: tuple[NodeSpec, ...]
     shape: Shape
@@ -92,12 +94,12 @@ class _MakeWorld:
 
 @dataclass(frozen=True)
 class _Made:
-    """From the world: all network namespaces are there, and somebody listens in each."""
+    """From the world: all network namespaces exist, with a listening socket in each."""
 
 
 @dataclass(frozen=True)
 class _PassListeners:
-    """To the world: pass on the sockets that listen, in the order of the nodes."""
+    """To the world: send the listening sockets, in the order of the nodes."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class _Spawn:
 
 @dataclass(frozen=True)
 class _Signal:
-    """To the world: send a signal to a program, and to its session."""
+    """To the world: send a signal to a program and its session."""
 
     number: int
     signal: int
@@ -139,12 +141,12 @@ def start(
     """Start a world; see `testbed.runtimes.start`.
 
     Args:
-        nodes: The first is the base station, unless that is in another part.
+        nodes: All nodes; the first is the base station, unless it is in another part.
         shape: How links treat frames.
-        writable: Files and folders that nodes may write, where the kernel has Landlock; elsewhere
-            they may write what their user may.
-        part: What of the network is on this machine; None: all of it.
-        relays: Where its tunnels are relayed, the sockets that are; they are closed here.
+        writable: Files and folders that nodes may write if the kernel has Landlock; otherwise they
+            may write everything that their user may write.
+        part: Part of the network on this machine; None: all of it.
+        relays: Sockets of relayed links; they are closed here.
 
     Raises:
         RunError: This machine does not allow user namespaces, or a step failed.
@@ -171,7 +173,7 @@ def start(
             pass_fds=ends,
             stdin=subprocess.DEVNULL,
             stdout=2,
-            # Ctrl-C in a terminal goes to the orchestrator alone, which ends the world in order.
+            # Ctrl-C in a terminal must only reach the orchestrator, which ends the world.
             start_new_session=True,
             env=leftovers.marked(),
         )
@@ -180,7 +182,7 @@ def start(
         cleanup.callback(_end, supervisor)
         cleanup.callback(injector_ours.close)
         cleanup.callback(spawn_ours.close)
-        cleanup.callback(news.close)  # Happens first: the sign for the world to end.
+        cleanup.callback(news.close)  # Called first: the signal for the world to end.
         news.send(*encode(_MakeWorld(tuple(nodes), shape, tuple(writable), part)))
         answer = news.receive(START_TIMEOUT_S)
         if answer is None:
@@ -199,11 +201,11 @@ def start(
         def kill(node: NodeId) -> None:
             news.send(*encode(_Kill(node)))
 
-        return World(injector, listeners, news, kill, cleanup.pop_all(), _Rooms(spawn_ours))
+        return World(injector, listeners, news, kill, cleanup.pop_all(), _Sandboxes(spawn_ours))
 
 
-class _Rooms:
-    """The orchestrator's end of what starts programs."""
+class _Sandboxes:
+    """The orchestrator's end of the socket that starts programs."""
 
     def __init__(self, orders: socket.socket) -> None:
         self._orders = orders
@@ -227,15 +229,15 @@ class _Rooms:
             socket.send_fds(self._orders, [data], list(files))
         except OSError as error:
             if error.errno == errno.EMSGSIZE:
-                raise InputError("command: with its environment, it is too long") from None
-            raise RunError("the runtime's own processes are gone") from None
+                raise InputError("command: command and environment are too long") from None
+            raise RunError("the runtime's own processes have ended") from None
 
 
 def _end(supervisor: subprocess.Popen[bytes]) -> None:
-    """Wait for the supervisor: it ends with the world, and the world when its socket closes.
+    """Wait for the supervisor, which ends with the world; the world ends when its socket closes.
 
-    Where the world stands still, the supervisor ends it when it is told to; where the supervisor
-    does, the world ends when it is gone.
+    If the world is stopped, the supervisor kills it on request; if the supervisor is stopped, it is
+    killed, and the world ends with it.
     """
     for end in (supervisor.terminate, supervisor.kill):
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -245,17 +247,17 @@ def _end(supervisor: subprocess.Popen[bytes]) -> None:
     supervisor.wait()
 
 
-# What follows runs in the supervisor and in the world.
+# The following code runs in the supervisor and in the world.
 
 
 def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int, *relays: int) -> int:
-    """The supervisor: make the world, and live as long as it and the orchestrator both do."""
+    """Run the supervisor: create the world, and end when it or the orchestrator ends."""
     orchestrator = os.pidfd_open(os.getppid())
     inside.draw_as("world")
     for descriptor in (control_fd, injector_fd, spawn_fd, *relays):
         os.set_inheritable(descriptor, False)
     control = ControlSocket(socket.socket(fileno=control_fd))
-    # For the fabric; everyone else steps back. Inside, nobody could ask for it any more.
+    # For the fabric process; the others undo it. Inside the namespace it is not permitted.
     linux.prefer_scheduling()
     underlay = linux.open_network_namespace() if tunnels else None
     try:
@@ -283,7 +285,7 @@ def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int, *relay
     poll.register(ended, select.POLLIN)
     if ended not in dict(poll.poll()):
         os.kill(world, signal.SIGKILL)
-    # As long as it is not waited for, its number is nobody else's.
+    # The PID is not reused before it is waited for.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     status = os.waitstatus_to_exitcode(os.waitpid(world, 0)[1])
     unshape(sockets_in(ControlSocket(ours).remaining_descriptors()))
@@ -291,10 +293,10 @@ def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int, *relay
 
 
 def _leave_host(*, as_root: bool) -> None:
-    """Leave the user namespace, and with the rights that this gives, the others.
+    """Leave the user namespace and, with the capabilities gained, the other namespaces.
 
     Args:
-        as_root: Keep the user namespace, and root's rights in the host's others with it.
+        as_root: Keep the user namespace, and with it root's capabilities in the host's namespaces.
     """
     user, group = os.geteuid(), os.getegid()
     others = linux.CLONE_NEWPID | linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWUTS
@@ -307,18 +309,18 @@ def _leave_host(*, as_root: bool) -> None:
         if user != 0:
             raise OSError(
                 "an ordinary user may not make user namespaces here; "
-                "`testbed doctor` says how to allow them, or run as root"
+                "see `testbed doctor`, or run as root"
             ) from None
         linux.unshare(others)
         return
-    # Everyone keeps their own number, so that files look the same inside.
+    # User IDs are kept, so that file owners look the same inside.
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
 def _run_and_exit(body: Callable[[], object]) -> NoReturn:
-    """The rest of a forked process, which must never return into its parent's code."""
+    """Run a forked process until its end; it must never return into its parent's code."""
     status = 1
     try:
         body()
@@ -336,7 +338,7 @@ def _run_and_exit(body: Callable[[], object]) -> NoReturn:
 
 
 class _World:
-    """PID 1: makes namespaces, fabric and fork servers, then tells who ends."""
+    """PID 1: creates namespaces, fabric and fork servers, then reports processes that end."""
 
     def __init__(
         self,
@@ -351,27 +353,27 @@ class _World:
         self._injector_control = injector_control
         self._spawns = spawns
         self._supervisor = supervisor
-        """Ends with it, and takes the namespaces in its care."""
+        """Socket to the supervisor: the world ends with it, and gives it the namespaces."""
         self._namespaces: list[int] = []
         self._underlay = underlay
         self._relays = relays
-        self._rooms: dict[NodeId, _OpenRoom] = {}
+        self._sandboxes: dict[NodeId, _OpenSandbox] = {}
         self._programs: dict[int, int] = {}
-        """Those of rooms: their numbers by PID."""
+        """Numbers of the programs in sandboxes, by PID."""
         self._processes: dict[int, NodeId | None] = {}
-        """Of nodes, and the fabric's: None."""
+        """Node of each process, by PID; None: the fabric process."""
         self._fork_servers: dict[int, NodeId] = {}
-        """Each by its first node, who answers for it."""
+        """First node of each fork server, which is reported if the fork server fails."""
         self._births, self._birth = os.pipe2(os.O_CLOEXEC)
-        """Fork servers write a line a node, its PID and name."""
+        """Pipe to which fork servers write one line per node: PID and name."""
         os.set_blocking(self._births, False)
 
     def run(self) -> None:
-        # A handler makes SIGCHLD reach the wake-up descriptor.
+        # Only handled signals are written to the wake-up descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(waker)
-        # Ends when the orchestrator has closed the control socket, or is gone.
+        # A RunError means that the control socket was closed.
         with contextlib.suppress(RunError):
             try:
                 self._create()
@@ -379,11 +381,11 @@ class _World:
                 self._control.send(*encode(WorldLost(str(error))))
             else:
                 self._watch(wake)
-        # So does the supervisor, if nobody ends it before.
+        # The supervisor does the same if the world is killed before.
         unshape(sockets_in(self._namespaces))
 
     def _watch(self, wake: int) -> None:
-        """Serve until the orchestrator or the supervisor is gone."""
+        """Serve until the orchestrator or the supervisor ends."""
         while True:
             sources = [self._control.fileno(), self._spawns.fileno(), self._births, wake]
             supervisor = self._supervisor.fileno()
@@ -394,16 +396,16 @@ class _World:
             if self._control.fileno() in ready:
                 self._kill(self._next_order(_Kill).node)
             if self._spawns.fileno() in ready:
-                self._serve_rooms()
+                self._serve_sandboxes()
             if wake in ready:
                 os.read(wake, 4096)
                 self._reap()
 
     def _create(self) -> None:
-        # A /proc of one's own is good to have, but not to be had inside most containers.
+        # A private /proc is desirable, but not permitted inside most containers.
         with contextlib.suppress(OSError):
             linux.mount_own_proc()
-            # Where daemons listen, Docker's among them: a file's owner may connect, root above all.
+            # Hides the sockets of daemons such as Docker's: owners, and root, could connect.
             linux.hide("/run")
         linux.raise_open_files()
         order = self._next_order(_MakeWorld)
@@ -411,8 +413,10 @@ class _World:
         for spec in order.nodes:
             namespaces.append(linux.new_network_namespace())
             listeners.append(listen_control())
-            if isinstance(spec.program, Room):
-                self._rooms[spec.node] = _OpenRoom.make(spec.node, spec.program, namespaces[-1])
+            if isinstance(spec.program, Sandbox):
+                self._sandboxes[spec.node] = _OpenSandbox.make(
+                    spec.node, spec.program, namespaces[-1]
+                )
         ControlSocket(self._supervisor).send_descriptors(namespaces)
         self._control.send(*encode(_Made()))
         self._next_order(_PassListeners)
@@ -425,7 +429,7 @@ class _World:
         linux.ordinary_scheduling()
         groups: dict[str, list[_Node]] = {}
         for spec, namespace in zip(order.nodes, namespaces, strict=True):
-            if spec.node in self._rooms:
+            if spec.node in self._sandboxes:
                 continue
             born = _Node(spec, namespace, order.writable)
             groups.setdefault(json.dumps([born.preload, spec.env]), []).append(born)
@@ -469,13 +473,13 @@ class _World:
         )
 
     def _be_fork_server(self, nodes: "Sequence[_Node]") -> None:
-        """Import what the nodes need, and fork them; they are the world's when this ends."""
+        """Import the nodes' modules and fork the nodes, which the world then inherits."""
         _keep_open({self._birth, *(node.namespace for node in nodes)})
         nodes[0].open_log()
         os.environ.update(nodes[0].spec.env)
         for module in nodes[0].preload:
             import_module(module)
-        # Collections write into objects, and so would copy the memory that nodes share.
+        # Garbage collection writes into objects and would so copy shared memory.
         gc.collect()
         gc.freeze()
         for node in nodes:
@@ -485,15 +489,15 @@ class _World:
                 _run_and_exit(lambda: node.live({n.namespace for n in nodes}))  # noqa: B023
             os.write(self._birth, f"{pid} {node.spec.node}\n".encode())
 
-    def _serve_rooms(self) -> None:
-        """Obey an order about a program."""
+    def _serve_sandboxes(self) -> None:
+        """Handle a request about a program."""
         data, files, _, _ = socket.recv_fds(self._spawns, MOST_SPAWN_BYTES, 3)
         if not data:
-            raise RunError("the orchestrator is gone")
+            raise RunError("the orchestrator has ended")
         match order := _SPAWNS.decode(json.loads(data), b""):
             case _Spawn():
-                room = self._rooms[order.command.node]
-                pid = self._fork(lambda: room.live(order.command, files))
+                sandbox = self._sandboxes[order.command.node]
+                pid = self._fork(lambda: sandbox.live(order.command, files))
                 self._programs[pid] = order.number
             case _Signal():
                 for pid, number in self._programs.items():
@@ -513,7 +517,7 @@ class _World:
                 pid, status = ended
                 code = os.waitstatus_to_exitcode(status)
                 self._note_births()
-                # Orphans of nodes are ours, too, and none of the orchestrator's business.
+                # Orphans of nodes are also reaped, but not reported.
                 fork_server = self._fork_servers.pop(pid, None)
                 if pid in self._programs:
                     self._control.send(*encode(Ended(self._programs.pop(pid), code)))
@@ -546,14 +550,14 @@ class _Node:
         os.close(log)
 
     def live(self, namespaces: Iterable[int]) -> None:
-        """The life of a node, in a process of its own."""
+        """Run the node in this process."""
         self.open_log()
         linux.enter(self.namespace)
         for namespace in namespaces:
             os.close(namespace)
         linux.confine(*self.writable)
         program = self.spec.program
-        assert not isinstance(program, Room)
+        assert not isinstance(program, Sandbox)
         if not isinstance(program, Module):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.execvp(program[0], list(program))
@@ -563,7 +567,7 @@ class _Node:
 
 
 def _signal(pid: int, number: int) -> None:
-    """Send a signal to a session, or to its leader-to-be as long as it leads none."""
+    """Send a signal to a session, or to its future leader if the session does not exist yet."""
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
@@ -571,24 +575,24 @@ def _signal(pid: int, number: int) -> None:
 
 
 @dataclass(frozen=True)
-class _OpenRoom:
-    """A room that is there: its namespaces, as open files."""
+class _OpenSandbox:
+    """An existing sandbox, with its namespaces as open files."""
 
-    room: Room
+    sandbox: Sandbox
     behind: Mapping[Path, int]
-    """What its own folders hide."""
+    """Open files of the folders that its private folders hide."""
     network: int
     mounts: int
     host: int
 
     @classmethod
-    def make(cls, node: NodeId, room: Room, network: int) -> "_OpenRoom":
-        """Make a room, and come back."""
+    def make(cls, node: NodeId, sandbox: Sandbox, network: int) -> "_OpenSandbox":
+        """Create a sandbox, and return to the previous namespaces."""
         kinds = ("mnt", "uts")
         own = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
         linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
         linux.name_host(str(node))
-        files = {"/etc/hosts": room.hosts, "/etc/resolv.conf": NO_NAME_SERVER}
+        files = {"/etc/hosts": sandbox.hosts, "/etc/resolv.conf": NO_NAME_SERVER}
         folders = [Path(folder) for folder in OWN_FOLDERS if Path(folder).is_dir()]
         behind = {folder: os.open(folder, os.O_PATH | os.O_CLOEXEC) for folder in folders}
         linux.own_places(folders, files)
@@ -596,17 +600,18 @@ class _OpenRoom:
         for namespace in own:
             linux.enter(namespace)
             os.close(namespace)
-        return cls(room, behind, network, *made)
+        return cls(sandbox, behind, network, *made)
 
     def _show(self, paths: Sequence[Path], *, writable: bool) -> None:
-        """Lay open what the room's own folders hide of these; parents come first."""
+        """Make these paths visible if the sandbox's private folders hide them; parents come
+        first."""
         for folder, behind in self.behind.items():
             for path in paths:
                 if path.is_relative_to(folder):
-                    linux.lay_open(path, folder, behind, writable=writable)
+                    linux.reveal(path, folder, behind, writable=writable)
 
     def live(self, command: Command, files: Sequence[int]) -> None:
-        """Be a program in the room."""
+        """Run a program of the sandbox in this process."""
         os.setsid()
         for standard, descriptor in enumerate(files):
             os.dup2(descriptor, standard)
@@ -615,12 +620,12 @@ class _OpenRoom:
         for namespace in (self.network, self.host, self.mounts):
             linux.enter(namespace)
         self._show(sorted(command.shown), writable=False)
-        self._show(self.room.writable, writable=True)
+        self._show(self.sandbox.writable, writable=True)
         try:
             os.chdir(command.folder)
         except OSError:
             os.chdir(command.env["HOME"])
-        linux.confine("/tmp", *self.room.writable)
+        linux.confine("/tmp", *self.sandbox.writable)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         try:
@@ -631,7 +636,7 @@ class _OpenRoom:
 
 
 def _keep_open(wanted: set[int]) -> None:
-    """Close all files but standard ones and these."""
+    """Close all open files except the standard files and these."""
     start = 3
     for descriptor in sorted(wanted):
         os.closerange(start, descriptor)

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Runs a module as a program that can do no more than compute.
+"""Runs a module as a confined program.
 
     python -m testbed.system.confined MODULE [ARGUMENTS]
 
-As a node of the namespace runtime, it has no capabilities, may gain none, and opens no file for
-writing (where the kernel has Landlock); what its parent opened for it stays open.
+Like a node of the namespace runtime, it has no capabilities, cannot gain any, and cannot open files
+for writing (if the kernel has Landlock); inherited open files stay usable.
 """
 
 import runpy
@@ -16,7 +16,7 @@ from testbed.system import linux
 
 
 def main() -> None:
-    """Confine this process, then be that module."""
+    """Confine this process, then run the module."""
     linux.confine()
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

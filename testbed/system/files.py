@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Files that appear whole or not at all, and are read without trust."""
+"""Atomic writing and safe reading of files."""
 
 import errno
 import hashlib
@@ -24,23 +24,23 @@ _NO_FILE = "is not a regular file"
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then rename it into place.
+    """Let `write` fill a temporary file in the folder of `path`, then rename it to `path`.
 
-    A failure leaves neither a half-written file nor a changed one.
+    After a failure there is neither an incomplete nor a changed file.
 
     Raises:
-        OSError: As `write` does, or the path is a device, a pipe or the like.
+        OSError: Raised by `write`, or the path is a device, a pipe or the like.
     """
     if not _may_be_replaced(path):
         raise OSError(errno.EINVAL, _NO_FILE, str(path))
-    # A name that nobody could have put a link under, in a folder that others may write.
+    # An unpredictable name: others may write in the folder and could place a link.
     part = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
     with noted(part):
         try:
             write(part)
             part.replace(path)
         except OSError as error:
-            if error.errno is not None:  # as of a full disk: libraries seldom say which file
+            if error.errno is not None:  # for example a full disk: libraries seldom name the file
                 error.filename, error.filename2 = str(path), None
             raise
         finally:
@@ -48,26 +48,27 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _may_be_replaced(path: Path) -> bool:
-    """Not a device, which would be gone for everybody, a pipe, or a name such as `/dev/stdout`."""
+    """Whether a path is not a device (which would be removed), a pipe, or a name such as
+    `/dev/stdout`."""
     if path.is_symlink() and str(path.readlink()).startswith("/proc/"):
         return False
     try:
         mode = path.stat().st_mode
-    except OSError:  # There is nothing yet.
+    except OSError:  # The file does not exist yet.
         return True
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
-    """The content of a file; never waits for one, nor takes more memory than it says to hold.
+    """The content of a file; never blocks, and never allocates more memory than the file's size.
 
     Raises:
-        OSError: It cannot be opened or read.
-        ValueError: It is no regular file, or holds more than `most_bytes`.
+        OSError: The file cannot be opened or read.
+        ValueError: It is not a regular file, or is longer than `most_bytes`.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError(_NO_FILE)
-    # It may have been put in place since: a pipe without a writer would keep us waiting.
+    # It may have been replaced since; opening a pipe without a writer would block.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
@@ -81,45 +82,46 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
 
 def mode_of(name: "str | os.PathLike[str]") -> int:
-    """What `stat` calls a file's mode; 0 where there is none, or nobody may say, or can be."""
+    """Mode of a file by `stat`; 0 if it does not exist, is not accessible or has an invalid
+    name."""
     try:
-        return os.stat(name).st_mode  # noqa: PTH116 - `name` need not be one
+        return os.stat(name).st_mode  # noqa: PTH116 - `name` may be no valid path
     except (OSError, ValueError):
         return 0
 
 
 def sha256_of(path: Path) -> str:
-    """Digest of a file's content."""
+    """SHA-256 digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, whole or not at all."""
+    """Write a value as JSON, atomically."""
     text = json.dumps(value, allow_nan=False)
     write_whole(path, lambda part: part.write_text(text + "\n", encoding="utf-8"))
 
 
 def write_csv(path: Path, table: "pd.DataFrame") -> None:
-    """Write a table as CSV, whole or not at all."""
+    """Write a table as CSV, atomically."""
     write_whole(path, partial(table.to_csv, index=False))
 
 
 def check_no_link(folder: Path | None) -> None:
-    """Refuse a symbolic link as the folder of results: what it points to is not ours to fill.
+    """Refuse a symbolic link as the folder of results, because its target belongs to others.
 
     Raises:
-        InputError: Names it.
+        InputError: The folder is a symbolic link.
     """
     if folder is not None and folder.is_symlink():
         raise InputError(f"`out`: {folder} is a symbolic link; name the folder itself")
 
 
 def check_writable(argument: str, path: Path | None) -> None:
-    """Refuse an output file that cannot be made where it is to be, before any work is done.
+    """Refuse an output file that cannot be created, before any work is done.
 
     Raises:
-        InputError: Names the argument.
+        InputError: The file cannot be created; the message names the argument.
     """
     if path is None:
         return

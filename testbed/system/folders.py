@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Where things of this user's lie on this machine."""
+"""Folders of this user on this machine."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from platformdirs import user_cache_path
 
 
 def cache_folder() -> Path:
-    """Ours in the user's cache: what is costly to make again, and notes of what runs have made.
+    """The testbed's folder in the user's cache, for expensive results and notes for clean-up.
 
-    `$XDG_CACHE_HOME/uav-sfl-testbed` if that variable holds an absolute path, else
+    It is `$XDG_CACHE_HOME/uav-sfl-testbed` if that variable is an absolute path, otherwise
     `~/.cache/uav-sfl-testbed`.
     """
     return user_cache_path("uav-sfl-testbed", appauthor=False)

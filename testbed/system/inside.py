@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a process in virtual time knows of the host, and how it tells of its progress.
+"""Communication of a process in virtual time with the host.
 
-A guest's first process lays down what the host told it; see `testbed.virtual`.
+A guest's first process stores the settings from the host in a file; see `testbed.virtual`.
 """
 
 import json
@@ -12,53 +12,54 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-TOLD = Path("/dev/tmp/testbed-guest.json")
-"""Only a guest has it: elsewhere /dev is the system's own."""
+SETTINGS_FILE = Path("/dev/tmp/testbed-guest.json")
+"""File of the settings, which exists only in a guest."""
 PROGRESS_FD = 3
-"""Of the guest's command: takes its progress."""
+"""File descriptor of the guest's command for its progress."""
 
 
 @cache
-def told() -> dict[str, Any] | None:
-    """What the host has told this guest; None where this is no guest."""
+def guest_settings() -> dict[str, Any] | None:
+    """The settings that the host gave to this guest; None outside of a guest."""
     try:
-        return dict(json.loads(TOLD.read_text(encoding="utf-8")))
+        return dict(json.loads(SETTINGS_FILE.read_text(encoding="utf-8")))
     except OSError:
         return None
 
 
 def computing() -> Path | None:
-    """Folder in which the host is asked to compute what nodes learn; None where it does not."""
-    place = (told() or {}).get("computing")
+    """Folder for requests to the host to compute learning passes; None if it does not compute."""
+    place = (guest_settings() or {}).get("computing")
     return None if place is None else Path(place)
 
 
 def take_turns() -> None:
-    """Be scheduled as everybody is in virtual time: in turns, each until it sleeps.
+    """Use the scheduling policy of virtual time: processes run one after the other until they
+    sleep.
 
-    The ordinary policy orders processes by what each has computed so far, which there is the number
-    of times that it has looked at the clock.
+    The ordinary policy orders processes by their CPU time, which in virtual time is the number of
+    times that a process has read the clock.
     """
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 def draw_as(name: str) -> None:
-    """In virtual time, begin this process's random numbers anew, and those of all it starts next.
+    """In virtual time, reseed the random numbers of this process and of its future children.
 
-    They come from `name` alone: not from what it drew before, nor from how many processes it or
-    its parents have started, which differs between users and places.
+    They then depend only on `name`: not on earlier random numbers, nor on the number of processes
+    started so far, which differs between users and machines.
     """
-    if told() is not None:
+    if guest_settings() is not None:
         Path("/dev/urandom").write_bytes(name.encode())
 
 
-def tell(what: str, done: float, total: float) -> None:
-    """Progress, for the host to show."""
+def report_progress(what: str, done: float, total: float) -> None:
+    """Report progress for the host to show."""
     _say([what, done, total])
 
 
-def show(state: dict[str, Any]) -> None:
-    """How the run stands, for the host's page."""
+def report_state(state: dict[str, Any]) -> None:
+    """Report the state of the run for the host's live page."""
     _say(state)
 
 

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What dead runs have left on this machine: found by their mark, and removed.
+"""Leftovers of dead runs on this machine: found by their mark, and removed.
 
-The mark of a run is that of the process that makes it, and names boot, PID namespace, PID and
-starting time: no other process, past or to come, has the same. It stands in the environment of
-the run's helping processes, as a label on its containers, and as the name of a note in the user's
-cache that lists its temporary files. What bears the mark of a process that lives, or of one that
-cannot be seen from here, is left untouched; so is whatever bears none.
+The mark of a run identifies the process that runs it by boot, PID namespace, PID and start time, so
+that it is unique. It is in the environment of the run's helper processes, in a label of its
+containers, and in the name of a note in the user's cache that lists its temporary files. Objects
+with the mark of a living process, of a process that cannot be seen from here, or without a mark are
+not touched.
 """
 
 import contextlib
@@ -31,51 +31,51 @@ from testbed.system.folders import cache_folder
 from testbed.system.machine import boot_id
 
 VARIABLE = "UAV_SFL_TESTBED_RUN"
-"""In the environment of a run's helping processes: the mark."""
+"""Environment variable with the mark, of a run's helper processes."""
 _RUNNING = "uav-sfl-testbed/"
-"""Beginning of an abstract unix address that every emulation holds: gone with its process."""
+"""Prefix of an abstract unix address that every emulation holds until its process ends."""
 _PROC = Path("/proc")
 
 _lock = threading.Lock()
 _noted: list[tuple[str, str]] = []
-# A fork has not made its parent's files.
+# A forked process does not own its parent's files.
 os.register_at_fork(after_in_child=_noted.clear)
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something that a dead run has left."""
+    """An object that a dead run has left."""
 
     what: str
-    """In words."""
+    """Description in words."""
     remove: Callable[[], object]
-    """Raises `OSError` where it cannot be removed."""
+    """Removes it; raises `OSError` if this fails."""
 
 
 def mark() -> str:
-    """The mark of what this process makes."""
+    """The mark of this process."""
     return _mark(os.getpid())
 
 
 @cache
 def _mark(pid: int) -> str:
-    if (told := inside.told()) is not None:
+    if (told := inside.guest_settings()) is not None:
         return f"{told['mark']}.guest-{pid}"
     return f"{_boot()}-{_pid_namespace()}-{pid}-{_started(pid)}"
 
 
 def marked() -> dict[str, str]:
-    """The environment of a helping process: ours, and the mark."""
+    """The environment of a helper process: that of this process, and the mark."""
     return {**os.environ, VARIABLE: mark()}
 
 
 def alive(mark: str) -> bool:
-    """Whether the process of a mark lives; also true where that cannot be told from here."""
+    """Whether the process of a mark lives; also true if this cannot be determined."""
     try:
         boot, namespace, pid, started = mark.partition(".")[0].split("-")
     except ValueError:
         return True
-    if inside.told() is not None:
+    if inside.guest_settings() is not None:
         return True
     if boot != _boot():
         return False
@@ -91,7 +91,7 @@ def _pid_namespace() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, in the kernel's ticks; None where it has ended."""
+    """Start time of a process in clock ticks; None if it has ended."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -99,21 +99,21 @@ def _started(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-# Emulations beside each other.
+# Concurrent emulations.
 
 
 @contextlib.contextmanager
 def announced() -> Iterator[None]:
-    """Be seen by `running`, while the context lasts."""
+    """Make this process visible to `running` within the context."""
     with socket.socket(socket.AF_UNIX) as sign:
         sign.bind(f"\0{_RUNNING}{os.getpid()}/{secrets.token_hex(4)}")
         yield
 
 
 def running() -> list[int]:
-    """PIDs of the processes that emulate on this machine at present, of all users.
+    """PIDs of the processes of all users that currently emulate on this machine.
 
-    Not seen: those in containers that have a network of their own.
+    Those in containers with a separate network are not found.
     """
     found = set()
     for line in (_PROC / "net/unix").read_text().splitlines():
@@ -128,13 +128,13 @@ def running() -> list[int]:
 
 @contextlib.contextmanager
 def noted(path: Path, unless: str = "") -> Iterator[Path]:
-    """Note that a file or folder, which is about to be made, must not outlive this process.
+    """Note a file or folder that will be created and must not outlive this process.
 
-    In the end it has been removed or renamed.
+    It must be removed or renamed by the end of the context.
 
     Args:
         path: The file or folder.
-        unless: What in the folder, as a pattern for `Path.glob`, makes it worth keeping.
+        unless: Pattern for `Path.glob`: if it matches in the folder, the folder is kept.
     """
     entry = str(path.absolute()), unless
     _disown(entry[0])
@@ -147,11 +147,11 @@ def noted(path: Path, unless: str = "") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(purpose: str, within: str | None = None) -> Iterator[Path]:
-    """A folder of this user's alone that ends with the context; if that is killed, by `find`.
+    """A private folder, removed at the end of the context, or by `find` if the process is killed.
 
     Args:
-        purpose: Stands in its name.
-        within: The folder that it is made in; None: the one for temporary files.
+        purpose: Part of its name.
+        within: Parent folder; None: the one for temporary files.
     """
     name = f"testbed-{purpose}-{secrets.token_hex(6)}"
     with noted(Path(within or tempfile.gettempdir()) / name) as folder:
@@ -165,7 +165,7 @@ def temporary_folder(purpose: str, within: str | None = None) -> Iterator[Path]:
 def _note(change: Callable[[], object]) -> None:
     with _lock:
         change()
-        # Where the note cannot be written, the file itself is still worth having.
+        # If the note cannot be written, the file itself is still useful.
         with contextlib.suppress(OSError):
             _write(notes() / mark(), _noted)
 
@@ -189,9 +189,10 @@ def _read(note: Path) -> list[tuple[str, str]]:
 
 
 def _disown(path: str) -> None:
-    """Strike a name that is about to be used again from the notes of dead processes."""
-    if inside.told() is not None:
-        return  # Who is dead cannot be told from there, and what there is must not be seen.
+    """Remove a path that will be reused from the notes of dead processes."""
+    if inside.guest_settings() is not None:
+        # In virtual time, dead processes are unknown, and the host's notes must not be read.
+        return
     for note in _within(notes()):
         entries = _read(note)
         others = [entry for entry in entries if entry[0] != path]
@@ -205,12 +206,12 @@ def notes() -> Path:
     return cache_folder() / "temporary"
 
 
-# What is there.
+# Search for leftovers.
 
 
 def find() -> list[Leftover]:
-    """Processes, then files, of dead runs. Containers: see `testbed.runtimes.docker`."""
-    if inside.told() is not None:
+    """Processes, then files, of dead runs. For containers see `testbed.runtimes.docker`."""
+    if inside.guest_settings() is not None:
         return []
     return [*_processes(), *_files()]
 
@@ -226,7 +227,7 @@ def _processes() -> Iterator[Leftover]:
 
 
 def _mark_of(pid: int) -> str | None:
-    """The mark in a process's environment, if it lives and we may look."""
+    """The mark in a process's environment, if it lives and may be read."""
     try:
         variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -239,11 +240,11 @@ def _mark_of(pid: int) -> str | None:
 
 
 def _end(pid: int, mark: str) -> None:
-    # It may have ended with an earlier one: the first process of a PID namespace ends all others.
+    # It may have ended before: the first process of a PID namespace ends all others.
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(pid)
         try:
-            # The number may be another process's by now.
+            # The PID may have been reused.
             if _mark_of(pid) == mark:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
@@ -266,7 +267,7 @@ def _files() -> Iterator[Leftover]:
 
 
 def _half_built() -> Iterator[Leftover]:
-    """Folders in which an ns-3 build stopped half-way; it holds a lock while it builds."""
+    """Folders of interrupted ns-3 builds; a running build holds a lock."""
     found = [path for path in _within(cache_folder()) if path.name.startswith("tmp")]
     with contextlib.suppress(OSError), (cache_folder() / "build.lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -275,7 +276,7 @@ def _half_built() -> Iterator[Leftover]:
 
 
 def _within(folder: Path) -> list[Path]:
-    """What is in a folder; nothing, if it is not there or not for us to see."""
+    """The entries of a folder; empty if it does not exist or is not readable."""
     try:
         return sorted(folder.iterdir())
     except OSError:
@@ -283,14 +284,14 @@ def _within(folder: Path) -> list[Path]:
 
 
 def _forget(note: Path, paths: Sequence[str]) -> None:
-    """Remove a note, unless something that it names is still there: the next one will get it."""
+    """Remove a note, unless a file that it names still exists: the next clean-up retries."""
     if not any(map(os.path.lexists, paths)):
         note.unlink(missing_ok=True)
 
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        # Processes that are about to end may still write into it.
+        # Ending processes may still write into it.
         for _ in range(10):
             with contextlib.suppress(OSError):
                 return shutil.rmtree(path)
@@ -301,7 +302,7 @@ def _remove(path: Path) -> None:
 
 
 def remove(found: list[Leftover]) -> Mapping[str, str]:
-    """Remove what was found; by what it is, why it could not be removed, or nothing."""
+    """Remove leftovers; returns the error message for each description, or an empty text."""
     done = {}
     for leftover in found:
         try:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The Linux calls that Python 3.11 lacks: namespaces, capabilities, process attributes."""
+"""Linux system calls that Python 3.11 lacks: namespaces, capabilities, process attributes."""
 
 import contextlib
 import ctypes
@@ -36,15 +36,17 @@ _CAPABILITY_V3 = 0x20080522
 CAP_NET_ADMIN = 12
 CAP_NET_RAW = 13
 _SYS_LANDLOCK = 444
-"""Making a set of rules; adding one and being bound by the set are the next numbers, everywhere."""
+"""System call that creates a Landlock ruleset; the calls to add a rule and to enforce the ruleset
+have the next numbers on all architectures."""
 _SYS_MOUNT_SETATTR = 442
 _OWN_THREADS = "/proc/self/task"
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 _LANDLOCK_WRITE_FILE = 1 << 1
 _LANDLOCK_WRITING = _LANDLOCK_WRITE_FILE | sum(1 << bit for bit in range(4, 13))
-"""Writing into files, removing and making them: all of it that Landlock's first version knows."""
+"""Access rights of Landlock's first version to write, remove and create files."""
 _LANDLOCK_MOVE, _LANDLOCK_TRUNCATE = 1 << 13, 1 << 14
-"""Of the second version, which without it forbids it, and of the third, which allows it."""
+"""Access rights of the second version (otherwise always denied) and the third version (otherwise
+always allowed)."""
 _LANDLOCK_ASK_VERSION = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -57,12 +59,12 @@ def _checked(what: str, result: int) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Leave the shared namespaces named by `CLONE_NEW*`; `OSError` where the kernel refuses."""
+    """Leave the namespaces given by `CLONE_NEW*` flags; raises `OSError` if the kernel refuses."""
     _checked("unshare", _libc.unshare(flags))
 
 
 def enter(namespace: int) -> None:
-    """Enter the namespace that an open file stands for (`setns`)."""
+    """Enter the namespace of an open file (`setns`)."""
     _checked("setns", _libc.setns(namespace, 0))
 
 
@@ -72,36 +74,36 @@ def open_network_namespace(pid: int | str = "self") -> int:
 
 
 def new_network_namespace() -> int:
-    """Move this process into a fresh network namespace and return its file descriptor."""
+    """Move this process into a new network namespace and return its file descriptor."""
     unshare(CLONE_NEWNET)
     return open_network_namespace()
 
 
 def mount_own_proc() -> None:
-    """Show this PID namespace in /proc, in a mount namespace of one's own."""
+    """Mount /proc for this PID namespace, in a private mount namespace."""
     _checked("mount /", _libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
     _checked("mount /proc", _libc.mount(b"proc", b"/proc", b"proc", 0, None))
 
 
 def signal_at_parents_death(signal: int) -> None:
-    """Have the kernel send this process a signal when its parent dies."""
+    """Let the kernel send a signal to this process when its parent dies."""
     _checked("prctl", _libc.prctl(_PR_SET_PDEATHSIG, signal, 0, 0, 0))
 
 
 def precise_timers() -> None:
-    """Let this process's timers fire without the usual 50 µs of slack."""
+    """Disable the default timer slack of 50 µs for this process."""
     _checked("prctl", _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0))
 
 
 def drop_privileges() -> None:
-    """Give up all capabilities, for this process and whatever it executes."""
+    """Drop all capabilities of this process and of programs that it executes."""
     keep_capabilities()
 
 
 def name_process(*words: str) -> None:
-    """Let `ps` and `top` show these words in place of this process's command line.
+    """Let `ps` and `top` show these words as this process's command line.
 
-    What is too long for the old one's place in memory is cut.
+    The text is cut to the memory of the original command line.
     """
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = (int(fields[number - 3]) for number in (48, 49))  # arg_start, arg_end; proc(5)
@@ -111,12 +113,13 @@ def name_process(*words: str) -> None:
 
 
 def keep_capabilities(*kept: int) -> None:
-    """Give up all capabilities but these (`CAP_*`), for this process and whatever it executes."""
+    """Drop all capabilities except these (`CAP_*`) of this process and of programs that it
+    executes."""
     _checked("prctl", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     capability = 0
     while _libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) >= 0:
         if capability not in kept:
-            # May be refused, for want of CAP_SETPCAP; there is no way back all the same.
+            # May fail without CAP_SETPCAP, but no_new_privs still prevents regaining them.
             _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
         capability += 1
     header = struct.pack("Ii", _CAPABILITY_V3, 0)
@@ -128,17 +131,17 @@ def keep_capabilities(*kept: int) -> None:
 
 
 def hide(folder: str) -> None:
-    """Show an empty, read-only folder in place of this one, in a mount namespace of one's own."""
+    """Hide a folder behind an empty, read-only one, in a private mount namespace."""
     flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     _checked(f"mount {folder}", _libc.mount(b"none", folder.encode(), b"tmpfs", flags, None))
 
 
 def own_places(folders: Iterable[Path], files: dict[str, str]) -> None:
-    """Hide folders behind empty ones in memory, and files behind texts, in an own mount namespace.
+    """Hide folders behind empty ones in memory, and files behind texts, in a new mount namespace.
 
     Args:
-        folders: Where the empty ones go; /tmp is one of them.
-        files: Texts by the file that they hide; a file that is not there is left out.
+        folders: Folders to hide; /tmp is one of them.
+        files: Text for each file to hide; missing files are ignored.
     """
     _checked("mount /", _libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
     for folder in folders:
@@ -154,20 +157,20 @@ def own_places(folders: Iterable[Path], files: dict[str, str]) -> None:
             source.unlink()
 
 
-def lay_open(path: Path, folder: Path, behind: int, *, writable: bool) -> None:
-    """Show a file or folder again, where it was, that is hidden behind an empty folder.
+def reveal(path: Path, folder: Path, behind: int, *, writable: bool) -> None:
+    """Make a file or folder visible again that is hidden behind an empty folder.
 
-    What has been written in its place since stays as it is.
+    A path that has been written since is not replaced.
 
     Args:
-        path: What to show; may be missing, and then stays so.
-        folder: What hides it.
-        behind: What `folder` was, opened in this mount namespace before.
-        writable: Whether it may be written there.
+        path: The hidden path; ignored if it does not exist.
+        folder: The empty folder that hides it.
+        behind: The hidden folder, opened in this mount namespace before.
+        writable: Whether the path is mounted writable.
     """
     try:
         place = os.open(path.relative_to(folder), os.O_PATH | os.O_CLOEXEC, dir_fd=behind)
-    except OSError:  # Nor is there what has too long a name.
+    except OSError:  # A name that is too long cannot exist either.
         return
     try:
         there = path.exists() and os.path.samestat(path.stat(), os.fstat(place))
@@ -187,7 +190,7 @@ def lay_open(path: Path, folder: Path, behind: int, *, writable: bool) -> None:
 
 
 def _is_taken(path: Path, folder: Path) -> bool:
-    """Whether something has been written there, or in the way; what is mounted has not."""
+    """Whether a file was written at the path or one of its parents; mounts do not count."""
     device = folder.stat().st_dev
     for place in (*reversed(path.parents), path):
         if folder not in place.parents:
@@ -208,7 +211,7 @@ def _only_leads_to_mounts(place: Path, device: int) -> bool:
 
 
 def _forbid_writing_below(path: Path) -> None:
-    """Make a mount, and those in it, read-only."""
+    """Make a mount and all mounts below it read-only."""
     attributes = struct.pack("4Q", _MOUNT_ATTR_RDONLY, 0, 0, 0)
     result = _libc.syscall(
         _SYS_MOUNT_SETATTR, _AT_FDCWD, bytes(path), _AT_RECURSIVE, attributes, len(attributes)
@@ -222,15 +225,16 @@ def _bind(source: str, target: str) -> None:
 
 
 def name_host(name: str) -> None:
-    """Let this be the machine's name, in a UTS namespace of one's own."""
+    """Set the host name, in a private UTS namespace."""
     socket.sethostname(name)
 
 
 def forbid_writing(*writable: str | Path) -> None:
-    """Let this process, and whatever it executes, open no file for writing and make none.
+    """Forbid this process, and programs that it executes, to open files for writing or to create
+    them.
 
-    Files that are open stay so; devices, and what lies in `writable`, may still be written, and so
-    may the names of this process's own threads: without them CUDA does not start (its error 304).
+    Open files stay usable. Devices, the paths in `writable`, and the names of this process's
+    threads may still be written: CUDA does not start otherwise (error 304).
 
     Raises:
         OSError: The kernel has no Landlock.
@@ -257,12 +261,12 @@ def forbid_writing(*writable: str | Path) -> None:
 
 
 def confine(*writable: str | Path) -> None:
-    """Give up all capabilities, and all opening of files for writing where the kernel has Landlock.
+    """Drop all capabilities and, if the kernel has Landlock, the right to open files for writing.
 
     See `drop_privileges` and `forbid_writing`.
 
     Raises:
-        OSError: Something of `writable` is not there.
+        OSError: A path of `writable` does not exist.
     """
     drop_privileges()
     if _landlock_version() > 0:
@@ -270,25 +274,26 @@ def confine(*writable: str | Path) -> None:
 
 
 def _landlock_version() -> int:
-    """Which Landlock the kernel has; -1 where it has none."""
+    """Landlock version of the kernel; -1 if it has none."""
     return int(_libc.syscall(_SYS_LANDLOCK, None, 0, _LANDLOCK_ASK_VERSION))
 
 
 def timeval(duration_s: float) -> bytes:
-    """A duration as socket options take it, on machines where its seconds have 64 bits."""
+    """A duration as `struct timeval` with 64-bit seconds, for socket options."""
     return struct.pack("=qq", *divmod(round(1e6 * duration_s), 1_000_000))
 
 
 def raise_open_files() -> None:
-    """Use the hard limit of open files: a world with many nodes needs several a node."""
+    """Raise the soft limit of open files to the hard limit: a world needs several files per
+    node."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def prefer_scheduling() -> None:
-    """Run before others from now on: in real time where allowed, else at the best nice value.
+    """Raise the priority of this process: real-time if allowed, otherwise the best nice value.
 
-    Children inherit it. Entering a user namespace keeps it, but takes the right to ask for it.
+    Children inherit it. It is kept in a user namespace, but cannot be requested there.
     """
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(20))
@@ -300,8 +305,8 @@ def prefer_scheduling() -> None:
 
 
 def ordinary_scheduling() -> None:
-    """Undo `prefer_scheduling`: no better than others, though worse stays as it was."""
-    if inside.told() is not None:
+    """Undo `prefer_scheduling`; a positive nice value is kept."""
+    if inside.guest_settings() is not None:
         inside.take_turns()
         return
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
@@ -310,7 +315,7 @@ def ordinary_scheduling() -> None:
 
 
 def scheduling() -> str:
-    """How this process is scheduled: `fifo` or `nice N`."""
+    """Scheduling of this process: `fifo` or `nice N`."""
     if os.sched_getscheduler(0) == os.SCHED_FIFO:
         return "fifo"
     return f"nice {os.getpriority(os.PRIO_PROCESS, 0)}"

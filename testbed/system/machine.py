@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The machine beside a run: its clocks, and who took its processors."""
+"""Clocks and CPU accounts of the machine during a run."""
 
 import os
 import time
@@ -10,25 +10,26 @@ from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROGRAMS = 3
-"""Columns of /proc/stat before this one: time in programs and in the kernel for them."""
+"""Columns of /proc/stat before this one: CPU time of programs in user and kernel mode."""
 _STEAL = 7
-"""Column of /proc/stat: time for which another guest of the same host had this machine's CPU."""
+"""Column of /proc/stat: steal time, in which other guests of the same host had this machine's
+CPU."""
 _GUESTS = 8
-"""Columns from here on count again what stands in earlier ones."""
+"""Columns from here on repeat time that earlier columns contain."""
 _WORK, _WORK_S = 300_000, 5e-3
-"""Numbers that are added up, and how long that takes an ordinary machine."""
+"""Count of numbers to add up, and the seconds that this takes on an ordinary machine."""
 
 
 def boot_id() -> str:
-    """Of the kernel that runs here, since it does: the same for all who share it."""
+    """Random ID of the running kernel's boot, which is equal for all hosts that share a kernel."""
     return _BOOT_ID.read_text().strip()
 
 
 def slowness() -> float:
-    """How many times longer than on ordinary machines computing takes here and now; 1 at least.
+    """Current computing time relative to an ordinary machine, at least 1.
 
-    Limits by which something is given up as hung are multiplied by it: an emulated processor takes
-    tens of times as long, and so does one that many share.
+    Time limits that detect hanging processes are multiplied by it: an emulated or heavily shared
+    processor may be tens of times slower.
     """
     began = time.perf_counter()
     sum(range(_WORK))
@@ -37,21 +38,22 @@ def slowness() -> float:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine's clocks and CPU accounts at a moment, or how far they went between two."""
+    """Clocks and CPU accounts of the machine at one time, or their differences between two
+    times."""
 
     monotonic_ns: int
     raw_ns: int
     cpu_ticks: int
-    """Of all CPUs, idle ones too."""
+    """Time of all CPUs, including idle time."""
     stolen_ticks: int
     program_ticks: int
-    """In all programs, and in the kernel for them."""
+    """Time of all programs in user and kernel mode."""
     own_s: float
-    """CPU seconds of this process; over a round, of its nodes, too."""
+    """CPU seconds of this process; as a difference over a round, also of its nodes."""
 
     @classmethod
     def now(cls) -> "Machine":
-        """As it is."""
+        """The current values."""
         line = Path("/proc/stat").read_text().partition("\n")[0]
         ticks = [int(field) for field in line.split()[1:]]
         return cls(
@@ -64,12 +66,12 @@ class Machine:
         )
 
     def since(self, before: "Machine", nodes_s: float) -> "Machine":
-        """What has passed since then, while the nodes took those CPU seconds."""
+        """Differences since then; `nodes_s` are the CPU seconds of the nodes."""
         passed = {name: now - vars(before)[name] for name, now in vars(self).items()}
         return Machine(**passed | {"own_s": passed["own_s"] + nodes_s})
 
     @property
     def others(self) -> float:
-        """Share of all CPU time that programs outside of the run took, of what has passed."""
+        """Share of the CPU time that programs outside of the run took."""
         own_ticks = self.own_s * os.sysconf("SC_CLK_TCK")
         return max(0.0, self.program_ticks - own_ticks) / max(1, self.cpu_ticks)

@@ -3,8 +3,8 @@
 
 """Route netlink: messages as bytes, and a socket that carries batches of them.
 
-A network namespace has one socket, opened inside it and kept: a socket stays in the namespace
-where it was created. Messages are built beforehand, so that setting a rate costs one `sendmsg`.
+Each network namespace has one socket, which was opened inside it: a socket stays in the namespace
+where it was created. Messages are prepared in advance, so that setting a rate takes one `sendmsg`.
 """
 
 import errno
@@ -33,18 +33,18 @@ _AF_SPEC, _ADDRESS_MODE, _UP = 26, 8, 1
 
 _HEADER = struct.Struct("=IHHII")
 IFINFO = struct.Struct("=BxHiII")
-"""What a message about a device begins with: family, kind, index, flags, which flags are meant."""
+"""Header of a message about a device (ifinfomsg): family, type, index, flags, mask of flags."""
 _NUMBER = struct.Struct("=I")
 _BATCH_BYTES = 64 * 1024
-"""Well below the default socket buffer."""
+"""Largest batch in bytes, well below the default socket buffer."""
 LEAST_IPV6_MTU = 1280
-"""A device with less has no IPv6 to begin with."""
+"""Smallest MTU of a device with IPv6."""
 ANSWER_S = 10.0
-"""How long the kernel may take for an answer; it has given it when sending returns."""
+"""Seconds that the kernel may take to answer; normally it has answered when sending returns."""
 
 
 class NetlinkError(OSError):
-    """The kernel refused a message; `index` says which of the batch."""
+    """The kernel refused a message; `index` is its position in the batch."""
 
     def __init__(self, number: int, index: int) -> None:
         self.number = number
@@ -53,7 +53,7 @@ class NetlinkError(OSError):
 
 
 def message(kind: int, flags: int, body: bytes) -> bytes:
-    """A request of that type; `body` is the fixed part and the attributes."""
+    """A request of type `kind`; `body` contains the fixed part and the attributes."""
     return _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, 0, 0) + body
 
 
@@ -73,23 +73,23 @@ def nested(kind: int, *attributes: bytes) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """A string as the kernel reads it."""
+    """A string attribute's value (null-terminated)."""
     return value.encode() + b"\0"
 
 
 def u32(value: int) -> bytes:
-    """A 32-bit number as the kernel reads it."""
+    """A 32-bit number in native byte order."""
     return struct.pack("=I", value)
 
 
 def has_ipv6(mtu: int = LEAST_IPV6_MTU) -> bool:
-    """Whether the kernel has IPv6, for devices of that MTU."""
+    """Whether the kernel has IPv6 for devices with this MTU."""
     return mtu >= LEAST_IPV6_MTU and Path("/proc/sys/net/ipv6").exists()
 
 
 def without_ipv6_addresses(device: int, mtu: int = LEAST_IPV6_MTU) -> list[bytes]:
-    """The messages by which IPv6, where there is any, gives a device no address, and so sends
-    nothing on its own."""
+    """The messages that disable automatic IPv6 addresses of a device, so that IPv6 sends nothing on
+    its own; empty without IPv6."""
     if not has_ipv6(mtu):
         return []
     no_address = nested(_AF_SPEC, nested(socket.AF_INET6, attribute(_ADDRESS_MODE, b"\1")))
@@ -97,7 +97,7 @@ def without_ipv6_addresses(device: int, mtu: int = LEAST_IPV6_MTU) -> list[bytes
 
 
 def up(device: int) -> bytes:
-    """The message that lets a device carry frames."""
+    """The message that sets a device up."""
     return message(NEWLINK, 0, IFINFO.pack(0, 0, device, _UP, _UP))
 
 
@@ -112,10 +112,11 @@ def attributes(data: bytes) -> dict[int, bytes]:
 
 
 class Batch:
-    """Messages made ready to be sent, in one call unless they are very many.
+    """Messages prepared for sending, in one call unless there are very many.
 
-    Each gets its place as its number. Only the last of a call asks to be acknowledged; a refused
-    message answers anyway, so that reading up to the very last answer misses nothing.
+    The sequence number of each is its position. Only the last one of a call requests an
+    acknowledgement; refused messages are answered in any case, so reading until the last answer
+    finds all errors.
     """
 
     def __init__(self, messages: Sequence[bytes]) -> None:
@@ -136,7 +137,7 @@ class Batch:
 
 
 class Netlink:
-    """A netlink socket in the network namespace of the moment it is made."""
+    """A netlink socket in the network namespace in which it is created."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -151,7 +152,7 @@ class Netlink:
         self._socket.close()
 
     def send(self, batch: Batch) -> None:
-        """Send messages. The kernel has acted on them when it returns."""
+        """Send messages. The kernel has processed them when this returns."""
         self._sent = batch.count
         for part in batch.parts:
             self._socket.send(part)
@@ -160,7 +161,7 @@ class Netlink:
         """Read the answers to what was sent.
 
         Raises:
-            NetlinkError: The kernel refused one of the messages; the others stand.
+            NetlinkError: The kernel refused one of the messages; the others are in force.
         """
         refused: NetlinkError | None = None
         index = -1
@@ -175,13 +176,13 @@ class Netlink:
         """Send messages and read the answers.
 
         Raises:
-            NetlinkError: The kernel refused one; the others stand.
+            NetlinkError: The kernel refused one; the others are in force.
         """
         self.send(Batch(messages))
         self.check()
 
     def dump(self, kind: int, body: bytes) -> Iterator[bytes]:
-        """The kernel's objects of a kind: each one's fixed part and attributes."""
+        """The kernel's objects of one type: the fixed part and attributes of each."""
         self._socket.send(message(kind, DUMP, body))
         while True:
             for answer, _, found in self._receive():

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The programs of this machine that are none of a process's own: which took how much CPU time."""
+"""CPU time of the programs on this machine that do not belong to a process and its children."""
 
 import os
 import time
@@ -9,25 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PARENT, _USER, _KERNEL, _BORN = 1, 11, 12, 19
-"""Fields of /proc/PID/stat, counted from the one behind the program's name."""
+"""Fields of /proc/PID/stat, counted from the one after the program's name."""
 MOST = 3
-"""So many are named."""
+"""Largest number of programs that are named."""
 LEAST_CORES = 0.01
-"""Whoever takes less of a core is not."""
+"""Smallest share of a core of a program that is named."""
 
 
 @dataclass(frozen=True)
 class Programs:
-    """CPU seconds of each program at a moment."""
+    """CPU seconds of each program at one time."""
 
     at_s: float
     taken_s: dict[tuple[int, int], tuple[str, float]]
-    """By process and when it was born, so that a number that is given again is another one: its
-    name, and its CPU seconds."""
+    """Name and CPU seconds of each process, by PID and start time, so that reused PIDs differ."""
 
     @classmethod
     def outside(cls, process: int) -> "Programs":
-        """All but a process and those that descend from it; those that nobody may see are not."""
+        """All visible programs except a process and its descendants."""
         parents: dict[int, int] = {}
         taken_s: dict[tuple[int, int], tuple[str, float]] = {}
         tick_s = 1 / os.sysconf("SC_CLK_TCK")
@@ -35,7 +34,7 @@ class Programs:
             try:
                 text = (folder / "stat").read_text(errors="replace")
             except OSError:
-                continue  # it has just ended
+                continue  # The process has just ended.
             name, _, rest = text.partition(" (")[2].rpartition(") ")
             fields, pid = rest.split(), int(folder.name)
             parents[pid] = int(fields[_PARENT])
@@ -52,7 +51,8 @@ class Programs:
         return cls(time.monotonic(), others)
 
     def since(self, before: "Programs") -> list[str]:
-        """Those that took most since then, in words: name, process, and cores that it kept busy."""
+        """The programs with most CPU time since then, as text: name, PID, and number of busy
+        cores."""
         passed_s = max(self.at_s - before.at_s, 1e-3)
         shares = [
             ((seconds - before.taken_s.get(key, (name, 0.0))[1]) / passed_s, name, key[0])

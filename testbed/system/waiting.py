@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Waiting for a moment of the monotonic clock, as close to it as the machine allows."""
+"""Waiting for a time of the monotonic clock, as precisely as the machine allows."""
 
 import time
 
@@ -9,21 +9,21 @@ from testbed.core.clock import sleep_ns
 from testbed.system import inside
 
 SPIN_NS = 100_000
-"""How long before its moment waiting turns from sleep into a busy loop: a sleeper wakes some 60 µs
-late, and that would go into every transfer's start."""
+"""Nanoseconds before the end at which waiting changes from sleep to a busy loop: a sleeping process
+wakes up some 60 µs late, which would delay the start of every transfer."""
 
 
 def wait_until(moment_ns: int, spin_ns: int = SPIN_NS) -> None:
-    """Wait for that moment of the monotonic clock; returns at once if it has passed.
+    """Wait for a time of the monotonic clock; returns at once if it has passed.
 
-    The moment is absolute: waking late does not add up. In virtual time, a sleeper wakes when it
-    asked for; there, nothing is spent awake.
+    The time is absolute, so that late wake-ups do not accumulate. In virtual time, sleep is exact
+    and there is no busy loop.
 
     Args:
-        moment_ns: As `time.monotonic_ns` counts.
-        spin_ns: How much of it is spent awake, by the real clock.
+        moment_ns: Time of `time.monotonic_ns`.
+        spin_ns: Duration of the busy loop in real time.
     """
-    rest_ns = moment_ns - time.monotonic_ns() - (spin_ns if inside.told() is None else 0)
+    rest_ns = moment_ns - time.monotonic_ns() - (spin_ns if inside.guest_settings() is None else 0)
     if rest_ns > 0:
         sleep_ns(rest_ns)
     while time.monotonic_ns() < moment_ns:

@@ -1,19 +1,19 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How do frames travel between the base station and the UAVs?
+"""Transport of frames between the base station and the UAVs.
 
-The seam between programs and transports; who is served when is not decided here.
+The interface between node programs and transports; scheduling is not part of it.
 
 A program has one `Link` a peer and speaks whole frames of `testbed.transport.wire` over it; which
 transport (`TransportKind`) carries them, and over how many connections, is the scenario's choice:
 
-- `tcp`: frames on a TCP stream; `tls`: the same within TLS 1.3, both sides authenticated by
-  certificates of the run's own authority; `grpc`: each frame one message of a bidirectional gRPC
-  stream, the way most federated frameworks exchange them; `quic`: each frame a stream of a QUIC
-  connection, with the same certificates.
-- `kept`: one connection a link for the whole run; `per-transfer`: whoever sends opens a connection
-  for every transfer, its receipt goes back on it, and then it is closed.
+- `tcp`: frames on a TCP stream; `tls`: the same over TLS 1.3, with both sides authenticated by
+  certificates of the run's own authority; `grpc`: each frame is one message of a bidirectional gRPC
+  stream, as in most federated frameworks; `quic`: each frame is a stream of a QUIC connection, with
+  the same certificates.
+- `kept`: one connection per link for the whole run; `per-transfer`: the sender opens a connection
+  for every transfer, which is closed after the receipt has been sent back on it.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -59,7 +59,7 @@ def connect(settings: TransportSettings, client: int, server: tuple[str, int]) -
 
 
 class _Named:
-    """A link that says whose it is where the peer is lost."""
+    """A link that adds the peer's name to its errors."""
 
     def __init__(self, link: Link, peer: str):
         self._link = link

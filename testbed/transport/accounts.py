@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a node's side of a link has sent, frame by frame, by its own books and by the kernel's."""
+"""Counters of sent traffic per frame, from a node's own accounts and from the kernel's."""
 
 import fcntl
 import socket
@@ -21,40 +21,40 @@ _DELIVERED = 192
 _BYTES_RETRANS = 208
 _DSACK_DUPS = 216
 _INFO_BYTES = 220
-"""Offsets in `struct tcp_info` of linux/tcp.h, which only ever grows at its end."""
+"""Offsets in, and size of, `struct tcp_info` of linux/tcp.h, which is only extended at its end."""
 _FIN_UNSENT = (1, 8)
-"""`tcpi_state` of connections that this side has not ended: ESTABLISHED, CLOSE_WAIT."""
+"""`tcpi_state` of connections that this side has not closed: ESTABLISHED, CLOSE_WAIT."""
 
 
 @dataclass(frozen=True)
 class TcpCount:
-    """What the kernel's TCP has sent on a connection (`tcp_info`), or between two moments.
+    """Traffic that TCP has sent on a connection (`tcp_info`), in total or between two times.
 
-    TCP counts a frame as sent also where the link's own queue refuses it, and then again when it
-    tries anew, which is no retransmission to it. What a connection carries is therefore read from
-    what was acknowledged and what is still to be.
+    TCP counts a frame as sent even if the local queue refuses it, and again when it retries, which
+    is no retransmission. The carried traffic is therefore computed from acknowledged and
+    unacknowledged data.
     """
 
     empty_segments: int = 0
     """Frames without data."""
     tried_segments: int = 0
-    """Frames with data for the first time, with those that the link's queue refused."""
+    """Frames with new data, including those that the local queue refused."""
     taken_segments: int = 0
-    """The same without the refused, but with the frame that opened the connection, and one that
-    did nothing but end it."""
+    """Frames with new data, without refused ones, but including the frame that opened the
+    connection, and one that only closed it."""
     data_bytes: int = 0
-    """Bytes of the stream; of who opened the connection, one more."""
+    """Bytes of the stream; one more on the side that opened the connection."""
     resent_segments: int = 0
-    """Retransmissions."""
+    """Retransmitted frames."""
     resent_bytes: int = 0
     spurious_segments: int = 0
-    """Of them, those of which the peer said that it had them already (RFC 2883)."""
+    """Retransmitted frames that the peer reported as duplicates (RFC 2883)."""
 
     @classmethod
     def of(cls, sock: socket.socket) -> "TcpCount":
-        """What a TCP socket has sent since it was connected."""
+        """Traffic that a TCP socket has sent since it was connected."""
         info, queued_bytes = b"", -1
-        # Until nothing was acknowledged meanwhile, so that the two belong together.
+        # Repeated until both values are from the same time.
         while (now_bytes := _queued_bytes(sock)) != queued_bytes:
             queued_bytes = now_bytes
             info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
@@ -71,9 +71,9 @@ class TcpCount:
         return cls(
             empty_segments=segments - data_segments,
             tried_segments=data_segments - resent,
-            # What the peer says it got twice, the kernel counts as delivered twice.
+            # The kernel counts frames that the peer reports as duplicates twice.
             taken_segments=delivered - twice + unacked - sacked,
-            # The end of a stream counts as a byte.
+            # The FIN counts as one byte.
             data_bytes=acked_bytes + queued_bytes - (info[0] not in _FIN_UNSENT),
             resent_segments=resent,
             resent_bytes=resent_bytes,
@@ -81,75 +81,75 @@ class TcpCount:
         )
 
     def __add__(self, other: "TcpCount") -> "TcpCount":
-        """Both together."""
+        """The sum of two counters."""
         return TcpCount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def since(self, before: "TcpCount") -> "TcpCount":
-        """What was sent since then."""
+        """The traffic sent since then."""
         return TcpCount(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True)
 class QuicCount:
-    """What a QUIC connection has sent, or between two moments: datagrams by what is in them.
+    """Traffic that a QUIC connection has sent, in total or between two times, by type of datagram.
 
-    Bytes of datagrams are those of their UDP payload.
+    Sizes of datagrams are those of the UDP payload.
     """
 
     stream_bytes: int = 0
-    """Data of streams, for the first time."""
+    """New stream data."""
     data_datagrams: int = 0
     data_bytes: int = 0
-    """Of datagrams with such data, but for what they repeat."""
+    """Bytes of datagrams with new data, without their repeated data."""
     resent_datagrams: int = 0
-    """Datagrams that carry no data but such as was sent before."""
+    """Datagrams whose data had all been sent before."""
     resent_bytes: int = 0
-    """Their bytes, and what others repeat."""
+    """Bytes of such datagrams, and repeated data in others."""
     control_datagrams: int = 0
-    """Datagrams without data: acknowledgements, windows, probes."""
+    """Datagrams without data: acknowledgements, flow control, probes."""
     control_bytes: int = 0
     handshake_datagrams: int = 0
     handshake_bytes: int = 0
 
     def __add__(self, other: "QuicCount") -> "QuicCount":
-        """Both together."""
+        """The sum of two counters."""
         return QuicCount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def since(self, before: "QuicCount") -> "QuicCount":
-        """What was sent since then."""
+        """The traffic sent since then."""
         return QuicCount(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
 
 
 def _queued_bytes(sock: socket.socket) -> int:
-    """What was given to a socket and is not acknowledged yet."""
+    """Bytes that were written to a socket and are not acknowledged yet."""
     (size,) = struct.unpack("=i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
     return int(size)
 
 
 @dataclass
 class Counts:
-    """A frame that a node sent, and what was sent from then until the node's next frame."""
+    """Counters of a sent frame, with all traffic from it until the node's next frame."""
 
     kind: str
-    """Of `testbed.transport.wire.Kind`; empty of what was sent after the books had been taken."""
+    """Name in `testbed.transport.wire.Kind`; empty for traffic after the counters were read."""
     iteration: int
     payload_bytes: int
     framing_bytes: int
-    """Header, labels, names of adapters; of a connection of its own also its greeting."""
+    """Header, labels, names of adapters; with a connection per transfer also its greeting."""
     record_bytes: int
-    """What TLS adds to the frame."""
+    """Overhead of TLS records."""
     opened: int
     """Connections that this side opened for the frame."""
     accepted: int
-    """Connections that the peer opened, on which this side sent since."""
+    """Connections opened by the peer on which this side has sent since."""
     handshake_bytes: int
-    """TLS handshake messages of this side."""
+    """Bytes of this side's TLS handshake messages."""
     tcp: TcpCount
     quic: QuicCount = QuicCount()
 
     @classmethod
     def of(cls, header: Header, greeting_bytes: int = 0) -> "Counts":
-        """The books of a frame that is about to be sent."""
+        """Counters of a frame that will be sent."""
         return cls(
             kind=header.kind.name,
             iteration=header.iteration,
@@ -164,21 +164,21 @@ class Counts:
 
 
 class Books:
-    """What a side of a link has sent, frame by frame; nothing of it is in no frame's counts."""
+    """Counters of one side of a link by frame; all sent traffic belongs to exactly one frame."""
 
     def __init__(self, greeting: Counts, sent: Callable[[], TcpCount | QuicCount]) -> None:
-        """Begin with those of a greeting; `sent`: all that the connection has sent so far."""
+        """Begin with the counters of a greeting; `sent` returns the connection's total traffic."""
         self._counts = [greeting]
         self._sent = sent
         self._tcp, self._quic = TcpCount(), QuicCount()
 
     def begin(self, frame: Counts) -> None:
-        """A frame is about to be sent; what has been sent until now was for others."""
+        """Begin the counters of a frame; traffic until now belongs to earlier frames."""
         self._close()
         self._counts.append(frame)
 
     def take(self) -> list[Counts]:
-        """The books until now. They begin anew: libraries speak on their own, too."""
+        """Return the counters, and begin new ones: libraries may also send between frames."""
         self._close()
         taken, self._counts = self._counts, [Counts("", 0, 0, 0, 0, 0, 0, 0, TcpCount())]
         return [c for c in taken if c.kind or c.tcp != TcpCount() or c.quic != QuicCount()]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who calls: strangers are turned away, one by one, and nobody else notices."""
+"""Accepts and authenticates connections; rejected peers have no effect on others."""
 
 import hmac
 import queue
@@ -15,9 +15,8 @@ from testbed.core.node import uav
 from testbed.transport.wire import ConnectionLost, WireError
 
 SPARE = 256
-"""So many callers, beside those who are due, may be about to greet at a time. One more, and the one
-who has taken longest is turned away: those who are of the run greet as soon as they are connected.
-"""
+"""Number of unauthenticated connections that are kept in addition to the expected ones. If there
+are more, the oldest is rejected: nodes of the run authenticate as soon as they are connected."""
 MOST_TOLD = 20
 
 Arrival = TypeVar("Arrival")
@@ -26,22 +25,22 @@ Entered = TypeVar("Entered")
 
 
 def check_token(given: bytes | bytearray, token: bytes | bytearray) -> None:
-    """See that a caller knows the run's token.
+    """Check that a peer knows the run's token.
 
     Raises:
-        WireError: It does not.
+        WireError: The token is wrong.
     """
     if not hmac.compare_digest(given, token):
         raise WireError("token: a peer does not know this run's token")
 
 
 class Callers:
-    """Those who have called and not greeted yet: a bounded number, until the door is shut."""
+    """A bounded set of connections that are not authenticated yet."""
 
     def __init__(self, due: int) -> None:
         self._most = due + SPARE
         self._turn_away: dict[object, Callable[[], object]] = {}
-        """In the order in which they came."""
+        """Function that closes each connection, in order of arrival."""
         self._lock = threading.Lock()
         self._refused = 0
         self.is_shut = False
@@ -53,14 +52,14 @@ class Callers:
         greet: Callable[[], Greeting],
         enter: Callable[[Greeting], Entered],
     ) -> Entered | None:
-        """What `enter` answers; None where a caller is refused, or took too long to greet.
+        """Authenticate a peer; returns the result of `enter`, or None if the peer is rejected.
 
         Args:
-            who: The caller's address.
-            turn_away: Makes waiting for it end with `ConnectionLost`, from any thread.
-            greet: Hears what the caller says first.
-            enter: Takes the caller in, who is turned away no longer: the door may be shut before it
-                has returned.
+            who: Address of the peer.
+            turn_away: Closes the connection, so that waiting for it raises `ConnectionLost`; may be
+                called by any thread.
+            greet: Receives and checks the greeting.
+            enter: Admits the peer, which is no longer rejected, even if `shut` is called meanwhile.
         """
         caller = object()
         with self._lock:
@@ -76,7 +75,7 @@ class Callers:
         try:
             greeting = greet()
             if not self._remove(caller):
-                raise ConnectionLost("it was turned away")
+                raise ConnectionLost("rejected by this node")
             return enter(greeting)
         except (ConnectionLost, WireError) as error:
             turn_away()
@@ -86,7 +85,7 @@ class Callers:
             self._remove(caller)
 
     def shut(self) -> None:
-        """Turn away those who have not greeted, and whoever calls from now on."""
+        """Reject all unauthenticated connections, and all later ones."""
         with self._lock:
             self.is_shut = True
             waiting = list(self._turn_away.values())
@@ -106,7 +105,7 @@ class Callers:
 
 
 class Meeting(Generic[Arrival]):
-    """The UAVs that are due, each once, and what each brings with it."""
+    """The expected UAVs, once each, and the connections of those that have arrived."""
 
     def __init__(self, clients: Collection[int]) -> None:
         self._clients = len(clients)
@@ -114,25 +113,25 @@ class Meeting(Generic[Arrival]):
         self._arrivals: queue.SimpleQueue[tuple[int, Arrival]] = queue.SimpleQueue()
 
     def claim(self, client: int) -> None:
-        """Be that UAV from now on; `come` follows.
+        """Reserve a UAV's place for a connection; `come` follows.
 
         Raises:
-            WireError: It is not due.
+            WireError: The UAV is not expected.
         """
         try:
-            self._due.remove(client)  # One thread alone can.
+            self._due.remove(client)  # Succeeds in one thread only.
         except KeyError:
-            raise WireError(f"client: {client} is not one that is due") from None
+            raise WireError(f"client: {client} is not expected") from None
 
     def come(self, client: int, arrival: Arrival) -> None:
-        """Whoever waits for that UAV waits no longer."""
+        """Pass on the connection of a UAV to `all`."""
         self._arrivals.put((client, arrival))
 
     def all(self, limit_s: float) -> Iterator[tuple[int, Arrival]]:
-        """Each UAV as it comes.
+        """Yield UAVs and their connections in order of arrival.
 
         Raises:
-            ConnectionLost: They have not all come in time.
+            ConnectionLost: A UAV did not connect in time.
         """
         deadline = time.monotonic() + limit_s
         for _ in range(self._clients):
@@ -140,6 +139,4 @@ class Meeting(Generic[Arrival]):
                 yield self._arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 late = ", ".join(str(uav(client)) for client in sorted(self._due))
-                raise ConnectionLost(
-                    f"waited {limit_s:g} s for {late} to present themselves"
-                ) from None
+                raise ConnectionLost(f"waited {limit_s:g} s for {late} to connect") from None

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The certificate authority of one run, and what it certifies. Keys never leave memory."""
+"""The certificate authority of one run, and its certificates. Keys are never written to files."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -18,9 +18,9 @@ LIFETIME = timedelta(days=30)
 
 
 def identities(clients: int) -> list[Identity]:
-    """A fresh authority's identities for the base station (first) and every UAV.
+    """Identities for the base station (first) and every UAV, from a new authority.
 
-    Ed25519 keys and names of one length make all certificates, and so all handshakes, equally
+    Ed25519 keys and names of equal length make all certificates, and so all handshakes, equally
     long.
     """
     authority = _key()
@@ -52,7 +52,8 @@ def identities(clients: int) -> list[Identity]:
 
 
 def _key() -> Ed25519PrivateKey:
-    """From the kernel's random numbers, which repeat in virtual time; OpenSSL mixes moments in."""
+    """A key from the kernel's random numbers, which are repeatable in virtual time; OpenSSL's would
+    also depend on the time."""
     return Ed25519PrivateKey.from_private_bytes(os.urandom(32))
 
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What QUIC connections of this process did, event by event, as qlog has it.
+"""Logs of the events of this process's QUIC connections in qlog format.
 
-Each is a sequence of JSON texts (RFC 7464, qlog 0.3): who logs, then an event each, with times of
-day. It is compressed as it grows; a round has hundreds of thousands of events.
+Each log is a sequence of JSON texts (RFC 7464, qlog 0.3): a header, then one text per event with
+its Unix time. It is compressed incrementally; a round has hundreds of thousands of events.
 """
 
 import json
@@ -17,16 +17,16 @@ from aioquic.quic.logger import QLOG_VERSION, QuicLogger, QuicLoggerTrace
 
 _BEGIN, _END = b"\x1e", b"\n"
 _FAST = 1
-"""Compression that costs next to nothing beside the packets."""
+"""Compression level whose cost is negligible compared to the packets."""
 
 
 class Trace(QuicLoggerTrace):
-    """One connection, as one side sees it."""
+    """The log of one side of a connection."""
 
     def __init__(self, *, is_client: bool, odcid: bytes) -> None:
         super().__init__(is_client=is_client, odcid=odcid)
         self.connection = odcid.hex()
-        """What both sides call it."""
+        """Connection ID, which is equal on both sides."""
         self._lock = threading.Lock()
         self._deflate = zlib.compressobj(_FAST)
         self._is_whole = False
@@ -48,7 +48,7 @@ class Trace(QuicLoggerTrace):
         self._write({"time": at, "name": f"{category}:{event}", "data": data})
 
     def compressed(self) -> bytes:
-        """All until now, for `zlib.decompress`; nothing is logged from then on."""
+        """The log so far, for `zlib.decompress`; ends the log."""
         with self._lock:
             if not self._is_whole:
                 self._compressed += self._deflate.flush()
@@ -63,7 +63,7 @@ class Trace(QuicLoggerTrace):
 
 
 class Logger(QuicLogger):
-    """All connections of a process."""
+    """The logs of all connections of a process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Logger(QuicLogger):
         return trace
 
     def end_trace(self, trace: QuicLoggerTrace) -> None:
-        """See aioquic; a connection that is over has still been."""
+        """See aioquic; the logs of closed connections are kept."""
 
 
 LOGGER = Logger()

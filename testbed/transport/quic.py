@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Frames as streams of a QUIC connection (RFC 9000), by aioquic: a unidirectional stream each.
+"""Frames as unidirectional streams of a QUIC connection (RFC 9000), by aioquic.
 
 The UAV is QUIC's client, and its link one connection for the whole run. TLS 1.3 is part of QUIC:
 both sides show certificates of the run's own authority, as under `tls`. Datagrams are as long as
 the link's frames allow; losses, acknowledgements and their delays are aioquic's, and so are its
 congestion controls (`cubic`, `reno`) with their initial window of ten datagrams.
 
-A transfer ends when the kernel has noted its last datagram, whenever this process gets to run.
+A transfer ends at the kernel timestamp of its last datagram, even if this process runs later.
 """
 
 import socket
@@ -37,7 +37,8 @@ PACKET_BYTES = 27
 """Around what a QUIC packet carries: flags, connection identifier (8 bytes, as aioquic has it),
 packet number (2), and the tag of its encryption (16)."""
 _FIRST_OF_CLIENT, _FIRST_OF_SERVER, _STEP = 2, 3, 4
-"""Numbers of unidirectional streams (RFC 9000, section 2.1)."""
+"""First unidirectional stream IDs of client and server, and the step between stream IDs (RFC 9000,
+section 2.1)."""
 
 
 def quic_on_link(message_bytes: int, mtu: int) -> int:
@@ -93,7 +94,7 @@ class QuicLink:
         self._arrived_ns = self._endpoint.receive_into(self._stream, place, self._timeout_s)
 
     def _turn_where_all_is_in(self) -> None:
-        """To the peer's next stream."""
+        """Continue with the peer's next stream if the current one is complete."""
         if self._rest_bytes == 0:
             self._endpoint.streams.pop(self._stream)
             self._stream += _STEP
@@ -104,7 +105,7 @@ class QuicLink:
 
     def hang_up(self) -> None:
         """See `Link`."""
-        self._endpoint.end("we have hung up")
+        self._endpoint.end("connection closed locally")
 
     def close(self) -> None:
         """See `Link`."""
@@ -127,7 +128,7 @@ def _answer(
             listener.close()
             return
         if endpoint := endpoints.get(peer):
-            endpoint.feed(datagram)  # It came before there was a socket for its sender.
+            endpoint.feed(datagram)  # It arrived before the sender's socket was created.
             continue
         original = connection_begun(datagram)
         if original is None:
@@ -172,7 +173,7 @@ def _let_in(
         return True
 
     who = f"{peer[0]}:{peer[1]}"
-    callers.let_in(who, lambda: endpoint.end("it was turned away"), greet, enter)
+    callers.let_in(who, lambda: endpoint.end("rejected by this node"), greet, enter)
 
 
 def _greeting(size: int, opened: int = 0, accepted: int = 0) -> Counts:
@@ -183,13 +184,13 @@ def _greeting(size: int, opened: int = 0, accepted: int = 0) -> Counts:
 
 def _socket() -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    # A connected socket of the same address has its own peer's datagrams, the listener the others.
+    # A connected socket receives its peer's datagrams, and the listener all others.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return sock
 
 
 def _wake(listener: socket.socket) -> None:
-    """Let whoever receives from this socket go on."""
+    """Unblock the thread that receives from this socket."""
     host, port = listener.getsockname()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"", ("127.0.0.1" if host == "0.0.0.0" else host, port))

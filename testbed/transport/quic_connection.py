@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A QUIC connection on a UDP socket, driven by a thread: aioquic's state machine, and its books.
+"""A QUIC connection on a UDP socket: a thread that drives aioquic's state machine, with counters.
 
-Datagrams are as long as the link's frames allow. The thread gives its socket no more than
-`QUEUED_DATAGRAMS` at a time and goes on when the link has taken some, as TCP does with its own
-queue: none is dropped before it is on its way, and round trips measure the link, not ourselves.
+Datagrams are as long as the link's frames allow. The thread keeps at most `QUEUED_DATAGRAMS` in its
+socket and continues when the link has sent some, as TCP small queues do: no datagram is dropped
+locally, and round-trip times measure the link, not this process.
 """
 
 import fcntl
@@ -51,20 +51,20 @@ IDLE_S = 30 * 86_400.0
 """Connections stay while nothing is sent; whoever waits for a peer has a limit of its own."""
 _ID_BYTES = 8
 QUEUED_DATAGRAMS = 16
-"""So many of a connection wait for its link at most: 6 ms at 30 Mb/s."""
+"""Largest number of datagrams of a connection in the local queue: 6 ms at 30 Mb/s."""
 CONTROLS = ("cubic", "reno")
 """Congestion controls that aioquic has."""
 _TRUESIZE_BYTES = 2304
-"""What the kernel charges a socket for a datagram of a frame of 1,500 bytes."""
+"""Socket buffer memory that the kernel charges for a datagram of a frame of 1,500 bytes."""
 _RECEIVE_BYTES = 4 << 20
 _DATAGRAM_BYTES = 1 << 16
 _AT_ONCE = 32
-"""Datagrams that are received before anything is answered."""
+"""Largest number of datagrams that are received before any are sent."""
 _LEAST_WAIT_S = 20e-6
-"""A timer of aioquic's may be due and, by a rounding error, find nothing to do; in virtual time, no
-time passes while a program goes round in circles."""
+"""Shortest wait for a timer of aioquic in s: because of a rounding error it may be due without
+effect, and in virtual time no time passes in such a loop."""
 _PEER = ("peer", 0)
-"""Sockets are connected: aioquic needs no address, but the same one each time."""
+"""Constant peer address for aioquic: sockets are connected, so the address is not used."""
 
 
 class Connection(QuicConnection):
@@ -132,15 +132,15 @@ def connection_begun(datagram: bytes) -> bytes | None:
 
 
 class Control(QuicCongestionControl):
-    """One of aioquic's congestion controls, with books of the packets that are sent.
+    """One of aioquic's congestion controls, with counters of sent packets.
 
-    While packets are made (`makes_packets`), what may be in flight is held to what is, and the
-    socket's queue beyond it: none is made ahead that would wait in this process.
+    While packets are built (`makes_packets`), the window is limited to the bytes in flight plus the
+    free part of the socket's queue, so that no packets are queued in this process.
     """
 
     def __init__(self, name: str, max_datagram_size: int) -> None:
         self.inner = create_congestion_control(name, max_datagram_size=max_datagram_size)
-        self._room = QUEUED_DATAGRAMS * max_datagram_size
+        self._datagram_window = QUEUED_DATAGRAMS * max_datagram_size
         self.makes_packets = False
         self._sent_up_to: dict[int, int] = {}
         self.stream_bytes = self.data_datagrams = self.data_bytes = 0
@@ -157,7 +157,11 @@ class Control(QuicCongestionControl):
     def congestion_window(self) -> int:  # type: ignore[override]
         """See aioquic."""
         window = self.inner.congestion_window
-        return min(window, self.bytes_in_flight + self._room) if self.makes_packets else window
+        return (
+            min(window, self.bytes_in_flight + self._datagram_window)
+            if self.makes_packets
+            else window
+        )
 
     @property
     def ssthresh(self) -> int | None:  # type: ignore[override]
@@ -185,8 +189,8 @@ class Control(QuicCongestionControl):
         self.inner.on_rtt_measurement(now=now, rtt=rtt)
 
     def on_packet_sent(self, *, packet: QuicSentPacket) -> None:
-        """See aioquic; enter what is in it, but for acknowledgements alone, of which it says
-        nothing."""
+        """See aioquic; count the packet by its content, except pure acknowledgements, which are not
+        reported here."""
         self.inner.on_packet_sent(packet=packet)
         if packet.is_crypto_packet or packet.packet_type is not QuicPacketType.ONE_RTT:
             self.handshake_datagrams += 1
@@ -213,7 +217,7 @@ class Control(QuicCongestionControl):
 
 
 _made = threading.local()
-"""The control of the connection that a thread has made last."""
+"""The congestion control of the connection that each thread created last."""
 for _name in CONTROLS:
     register_congestion_control(
         f"booked-{_name}",
@@ -222,40 +226,41 @@ for _name in CONTROLS:
 
 
 class Arrivals:
-    """What has come in on a stream."""
+    """Received data of a stream."""
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.arrived_ns = 0
-        """When the last of it did."""
+        """Monotonic time in ns of the last arrival."""
         self.taken = 0
-        """Bytes of `data` that were asked for and handed over."""
+        """Bytes of `data` that have been read."""
         self.wanted = 0
-        """How many there must be for whoever waits to go on: one wake-up a transfer, not one a
+        """Number of bytes at which the waiting thread is woken: once per transfer, not per
         datagram."""
         self.ended = False
 
 
 class Endpoint:
-    """One side of a connection, and the thread that drives it."""
+    """One side of a connection, driven by a thread."""
 
     def __init__(self, sock: socket.socket, connection: QuicConnection) -> None:
-        """Begin; of a connection that has just been made by this thread.
+        """Take over a connection that this thread has just created.
 
         Args:
-            sock: A UDP socket, connected to the peer; it is closed when the connection is over.
-            connection: Ours, with a congestion control of `CONTROLS` by its booked name.
+            sock: A UDP socket, connected to the peer; it is closed with the connection.
+            connection: The connection, with a congestion control that was registered by this
+                module.
         """
         self._sock = sock
         self.connection = connection
         self.control: Control = _made.control
         self.lock = threading.Condition()
-        """Held while the connection is used; told when something has happened to it."""
+        """Protects the connection; notified when its state changes."""
         self.streams: dict[int, Arrivals] = {}
-        """By number; the peer's."""
+        """Received data of the peer's streams, by stream ID."""
         self.shaken_hands = False
         self.over: str | None = None
-        """Why the connection is over."""
+        """The reason if the connection is closed."""
         self._queued_bytes = QUEUED_DATAGRAMS * _TRUESIZE_BYTES
         self._pending: deque[bytes] = deque()
         self._handed_over = deque[bytes]()
@@ -266,25 +271,25 @@ class Endpoint:
         note_arrivals(sock)
 
     def start(self) -> None:
-        """Drive the connection from now on."""
+        """Start the thread."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def connect(self) -> None:
-        """Be the client: begin to shake hands."""
+        """Begin the handshake as the client."""
         with self.lock:
             self.connection.connect(_PEER, time.monotonic())
 
     def feed(self, datagram: bytes) -> None:
-        """Take in a datagram that another socket has received."""
+        """Process a datagram that another socket has received."""
         with self.lock:
             self._handed_over.append(datagram)
             self._nudge()
 
     def send(self, data: bytes) -> None:
-        """Send a stream of its own with that, whole; returns before it has left.
+        """Send data as a separate stream; returns before they have been sent.
 
         Raises:
-            ConnectionLost: The connection is over.
+            ConnectionLost: The connection is closed.
         """
         with self.lock:
             if self.over is not None:
@@ -294,13 +299,13 @@ class Endpoint:
             self._nudge()
 
     def receive_into(self, stream: int, place: memoryview, timeout_s: float) -> int:
-        """Fill `place` with what comes next on one of the peer's streams.
+        """Fill `place` with the next bytes of one of the peer's streams.
 
         Returns:
-            Monotonic time in ns at which the last of it came in, by the kernel's note.
+            Monotonic time in ns of the last arrival, by the kernel timestamp.
 
         Raises:
-            ConnectionLost: The connection is over, or nothing came in time.
+            ConnectionLost: The connection is closed, or nothing arrived in time.
         """
         with self.lock:
             arrivals = self.streams.setdefault(stream, Arrivals())
@@ -310,19 +315,19 @@ class Endpoint:
                 if self.over is not None:
                     raise ConnectionLost(self.over)
                 if arrivals.ended:
-                    raise wire.WireError("payload_bytes: the stream is shorter than is due")
+                    raise wire.WireError("payload_bytes: the stream is shorter than expected")
                 if not self.lock.wait(timeout_s) and len(arrivals.data) == before:
-                    raise ConnectionLost(f"nothing came for {timeout_s:g} s")
+                    raise ConnectionLost(f"nothing arrived for {timeout_s:g} s")
                 before = len(arrivals.data)
             place[:] = memoryview(arrivals.data)[arrivals.taken : end]
             arrivals.taken = end
             return arrivals.arrived_ns
 
     def await_handshake(self, timeout_s: float) -> None:
-        """Wait until the peer has proved to be of this run, as far as TLS goes.
+        """Wait until the TLS handshake with the peer is complete.
 
         Raises:
-            ConnectionLost: It has not in time.
+            ConnectionLost: The handshake failed or took too long.
         """
         with self.lock:
             self.lock.wait_for(lambda: self.shaken_hands or self.over is not None, timeout_s)
@@ -332,7 +337,7 @@ class Endpoint:
                 raise ConnectionLost(f"no answer for {timeout_s:g} s")
 
     def count(self) -> QuicCount:
-        """What this side has sent since it began."""
+        """Traffic that this side has sent in total."""
         with self.lock:
             control = self.control
             return QuicCount(
@@ -354,7 +359,7 @@ class Endpoint:
             )
 
     def end(self, why: str) -> None:
-        """Have no more to do with the peer: whoever waits for it waits no longer."""
+        """Close the connection and unblock all waiting threads."""
         with self.lock:
             self.over = self.over or why
             self.connection.close()
@@ -362,7 +367,7 @@ class Endpoint:
             self._nudge()
 
     def _nudge(self) -> None:
-        """Have the thread look again; whoever calls holds the lock."""
+        """Wake up the thread; the caller must hold the lock."""
         if self._wake is not None:
             os.eventfd_write(self._wake, 1)
 
@@ -379,7 +384,7 @@ class Endpoint:
                         self.connection.handle_timer(time.monotonic())
                         self._heed(0)
             with self.lock:
-                while self._flush():  # What tells the peer.
+                while self._flush():  # Sends the close frame to the peer.
                     pass
         except OSError as error:
             self.over = self.over or str(error)
@@ -392,8 +397,8 @@ class Endpoint:
                 os.close(wake)
 
     def _wait(self, due_s: float | None, *, look: bool) -> None:
-        """Until there is something to do, or a timer is due; where there is already, have a look
-        at what has come."""
+        """Wait until there is something to do or a timer is due; if `look`, only check for received
+        datagrams without waiting."""
         assert self._wake is not None
         timeout_s = None if due_s is None else max(_LEAST_WAIT_S, due_s - time.monotonic())
         timeout_s = 0.0 if look else timeout_s
@@ -405,16 +410,16 @@ class Endpoint:
         if self._sock in ready and not _waiting(self._sock, termios.FIONREAD):
             if number := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 raise OSError(number, os.strerror(number))
-            self._sock.recv(1)  # A datagram without anything in it.
+            self._sock.recv(1)  # An empty datagram.
 
     def _take_in(self) -> None:
-        """Datagrams that are there, each with the moment at which it came."""
+        """Process all received datagrams with their arrival times."""
         while self._handed_over:
             datagram = self._handed_over.popleft()
             self.connection.receive_datagram(datagram, _PEER, time.monotonic())
             self._heed(time.monotonic_ns())
         for _ in range(_AT_ONCE):
-            # No call fails: one that does takes virtual time.
+            # No system call may fail here, because a failing call takes virtual time.
             if not _waiting(self._sock, termios.FIONREAD):
                 return
             datagram, notes, _, _ = self._sock.recvmsg(_DATAGRAM_BYTES, NOTE_BYTES)
@@ -423,7 +428,7 @@ class Endpoint:
             self._heed(arrived_ns)
 
     def _heed(self, arrived_ns: int) -> None:
-        """What the connection has to tell since it was told of a datagram."""
+        """Process the events of the connection that follow from a datagram."""
         while (event := self.connection.next_event()) is not None:
             match event:
                 case events.StreamDataReceived():
@@ -441,7 +446,8 @@ class Endpoint:
             self.lock.notify_all()
 
     def _flush(self) -> bool:
-        """Send what there is to send, as far as the link takes it; whether there may be more."""
+        """Send pending datagrams while the local queue accepts them; returns whether there may be
+        more."""
         if not self._pending:
             self.control.makes_packets = True
             datagrams = self.connection.datagrams_to_send(time.monotonic())
@@ -459,6 +465,6 @@ class Endpoint:
 
 
 def _waiting(sock: socket.socket, queue: int) -> int:
-    """Bytes of the next datagram that has come (FIONREAD), or of those that have not left."""
+    """Bytes of the next received datagram (FIONREAD), or of all queued ones (TIOCOUTQ)."""
     (size,) = struct.unpack("=i", fcntl.ioctl(sock, queue, bytes(4)))
     return int(size)

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Frames as messages of a bidirectional gRPC stream, as most federated frameworks exchange them.
+"""Frames as messages of a bidirectional gRPC stream, as in most federated frameworks.
 
 The UAV is gRPC's client and opens the stream; the base station serves all streams from one port.
-Each frame is one message of raw bytes, put together before it is sent and handed over when it is
-whole, as frameworks do. gRPC's settings are its own, but for the size of messages, which is not
-limited, and proxies, which are not asked.
+Each frame is one message of raw bytes, which is assembled before it is sent and delivered when it
+is complete, as in frameworks. gRPC uses its default settings, except that the size of messages is
+not limited and proxies are disabled.
 
-gRPC owns its sockets: there is no kernel's note of a message's arrival, so the moment counts at
-which the program was handed the message. TCP_NODELAY is always set.
+gRPC owns its sockets, so there are no kernel timestamps: the arrival time of a message is the time
+at which the program receives it. TCP_NODELAY is always set.
 """
 
 import contextlib
@@ -43,7 +43,8 @@ HTTP2_FRAME_BYTES = 9
 HTTP2_DATA_BYTES = 1 << 14
 """Most of a message in a DATA frame, as gRPC cuts it (RFC 9113 lets peers agree on more)."""
 IDLE_MS = 60_000
-"""After so long the base station closes a connection without a stream: no UAV's has none."""
+"""Milliseconds after which the base station closes a connection without a stream, which UAVs always
+have."""
 
 
 def grpc_bytes(message_bytes: int) -> int:
@@ -69,7 +70,7 @@ class RpcLink:
         return iter(self._outgoing.get, None)
 
     def start(self, messages: Iterator[bytes], peer: tuple[str, int]) -> None:
-        """Take in the peer's messages from now on."""
+        """Start to receive the peer's messages."""
         self._sock = _socket_to(peer)
         threading.Thread(target=self._read, args=(messages,), daemon=True).start()
 
@@ -93,21 +94,21 @@ class RpcLink:
         try:
             received = self._incoming.get(timeout=self._timeout_s)
         except queue.Empty:
-            raise ConnectionLost(f"nothing came for {self._timeout_s:g} s") from None
+            raise ConnectionLost(f"nothing arrived for {self._timeout_s:g} s") from None
         if isinstance(received, str):
             raise ConnectionLost(received)
         self._arrived_ns, message = received
         header = Header.unpack(message[: wire.HEADER_BYTES])
         self._rest = memoryview(message)[wire.HEADER_BYTES :]
         if len(self._rest) != header.extra_bytes + header.payload_bytes:
-            raise WireError(f"payload_bytes: the message of {header.kind.name} has another length")
+            raise WireError(f"payload_bytes: the message of {header.kind.name} has a wrong length")
         return header
 
     def receive_into(self, place: memoryview) -> int:
         """See `Link`."""
         place = place.cast("B")
         if len(self._rest) < len(place):
-            raise WireError("payload_bytes: the message is shorter than is due")
+            raise WireError("payload_bytes: the message is shorter than expected")
         if len(place):
             place[:] = self._rest[: len(place)]
             self._rest = self._rest[len(place) :]
@@ -120,7 +121,7 @@ class RpcLink:
     def hang_up(self) -> None:
         """See `Link`."""
         self._outgoing.put(None)
-        self._incoming.put("we have hung up")
+        self._incoming.put("connection closed locally")
 
     def close(self) -> None:
         """See `Link`."""
@@ -131,7 +132,7 @@ class RpcLink:
 
 
 class _Threads(futures.Executor):
-    """A thread a call; unlike a pool's, they do not keep a program that fails from ending."""
+    """One thread per call; unlike threads of a pool, they do not keep a failed program alive."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "futures.Future[Any]":
         future: futures.Future[Any] = futures.Future()
@@ -147,11 +148,11 @@ class _Threads(futures.Executor):
 
 
 def _greeted(messages: Iterator[bytes], token: bytes) -> int:
-    """Who calls.
+    """Receive the greeting; returns the client's number.
 
     Raises:
-        ConnectionLost: Someone who ends the call, or whose call was ended.
-        WireError: Someone who does not know the token.
+        ConnectionLost: The call was ended.
+        WireError: The greeting is invalid or the token is wrong.
     """
     import grpc
 
@@ -182,7 +183,7 @@ def _greeting(client: int, size: int, opened: int = 0, accepted: int = 0) -> Cou
 
 
 def _socket_to(peer: tuple[str, int]) -> socket.socket | None:
-    """This process's TCP socket with that peer, found among its open files."""
+    """This process's TCP socket to that peer, found among its open files."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         with contextlib.suppress(OSError):
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):  # noqa: PTH115

@@ -29,18 +29,18 @@ from testbed.transport.wire import (
 
 BACKLOG = 1024
 _AT_ONCE = struct.pack("=ii", 1, 0)
-"""SO_LINGER: closing a socket drops what it has not sent."""
+"""SO_LINGER value: closing a socket drops unsent data."""
 _WITH_RECEIPT = (Kind.BROADCAST, Kind.GRADIENT)
 
 
 class Stream(Protocol):
-    """Bytes to and from a peer, in order."""
+    """A byte stream to and from a peer."""
 
     sock: socket.socket
     handshake_bytes: int
-    """Handshake messages that this side has sent on the stream."""
+    """Bytes of the handshake messages that this side has sent."""
     record_bytes: int
-    """What the stream has added to what this side has sent since."""
+    """Bytes of record overhead that this side has sent since the handshake."""
 
     @property
     def peer_name(self) -> str | None:
@@ -50,11 +50,11 @@ class Stream(Protocol):
         """Send parts one after the other."""
 
     def receive_into(self, place: memoryview) -> int:
-        """As `testbed.transport.wire.receive_into`."""
+        """See `testbed.transport.wire.receive_into`."""
 
 
 def _hang_up(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # It may be over already.
+    with contextlib.suppress(OSError):  # The connection may have ended already.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
     _shut(sock)
 
@@ -66,10 +66,10 @@ def _greeting(settings: TransportSettings, client: int, port: int = 0) -> bytes:
 
 
 def _greeted(stream: Stream, settings: TransportSettings) -> tuple[int, int]:
-    """Who calls, and at which port they listen.
+    """Receive the greeting; returns the client's number and its listening port.
 
     Raises:
-        WireError: Someone who does not know the token, or is not who they say.
+        WireError: The token is wrong, or the certificate belongs to another node.
     """
     header = _receive_header(stream)
     token = bytearray.fromhex(settings.token)
@@ -134,11 +134,11 @@ class _Call:
     counts: Counts
 
     def hang_up(self) -> None:
-        """Tell the peer that no more comes from this side."""
+        """Close the sending direction."""
         self.stream.sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> Counts:
-        """Close it, with what the kernel knows of it."""
+        """Close the connection; returns its counters."""
         self.counts.tcp = TcpCount.of(self.stream.sock)
         self.counts.handshake_bytes = self.stream.handshake_bytes
         self.counts.record_bytes = self.stream.record_bytes
@@ -147,7 +147,7 @@ class _Call:
 
 
 class PerTransferLink:
-    """A connection for each transfer, opened by whoever sends it."""
+    """One connection per transfer, opened by its sender."""
 
     def __init__(
         self,
@@ -156,22 +156,22 @@ class PerTransferLink:
         timeout_s: float,
         first: _Call,
     ):
-        """Begin.
+        """Create the link.
 
         Args:
-            dial: Opens a connection to the peer; tells the socket beforehand.
-            greeting: What to say on it first.
-            timeout_s: Real seconds after which waiting for the peer gives up.
-            first: The connection on which the two have met.
+            dial: Opens a connection to the peer; calls its argument with the socket before.
+            greeting: First bytes of each connection.
+            timeout_s: Time limit of waiting for the peer, in real seconds.
+            first: The connection on which the peer was authenticated.
         """
         self.arrivals: queue.SimpleQueue[Stream | Exception] = queue.SimpleQueue()
-        """Connections that the peer has opened and that were greeted."""
+        """Authenticated connections that the peer has opened."""
         self._dial = dial
         self._greeting = greeting
         self._timeout_s = timeout_s
         self._unanswered: queue.SimpleQueue[_Call | Exception] = queue.SimpleQueue()
         self._call: _Call | None = None
-        """What is being received."""
+        """The connection that is being received from."""
         self._header: Header | None = None
         self._rest_bytes = 0
         self._over = [first]
@@ -200,7 +200,7 @@ class PerTransferLink:
     def _dials(self, sock: socket.socket) -> None:
         self._dialled = sock
         if self._has_hung_up:
-            raise ConnectionLost("we have hung up")
+            raise ConnectionLost("connection closed locally")
 
     def receive_header(self, due: Kind) -> Header:
         """See `Link`."""
@@ -208,7 +208,7 @@ class PerTransferLink:
         try:
             call = calls.get(timeout=self._timeout_s)
         except queue.Empty:
-            raise ConnectionLost(f"nothing came for {self._timeout_s:g} s") from None
+            raise ConnectionLost(f"nothing arrived for {self._timeout_s:g} s") from None
         if isinstance(call, Exception):
             raise call
         stream = call.stream if isinstance(call, _Call) else call
@@ -230,7 +230,7 @@ class PerTransferLink:
         return arrived_ns
 
     def _received(self, count: int) -> None:
-        """Hang up where nothing is to be answered."""
+        """Close the connection after a frame that needs no answer."""
         assert self._call is not None
         assert self._header is not None
         self._rest_bytes -= count
@@ -247,7 +247,7 @@ class PerTransferLink:
         """See `Link`."""
         self._has_hung_up = True
         for calls in (self.arrivals, self._unanswered):
-            calls.put(ConnectionLost("we have hung up"))
+            calls.put(ConnectionLost("connection closed locally"))
         if self._dialled is not None:
             _hang_up(self._dialled)
         if self._call is not None:
@@ -416,7 +416,7 @@ class StreamTransport(TransportKind):
 
 
 def _greeting_counts(client: int, opened: int = 0, accepted: int = 0) -> Counts:
-    """The books of a connection so far: a greeting from whoever opened it."""
+    """Counters of a new connection: the greeting of the side that opened it."""
     counts = Counts.of(Header(Kind.HELLO, client, 0, 0, 0, 0, 0.0, 0.0))
     counts.framing_bytes = GREETING_BYTES * opened
     counts.opened, counts.accepted = opened, accepted
@@ -431,6 +431,6 @@ def _listen(address: tuple[str, int]) -> socket.socket:
 
 
 def _shut(sock: socket.socket) -> None:
-    """Have nobody wait for this socket any longer, in whatever thread."""
-    with contextlib.suppress(OSError):  # It may be over already.
+    """Unblock all threads that wait for this socket."""
+    with contextlib.suppress(OSError):  # The connection may have ended already.
         sock.shutdown(socket.SHUT_RDWR)

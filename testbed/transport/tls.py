@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""TLS 1.3 over a TCP socket, with the record layer in our own hands.
+"""TLS 1.3 over a TCP socket with direct access to the record layer.
 
-OpenSSL encrypts from memory to memory, so that record sizes are known, and the kernel's notes of
-arrival, which `ssl.SSLSocket` hides, can still be read.
+OpenSSL encrypts from memory to memory, so that record sizes are known and kernel timestamps, which
+`ssl.SSLSocket` hides, can be read.
 """
 
 import contextlib
@@ -23,21 +23,23 @@ from testbed.transport.streams import Stream, StreamTransport
 from testbed.transport.wire import Buffer, ConnectionLost, WireError
 
 RECORD_BYTES = 1 << 14
-"""Most plaintext of a record (RFC 8446, section 5.1)."""
+"""Largest plaintext of a record (RFC 8446, section 5.1)."""
 RECORD_OVERHEAD_BYTES = 22
-"""Record header, content type and authentication tag of AES-GCM and ChaCha20-Poly1305."""
+"""Overhead of a record: header, content type and authentication tag of AES-GCM or
+ChaCha20-Poly1305."""
 _RECORD_HEADER_BYTES = 5
 _WRITE_BYTES = 16 * RECORD_BYTES
 
 
 def record_overhead_bytes(*part_bytes: int) -> int:
-    """What records add to a frame whose parts (header with extras, payload) have these lengths."""
+    """Record overhead of a frame whose parts (header with extras, payload) have these lengths."""
     return RECORD_OVERHEAD_BYTES * sum(-(-size // RECORD_BYTES) for size in part_bytes)
 
 
 @cache
 def client_flights_bytes() -> tuple[int, ...]:
-    """What a client sends at a time while it shakes hands with a server of its run: two flights."""
+    """Bytes of each of the two flights that a client sends in a handshake with a server of its
+    run."""
     from testbed.transport.certificates import identities
 
     server, client = identities(1)
@@ -59,14 +61,15 @@ def client_flights_bytes() -> tuple[int, ...]:
 
 
 def context(identity: Identity, *, server_side: bool) -> ssl.SSLContext:
-    """TLS 1.3 alone, with both sides' certificates checked against the run's authority."""
+    """A context that allows only TLS 1.3 and verifies the peer's certificate with the run's
+    authority."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server_side else ssl.PROTOCOL_TLS_CLIENT)
     made.minimum_version = ssl.TLSVersion.TLSv1_3
     made.verify_mode = ssl.CERT_REQUIRED
     made.load_verify_locations(cadata=identity.authority)
     if server_side:
-        made.num_tickets = 0  # Nobody resumes a session.
-    # The module reads keys from files alone; this one lives in memory.
+        made.num_tickets = 0  # Sessions are never resumed.
+    # The ssl module reads keys only from files; this file is in memory.
     memory = os.memfd_create("identity", os.MFD_CLOEXEC)
     try:
         os.write(memory, (identity.key + identity.certificate).encode())
@@ -77,7 +80,7 @@ def context(identity: Identity, *, server_side: bool) -> ssl.SSLContext:
 
 
 class TlsStream:
-    """Bytes to and from a peer within TLS; one thread may send while another receives."""
+    """A TLS stream to a peer; one thread may send while another receives."""
 
     def __init__(
         self,
@@ -86,20 +89,20 @@ class TlsStream:
         *,
         server_name: str | None = None,
     ):
-        """Shake hands.
+        """Do the handshake.
 
         Args:
             sock: A connected TCP socket.
-            context: Ours.
-            server_name: Whom the client expects; None: we are the server.
+            context: The TLS context of this side.
+            server_name: Expected name of the server; None: this is the server.
 
         Raises:
-            ConnectionLost: The peer is gone.
-            WireError: It does not prove to be of this run.
+            ConnectionLost: The peer has disconnected.
+            WireError: The peer could not be authenticated.
         """
         self.sock = sock
         self._lock = threading.Lock()
-        """OpenSSL's object of a connection is for one thread at a time."""
+        """Lock for OpenSSL's connection object, which is not thread-safe."""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_name is None, server_name
@@ -108,9 +111,9 @@ class TlsStream:
         self._next_header = b""
         self._space = memoryview(bytearray(RECORD_BYTES + 512))
         self.handshake_bytes = 0
-        """Handshake messages that this side has sent."""
+        """Bytes of the handshake messages that this side has sent."""
         self.record_bytes = 0
-        """What records have added to what this side has sent since the handshake."""
+        """Bytes of record overhead that this side has sent since the handshake."""
         self._shake_hands()
 
     def _shake_hands(self) -> None:
@@ -121,7 +124,7 @@ class TlsStream:
             except ssl.SSLWantReadError:
                 done = False
             except ssl.SSLError as error:
-                self._flush()  # The alert that tells the peer.
+                self._flush()  # Sends the alert to the peer.
                 raise WireError(f"tls: {error.reason or error}") from None
             self.handshake_bytes += self._flush()
             if done:
@@ -139,7 +142,7 @@ class TlsStream:
         """Send parts one after the other, each in records of its own.
 
         Raises:
-            ConnectionLost: The peer is gone, or took nothing in time.
+            ConnectionLost: The peer has disconnected, or accepted no data in time.
         """
         views = [memoryview(part).cast("B") for part in parts]
         pieces = [
@@ -154,17 +157,17 @@ class TlsStream:
                 data = self._outgoing.read()
             self.record_bytes += len(data) - len(piece)
             ready += data
-            # A header goes with what follows: by itself it would be a small frame.
+            # A header is sent together with the next part, because alone it would be a small frame.
             if len(ready) > RECORD_BYTES or place + 1 == len(pieces):
                 self._send(ready)
                 ready = b""
 
     def receive_into(self, place: memoryview) -> int:
-        """As `testbed.transport.wire.receive_into`.
+        """See `testbed.transport.wire.receive_into`.
 
         Raises:
-            ConnectionLost: The peer is gone, or nothing came in time.
-            WireError: What came was not encrypted by the peer.
+            ConnectionLost: The peer has disconnected, or nothing arrived in time.
+            WireError: The data were not encrypted by the peer.
         """
         place = place.cast("B")
         while len(place):
@@ -192,9 +195,9 @@ class TlsStream:
             raise ConnectionLost(str(error)) from None
 
     def _take_record(self, *, more: bool) -> None:
-        """Receive one record; its successor's header with it, if it is certain that there is one.
+        """Receive one record, and the header of the next one if it is certain to follow.
 
-        Reading no further leaves the kernel's note of arrival to those to whom it belongs.
+        Reading further would consume the kernel timestamp of later data.
         """
         header = self._next_header
         if not header:
@@ -203,7 +206,7 @@ class TlsStream:
             header = bytes(first)
         size = int.from_bytes(header[3:], "big")
         if size > RECORD_BYTES + 256:
-            raise WireError("tls: what came is no record")
+            raise WireError("tls: received bytes are not a record")
         ahead = _RECORD_HEADER_BYTES if more else 0
         self._arrived_ns = wire.receive_into(self.sock, self._space[: size + ahead])
         self._next_header = bytes(self._space[size : size + ahead])

@@ -1,19 +1,18 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The wire: what base station and UAVs say to each other over the shaped links.
+"""The wire protocol between base station and UAVs over the shaped links.
 
-A frame is a fixed header, a few extra bytes (labels), and a payload of raw tensor bytes or
-safetensors. Sizes are agreed beforehand through the control plane; a frame that does not fit is
-refused by name before any memory is taken for it, and payloads are received into place. Nothing is
-ever unpickled.
+A frame consists of a fixed header, a few extra bytes (labels), and a payload of raw tensor bytes or
+safetensors. Sizes are agreed in advance through the control plane; a wrong frame is refused with an
+error that names the field before any memory is allocated for it, and payloads are received in
+place. Nothing is ever unpickled.
 
-State of a connection, seen from the UAV::
+Sequence of frames, seen from the UAV::
 
     HELLO ▶ (per probe) PROBE ▶ or ◀ PROBE
-            (per round) ◀ BROADCAST  RECEIPT ▶  ◀ START
-            (per iteration) SMASHED ▶  ◀ GRADIENT  RECEIPT ▶
-            ADAPTERS ▶
+            (per round) ◀ BROADCAST  RECEIPT ▶  ◀ START (per iteration) SMASHED ▶  ◀ GRADIENT
+            RECEIPT ▶ ADAPTERS ▶
 """
 
 import enum
@@ -37,26 +36,26 @@ _BODY = struct.Struct("<HBBHHIIQdd")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _BODY.size + _CRC.size
 PIECE_BYTES = 1 << 14
-"""Bytes that a receiver sleeps through; more would leave the sender waiting for its window."""
+"""Bytes per wake-up of a receiver; with more, the sender would wait for its receive window."""
 LABEL_BYTES = 4
-"""A label travels as a little-endian uint32 beside the smashed data."""
+"""Bytes of a label, a little-endian uint32 that is sent with the smashed data."""
 PORT = struct.Struct("<H")
-"""Beside a greeting (HELLO): where its sender listens, 0 where it does not."""
+"""Extra bytes of a greeting (HELLO): listening port of the sender, 0 if it does not listen."""
 GREETING_BYTES = HEADER_BYTES + PORT.size + TOKEN_BYTES
-"""What whoever opens a connection says on it first."""
+"""Size of the greeting with which a connection begins."""
 
 
 class Kind(enum.IntEnum):
-    """What a frame is."""
+    """Type of a frame."""
 
     HELLO = 1
-    """UAV to BS, once a connection; the payload is the run's token."""
+    """From the side that opens a connection, once; the payload is the run's token."""
     BROADCAST = 2
     """SM: the global client adapters."""
     RECEIPT = 3
-    """UAV to BS: a broadcast or gradient has arrived; carries when."""
+    """UAV to BS: a broadcast or gradient has arrived; contains the arrival time."""
     START = 4
-    """BS to UAV: all clients have the broadcast; carries the emulated time of the common start."""
+    """BS to UAV: all clients have the broadcast; contains the emulated time of the common start."""
     SMASHED = 5
     """CA: smashed data, with labels."""
     GRADIENT = 6
@@ -64,35 +63,35 @@ class Kind(enum.IntEnum):
     ADAPTERS = 7
     """CM: the client's adapters."""
     PROBE = 8
-    """Before the first round, either way: bytes that calibrate the links."""
+    """In both directions, before the first round: a transfer that calibrates the links."""
     END = 9
-    """BS to UAV: an asynchronous round has no more updates for it."""
+    """BS to UAV: an asynchronous round has no further updates for it."""
 
 
 class WireError(Exception):
-    """A frame is not what the protocol allows here; the message names the field."""
+    """A frame violates the protocol; the message names the field."""
 
 
 class ConnectionLost(Exception):
-    """The peer closed the connection, or nothing came in time."""
+    """The peer closed the connection, or nothing arrived in time."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """Fixed part of a frame."""
+    """The fixed header of a frame."""
 
     kind: Kind
     client: int
-    """From 1."""
+    """Number of the client, from 1."""
     iteration: int
-    """From 1; 0 where no iteration applies."""
+    """Iteration, from 1; 0 if not applicable."""
     round: int
     extra_bytes: int
     payload_bytes: int
     time_s: float
-    """Emulated time: when sending began; of RECEIPT and START, the moment that it reports."""
+    """Emulated start time of the transfer; in RECEIPT and START, the reported time."""
     compute_s: float
-    """SMASHED: τ_CB(i-1) + τ_CF(i), the client's part of its lag, in emulated seconds."""
+    """In SMASHED: τ_CB(i-1) + τ_CF(i), the client's part of its lag, in emulated seconds."""
 
     @property
     def frame_bytes(self) -> int:
@@ -100,7 +99,7 @@ class Header:
         return HEADER_BYTES + self.extra_bytes + self.payload_bytes
 
     def pack(self) -> bytes:
-        """The header's bytes, checksum last."""
+        """Encode the header; the checksum is last."""
         body = _BODY.pack(
             MAGIC,
             VERSION,
@@ -117,10 +116,10 @@ class Header:
 
     @classmethod
     def unpack(cls, data: Buffer) -> "Header":
-        """Read a header of `HEADER_BYTES` bytes.
+        """Decode a header of `HEADER_BYTES` bytes.
 
         Raises:
-            WireError: It is none of ours.
+            WireError: The header is invalid.
         """
         view = memoryview(data)
         if len(view) != HEADER_BYTES:
@@ -140,10 +139,10 @@ class Header:
             raise WireError(f"kind: {kind} is unknown") from None
 
     def expect(self, kind: Kind, round_: int, extra_bytes: int, payload_bytes: int) -> None:
-        """Refuse a frame other than the one that is due.
+        """Refuse a frame other than the expected one.
 
         Raises:
-            WireError: Names the first field that does not fit.
+            WireError: A field is wrong; the message names the first one.
         """
         for field, given, due in (
             ("kind", self.kind.name, kind.name),
@@ -161,26 +160,26 @@ class RoundSizes:
 
     adapters: int
     adapters_header: int
-    """Bytes of the safetensors header that goes before the adapters."""
+    """Bytes of the safetensors header that precedes the adapters."""
     smashed: int
     labels: int
-    """Number of labels beside each smashed batch."""
+    """Number of labels that are sent with each smashed batch."""
     batches: int
-    """How many batches each client trains on: I."""
+    """Number of batches per client, I."""
 
 
 def message_bytes(payload_bytes: int, labels: int = 0) -> int:
-    """Bytes of a frame as TCP sees it."""
+    """Bytes of a whole frame in the TCP stream."""
     return HEADER_BYTES + labels * LABEL_BYTES + payload_bytes
 
 
 def configure(sock: socket.socket, timeout_s: float, *, nagle: bool = False) -> None:
-    """Set what every connection of the wire has: moments of arrival, and a deadline.
+    """Set the options of a connection: kernel timestamps, time limit, Nagle's algorithm.
 
     Args:
         sock: A TCP socket.
-        timeout_s: Real seconds after which waiting for the peer gives up.
-        nagle: Whether small segments wait for the acknowledgement of earlier ones.
+        timeout_s: Time limit of waiting for the peer, in real seconds.
+        nagle: Whether Nagle's algorithm is enabled.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not nagle)
     note_arrivals(sock)
@@ -188,10 +187,10 @@ def configure(sock: socket.socket, timeout_s: float, *, nagle: bool = False) -> 
 
 
 def send_parts(sock: socket.socket, *parts: Buffer) -> None:
-    """Send parts one after the other; returns when the kernel has taken all of them.
+    """Send parts one after the other; returns when the kernel has accepted all of them.
 
     Raises:
-        ConnectionLost: The peer is gone, or took nothing in time.
+        ConnectionLost: The peer has disconnected, or accepted no data in time.
     """
     views = [memoryview(part).cast("B") for part in parts]
     try:
@@ -209,16 +208,16 @@ def send_parts(sock: socket.socket, *parts: Buffer) -> None:
 def receive_into(sock: socket.socket, place: memoryview) -> int:
     """Fill `place` from the socket.
 
-    The kernel wakes us once a piece, not once a packet: at hundreds of Mb/s on few cores the
-    wake-ups of many receivers would disturb what is being measured. The last piece ends where the
-    frame ends, so that its arrival is seen at once.
+    The kernel wakes this thread once per piece, not once per packet: at hundreds of Mb/s on few
+    cores, the wake-ups of many receivers would disturb the measurement. The last piece ends with
+    the frame, so that its arrival is noticed at once.
 
     Returns:
-        Monotonic time in ns at which the last packet came in, by the kernel's own note: it does not
-        depend on when this process gets to run. Now, where the kernel made no note.
+        Monotonic arrival time of the last packet in ns by its kernel timestamp, which does not
+        depend on when this process runs; the current time if there is no timestamp.
 
     Raises:
-        ConnectionLost: The peer is gone, or nothing came in time.
+        ConnectionLost: The peer has disconnected, or nothing arrived in time.
     """
     place = place.cast("B")
     ready = select.poll()
@@ -228,7 +227,7 @@ def receive_into(sock: socket.socket, place: memoryview) -> int:
     while len(place):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(len(place), PIECE_BYTES))
         if not ready.poll(None if timeout_s is None else 1000 * timeout_s):
-            raise ConnectionLost(f"nothing came for {timeout_s:g} s")
+            raise ConnectionLost(f"nothing arrived for {timeout_s:g} s")
         try:
             count, notes, _, _ = sock.recvmsg_into([place], NOTE_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -243,9 +242,9 @@ def receive_into(sock: socket.socket, place: memoryview) -> int:
 
 
 def arrived(notes: Iterable[tuple[int, int, bytes]]) -> int:
-    """Monotonic time in ns at which what was received came in, by the kernel's note beside it."""
+    """Monotonic arrival time in ns, from the kernel timestamp in the ancillary data."""
     now_ns = time.monotonic_ns()
     if (then_ns := noted_ns(notes)) is None:
         return now_ns
-    # The kernel notes the time of day; what has passed since then is the same by both.
+    # The timestamp is Unix time; the time since then is equal for both clocks.
     return now_ns - max(0, time.time_ns() - then_ns)

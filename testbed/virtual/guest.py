@@ -1,21 +1,21 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A command run inside a kernel in virtual time, as if it ran here.
+"""Runs a command inside a kernel in virtual time, as if it ran on the host.
 
 Theory of operation. The kernel is an ordinary program of the caller. Its root file system is the
-host's, so paths mean the same inside; /proc, /sys and /dev are the guest's own, and it has no
-network but what it makes itself. `init` is its first process: it runs the command under the
-caller's user and group and carries bytes between it and us over a serial line, whose other ends
-are sockets here: one for each direction, since the kernel stands still until we have taken what it
-says, but must not wait for what we say. The clock stands still while anything computes, and jumps
-to the next timer when all sleep.
+host's, so paths are the same inside; /proc, /sys and /dev are the guest's own, and it has no
+network except the ones that it creates. `init` is its first process: it runs the command with the
+caller's user and group and copies bytes between it and the host over a serial line. The host's ends
+of the line are two sockets, one per direction, because the kernel blocks until its output has been
+read, but must not block for input. The guest's clock does not advance while any process computes,
+and jumps to the next timer when all sleep.
 
-What a guest sees does not depend on who starts it, how busy the host is, or what was drawn at
-random: the environment is a fixed list, addresses and random numbers repeat.
+A guest does not depend on its user, on the load of the host, or on random numbers: its environment
+is fixed, and addresses and random numbers are repeatable.
 
-Nothing is left on the host. The kernel dies with this process, and its helpers with it; its memory
-is a file without a name; the files that it starts from are removed as soon as it runs.
+Nothing is left on the host. The kernel and its helpers end with this process; its memory is an
+unnamed file; the files that it is started from are removed as soon as it runs.
 """
 
 import contextlib
@@ -48,37 +48,38 @@ from testbed.virtual import init
 from testbed.virtual.kernel import Kernel, kernels
 
 PASSED_ON = ("HOME", "PYTHONPATH", "XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME")
-"""Variables that the command has from its caller: where files are, and nothing else."""
+"""Environment variables that the command inherits from its caller: only locations of files."""
 FIXED = {
     "LANG": "C.UTF-8",
-    # A user without an entry in the host's list has a name, too.
+    # Users without an entry in the host's user database need a name, too.
     "USER": "testbed",
     "LOGNAME": "testbed",
     "TMPDIR": "/dev/tmp",
     "PYTHONHASHSEED": "0",
     "PYTHONFAULTHANDLER": "1",
-    # OpenSSL mixes the processor's counter and its random numbers into what it draws.
+    # Disables the processor's time-stamp counter and random numbers in OpenSSL.
     "OPENSSL_ia32cap": "~0x4000000000000010:~0x40000",
 }
-"""Variables that are the same for every command."""
+"""Environment variables with fixed values."""
 MEMORY_SHARE = 0.8
-"""Of what is free: the most that a guest takes."""
+"""Largest share of the free memory that a guest takes."""
 LEAST_MEMORY = 1 << 30
 STARTED_NS = 1_767_225_600 * 10**9
-"""What the guest's clock says when its kernel starts, the same each time: captures and random
-numbers depend on it. Unix time, in ns."""
+"""Unix time of the guest's clock at the start of its kernel, in ns. It is constant, because
+captures and random numbers depend on it."""
 HANG_S = 120.0
-"""Real seconds without any computing after which a guest is given up. A guest that sleeps computes:
-its clock jumps from timer to timer."""
+"""Real seconds without CPU usage after which a guest counts as hung. A sleeping guest uses the CPU,
+because its clock jumps from timer to timer."""
 WATCH_S = 2.0
 END_S = 30.0
-"""Real seconds that a guest may take for its end after the command has ended."""
+"""Real seconds that a guest may take to end after its command."""
 STOP_S = 60.0
-"""Real seconds that a command may take for its end after it was told to."""
+"""Real seconds that a command may take to end after a signal."""
 SOCKET_TABLES = ("thash_entries=131072", "uhash_entries=8192")
-"""Ports that are drawn and backlogs go by them; the kernel would size them by its memory."""
+"""Sizes of the kernel's socket tables, which affect random ports and backlogs; by default they
+depend on the memory size."""
 CLAIM = "\0uav-sfl-guest"
-"""How names of sockets begin that say on which processors guests are; they lie in no folder."""
+"""Prefix of abstract unix addresses that mark the processors used by guests."""
 MAPS = Path("/proc/sys/vm/max_map_count")
 MAPS_WANTED = 1_048_576
 _HOST_MEMORY = "UML ran out of memory on the host side"
@@ -86,19 +87,19 @@ _HOST_MEMORY = "UML ran out of memory on the host side"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended inside."""
+    """The result of a command in a guest."""
 
     status: int
-    """As a shell has it: 128 and the number of the signal that ended it, else its own."""
+    """Exit status as in shells: 128 plus the signal number if a signal ended the command."""
     wall_s: float
-    """Real seconds, with the guest's start and end."""
+    """Real seconds, including start and end of the guest."""
     cpu_s: float
-    """Of the guest and all in it."""
+    """CPU seconds of the guest and all its processes."""
 
 
 @dataclass(frozen=True)
-class _Told:
-    """Who takes what the command tells; and who knows whether it waits."""
+class _Callbacks:
+    """Callbacks for the progress of the command."""
 
     progress: Progress
     show: Callable[[dict[str, Any]], object] | None
@@ -107,7 +108,7 @@ class _Told:
 
 @dataclass
 class _Conversation:
-    """What the guest has told so far."""
+    """State of the communication with the guest."""
 
     ready: bool = False
     status: int | None = None
@@ -116,13 +117,13 @@ class _Conversation:
 
 
 def memory_bytes(share: float = 1.0) -> int:
-    """How much memory a guest is given: a limit, of which it takes what it needs.
+    """Memory limit of a guest; the guest only takes what it needs.
 
     Args:
-        share: Of what a guest alone would be given; others may run beside it.
+        share: Share of the limit of a single guest, for several concurrent guests.
 
     Raises:
-        RunError: There is too little.
+        RunError: There is too little memory.
     """
     free = psutil.virtual_memory().available
     folder = memory_folder()
@@ -130,14 +131,14 @@ def memory_bytes(share: float = 1.0) -> int:
     if most < LEAST_MEMORY:
         raise RunError(
             f"virtual time: a guest needs {LEAST_MEMORY >> 20} MiB of memory and in {folder}; "
-            f"{most >> 20} MiB may be taken"
+            f"{most >> 20} MiB are available"
         )
-    # A power of two, so that what the kernel sizes by its memory seldom differs.
+    # A power of two, so that sizes that the kernel derives from its memory seldom differ.
     return 1 << max(LEAST_MEMORY, int(share * most)).bit_length() - 1
 
 
 def memory_folder() -> str:
-    """Where the guest's memory is: a file without a name."""
+    """Folder of the unnamed file with the guest's memory."""
     shared = "/dev/shm"
     with contextlib.suppress(OSError):
         if os.access(shared, os.W_OK) and shutil.disk_usage(shared).free > 2 * LEAST_MEMORY:
@@ -146,7 +147,7 @@ def memory_folder() -> str:
 
 
 def hidden(words: Sequence[str], cwd: Path) -> str | None:
-    """The first word that names a file which a guest does not see: it has a /dev of its own."""
+    """The first argument that names a file under /dev, which a guest does not see."""
     for word in (str(cwd), *words):
         path = (cwd / word.rpartition("=")[2]).resolve()
         if path.is_relative_to("/dev") and path != Path(os.devnull) and path.parent.is_dir():
@@ -158,7 +159,7 @@ def run(
     kernel: Kernel,
     argv: Sequence[str],
     *,
-    told: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
     share: float = 1.0,
     started: Callable[[int], object] = lambda pid: None,
     waits: Callable[[], bool] = lambda: False,
@@ -167,43 +168,43 @@ def run(
     out: IO[bytes] | None = None,
     err: IO[bytes] | None = None,
 ) -> Outcome:
-    """Run a command inside, in this folder and as this user, and wait for its end.
+    """Run a command in a guest, in the current folder and as the current user, until it ends.
 
-    In the main thread, SIGINT and SIGTERM go to the command, which ends by itself; a second one
-    ends the guest.
+    In the main thread, SIGINT and SIGTERM are forwarded to the command, which should end itself; a
+    second signal ends the guest.
 
     Args:
         kernel: The kernel.
-        argv: The command and its arguments; its first word is a path.
-        told: What the command finds in `testbed.system.inside.told`.
-        share: Of the memory that a guest alone would be given.
-        started: Told the guest's process.
-        waits: Whether the guest waits for somebody outside, who is watched by others.
-        progress: Told what the command tells by `testbed.system.inside.tell`.
-        show: The same by `show`.
-        out: Takes its standard output; left out: ours.
-        err: The same for its standard error.
+        argv: The command and its arguments; the first word is a path.
+        settings: Settings for the command, see `testbed.system.inside.guest_settings`.
+        share: Share of the memory limit of a single guest.
+        started: Called with the PID of the guest.
+        waits: Whether the guest is waiting for the host, which is monitored elsewhere.
+        progress: Called for each call of `testbed.system.inside.report_progress` in the guest.
+        show: Called for each call of `testbed.system.inside.report_state` in the guest.
+        out: Standard output of the command; None: that of this process.
+        err: Standard error of the command; None: that of this process.
 
     Raises:
-        InputError: A word names a file that the guest does not see.
-        RunError: The guest cannot be started, has hung, or ended before its command; or that was
-            ended by a signal other than SIGINT and SIGTERM, or failed where the host allows too
-            few mappings. The message names the guest's log.
+        InputError: An argument names a file that the guest does not see.
+        RunError: The guest cannot be started, has hung, or ended before its command; or the command
+            was ended by a signal other than SIGINT and SIGTERM, or failed because the host allows
+            too few mappings. The message names the guest's log.
     """
     cwd = Path.cwd()
     if word := hidden(argv[1:], cwd):
-        raise InputError(f"{word}: cannot be seen in virtual time, which has a /dev of its own")
+        raise InputError(f"{word}: is not visible in virtual time, which has its own /dev")
     began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with contextlib.ExitStack() as stack:
-        # The kernel cuts its command line at spaces, so not in $TMPDIR.
+        # Not in $TMPDIR: spaces in its path would split the kernel's command line.
         folder = stack.enter_context(leftovers.temporary_folder("guest", "/tmp"))
         log = stack.enter_context(tempfile.TemporaryFile())
         (orders, its_orders), (words, its_words) = socket.socketpair(), socket.socketpair()
         stack.enter_context(orders)
         stack.enter_context(words)
         with its_orders, its_words:
-            _lay_out(folder, argv, cwd, told or {})
+            _lay_out(folder, argv, cwd, settings or {})
             line = (its_orders, its_words)
             processor = stack.enter_context(_processor())
             guest = _start(kernel, folder, line, log, memory_bytes(share), processor)
@@ -215,17 +216,17 @@ def run(
             for kind, stream in ((b"o", out or sys.stdout.buffer), (b"e", err or sys.stderr.buffer))
         }
         status = _converse(
-            guest, (orders, words), stops, writers, folder, _Told(progress, show, waits)
+            guest, (orders, words), stops, writers, folder, _Callbacks(progress, show, waits)
         )
         if status is None:
             raise RunError(f"virtual time: the guest ended: {_why(log)}")
         with contextlib.suppress(subprocess.TimeoutExpired):
-            guest.wait(END_S)  # By then its log is whole.
+            guest.wait(END_S)  # The log is complete then.
         if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
             name = signal.Signals(-status).name
             raise RunError(f"virtual time: the command was ended by {name}: {_why(log)}")
         if status > 0 and _lacks_mappings(_said(log)):
-            # One of its processes died of it; what the command says of that names no cause.
+            # One of its processes died of the limit; the command's own message lacks the cause.
             raise RunError(f"virtual time: {_why(log)}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -233,15 +234,15 @@ def run(
 
 
 def environment() -> dict[str, str]:
-    """The environment of every command: does not depend on the user's, but for where files are."""
+    """The environment of every command; only locations of files depend on the user."""
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     programs = [str(Path(sys.executable).parent), "/usr/local/sbin", "/usr/local/bin"]
     path = ":".join([*programs, "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
     return {"HOME": str(Path.home()), **passed, **FIXED, "PATH": path}
 
 
-def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, told: Mapping[str, Any]) -> None:
-    """What init needs: an interpreter and its program under short names, and the job."""
+def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, settings: Mapping[str, Any]) -> None:
+    """Create the files for init: links to the interpreter and its program, and the job."""
     (folder / "python").symlink_to(Path(sys.executable).resolve())
     shutil.copy(init.__file__, folder / "init.py")
     umask = os.umask(0)
@@ -254,8 +255,8 @@ def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, told: Mapping[str, An
         "gid": os.getgid(),
         "groups": sorted(os.getgroups()),
         "umask": umask,
-        "told": {**told, "mark": leftovers.mark(), "started_s": int(time.time())},
-        "told_at": str(inside.TOLD),
+        "settings": {**settings, "mark": leftovers.mark(), "started_s": int(time.time())},
+        "settings_file": str(inside.SETTINGS_FILE),
         "progress_fd": inside.PROGRESS_FD,
     }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
@@ -299,7 +300,7 @@ def _start(
                 leftovers.VARIABLE: leftovers.mark(),
             },
             cwd="/",
-            # Ctrl-C in a terminal comes to us alone; who gets it inside is ours to say.
+            # Ctrl-C in a terminal must only reach this process, which forwards it.
             start_new_session=True,
             preexec_fn=lambda: _with_us(processor),
         )
@@ -309,11 +310,11 @@ def _start(
 
 @contextlib.contextmanager
 def _processor() -> Iterator[int]:
-    """One of our processors, with the fewest guests on it.
+    """The permitted processor with the fewest guests.
 
-    A guest and its processes compute by turns, many thousand a second. On one processor a turn is a
-    switch; on two, one of them falls asleep and is woken, and that takes longer than the turn.
-    What says that a processor is taken is a socket's name, which goes with its process.
+    A guest's kernel and its processes alternate many thousand times per second. On one processor
+    this is a context switch; on two, one of them sleeps and is woken, which takes longer. A
+    processor is marked as used by a socket's name, which disappears with its process.
     """
     allowed = sorted(os.sched_getaffinity(0))
     for place in itertools.count():
@@ -331,7 +332,7 @@ def _processor() -> Iterator[int]:
 
 def _with_us(processor: int) -> None:
     linux.signal_at_parents_death(signal.SIGKILL)
-    with contextlib.suppress(OSError):  # It is faster there, and right anywhere.
+    with contextlib.suppress(OSError):  # This only affects the speed.
         os.sched_setaffinity(0, {processor})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -346,7 +347,7 @@ def _end(guest: "subprocess.Popen[bytes]") -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """A socket from which the numbers of signals that ask us to end are read."""
+    """A socket that receives the numbers of SIGINT and SIGTERM."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     with ours, theirs:
@@ -366,7 +367,7 @@ def _signals() -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _writer(stream: IO[bytes]) -> Iterator[Callable[[bytes], None]]:
-    """Write to a stream in a thread: who reads it slowly must not hold the guest up."""
+    """Write to a stream in a thread, so that a slow reader does not block the guest."""
     waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
     def write() -> None:
@@ -390,21 +391,21 @@ def _converse(
     stops: socket.socket,
     writers: Mapping[bytes, Callable[[bytes], None]],
     folder: Path,
-    hear: "_Told",
+    callbacks: "_Callbacks",
 ) -> int | None:
-    """Carry bytes until the command has ended; its status, None if the guest ended before.
+    """Copy bytes until the command ends; returns its status, or None if the guest ended before.
 
     Raises:
-        RunError: The guest hangs, or does not end when it is told to.
+        RunError: The guest has hung, or the command does not end after a signal.
     """
-    told = _Conversation()
+    state = _Conversation()
     orders, words = line
     asked_s: float | None = None
     busy_s, cpu_s = time.monotonic(), -1.0
     with selectors.DefaultSelector() as selector:
         selector.register(words, selectors.EVENT_READ)
         selector.register(stops, selectors.EVENT_READ)
-        while told.status is None:
+        while state.status is None:
             ready = {key.fileobj for key, _ in selector.select(WATCH_S)}
             if words in ready:
                 try:
@@ -413,12 +414,12 @@ def _converse(
                     data = b""
                 if not data:
                     break
-                _hear(told, data, writers, hear)
-                if told.ready and folder.exists():
+                _receive(state, data, writers, callbacks)
+                if state.ready and folder.exists():
                     shutil.rmtree(folder, ignore_errors=True)
             if stops in ready:
                 for number in stops.recv(64):
-                    if asked_s is not None or not told.ready:
+                    if asked_s is not None or not state.ready:
                         raise RunError(f"virtual time: ended by {signal.Signals(number).name}")
                     asked_s = time.monotonic()
                     orders.sendall(init.FRAME.pack(b"s", 1) + bytes([number]))
@@ -427,52 +428,52 @@ def _converse(
                 break
             if asked_s is not None and now_s - asked_s > STOP_S:
                 raise RunError(
-                    f"virtual time: waited {STOP_S:g} s for the command to end when it was told to"
+                    f"virtual time: waited {STOP_S:g} s for the command to end after a signal"
                 )
             if now_s - busy_s > WATCH_S and (
-                (spent_s := _cpu_s(guest.pid)) != cpu_s or hear.waits()
+                (spent_s := _cpu_s(guest.pid)) != cpu_s or callbacks.waits()
             ):
                 busy_s, cpu_s = now_s, spent_s
             if now_s - busy_s > HANG_S:
-                raise RunError(f"virtual time: the guest has not computed for {HANG_S:g} s")
-    return told.status
+                raise RunError(f"virtual time: the guest has not used the CPU for {HANG_S:g} s")
+    return state.status
 
 
-def _hear(
-    told: _Conversation,
+def _receive(
+    state: _Conversation,
     data: bytes,
     writers: Mapping[bytes, Callable[[bytes], None]],
-    hear: "_Told",
+    callbacks: "_Callbacks",
 ) -> None:
-    """Take frames from the line; what is not whole yet waits."""
-    told.pending += data
-    while len(told.pending) >= init.FRAME.size:
-        kind, length = init.FRAME.unpack_from(told.pending)
+    """Process complete frames from the line; keep the rest."""
+    state.pending += data
+    while len(state.pending) >= init.FRAME.size:
+        kind, length = init.FRAME.unpack_from(state.pending)
         end = init.FRAME.size + length
-        if len(told.pending) < end:
+        if len(state.pending) < end:
             return
-        body = bytes(told.pending[init.FRAME.size : end])
-        del told.pending[:end]
+        body = bytes(state.pending[init.FRAME.size : end])
+        del state.pending[:end]
         if kind == b"r":
-            told.ready = True
+            state.ready = True
         elif kind == b"x":
-            told.status = int.from_bytes(body, sys.byteorder, signed=True)
+            state.status = int.from_bytes(body, sys.byteorder, signed=True)
         elif kind == b"p":
-            told.progress += body
-            *lines, rest = told.progress.split(b"\n")
-            told.progress = bytearray(rest)
+            state.progress += body
+            *lines, rest = state.progress.split(b"\n")
+            state.progress = bytearray(rest)
             for line in lines:
                 what = json.loads(line)
                 if not isinstance(what, dict):
-                    hear.progress(*what)
-                elif hear.show is not None:
-                    hear.show(what)
+                    callbacks.progress(*what)
+                elif callbacks.show is not None:
+                    callbacks.show(what)
         else:
             writers[kind](body)
 
 
 def _cpu_s(session: int) -> float:
-    """CPU seconds of all processes of a session that live."""
+    """CPU seconds of all living processes of a session."""
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -490,12 +491,12 @@ def _said(log: IO[bytes]) -> list[str]:
 
 
 def _lacks_mappings(lines: Sequence[str]) -> bool:
-    """Whether the guest asked for more than this machine allows, which ends who needs them."""
+    """Whether the guest needed more mappings than this machine allows."""
     return any(_HOST_MEMORY in line for line in lines) and int(MAPS.read_text()) < MAPS_WANTED
 
 
 def _why(log: IO[bytes]) -> str:
-    """What a guest's log says of its end, or of its command's; the log is kept."""
+    """The cause of a guest's or its command's end according to the guest's log, which is kept."""
     lines, kept = _said(log), kernels() / "guest.log"
     kept.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if _lacks_mappings(lines):
@@ -503,10 +504,10 @@ def _why(log: IO[bytes]) -> str:
             "it needs more memory mappings than this machine allows: "
             f"sysctl -w vm.max_map_count={MAPS_WANTED}; its log: {kept}"
         )
-    telling = "it says nothing"
+    telling = "its log is empty"
     for before, line in zip(["", *lines], lines, strict=False):
         if "Kernel panic" in line or "BUG: " in line or _HOST_MEMORY in line:
-            # A first process that fails says why, and then the kernel complains of its end.
+            # If init fails, it prints the cause before the kernel reports its end.
             telling = before if "kill init" in line and before else line
             break
     return f"{telling}; its log: {kept}"

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The first process of a guest: makes its surroundings, runs one command, tells how it ended.
+"""The first process of a guest: mounts file systems, runs one command, reports its exit status.
 
     python -I -S init.py LINE JOB
 
-It runs alone in the guest, with the standard library and nothing else. LINE is the serial line to
-the host; JOB, a JSON file, says what to run and is read before anything is mounted over it. Frames
-go over the line in both directions: one letter, a length of four bytes, and so many bytes. `o` and
-`e` carry what the command prints, `p` what it tells of its progress, `x` its exit status; from the
-host comes `s`, a signal for it. Ends by switching the machine off.
+It uses only the standard library. LINE is the serial line to the host; JOB is a JSON file with the
+command, which is read before anything is mounted over it. Frames on the line, in both directions,
+consist of one letter, a length of four bytes, and the data. `o` and `e` contain the output of the
+command, `p` its progress, `x` its exit status; `s`, from the host, is a signal for the command. At
+the end the guest is switched off.
 """
 
 import ctypes
@@ -40,20 +40,21 @@ MOUNTS = (
     ("tmpfs", "/dev/shm"),
     ("tmpfs", "/dev/tmp"),
 )
-"""The guest's own; everything else is the host's. Temporary files of the guest are in /dev/tmp: it
-hides nothing of the host that a user may mean."""
+"""File systems of the guest itself; all others are the host's. Temporary files of the guest are in
+/dev/tmp, so that no path of the host is hidden that a user may need."""
 PINNED = {
     "/proc/sys/net/ipv4/tcp_mem": "196608 262144 393216",
     "/proc/sys/net/ipv4/udp_mem": "393216 524288 786432",
 }
-"""What the kernel would size by its memory, which follows the host's: pages that all sockets may
-hold, as in a guest of 16 GiB. Its tables of sockets are pinned where it is started."""
+"""Fixed values of settings that the kernel derives from its memory, and so from the host's: memory
+pages for all sockets, as in a guest of 16 GiB. Socket tables are set on the kernel's command
+line."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(line: str, job_file: str) -> None:
-    """Run the job and switch off."""
+    """Run the job and switch the guest off."""
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     for kind, place in MOUNTS:
         Path(place).mkdir(parents=True, exist_ok=True)
@@ -62,13 +63,13 @@ def main(line: str, job_file: str) -> None:
         Path(place).chmod(0o1777)
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         Path("/dev", name).symlink_to(f"/proc/self/fd{target}")
-    # Before the command and all that it starts: what it prints would wait until they sleep.
+    # Higher priority than the command, whose output would otherwise wait until it sleeps.
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
     socket.sethostname("testbed")
     for setting, value in PINNED.items():
         Path(setting).write_text(value, encoding="ascii")
     _loopback_up()
-    Path(job["told_at"]).write_text(json.dumps(job["told"]), encoding="utf-8")
+    Path(job["settings_file"]).write_text(json.dumps(job["settings"]), encoding="utf-8")
     link = os.open(line, os.O_RDWR | os.O_NOCTTY)
     tty.setraw(link, termios.TCSANOW)
     _send(link, b"r", b"")
@@ -97,7 +98,7 @@ def _send(link: int, kind: bytes, data: bytes) -> None:
 
 
 def _serve(link: int, job: dict[str, Any]) -> None:
-    """Run the command and carry what it prints, until it and all that it left has ended."""
+    """Run the command and forward its output, until it and its remaining processes have ended."""
     pipes = [os.pipe() for _ in range(3)]
     command = os.fork()
     if command == 0:
@@ -124,13 +125,13 @@ def _serve(link: int, job: dict[str, Any]) -> None:
                 selector.unregister(key.fd)
                 open_pipes -= 1
     _send(link, b"x", struct.pack("=i", status))
-    # The line hands its bytes on by itself; only then may the machine be switched off.
+    # Wait until the line has sent all bytes before the guest is switched off.
     termios.tcdrain(link)
     time.sleep(0.1)
 
 
 def _obey(orders: bytes, command: int) -> bytes:
-    """Do what the host's whole frames say; returns what is left of a frame."""
+    """Handle complete frames of the host; returns the rest."""
     while len(orders) >= FRAME.size:
         kind, length = FRAME.unpack_from(orders)
         if len(orders) < FRAME.size + length:
@@ -142,7 +143,7 @@ def _obey(orders: bytes, command: int) -> bytes:
 
 
 def _end_all() -> None:
-    """End what the command has left running, as the end of its machine would, and reap it."""
+    """Kill and reap all remaining processes of the command."""
     try:
         os.kill(-1, signal.SIGKILL)
         while True:
@@ -152,12 +153,12 @@ def _end_all() -> None:
 
 
 def _become(job: dict[str, Any], pipes: list[int]) -> NoReturn:
-    """The command: under the caller's own numbers, with its environment, in its folder."""
+    """Execute the command with the caller's user and group, the job's environment and folder."""
     try:
-        # Nothing takes time, so who computes goes on until they sleep. By the ordinary policy, who
-        # is woken comes between where the clock is read or a call fails, since these let time pass,
-        # and how many of them each has made decides on who goes first: that differs by place. Nor
-        # are sleepers who take turns kept waiting for others, to be woken with them.
+        # Computing takes no virtual time, so a process runs until it sleeps. The ordinary policy
+        # preempts it by woken processes whenever it reads the clock or a call fails, because these
+        # advance time, and orders processes by the number of such calls, which differs between
+        # machines. Round-robin processes are also not woken late in groups.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -181,4 +182,4 @@ def _become(job: dict[str, Any], pipes: list[int]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])  # The kernel adds words of its own.
+    main(*sys.argv[1:3])  # The kernel appends further arguments.

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""User-Mode Linux: built once from the recipe in `recipe/`, kept in the user's cache.
+"""User-Mode Linux: built once from the recipe in `recipe/` and kept in the user's cache.
 
-A kernel's folder is named after its version and a digest of the recipe. It holds the program, its
-whole configuration, the log of its build, and `kernel.json`, which names all of it by digest; that
-file is written last, so a folder without it is no kernel.
+A kernel's folder is named by its version and a digest of the recipe. It contains the program, its
+complete configuration, the log of its build, and `kernel.json` with the digests of all these; that
+file is written last, so a folder without it is incomplete.
 """
 
 import fcntl
@@ -31,9 +31,9 @@ from testbed.system.folders import cache_folder
 
 RECIPE = Path(__file__).parent / "recipe"
 CONFIG = RECIPE / "kernel.config"
-"""What is set on top of `make allnoconfig`."""
+"""Settings in addition to `make allnoconfig`."""
 DEBIAN_SOURCES = (Path("/usr/src/linux-source-6.12.tar.xz"),)
-"""Where Debian's packages put the source, the preferred one first."""
+"""Paths of the source in Debian's packages, the preferred one first."""
 TOOLS = {
     "tar": "tar",
     "xz": "xz-utils",
@@ -45,10 +45,10 @@ TOOLS = {
     "bison": "bison",
     "bc": "bc",
 }
-"""What the build calls, and the Debian package that has it."""
+"""Programs that the build needs, with their Debian packages."""
 SOURCE_PACKAGE = "linux-source-6.12"
 COMPILED = 740
-"""About how many files the build compiles: for its progress alone."""
+"""Approximate number of compiled files, for the progress only."""
 UNUSED = (
     *("Documentation/*.rst", "Documentation/*.yaml"),
     *("*.dts", "*.dtsi", "sound/*.[ch]", "tools/testing", "tools/perf", "samples/*.[ch]"),
@@ -59,10 +59,10 @@ UNUSED = (
     *(f"drivers/{name}/*.[ch]" for name in ("gpu", "net/ethernet", "net/wireless", "media")),
     *(f"drivers/{name}/*.[ch]" for name in ("staging", "scsi", "infiniband", "iio", "usb")),
 )
-"""Of the source, what no part of this kernel is made of: half of the writing is saved."""
+"""Parts of the source that this kernel does not need: omitting them halves the unpacking."""
 _ENVIRONMENT = {
     "LC_ALL": "C",
-    # The same source, recipe and compiler make the same bytes, and `uname -v` is no secret seed.
+    # Makes builds reproducible: equal source, recipe and compiler give equal bytes.
     "KBUILD_BUILD_TIMESTAMP": "2026-01-01",
     "KBUILD_BUILD_USER": "testbed",
     "KBUILD_BUILD_HOST": "testbed",
@@ -71,35 +71,35 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that was built."""
+    """A built kernel."""
 
     version: str
-    """As its source calls it, such as 6.12.57."""
+    """Version of the source, such as 6.12.57."""
     source_sha256: str
-    """Of the archive that it was built from."""
+    """Digest of the source archive."""
     recipe_sha256: str
-    """Of our configuration and patches."""
+    """Digest of the recipe's configuration and patches."""
     config_sha256: str
-    """Of the whole configuration that came of it."""
+    """Digest of the complete configuration."""
     patches_sha256: dict[str, str]
-    """By the patch's name."""
+    """Digest of each patch, by name."""
     program_sha256: str
     compiler: str
     built: str
-    """When, in UTC, ISO 8601."""
+    """Time of the build in UTC, ISO 8601."""
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """Folder of the kernel."""
         return kernels() / f"{self.version}-{self.recipe_sha256[:16]}"
 
     @property
     def program(self) -> Path:
-        """The kernel itself."""
+        """Path of the kernel program."""
         return self.folder / "linux"
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as a JSON object."""
+        """The fields as a JSON object."""
         return asdict(self)
 
 
@@ -109,12 +109,12 @@ def kernels() -> Path:
 
 
 def patches() -> list[Path]:
-    """Our changes of the kernel, in the order in which they are applied."""
+    """The patches of the recipe, in the order in which they are applied."""
     return sorted(RECIPE.glob("*.patch"))
 
 
 def recipe_sha256() -> str:
-    """Digest of all that we bring to a build."""
+    """Digest of the configuration and the patches."""
     digest = hashlib.sha256()
     for path in (CONFIG, *patches()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -123,7 +123,7 @@ def recipe_sha256() -> str:
 
 
 def wanted(text: str) -> dict[str, str]:
-    """The settings of a configuration: by the option's name, its value as it is written."""
+    """The settings of a configuration: option names and their values as text."""
     settings = {}
     for line in text.splitlines():
         if line.startswith("CONFIG_"):
@@ -133,10 +133,10 @@ def wanted(text: str) -> dict[str, str]:
 
 
 def find() -> Kernel | None:
-    """The kernel of today's recipe, the one built last where there are several; None: not built.
+    """The kernel of the current recipe, the latest one if there are several; None: not built.
 
     Raises:
-        RunError: Its program is not the one that was built.
+        RunError: The program was changed after the build.
     """
     recipe = recipe_sha256()
     found = [_read(path) for path in kernels().glob(f"*-{recipe[:16]}/kernel.json")]
@@ -146,7 +146,7 @@ def find() -> Kernel | None:
     kernel = max(ours, key=lambda kernel: kernel.built)
     if not kernel.program.is_file() or _sha256(kernel.program) != kernel.program_sha256:
         raise RunError(
-            f"{kernel.program}: is not the kernel that was built; remove {kernel.folder} and "
+            f"{kernel.program}: was changed after the build; remove {kernel.folder} and "
             "build it again"
         )
     return kernel
@@ -160,7 +160,7 @@ def _read(path: Path) -> Kernel | None:
 
 
 def missing(source: Path | None = None) -> list[str]:
-    """What a build lacks, one line each, with what brings it."""
+    """Missing requirements of a build, one line each, with how to install them."""
     lacking: dict[str, list[str]] = {}
     for tool, package in TOOLS.items():
         if shutil.which(tool) is None:
@@ -175,25 +175,24 @@ def missing(source: Path | None = None) -> list[str]:
 
 
 def debian_source() -> Path | None:
-    """The archive that a Debian package has brought."""
+    """The source archive of an installed Debian package."""
     return next((path for path in DEBIAN_SOURCES if path.is_file()), None)
 
 
 def build(
     source: Path | None = None, *, jobs: int | None = None, progress: Progress = silent
 ) -> Kernel:
-    """Build the kernel, whether or not there is one; some minutes on two cores.
+    """Build the kernel, even if it exists already; takes some minutes on two cores.
 
-    One build at a time; another one waits, and then builds all the same.
+    Only one build runs at a time; a concurrent one waits and then builds, too.
 
     Args:
-        source: A tar archive of Linux, with one folder at its top; left out: Debian's.
-        jobs: How many compilers run at once; left out: one a core.
-        progress: Told how far it is.
+        source: A tar archive of Linux with one top-level folder; None: Debian's.
+        jobs: Number of parallel compilers; None: one per core.
+        progress: Called with the progress.
 
     Raises:
-        InputError: Something is missing, or the archive is not one of a kernel that this recipe
-            fits.
+        InputError: A requirement is missing, or the archive is not a kernel that fits this recipe.
         RunError: The build failed; the message names its log.
     """
     if lines := missing(source):
@@ -264,7 +263,7 @@ def _build(archive: Path, folder: Path, jobs: int, progress: Progress) -> Kernel
 
 
 def _keep(kernel: Kernel, program: Path, config: Path, log: Path) -> None:
-    """Put a kernel into the cache; a guest may run an earlier one of the same name meanwhile."""
+    """Move a kernel into the cache; guests may still run an earlier one of the same name."""
     fresh = Path(tempfile.mkdtemp(dir=kernels(), prefix="fresh-"))
     old = fresh.with_name(f"{fresh.name}-old")
     with leftovers.noted(fresh), leftovers.noted(old):
@@ -285,10 +284,12 @@ def _keep(kernel: Kernel, program: Path, config: Path, log: Path) -> None:
 def _lines(
     what: str, command: Sequence[str], folder: Path, log: Any, environment: dict[str, str]
 ) -> Iterator[str]:
-    """Run a program in a group of its own, which ends with us; what it prints, and into the log.
+    """Run a program that ends with this process; yields its output lines and writes them to the
+    log.
 
     Raises:
-        RunError: It failed: what, the first line with an error, and where the log is.
+        RunError: The program failed; the message has `what`, the first error line and the log's
+            path.
     """
     words = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT, **environment}
     words[leftovers.VARIABLE] = leftovers.mark()

@@ -23,5 +23,5 @@ def test_without_a_gpu_it_says_so_in_one_line(
     assert ended.value.code == 2
     said = capfd.readouterr()
     (line,) = said.err.splitlines()
-    assert "cuda:0 is not there" in line
+    assert "cuda:0 does not exist" in line
     assert not said.out

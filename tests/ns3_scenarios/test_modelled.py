@@ -263,10 +263,10 @@ def broken(position_m: Any, times_s: Any) -> Any:
     ("gain", "says"),
     [
         (broken, "at 0 s: KeyError: 'where was I'"),
-        (lambda p, t: np.ones(3), r"must give gains of shape \(1, 4\); \(3,\) came"),
-        (lambda p, t: "strong", "what it gave is no array of numbers"),
-        (lambda p, t: np.where(t > 0.25, np.nan, 1e-9)[None], "at 0.3 s: gave UAV 1 the gain nan"),
-        (lambda p, t: (np.full((1, 4), 1e-9), np.full((1, 4), -1.0)), "gave UAV 1 the gain -1"),
+        (lambda p, t: np.ones(3), r"must return gains of shape \(1, 4\), not \(3,\)"),
+        (lambda p, t: "strong", "it did not return an array of numbers"),
+        (lambda p, t: np.where(t > 0.25, np.nan, 1e-9)[None], "at 0.3 s: UAV 1: gain nan"),
+        (lambda p, t: (np.full((1, 4), 1e-9), np.full((1, 4), -1.0)), "UAV 1: gain -1"),
     ],
 )
 def test_a_model_that_fails_is_named_in_one_line(gain: Callable[..., Any], says: str) -> None:

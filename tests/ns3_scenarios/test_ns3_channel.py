@@ -178,7 +178,7 @@ def tell(process: child.Child, data: bytes) -> bytes:
     return process.receive_line()
 
 
-@pytest.mark.parametrize(("what", "data"), [("answer", b""), ("take an order", bytes(1 << 20))])
+@pytest.mark.parametrize(("what", "data"), [("answer", b""), ("read a request", bytes(1 << 20))])
 def test_a_process_that_stands_still_is_given_up(
     monkeypatch: pytest.MonkeyPatch, what: str, data: bytes
 ) -> None:

@@ -49,7 +49,7 @@ def play(
     said = io.BytesIO()
     with contextlib.chdir(folder):
         argv = [sys.executable, __file__, json.dumps(words)]
-        done = guest.run(found, argv, told=told(found), out=io.BytesIO(), err=said)
+        done = guest.run(found, argv, settings=told(found), out=io.BytesIO(), err=said)
     assert done.status == 0, said.getvalue().decode()
     return {
         name: subprocess.CompletedProcess(
@@ -68,7 +68,7 @@ def printed(program: str, *words: object) -> str:
     assert found is not None
     out, err = io.BytesIO(), io.BytesIO()
     argv = [sys.executable, "-c", program, *map(str, words)]
-    done = guest.run(found, argv, told=told(found), out=out, err=err)
+    done = guest.run(found, argv, settings=told(found), out=out, err=err)
     assert done.status == 0, err.getvalue().decode()
     return out.getvalue().decode()
 
@@ -83,7 +83,7 @@ def main(given: str) -> None:
     for module in PRELOAD:
         import_module(module)
     load()
-    os.environ["COLUMNS"] = str((inside.told() or {})["columns"])
+    os.environ["COLUMNS"] = str((inside.guest_settings() or {})["columns"])
     for name, words in json.loads(given).items():
         sys.argv = ["testbed", *words]
         status: object = 0

@@ -1,8 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How do the clients' models become one again?
+"""Aggregation of the clients' models.
 
-Rules over plain vectors; who trained them, and where they are kept, stands in
-`workloads.learning`.
+Rules on plain vectors; `workloads.learning` trains and stores these vectors.
 """

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Rules of aggregation: the clients' models of a round become the next global one.
+"""Aggregation rules: combine the clients' models of a round into the next global model.
 
-A rule is made once a run from its parameters, and then called with an `Update` after each round.
-What it remembers between rounds it keeps in `Update.memory`, which is saved with the global model.
-No torch at import: whoever checks a scenario has none.
+A rule is created once per run from its parameters, and then called with an `Update` after each
+round. It keeps its state between rounds in `Update.memory`, which is saved with the global model.
+Importing this module does not import torch, which is not needed to check a scenario.
 """
 
 import math
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Update:
-    """What came of a round: vectors of all trainable parameters, shape [P], float64 on the CPU."""
+    """The result of a round: vectors of all trainable parameters, shape [P], float64 on the CPU."""
 
     before: "Tensor"
-    """The global model with which the round began."""
+    """The global model at the beginning of the round."""
     clients: Callable[[], Iterator[tuple[float, "Tensor"]]]
-    """Gives each client's weight and its whole model, client by client: |D_k| over the sum of all
-    who took part, and its own part beside its server-side set."""
+    """Yields each client's weight, |D_k| divided by the sum over all participants, and its whole
+    model: its own part and its server-side set."""
     views: Callable[["Tensor"], Mapping[str, "Tensor"]]
-    """The tensors by name over the memory of a vector: `NAME.lora_A` [rank, in], `NAME.lora_B`
-    [out, rank], and the head's."""
+    """Returns views of a vector's tensors by name: `NAME.lora_A` [rank, in], `NAME.lora_B` [out,
+    rank], and those of the head."""
     memory: dict[str, "Tensor"]
-    """What the rule kept of earlier rounds, shape [P], and may change."""
+    """State of the rule from earlier rounds, shape [P] each; the rule may change it."""
 
     def mean(self) -> "Tensor":
-        """The weighted mean of the clients' models, each element for itself."""
+        """The element-wise weighted mean of the clients' models."""
         import torch
 
         mean = torch.zeros_like(self.before)
@@ -46,19 +46,19 @@ class Update:
 
 
 PROXIMAL = 0.01
-"""µ of FedProx where nobody says another."""
+"""Default µ of FedProx."""
 
 Rule = Callable[[Update], "Tensor"]
-"""The next global model, shape [P]."""
+"""Computes the next global model, shape [P]."""
 
 
 def fedavg() -> Rule:
-    """The weighted mean of A, B and head, each for itself (McMahan et al. 2017)."""
+    """The element-wise weighted mean of A, B and head (McMahan et al. 2017)."""
     return Update.mean
 
 
 def fedprox(mu: float = PROXIMAL) -> Rule:
-    """FedAvg of clients whose loss has mu/2 ||w - w_global||² beside it (Li et al. 2020, eq. 2)."""
+    """FedAvg of clients with the additional loss mu/2 ||w - w_global||² (Li et al. 2020, eq. 2)."""
     number("mu", mu, 0, math.inf)
     return Update.mean
 
@@ -98,10 +98,11 @@ def fedadam(
 
 
 def svd() -> Rule:
-    """The mean of the products B A, cut to the rank (FlexLoRA, Bai et al. 2024); the head's mean.
+    """The mean of the products B A, truncated to the rank (FlexLoRA, Bai et al. 2024); the head's
+    mean.
 
-    FedAvg of A and of B is not the mean of what they do: the mean of products is no product of
-    means. Singular values are shared evenly by both factors.
+    FedAvg of A and of B differs from the mean of the products, because the mean of products is not
+    the product of means. Singular values are split evenly between both factors.
     """
     return _mean_of_products
 
@@ -113,7 +114,7 @@ def _mean_of_products(update: Update) -> "Tensor":
     models = [(weight, update.views(vector)) for weight, vector in update.clients()]
     into = update.views(mean)
     for name in (n.removesuffix(".lora_A") for n in into if n.endswith(".lora_A")):
-        # Stacked side by side, the factors' product is the sum; it never has to be written out.
+        # The product of the concatenated factors is the sum, which is never computed explicitly.
         b = torch.cat([weight * views[f"{name}.lora_B"] for weight, views in models], dim=1)
         a = torch.cat([views[f"{name}.lora_A"] for _, views in models], dim=0)
         b_basis, b_rest = torch.linalg.qr(b)
@@ -122,10 +123,10 @@ def _mean_of_products(update: Update) -> "Tensor":
         kept = min(into[f"{name}.lora_A"].shape[0], int((values > 0).sum()))
         root = values[:kept].sqrt()
         left, right = b_basis @ left[:, :kept] * root, root[:, None] * right[:kept] @ a_basis.mT
-        # Singular vectors have no sign of their own: the largest entry of each is positive.
+        # The sign of singular vectors is arbitrary: make the largest entry of each positive.
         top = left.abs().argmax(0, keepdim=True)
         sign = torch.where(left.gather(0, top) < 0, -1.0, 1.0).to(left)
-        # What is beyond the product's rank learns on from the mean A, whose B is 0.
+        # Dimensions beyond the product's rank continue from the mean A with B = 0.
         into[f"{name}.lora_A"][:kept] = sign.mT * right
         into[f"{name}.lora_B"].zero_()[:, :kept] = sign * left
     return mean
@@ -142,7 +143,7 @@ AGGREGATORS.add(BUILT_IN)
 
 
 def rule_of(name: str, parameters: Mapping[str, Any]) -> Rule:
-    """The rule of that name: built in, or a package's (`testbed.aggregators`).
+    """The rule of that name: built-in or of another package (`testbed.aggregators`).
 
     Raises:
         InputError: It has no such parameters, or not these values; or it is unknown, or cannot be

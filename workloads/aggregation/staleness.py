@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How much a client's update weighs that comes late (FedAsync, Xie et al. 2019, section 5.2)."""
+"""Weights of stale updates (FedAsync, Xie et al. 2019, section 5.2)."""
 
 from typing import Literal
 
@@ -14,14 +14,14 @@ def weight(
     exponent: float = 0.5,
     hinge: int = 4,
 ) -> float:
-    """a of (1 - a) global + a client's: mixing · s(stale).
+    """The weight a = mixing · s(stale) in (1 - a) · global model + a · client's model.
 
     Args:
-        stale: How many updates were mixed in since the client was sent the model.
-        mixing: Of an update that is not stale.
-        staleness: Which s.
-        exponent: Of s.
-        hinge: Up to which `hinge` weighs an update in full.
+        stale: Number of updates mixed in since the client received the model.
+        mixing: Weight of an update that is not stale.
+        staleness: Name of the function s.
+        exponent: Exponent of s.
+        hinge: Largest staleness without reduction of the weight, for `hinge`.
     """
     if staleness == "polynomial":
         return float(mixing * (1 + stale) ** -exponent)

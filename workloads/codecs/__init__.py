@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What do smashed data and their gradients travel as?
+"""Codecs of smashed data and their gradients.
 
-Formats of tensors on the wire, and how many bytes they take; adapters are always float32. What the
-tensors mean, and who sends them, stands in `workloads.learning` and `workloads.nodes`.
+Formats of tensors on the wire, and their sizes; adapters are always float32. The tensors are
+defined in `workloads.learning` and sent by `workloads.nodes`.
 """

@@ -16,22 +16,22 @@ Kind = Literal["smashed", "gradient"]
 
 @dataclass(frozen=True)
 class Stream:
-    """One client's smashed data or gradients in a round, as one end of the link knows them."""
+    """State of one end of a stream: one client's smashed data or gradients in a round."""
 
     kind: Kind
-    """Which of the two."""
+    """Type of the tensors."""
     memory: "dict[str, Tensor]" = field(default_factory=dict)
-    """What this end keeps from batch to batch, as the codec likes; empty when a round begins."""
+    """State of the codec between batches; empty at the beginning of a round."""
 
 
 class Codec(Protocol):
-    """How smashed data and gradients travel."""
+    """Encoding of smashed data and gradients."""
 
     def size(self, values: int) -> int:
-        """Bytes that so many values take, whatever they are."""
+        """Encoded size of `values` values in bytes, which must not depend on their content."""
 
     def encode(self, values: "Tensor", stream: Stream) -> "Buffer":
-        """The bytes of values [N], float32 on the CPU."""
+        """Encode values [N], float32 on the CPU."""
 
     def decode(self, data: memoryview, values: int, stream: Stream) -> "Tensor":
-        """So many values [N], float32 on the CPU, from writable memory aligned to 4 bytes."""
+        """Decode values [N], float32 on the CPU, from writable memory aligned to 4 bytes."""

@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The formats in which tensors travel; all is little-endian.
+"""Formats of tensors on the wire; all values are little-endian.
 
-float32 and bfloat16 are the numbers themselves. float16 is preceded by one power of two: gradients
-of a mean loss lie below float16's range, and would vanish in it unscaled. int8 and int4 hold blocks
-of values that share a float32 scale; the scales of all blocks come first. `top-k` holds the largest
-values, after the places where they belong.
+float32 and bfloat16 are plain numbers. float16 is preceded by one power of two as a scale:
+gradients of a mean loss are below float16's range and would underflow. int8 and int4 contain blocks
+of values with a common float32 scale; the scales of all blocks come first. `top-k` contains the
+positions of the largest values, then the values.
 
-No torch at import: whoever counts bytes has none.
+Importing this module does not import torch, which is not needed to compute sizes.
 """
 
 import math
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FLOAT16_TOP = 2.0**14
-"""Largest magnitudes are scaled to at most twice this: float16 ends at 65504."""
+"""The largest magnitude is scaled to at most twice this value; float16's maximum is 65504."""
 
 Feedback = Literal["gradient", "smashed", "both", "none"]
 
 
 @dataclass(frozen=True)
 class Floats:
-    """Numbers as they are, or with fewer digits."""
+    """Plain numbers with full or reduced precision."""
 
     name: Literal["float32", "bfloat16"]
 
@@ -40,13 +40,13 @@ class Floats:
         return values * (4 if self.name == "float32" else 2)
 
     def encode(self, values: "Tensor", stream: Stream) -> memoryview:
-        """See `Codec`; float32 travels from where it lies, without a copy."""
+        """See `Codec`; float32 is not copied."""
         import torch
 
         return _bytes(values if self.name == "float32" else values.to(torch.bfloat16))
 
     def decode(self, data: memoryview, values: int, stream: Stream) -> "Tensor":
-        """See `Codec`; float32 stays where it lies."""
+        """See `Codec`; float32 is not copied."""
         import torch
 
         return torch.frombuffer(data, dtype=getattr(torch, self.name)).float()
@@ -54,7 +54,7 @@ class Floats:
 
 @dataclass(frozen=True)
 class ScaledHalf:
-    """float16 of values scaled by one power of two."""
+    """float16 values with one power of two as a scale."""
 
     def size(self, values: int) -> int:
         """See `Codec`."""
@@ -82,11 +82,12 @@ class ScaledHalf:
 
 @dataclass(frozen=True)
 class Integers:
-    """Whole steps of a scale that a block of values shares: its largest magnitude is the last."""
+    """Integers with one scale per block of values; the largest magnitude becomes the largest
+    integer."""
 
     bits: Literal[8, 4]
     block: int
-    """Values that share a scale."""
+    """Number of values per scale."""
 
     def size(self, values: int) -> int:
         """See `Codec`."""
@@ -100,7 +101,7 @@ class Integers:
         count = values.numel()
         blocks = functional.pad(values, (0, -count % self.block)).view(-1, self.block)
         scales = blocks.abs().amax(1, keepdim=True) / (2 ** (self.bits - 1) - 1)
-        # A block of zeros has scale 0 and stays zeros.
+        # A block of zeros has scale 0 and must stay zero.
         steps = (blocks / scales.where(scales > 0, 1)).round_().to(torch.int8).flatten()[:count]
         cut = 4 * len(scales)
         out = torch.empty(self.size(count), dtype=torch.uint8)
@@ -120,7 +121,7 @@ class Integers:
         cut = 4 * -(-values // self.block)
         steps = torch.frombuffer(data[cut:], dtype=torch.int8)
         if self.bits == 4:
-            # Shifts of signed numbers bring the sign along.
+            # Arithmetic shifts extend the sign.
             steps = torch.stack([steps << 4 >> 4, steps >> 4], 1).flatten()[:values]
         scales = torch.frombuffer(data[:cut], dtype=torch.float32)
         blocks = functional.pad(steps.float(), (0, -values % self.block)).view(-1, self.block)
@@ -129,15 +130,15 @@ class Integers:
 
 @dataclass(frozen=True)
 class TopK:
-    """The largest values alone (Stich et al. 2018); the others are 0.
+    """Only the largest values (Stich et al. 2018); the others become 0.
 
-    With error feedback, what was left out is added to what the stream sends next.
+    With error feedback, the omitted values are added to the next tensor of the stream.
     """
 
     share: float
-    """Of the values that travel."""
+    """Share of the values that are sent."""
     feedback: Feedback
-    """Which streams add what they left out before."""
+    """Streams with error feedback."""
 
     def size(self, values: int) -> int:
         """See `Codec`."""
@@ -148,7 +149,7 @@ class TopK:
         return min(values, max(1, round(self.share * values)))
 
     def encode(self, values: "Tensor", stream: Stream) -> memoryview:
-        """See `Codec`. Places are a bit for each value, or numbers where these take less."""
+        """See `Codec`. Positions are encoded as a bitmap, or as indices if these are shorter."""
         import torch
 
         count, feeds_back = values.numel(), self.feedback in ("both", stream.kind)
@@ -183,17 +184,17 @@ class TopK:
 
 
 def int8(block: int = 128) -> Codec:
-    """From -127 to 127 times the block's scale."""
+    """Integers from -127 to 127 with one scale per block."""
     return Integers(8, _block(block))
 
 
 def int4(block: int = 64) -> Codec:
-    """From -7 to 7 times the block's scale."""
+    """Integers from -7 to 7 with one scale per block."""
     return Integers(4, _block(block))
 
 
 def top_k(share: float = 0.1, feedback: Feedback = "gradient") -> Codec:
-    """The largest values alone, with error feedback."""
+    """Only the largest values, with error feedback."""
     number("share", share, 1e-6, 1)
     one_of("feedback", feedback, ("gradient", "smashed", "both", "none"))
     return TopK(share, feedback)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Codecs by name: built in, or a package's."""
+"""Registry of codecs: built-in ones and those of other packages."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ CODECS.add(BUILT_IN)
 
 
 def codec_of(name: str, parameters: Mapping[str, Any]) -> Codec:
-    """The codec of that name: built in, or a package's (`testbed.codecs`).
+    """The codec of that name: built-in or of another package (`testbed.codecs`).
 
     Raises:
         InputError: It has no such parameters, or not these values; or it is unknown, cannot be

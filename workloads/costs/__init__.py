@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What does each split of a model cost: FLOPs, bytes, seconds on this machine?
+"""Costs of each split of a model: FLOPs, bytes, seconds on this machine.
 
-Counting and timing alone; nothing here learns.
+This package only counts and measures; it does not train.
 """

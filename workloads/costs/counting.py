@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""FLOPs and bytes of each split, counted on the model itself (meta device: no weights, no work)."""
+"""FLOPs and bytes of each split, counted on the model on the meta device (no weights, no
+computing)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ Shape = tuple[int, ...]
 FLOAT32_BYTES = 4
 
 LAYER_NORM_FLOPS = 10
-"""An element. What fvcore x 2 charges, and the paper's table II comes out only so."""
+"""FLOPs of a LayerNorm per element: twice fvcore's count, which reproduces the paper's table II."""
 
 
 def count(config: ModelConfig) -> SplitProfile:
@@ -30,14 +31,14 @@ def count(config: ModelConfig) -> SplitProfile:
     Backward passes are counted with frozen weights: gradients of activations and adapters only.
 
     Raises:
-        InputError: No such model.
+        InputError: The model is unknown.
     """
     model = SplitModel(replace(config, dtype="float32"))
     layout = model.layout
     tensors = layout.views(torch.empty(layout.size, device="meta"))
     model.attach({name: tensor.requires_grad_() for name, tensor in tensors.items()})
     splits = range(1, model.splits + 1)
-    # Each part is counted once: the first ones are the client's, the others the server's.
+    # Each part is counted once: the first ones belong to the client, the others to the server.
     parts: list[Flops] = []
     smashed = [model.input.empty(1, "meta")]
     for split in splits:
@@ -60,7 +61,7 @@ def count(config: ModelConfig) -> SplitProfile:
 
 
 class Flops(NamedTuple):
-    """Of a forward pass and of the backward pass to it."""
+    """FLOPs of a forward pass and of its backward pass."""
 
     forward: int
     backward: int
@@ -71,7 +72,8 @@ def _total(parts: Sequence[Flops]) -> Flops:
 
 
 def _part(model: SplitModel, split: int, x: torch.Tensor) -> torch.Tensor:
-    """The part before a split; the first with the embedding, which needs no gradient."""
+    """Compute the part before a split; the first one includes the embedding, which needs no
+    gradient."""
     return model.client(x, 1) if split == 1 else model.between(x, split - 1, split)
 
 
@@ -86,7 +88,7 @@ def _passes(
 
 
 def _counter() -> FlopCounterMode:
-    # Shapes come in the order of the operator's arguments.
+    # Shapes are passed in the order of the operator's arguments.
     def layer_norm(x: Shape, *_: Any, **__: Any) -> int:
         return LAYER_NORM_FLOPS * prod(x)
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The costs of a model's splits: the paper's, or counted once and remembered."""
+"""Costs of a model's splits: from the paper, or counted once and cached."""
 
 import hashlib
 import json
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 
 def profile_for(config: ModelConfig) -> SplitProfile:
-    """The paper's table for the paper's model, classes and adapters; else as counted.
+    """The paper's table for the paper's model, classes and adapters; otherwise counted costs.
 
     Raises:
-        InputError: No such model.
+        InputError: The model is unknown.
     """
     of_whom = (config.model, config.classes)
     if of_whom == (PAPER_MODEL, PAPER_CLASSES) and _is_plain(config, 224):
@@ -42,8 +42,8 @@ def profile_for(config: ModelConfig) -> SplitProfile:
 
 
 def _is_plain(config: ModelConfig, pixels: int) -> bool:
-    """Whether nothing but model and classes decides what it costs: pictures of that size, LoRA of
-    the paper's rank on all layers."""
+    """Whether costs depend only on model and classes: images have that size, and LoRA of the
+    paper's rank is applied to all layers."""
     return (
         config.image_size in (None, pixels)
         and config.rank == PAPER_RANK
@@ -53,12 +53,12 @@ def _is_plain(config: ModelConfig, pixels: int) -> bool:
 
 
 def counted(config: ModelConfig) -> SplitProfile:
-    """Costs counted on the model itself, remembered in the user's cache folder.
+    """Costs counted on the model, cached in the user's cache folder.
 
     The first count imports torch and takes some seconds; later ones read a small JSON file.
 
     Raises:
-        InputError: No such model.
+        InputError: The model is unknown.
     """
     path = cache_folder() / "profiles" / _file_name(config)
     try:
@@ -66,12 +66,12 @@ def counted(config: ModelConfig) -> SplitProfile:
         labels = int(columns.pop("labels"))
         return SplitProfile(**{k: tuple(v) for k, v in columns.items()}, labels=labels)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        pass  # Not counted yet, or by something else: count.
-    log.debug("counting what the splits of %s cost, once", config.model)
+        pass  # Not counted yet, or an invalid file.
+    log.debug("counting the costs of the splits of %s, once", config.model)
     from workloads.costs.counting import count
 
     profile = count(config)
-    # A folder that cannot be written only costs the time again.
+    # If the folder is not writable, the next run counts again.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asdict(profile))
@@ -79,7 +79,7 @@ def counted(config: ModelConfig) -> SplitProfile:
 
 
 def _file_name(config: ModelConfig) -> str:
-    """Made from all that the counts depend on."""
+    """A file name that contains everything that the counts depend on."""
     versions = "-".join(f"{name}{version(name)}" for name in ("torch", "timm"))
     size = "" if config.image_size is None else f"-{config.image_size}px"
     rest = plugin_model(config.model, config.parameters)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What each split of a model costs: FLOPs to compute, bytes to exchange. No torch at import."""
+"""Costs of each split of a model: FLOPs and bytes. Importing this module does not import torch."""
 
 from dataclasses import dataclass
 
@@ -11,40 +11,41 @@ PAPER_MODEL = "swin_large_patch4_window7_224"
 """The model of the paper's table II: Swin-L, 224 x 224."""
 PAPER_CLASSES = 100
 PAPER_RANK = 8
-"""Its LoRA rank."""
+"""LoRA rank of the paper's model."""
 
 
 @dataclass(frozen=True)
 class SplitProfile:
-    """Costs of one sample (FLOPs, smashed bytes) and one client (adapter bytes), for u = 1, 2, …
+    """Costs per sample (FLOPs, smashed bytes) and per client (adapter bytes), for u = 1, 2, …
 
-    Bytes are those of float32. Entry u - 1 belongs to split point u.
+    Sizes are those of float32. Entry u - 1 belongs to split point u.
     """
 
     client_forward_flops: tuple[float, ...]
-    """Ψ_CF."""
+    """Ψ_CF, FLOPs of the client's forward pass."""
     server_forward_flops: tuple[float, ...]
-    """Ψ_SF."""
+    """Ψ_SF, FLOPs of the server's forward pass."""
     adapter_bytes: tuple[int, ...]
-    """Γ_M: trainable parameters on the client."""
+    """Γ_M, size of the trainable parameters on the client."""
     smashed_bytes: tuple[int, ...]
-    """Γ_A: smashed data; its gradient Γ_G has the same size."""
+    """Γ_A, size of the smashed data; the gradient Γ_G has the same size."""
     client_backward_flops: tuple[float, ...] = ()
-    """Counted with frozen weights, empty where nobody counted; the paper takes ς = 2 × forward."""
+    """FLOPs of the client's backward pass with frozen weights; empty if not counted. The paper uses
+    ς = 2 times the forward pass."""
     server_backward_flops: tuple[float, ...] = ()
     adapter_header_bytes: tuple[int, ...] = ()
-    """The safetensors header that travels before the adapters: overhead, not Γ_M. Left out: 0."""
+    """Size of the safetensors header before the adapters: overhead, not part of Γ_M. Default: 0."""
     labels: int = 1
-    """Labels of one sample."""
+    """Number of labels per sample."""
 
     def __post_init__(self) -> None:
-        """Headers that nobody counted take nothing."""
+        """Set missing header sizes to 0."""
         if not self.adapter_header_bytes:
             object.__setattr__(self, "adapter_header_bytes", (0,) * self.splits)
 
     @property
     def splits(self) -> int:
-        """How many split points there are: u = 1 to this."""
+        """Number of split points: u = 1 to this number."""
         return len(self.client_forward_flops)
 
 
@@ -55,10 +56,11 @@ PAPER = SplitProfile(
     smashed_bytes=(2352 * KIB, 1176 * KIB, 588 * KIB, 294 * KIB),
     adapter_header_bytes=(1568, 3360, 18176, 20016),
 )
-"""Table II of the paper, to its printed digits (1 KB = 1024 B); headers: counted here."""
+"""Table II of the paper with its printed digits (1 KB = 1024 B); headers are counted by this
+project."""
 
 SMALL_MODEL = "swin_nano_patch4_window4_64"
-"""Of the quick start, with 10 classes and rank 8."""
+"""The model of the quick start, with 10 classes and rank 8."""
 SMALL_CLASSES = 10
 SMALL = SplitProfile(
     client_forward_flops=(19021824, 35717120, 50880512, 65179648),
@@ -69,4 +71,4 @@ SMALL = SplitProfile(
     server_backward_flops=(51011584, 31498240, 14925824, 20480),
     adapter_header_bytes=(1536, 3272, 5056, 6848),
 )
-"""What it counts to: known, so that the quick start can be predicted where there is no torch."""
+"""Counted costs of this model, so that the quick start can be predicted without torch."""

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How fast this machine does the real work: a program that times its steps when told to.
+"""Measures the computing speed of this machine: a program that times steps on request.
 
-Reads JSON lines from standard input and answers each with one on standard output: first the
+It reads JSON lines from standard input and answers each with one line on standard output: first the
 settings of a client and a server, answered when both are loaded; then `all` or `forward`, answered
-with seconds a step. Several of these programs at once show how the machine's cores share.
+with the seconds per step. Several concurrent instances show the effect of sharing the cores.
 """
 
 import json
@@ -18,13 +18,13 @@ from testbed.transport.wire import RoundSizes
 from workloads.learning.real import RealClient, RealServer, Settings
 
 LONG_ENOUGH_S = 0.5
-"""A step is repeated until its turns have taken that long together."""
+"""Smallest total duration of the repetitions of a step, in s."""
 FIRST = 1
-"""The client that computes, and its iteration."""
+"""Number of the measured client, and its iteration."""
 
 
 def main() -> None:
-    """Serve until the input ends."""
+    """Answer requests until standard input ends."""
     order = json.loads(sys.stdin.readline())
     sizes, split = RoundSizes(**order["sizes"]), order["split"]
     client = RealClient(Settings.from_json(order["client"]), FIRST)
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _timed(step: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
-    """Mean seconds of a step; `before` each, what it needs is done, untimed."""
+    """Mean seconds of a step; `before` is called before each repetition and not timed."""
     total_s, turns = 0.0, 0
     while total_s < LONG_ENOUGH_S:
         before()

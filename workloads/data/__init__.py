@@ -1,8 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What do clients train on, and who has what of it?
+"""Training data of the clients.
 
-Data sets, their partition among clients, and batches; what is learned from them stands in
-`workloads.learning`.
+Data sets, their partition among clients, and batches; training is in `workloads.learning`.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Which data: plain values that travel to node programs as JSON. No torch here."""
+"""Configuration of the data: plain values that are sent to node programs as JSON, without torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,18 +9,19 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What the clients train on."""
+    """The data that the clients train on."""
 
     source: str = "synthetic"
-    """`synthetic`; or a folder with CIFAR-100's binary files, tables, or images."""
+    """`synthetic`, or a folder with CIFAR-100's binary files, tables, or images."""
     samples: int = 2000
-    """Of the synthetic training set."""
+    """Size of the synthetic training set."""
     partition: Literal["iid", "dirichlet", "quantity", "feature"] = "iid"
     concentration: float = 0.5
-    """Of the Dirichlet distribution: small is uneven."""
+    """Concentration of the Dirichlet distribution; small values give uneven shares."""
     noise: float = 0.5
-    """With feature skew: of the last client's pictures, in deviations of a channel."""
+    """With feature skew: standard deviation of the noise in the last client's images, relative to
+    that of a colour channel."""
     image_column: str | None = None
     label_column: str | None = None
-    """Of tables; None: the only one that fits."""
+    """Columns of tables; None: the only suitable one."""
     seed: int = 1

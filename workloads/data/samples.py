@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What clients train on: data sets, their partition among clients, and the batches drawn from them.
+"""Data sets, their partition among clients, and the batches drawn from them.
 
-Everything is a function of its seed: a batch depends on (seed, client, round, iteration) and on
-nothing that a schedule or a layout of processes could change.
+Everything is a function of the seed: a batch depends on (seed, client, round, iteration), and not
+on the schedule or the layout of processes.
 """
 
 from collections.abc import Sequence
@@ -24,35 +24,35 @@ from workloads.models.chain import Images, Tokens
 from workloads.models.seeds import generator
 
 CIFAR_RECORD = 2 + 3 * 32 * 32
-"""Coarse label, fine label, then 32 x 32 pixels of red, green, blue."""
+"""Bytes of a record: coarse label, fine label, then 32 x 32 pixels of red, green, blue."""
 
 TOPICS = 4
 FOLLOWERS = 4
-"""Of synthetic sequences: how many topics, and how many tokens may follow one."""
+"""Synthetic sequences: number of topics, and number of tokens that may follow a token."""
 
 HELD_OUT = ("test", "val")
 """Of these folders, the first that an image folder has holds what is held out."""
 
 
 class Dataset(Protocol):
-    """Labelled samples, made or read when asked for."""
+    """Labelled samples, which are generated or read on demand."""
 
     classes: int
     labels: Indices
-    """By which samples are dealt to clients; shape [N]."""
+    """Labels for the partition among clients, shape [N]."""
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Samples as the model takes them: float32 images or int64 tokens; and what it is to
-        answer: labels [n], or the next tokens [n, length]."""
+        """Samples as inputs of the model, float32 images or int64 tokens, and the targets: labels
+        [n] or the next tokens [n, length]."""
         ...
 
 
 class Synthetic(Pictures):
-    """Images by seed: each class is a texture that shows up anywhere, faint and under noise.
+    """Random images: each class is a texture at a random position, weak and with noise.
 
     A class has a smooth random pattern; an image is that pattern, shifted cyclically to a random
-    place, at a random strength, plus pixel noise. Position tells nothing, so a linear reading of
-    pixels fails and a network has to learn the textures.
+    position and scaled by a random amplitude, plus pixel noise. The position is not informative, so
+    a linear classifier of pixels fails and a network has to learn the textures.
     """
 
     def __init__(self, samples: int, classes: int, size: int, seed: int, train: bool) -> None:
@@ -74,9 +74,9 @@ class Synthetic(Pictures):
         return strength * pattern + 0.5 * torch.randn(pattern.shape, generator=random)
 
     def _pattern(self, label: int) -> Tensor:
-        # Enlarged when asked for: a hundred of them in the model's size would take 60 MB a process.
+        # Enlarged on demand: a hundred patterns in the model's size would take 60 MB per process.
         grid = torch.randn(1, 3, 8, 8, generator=generator(self._seed, f"class {label}"))
-        # A border of one cell from the other side keeps the enlarged pattern cyclic.
+        # Padding with one cell from the opposite side keeps the enlarged pattern cyclic.
         margin = round(self._size / 8)
         side = self._size + 2 * margin
         padded = functional.pad(grid, (1, 1, 1, 1), mode="circular")
@@ -110,14 +110,14 @@ class Cifar100(Pictures):
 
 
 class Folder(Pictures):
-    """Images in one folder a class, classes in the order of the names of those to train on.
+    """Images in one folder per class; classes are in the order of the training folders' names.
 
-    `root` has the classes in `train/`, and held-out images of them in `test/` or `val/`; or it has
-    the classes themselves, of each of which one image in ten is held out, drawn by seed.
+    `root` has the classes in `train/` and held-out images in `test/` or `val/`; or it directly has
+    the classes, of which one image in ten is held out at random by seed.
     """
 
     def __init__(self, root: Path, images: Images, seed: int, train: bool) -> None:
-        # Only here: torchvision takes a second to import.
+        # Imported here, because torchvision takes a second to import.
         from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
         parts = {name: root / name for name in ("train", *HELD_OUT) if (root / name).is_dir()}
@@ -155,7 +155,7 @@ class Folder(Pictures):
         self._to = images
 
     def images(self, indices: Sequence[int] | Indices) -> Tensor:
-        """Images [n, 3, S, S]: the shorter side resized, the middle cut out."""
+        """Images [n, 3, S, S]: the shorter side is resized to S, then the centre is cropped."""
         return torch.stack([self._image(self._paths[int(index)]) for index in indices])
 
     def _image(self, path: str) -> Tensor:
@@ -170,10 +170,10 @@ class Folder(Pictures):
 
 
 class SyntheticTokens:
-    """Sequences by seed: a topic each, and in each topic every token has few that may follow it.
+    """Random sequences with one topic each; in each topic, only few tokens may follow a token.
 
-    Which follow is drawn by seed, topic and token, so a model has to find the topic in what came
-    before, and then knows what comes next but for one in `FOLLOWERS`.
+    The followers are random by seed, topic and token, so a model has to infer the topic from the
+    previous tokens, and can then predict the next one with probability 1 / `FOLLOWERS`.
     """
 
     def __init__(self, samples: int, tokens: Tokens, seed: int, train: bool) -> None:
@@ -185,7 +185,7 @@ class SyntheticTokens:
         self._follow = random.integers(tokens.vocabulary, size=shape)
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Tokens [n, length] and the ones that follow [n, length]."""
+        """Tokens [n, length] and the next tokens [n, length]."""
         return _shifted(np.stack([self._sequence(int(index)) for index in indices]))
 
     def _sequence(self, index: int) -> Indices:
@@ -220,7 +220,7 @@ class TokenFile:
         self.labels = np.zeros(len(found), np.int64)
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Tokens [n, length] and the ones that follow [n, length]."""
+        """Tokens [n, length] and the next tokens [n, length]."""
         return _shifted(np.asarray(self._sequences[indices], np.int64))
 
 
@@ -232,16 +232,16 @@ def _shifted(sequences: Indices) -> tuple[Tensor, Tensor]:
 def open_data(
     config: DataConfig, classes: int, input_: Images | Tokens, train: bool = True
 ) -> Dataset:
-    """The data set that a configuration names.
+    """Open the data set of a configuration.
 
     Args:
-        config: Where the data come from.
-        classes: Classes of the model.
-        input_: What the model takes.
-        train: The training set, or the held-out one.
+        config: Configuration of the data.
+        classes: Number of classes of the model.
+        input_: Input format of the model.
+        train: Whether to open the training set instead of the held-out one.
 
     Raises:
-        InputError: One line that says what is wrong with the source.
+        InputError: The source is invalid; the message is one line.
     """
     data: Dataset
     if config.source == "synthetic":
@@ -265,7 +265,7 @@ def open_data(
             "when read; use the binary version (cifar-100-binary.tar.gz: train.bin, test.bin)"
         )
     else:
-        # Only here: whoever reads folders needs no tables.
+        # Imported here, because only tables need it.
         from workloads.data.tables import PictureTable, parts_of
 
         if parts_of(root):
@@ -282,21 +282,21 @@ def open_data(
 def partition(
     labels: Indices, clients: int, config: DataConfig, at_least: int = 1
 ) -> list[Indices]:
-    """Which samples each client has; every sample has one client.
+    """Indices of each client's samples; every sample belongs to one client.
 
-    `iid` deals shuffled samples out evenly, and so does `feature`, whose clients see them
-    differently. `dirichlet` cuts each class by proportions drawn from Dir(concentration) (Hsu et
-    al. 2019), `quantity` all of them alike (Li et al. 2022), again and again until every client
-    has `at_least` samples.
+    `iid` distributes shuffled samples evenly, as does `feature`, which adds noise to the clients'
+    images. `dirichlet` divides each class by proportions drawn from Dir(concentration) (Hsu et al.
+    2019), `quantity` divides all samples by such proportions (Li et al. 2022); both repeat the draw
+    until every client has `at_least` samples.
 
     Args:
-        labels: Shape [N].
-        clients: K.
+        labels: Labels of the samples, shape [N].
+        clients: Number of clients, K.
         config: Partition, concentration and seed.
-        at_least: Samples that every client must get.
+        at_least: Smallest number of samples per client.
 
     Raises:
-        InputError: Too few samples for so many clients.
+        InputError: There are too few samples for the number of clients.
     """
     random = np.random.default_rng([config.seed, 0x9A47])
     if len(labels) >= clients * at_least:
@@ -326,22 +326,24 @@ class ClientData:
 
     dataset: Dataset
     indices: Indices
-    """Into the data set; their number is |D_k|, the client's weight in aggregation."""
+    """Indices into the data set; their number is |D_k|, the client's weight in aggregation."""
     client: int
-    """From 1."""
+    """Number of the client, from 1."""
     batch_size: int
     seed: int
     noise: float = 0.0
-    """Standard deviation of what is added to this client's pictures, in deviations of a channel."""
+    """Standard deviation of the noise in this client's images, relative to that of a colour
+    channel."""
 
     def batch(self, round_index: int, iteration: int) -> tuple[Tensor, Tensor]:
-        """Samples and labels of one local iteration, as `Dataset.batch` gives them.
+        """Samples and labels of one local iteration, see `Dataset.batch`.
 
-        Drawn without replacement (with, where the client has fewer than B samples).
+        They are drawn without replacement (with replacement if the client has fewer than B
+        samples).
 
         Args:
-            round_index: From 0.
-            iteration: From 1.
+            round_index: Number of the round, from 0.
+            iteration: Number of the iteration, from 1.
         """
         samples, labels = self.dataset.batch(self.choice(round_index, iteration))
         if self.noise:
@@ -350,7 +352,7 @@ class ClientData:
         return samples, labels
 
     def choice(self, round_index: int, iteration: int) -> Indices:
-        """Indices of that batch, shape [B]; the server finds the labels with them as well."""
+        """Indices of the samples in a batch, shape [B]; the server uses them to find the labels."""
         random = np.random.default_rng([self.seed, self.client, round_index, iteration])
         few = len(self.indices) < self.batch_size
         return random.choice(self.indices, self.batch_size, replace=few)
@@ -359,14 +361,13 @@ class ClientData:
 def client_data(
     dataset: Dataset, config: DataConfig, clients: int, batch_size: int
 ) -> list[ClientData]:
-    """The share of each of K clients, in the clients' order.
+    """The data of each of K clients, in order.
 
-    With feature skew, client k's pictures have noise of k / K of what the configuration says (Li et
-    al. 2022).
+    With feature skew, client k's images have k / K of the configured noise (Li et al. 2022).
     """
     noise = config.noise / clients if config.partition == "feature" else 0.0
     if noise and not isinstance(dataset, Pictures):
-        raise InputError("workload.data.partition: 'feature' skews pictures, and these are tokens")
+        raise InputError("workload.data.partition: 'feature' requires images, but these are tokens")
     return [
         ClientData(dataset, indices, client, batch_size, config.seed, client * noise)
         for client, indices in enumerate(partition(dataset.labels, clients, config), start=1)
@@ -374,6 +375,6 @@ def client_data(
 
 
 def holdings(share: ClientData) -> list[tuple[int, int]]:
-    """Of each class that a client has: the class, and how many samples."""
+    """Classes of a client's samples, with the number of samples of each."""
     classes, counts = np.unique(share.dataset.labels[share.indices], return_counts=True)
     return list(zip(classes.tolist(), counts.tolist(), strict=True))

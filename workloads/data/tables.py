@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Pictures and labels out of tables: parquet files, and what `datasets` saves to disk.
+"""Images and labels from tables: parquet files, and the output of `datasets`' `save_to_disk`.
 
-Read with pyarrow alone. Arrow files are mapped into memory; of parquet files the row groups that
-were needed last stay there.
+Only pyarrow is used. Arrow files are memory-mapped; the recently used row groups of parquet files
+are cached.
 """
 
 import json
@@ -27,12 +27,13 @@ from workloads.models.chain import Images
 
 FIELD = "workload.data.source"
 HELD_OUT = ("test", "validation", "val")
-"""Of these parts, the first that a folder has holds what is held out."""
+"""Names of parts with held-out samples; the first existing one is used."""
 GROUPS_KEPT = 8
 
 
 def parts_of(root: Path) -> dict[str, list[Path]]:
-    """The files of a folder's tables by part: `train`, `test`, …, or all as ``; none: no tables."""
+    """Table files of a folder by part: `train`, `test`, …, or all under an empty name; empty if
+    there are no tables."""
     if (root / "state.json").is_file():
         return {"": _arrow_files(root)}
     if (root / "dataset_dict.json").is_file():
@@ -44,13 +45,14 @@ def parts_of(root: Path) -> dict[str, list[Path]]:
 
 
 def _part_of(file: Path) -> str:
-    """By the beginning of its name, or by its folder's."""
+    """The part of a file, from the beginning of its name or its folder's name."""
     name = file.name.split("-")[0].split(".")[0]
     return name if name in ("train", *HELD_OUT) else file.parent.name
 
 
 def _by_part(part: dict[Path, str]) -> dict[str, list[Path]]:
-    """All as ``, unless some are to train on and others are held out."""
+    """Group files by part; all are one part `` unless there are both training and held-out
+    parts."""
     if "train" not in part.values() or not set(HELD_OUT) & set(part.values()):
         chosen = [file for file, name in part.items() if name == "train"] or list(part)
         return {"": chosen} if part else {}
@@ -58,7 +60,7 @@ def _by_part(part: dict[Path, str]) -> dict[str, list[Path]]:
 
 
 def _arrow_files(folder: Path) -> list[Path]:
-    """In the order that `datasets` wrote down."""
+    """Arrow files of a folder in the order of `state.json`."""
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         return [folder / Path(entry["filename"]).name for entry in state["_data_files"]]
@@ -67,20 +69,20 @@ def _arrow_files(folder: Path) -> list[Path]:
 
 
 class PictureTable(Pictures):
-    """Labelled pictures in the rows of tables."""
+    """Labelled images in the rows of tables."""
 
     def __init__(self, root: Path, images: Images, config: DataConfig, train: bool):
-        """Open them.
+        """Open the tables.
 
         Args:
             root: A folder for which `parts_of` finds tables.
-            images: What the model takes.
-            config: The columns, where it names them; and the seed of what is held out where the
-                folder has no part of its own for that: a tenth of each class.
-            train: The training set, or what is held out.
+            images: Input format of the model.
+            config: Optional names of the columns, and the seed for the held-out tenth of each class
+                if the folder has no part for it.
+            train: Whether to open the training set instead of the held-out one.
 
         Raises:
-            InputError: One line that says what is wrong.
+            InputError: The tables are invalid; the message is one line.
         """
         parts = parts_of(root)
         fit = chosen = parts["train" if "train" in parts else ""]
@@ -95,7 +97,7 @@ class PictureTable(Pictures):
         if not np.isin(found, names).all():
             strange = found[~np.isin(found, names)][0]
             raise InputError(f"{FIELD}: {chosen[0]} has the class {strange}, which train lacks")
-        if names.dtype.kind in "iu":  # Numbers are the classes, also those without a picture.
+        if names.dtype.kind in "iu":  # Integers are class indices; classes may have no images.
             names = np.arange(int(names[-1]) + 1)
         self.classes = len(names)
         labels = np.searchsorted(names, found).astype(np.int64)
@@ -104,7 +106,7 @@ class PictureTable(Pictures):
             self._rows = np.flatnonzero(is_held_out(labels, config.seed) != train)
         self.labels = labels[self._rows]
         if not len(self.labels):
-            raise InputError(f"{FIELD}: {root} has no picture to {'train' if train else 'test'} on")
+            raise InputError(f"{FIELD}: {root} has no images to {'train' if train else 'test'} on")
         self._groups = [
             (file, number)
             for file, opened in ((file, _opened(file)) for file in chosen)
@@ -115,7 +117,7 @@ class PictureTable(Pictures):
         self._group = lru_cache(GROUPS_KEPT)(self._read)
 
     def images(self, indices: Sequence[int] | Indices) -> Tensor:
-        """Images [n, 3, S, S]: the shorter side resized, the middle cut out."""
+        """Images [n, 3, S, S]: the shorter side is resized to S, then the centre is cropped."""
         return torch.stack([self._image(int(self._rows[index])) for index in indices])
 
     def _image(self, row: int) -> Tensor:
@@ -140,7 +142,7 @@ class PictureTable(Pictures):
 
 
 class _ArrowFile:
-    """An arrow stream in a file, mapped into memory, with the methods of a parquet file."""
+    """A memory-mapped file with an arrow stream, with the interface of a parquet file."""
 
     num_row_groups = 1
 
@@ -150,16 +152,16 @@ class _ArrowFile:
         self.metadata = self
 
     def row_group(self, number: int) -> "_ArrowFile":
-        """All of it."""
+        """The metadata of the only row group."""
         return self
 
     @property
     def num_rows(self) -> int:
-        """Of it."""
+        """Number of rows."""
         return int(self._table.num_rows)
 
     def read_row_group(self, number: int, columns: list[str]) -> pa.Table:
-        """All of its rows."""
+        """All rows of the file."""
         return self._table.select(columns)
 
 
@@ -173,7 +175,7 @@ def _opened(file: Path) -> Any:
 
 
 def _labels(files: Sequence[Path], column: str) -> npt.NDArray[Any]:
-    """All labels, numbers or texts, shape [N]."""
+    """All labels as numbers or texts, shape [N]."""
     parts = [
         _opened(file).read_row_group(number, [column])[column]
         for file in files
@@ -191,10 +193,10 @@ def _labels(files: Sequence[Path], column: str) -> npt.NDArray[Any]:
 def _column(
     key: str, given: str | None, schema: pa.Schema, fits: Callable[[pa.DataType], bool]
 ) -> str:
-    """The column of that name, or the only one that fits.
+    """The column of the given name, or the only suitable one.
 
     Raises:
-        InputError: There is no such column, or there are several.
+        InputError: There is no suitable column, or there are several.
     """
     names: list[str] = [field.name for field in schema if fits(field.type)]
     if given is not None and given in names:
@@ -202,8 +204,8 @@ def _column(
     if given is None and len(names) == 1:
         return names[0]
     choices = ", ".join(names) or "none"
-    what = "must name one of the table's" if given is None else f"there is no {given!r} among them"
-    raise InputError(f"workload.data.{key}: {what}; columns that fit: {choices}")
+    what = "must name a column of the table" if given is None else f"{given!r} is not suitable"
+    raise InputError(f"workload.data.{key}: {what}; suitable columns: {choices}")
 
 
 def _holds_pictures(kind: pa.DataType) -> bool:

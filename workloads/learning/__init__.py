@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What is learned, and what of it travels: split model and adapters.
+"""Split model, adapters and their training.
 
-No network and no clock: the same passes run in one process.
+This package uses no network and no clock: the same passes can run in one process.
 """

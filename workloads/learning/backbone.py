@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""One backbone: the frozen weights as a memory-mapped file that all processes share.
+"""The backbone: frozen weights in a memory-mapped file that all processes share.
 
-The file is safetensors with timm's names, built by seed or from given weights; see
-`workloads.learning.cached` for where it is kept.
+The file is in safetensors format with timm's names, created by seed or from given weights;
+`workloads.learning.cached` defines its location.
 """
 
 import json
@@ -28,14 +28,15 @@ from workloads.models.families import OWN_MODELS, timm_model
 from workloads.models.seeds import generator
 
 ALIGNMENT = 64
-"""Tensors begin at multiples of it where their sizes allow: vector loads do not straddle lines."""
+"""Alignment of tensors in bytes, as far as their sizes allow, so that vector loads do not cross
+cache lines."""
 
 LOGIT_SCALE = 2.302585
-"""ln 10: where Swin V2 begins to learn the temperature of its attention."""
+"""ln 10, the initial logit scale (temperature) of Swin V2's attention."""
 
 
 def write_backbone(config: ModelConfig, path: Path) -> None:
-    """Make a backbone's file; its folder is there.
+    """Create a backbone's file in an existing folder.
 
     Raises:
         InputError: The weights are unavailable or do not fit the model.
@@ -44,7 +45,7 @@ def write_backbone(config: ModelConfig, path: Path) -> None:
     shapes = dict(model.net.named_parameters())
     dtypes = dict.fromkeys(shapes, torch.float32)
     if config.dtype == "bfloat16":
-        # Held as the products need it; autocast would cast frozen weights in every pass.
+        # Stored in the type of the products; autocast would cast frozen weights in every pass.
         for name, module in model.net.named_modules():
             if isinstance(module, LoraLinear):
                 dtypes |= {f"{name}.{part}": torch.bfloat16 for part in ("weight", "bias")}
@@ -52,16 +53,16 @@ def write_backbone(config: ModelConfig, path: Path) -> None:
 
 
 def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitModel:
-    """The model with its frozen weights: mapped from the file, or copied to a CUDA device once.
+    """The model with its frozen weights, mapped from the file, or copied once to a CUDA device.
 
     Raises:
-        InputError: The device is not there.
+        InputError: The device does not exist.
     """
     where = torch_device(device)
     model = SplitModel(config)
     with safetensors.safe_open(file, "pt", device=str(where)) as tensors:
         frozen = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
-    # Buffers are no part of the file.
+    # Buffers are not in the file.
     model.net.load_state_dict(frozen, assign=True, strict=False)
     for name, buffer in model.buffers_made.items():
         owner, _, own = name.rpartition(".")
@@ -83,12 +84,12 @@ def torch_device(name: str) -> torch.device:
     """
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device: {name} is not there; use cpu, or see `testbed doctor`")
+        raise InputError(f"device: {name} does not exist; use cpu, or see `testbed doctor`")
     return device
 
 
 Source = Callable[[str, tuple[int, ...]], Tensor]
-"""The frozen tensor of that name and shape."""
+"""Returns the frozen tensor of a given name and shape."""
 
 
 def _source(config: ModelConfig) -> Source:
@@ -113,14 +114,14 @@ def _source(config: ModelConfig) -> Source:
 
 
 def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    """A frozen random network's weights: normal, with variance 1 / fan-in.
+    """Random weights of a frozen network: normal with variance 1 / fan-in.
 
-    timm's own deviation of 0.02 is meant for training from scratch. Frozen, it would leave blocks
-    that add next to nothing, and LoRA nothing to turn.
+    timm's standard deviation of 0.02 is meant for training from scratch. In a frozen network,
+    blocks would then have almost no effect, and LoRA could not adapt them.
     """
     own = name.rpartition(".")[2]
     if len(shape) == 1:
-        # Norms, and the scales of layers: gamma, gamma_1, …
+        # Normalisation layers, and layer scales: gamma, gamma_1, …
         return torch.ones(shape) if own == "weight" or "gamma" in own else torch.zeros(shape)
     if own == "logit_scale":
         return torch.full(shape, LOGIT_SCALE)
@@ -136,10 +137,10 @@ def _pretrained(config: ModelConfig) -> dict[str, Tensor]:
     try:
         net = timm_model(config, pretrained=True)
     except Exception as error:
-        # timm and its hub client raise whatever their network layer raised.
+        # timm and its hub client pass on all exceptions of their network layer.
         raise InputError(
             f"workload.weights: pretrained weights of {config.model} are unavailable "
-            f"({type(error).__name__}); with no hub in reach give a safetensors file instead"
+            f"({type(error).__name__}); without access to the hub give a safetensors file instead"
         ) from None
     return net.state_dict()
 
@@ -150,15 +151,15 @@ def _write(
     dtypes: dict[str, torch.dtype],
     source: Source,
 ) -> None:
-    """Write tensor by tensor into a file that appears whole: no reader sees half of it.
+    """Write a file tensor by tensor and atomically.
 
-    safetensors' own writer wants all tensors in memory and aligns to 8 bytes only.
+    safetensors' writer needs all tensors in memory and aligns them to 8 bytes only.
     """
     header: dict[str, object] = {}
     size = {
         name: torch.Size(shape).numel() * dtypes[name].itemsize for name, shape in shapes.items()
     }
-    # Those whose size breaks the alignment go last, where they break nobody else's.
+    # Tensors whose size breaks the alignment go last, so that the others stay aligned.
     order = sorted(shapes, key=lambda name: size[name] % ALIGNMENT != 0)
     end = 0
     for name in order:

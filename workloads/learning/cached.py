@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Where a backbone's file is kept: it is built once, and named by all that determines its bytes.
+"""Cache of backbone files: each is created once, and named by everything that determines its
+content.
 
-To name a file that is there does not import torch, which takes seconds.
+Finding an existing file does not import torch, which takes seconds.
 """
 
 import hashlib
@@ -17,11 +18,11 @@ from workloads.models.config import ModelConfig, plugin_model
 
 
 def backbone_file(config: ModelConfig, cache: Path) -> Path:
-    """The backbone's file in a cache folder, built if it is not there yet.
+    """The backbone's file in a cache folder; it is created if it does not exist.
 
     Raises:
         InputError: The weights are unavailable or do not fit the model.
-        ModuleNotFoundError: There is no torch, without which nobody can learn.
+        ModuleNotFoundError: torch, which learning requires, is not installed.
     """
     if find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")

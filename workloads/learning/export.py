@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What was trained, for others: a folder that `peft` loads over the same backbone."""
+"""Export of trained adapters to a folder that `peft` can load with the same backbone."""
 
 import json
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
     """Write `adapter_config.json` and `adapter_model.safetensors`.
 
     `PeftModel.from_pretrained(net, folder)` then computes the same logits, where `net` is timm's
-    model of that name, classes and image size (or the package's) over the backbone's weights.
+    (or the package's) model of that name, classes and image size with the backbone's weights.
 
     Args:
-        state: As `ServerLearner.state` gives it, or `adapters.safetensors` of a run.
-        folder: Made if it is not there.
-        config: What was trained.
+        state: The state of `ServerLearner.state`, or `adapters.safetensors` of a run.
+        folder: Output folder; it is created if it does not exist.
+        config: The trained model.
 
     Raises:
-        InputError: The state is another model's.
+        InputError: The state belongs to another model.
     """
     model = SplitModel(config)
     layout, head = model.layout, model.head_name
-    layout.vector(state)  # refuses what does not fit
+    layout.vector(state)  # Checks that the state fits.
     layers = [e.name.removesuffix(".lora_A") for e in layout.entries if e.name.endswith(".lora_A")]
     settings = {
         "peft_type": "LORA",

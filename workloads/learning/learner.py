@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Split federated learning without the network: what the UAV and the BS compute.
+"""Split federated learning without a network: the computing of UAV and BS.
 
-A `ClientLearner` and a `ServerLearner` exchange plain tensors; who carries them, and when, is not
-their business, and by default (one server-side set a client) cannot change the result.
+A `ClientLearner` and a `ServerLearner` exchange plain tensors; by default (one server-side set per
+client) the result does not depend on how and when these are transferred.
 """
 
 import threading
@@ -23,16 +23,16 @@ from workloads.learning.stopwatch import Stopwatch
 
 
 class Trainees:
-    """A part of the trainable parameters: one vector, its gradient, its optimiser."""
+    """A part of the trainable parameters: a vector with its gradient and optimiser."""
 
     def __init__(
         self, layout: Layout, start: int, values: Tensor, training: TrainingConfig
     ) -> None:
         self.values = values
-        """Shape [n]: the elements of the layout's vector from `start` on."""
+        """Elements of the layout's vector from `start` on, shape [n]."""
         self.values.grad = torch.zeros_like(values)
         self.tensors = layout.views(values, start)
-        """By name, over the memory of `values`; their gradients lie over that of its gradient."""
+        """Views of `values` by name; their gradients are views of the gradient of `values`."""
         gradients = layout.views(self.values.grad, start)
         for name, tensor in self.tensors.items():
             tensor.requires_grad_()
@@ -53,7 +53,7 @@ class Trainees:
             )
 
     def step(self) -> None:
-        """Move by the gathered gradient and clear it."""
+        """Do an optimiser step with the accumulated gradient, and clear the gradient."""
         if self._start is not None and self.values.grad is not None:
             self.values.grad.add_(self.values.detach() - self._start, alpha=self._proximal)
         self._optimiser.step()
@@ -62,7 +62,7 @@ class Trainees:
 
 
 class ClientLearner:
-    """A UAV's side: forward, backward, adapters."""
+    """The side of a UAV: forward pass, backward pass, adapters."""
 
     def __init__(self, model: SplitModel, training: TrainingConfig) -> None:
         self._model = model
@@ -76,8 +76,9 @@ class ClientLearner:
         """Start a round from the broadcast adapters, with a new optimiser.
 
         Args:
-            split: u, parts on this side.
-            adapters: Shape [layout.cuts[split]], float32; copied, so a receive buffer will do.
+            split: Split point u, the number of parts on this side.
+            adapters: Float32, shape [layout.cuts[split]]; copied, so a receive buffer may be
+                passed.
         """
         self._split = split
         self._trainees = Trainees(
@@ -88,13 +89,13 @@ class ClientLearner:
         )
 
     def forward(self, samples: Tensor, batch: str = "") -> Tensor:
-        """CF: smashed data [B, ...] of a batch of the model's input; float32, contiguous.
+        """CF: compute the smashed data [B, ...] of a batch, float32 and contiguous.
 
         Args:
-            samples: The batch.
-            batch: Its name, by which dropout is drawn on both sides.
+            samples: Inputs of the batch.
+            batch: Name of the batch, which seeds dropout on both sides.
         """
-        assert self._trainees is not None, "begin_round first"
+        assert self._trainees is not None, "call begin_round first"
         self._model.recompute = self._training.recompute
         self._batch = batch
         self._model.attach(self._trainees.tensors, [batch])
@@ -102,35 +103,36 @@ class ClientLearner:
         return self._smashed.detach().contiguous()
 
     def backward(self, gradient: Tensor) -> None:
-        """CB: take the gradient of the smashed data and move the adapters by one step."""
-        assert self._trainees is not None, "begin_round first"
-        assert self._smashed is not None, "forward first"
-        # Recomputation reads the adapters again; another learner may have used the model since.
+        """CB: propagate the gradient of the smashed data and update the adapters by one step."""
+        assert self._trainees is not None, "call begin_round first"
+        assert self._smashed is not None, "call forward first"
+        # Recomputation reads the adapters again, and another learner may have used the model since.
         self._model.attach(self._trainees.tensors, [self._batch])
         torch.autograd.backward(self._smashed, gradient.to(self._model.device, torch.float32))
         self._smashed = None
         self._trainees.step()
 
     def adapters(self) -> Tensor:
-        """The adapters now, shape [layout.cuts[split]], float32, contiguous, on the CPU."""
-        assert self._trainees is not None, "begin_round first"
+        """The current adapters, shape [layout.cuts[split]], float32, contiguous, on the CPU."""
+        assert self._trainees is not None, "call begin_round first"
         return self._trainees.values.cpu()
 
 
 @dataclass(frozen=True)
 class ServerStep:
-    """What one pass of the server over one client's batch gives."""
+    """Result of one pass of the server over one client's batch."""
 
     gradient: Tensor
-    """Of the loss with respect to the smashed data, as they; float32, contiguous."""
+    """Gradient of the loss with respect to the smashed data, with their shape; float32,
+    contiguous."""
     loss: float
-    """Mean cross entropy of the batch, before the step."""
+    """Mean cross entropy of the batch before the step."""
     accuracy: float
 
 
 @dataclass(frozen=True)
 class PassTimes:
-    """What the server takes for the batches of several clients, in real seconds."""
+    """Computing times of the server for the batches of several clients, in real seconds."""
 
     clients: int
     one_by_one_s: float
@@ -138,21 +140,21 @@ class PassTimes:
 
     @property
     def pays(self) -> bool:
-        """Whether one pass for all of them is faster."""
+        """Whether one common pass is faster than separate passes."""
         return self.together_s < self.one_by_one_s
 
     def seconds(self, clients: int) -> float:
-        """Of one pass for so many, on the line through one client and all of them."""
+        """Time of one pass for `clients` clients, by linear interpolation."""
         one_s = self.one_by_one_s / self.clients
         each_s = (self.together_s - one_s) / max(1, self.clients - 1)
         return one_s + each_s * (clients - 1)
 
 
 class ServerLearner:
-    """The BS's side: one backbone, K sets of adapters and heads, and the global state.
+    """The side of the BS: one backbone, K sets of adapters and heads, and the global state.
 
-    A pass holds its activations only while it runs, and passes run one at a time, so that what is
-    in flight is one batch, whatever the paradigm pretends to run in parallel.
+    Activations exist only during a pass, and passes run one at a time, so that memory is needed for
+    one batch only, even if the paradigm models parallel computing.
     """
 
     def __init__(self, model: SplitModel, clients: Sequence[int], training: TrainingConfig) -> None:
@@ -167,23 +169,23 @@ class ServerLearner:
         self._lock = threading.Lock()
 
     def begin_round(self, split: int | Mapping[int, int]) -> Tensor:
-        """Cut the global state after `split` parts; optimisers start anew.
+        """Split the global state after `split` parts, and reset the optimisers.
 
         Args:
-            split: u for all clients, or u_k by client.
+            split: Split point u of all clients, or u_k by client.
 
         Returns:
-            What to broadcast, float32, contiguous, on the CPU: the longest of the clients' parts,
-            shape [layout.cuts[max(u_k)]]; each client's is the beginning of it.
+            The vector to broadcast, float32, contiguous, on the CPU: the longest of the clients'
+            parts, shape [layout.cuts[max(u_k)]]; each client's part is a prefix of it.
 
         Raises:
-            ValueError: Split points differ, but the clients share one server-side set.
+            ValueError: Split points differ although the clients share one server-side set.
         """
         layout, copy = self._model.layout, self._copy
         points = dict.fromkeys(self._clients, split) if isinstance(split, int) else dict(split)
         if self._training.server_adapters == "shared":
             if len(set(points.values())) > 1:
-                raise ValueError("a shared set has one split point for all")
+                raise ValueError("a shared set requires one split point for all clients")
             self._trainees = dict.fromkeys(self._clients, copy(points[self._clients[0]]))
         else:
             self._trainees = {client: copy(points[client]) for client in self._clients}
@@ -191,27 +193,27 @@ class ServerLearner:
         return self._vector[: layout.cuts[max(points.values())]]
 
     def _copy(self, split: int) -> Trainees:
-        """What lies behind a cut of the global state, to train."""
+        """A trainable copy of the global state behind a split point."""
         layout = self._model.layout
         cut = layout.cuts[split]
         part = self._vector[cut:].to(self._model.device, copy=True)
         return Trainees(layout, cut, part, self._training)
 
     def begin_update(self, client: int) -> Tensor:
-        """Let one client begin anew from the global state as it is now: what to send it, its part,
-        shape [layout.cuts[u_k]], float32, on the CPU."""
+        """Restart one client from the current global state; returns the client's part, shape
+        [layout.cuts[u_k]], float32, on the CPU."""
         with self._lock:
             split = self._splits[client]
             self._trainees[client] = self._copy(split)
             return self._vector[: self._model.layout.cuts[split]].clone()
 
     def mix(self, client: int, adapters: Tensor, staleness: int) -> None:
-        """Move the global state towards what a client and its server-side set have become.
+        """Mix a client's adapters and its server-side set into the global state.
 
         Args:
-            client: Whose update it is.
-            adapters: What `ClientLearner.adapters` gave.
-            staleness: How many updates were mixed in since it began.
+            client: The client.
+            adapters: Result of `ClientLearner.adapters`.
+            staleness: Number of updates mixed in since the client began.
         """
         with self._lock:
             server_side = self._trainees[client].values.detach().cpu()
@@ -223,14 +225,14 @@ class ServerLearner:
     def forward_backward(
         self, client: int, smashed: Tensor, labels: Tensor, batch: str = ""
     ) -> ServerStep:
-        """S: forward, loss, backward and one step of that client's server-side set.
+        """S: forward pass, loss, backward pass and one step of a client's server-side set.
 
         Args:
-            client: Whose batch it is.
-            smashed: [B, ...]; may lie over a receive buffer, which is neither copied (on the
-                CPU, float32) nor written to.
-            labels: Classes, shape [B]; of tokens [B, length], or all of them in one row.
-            batch: Its name, as `ClientLearner.forward` was told.
+            client: The client of the batch.
+            smashed: Smashed data [B, ...]; may be a view of a receive buffer, which is neither
+                copied (float32 on the CPU) nor modified.
+            labels: Classes, shape [B]; for tokens [B, length] or flattened.
+            batch: Name of the batch, as in `ClientLearner.forward`.
         """
         with self._lock:
             trainees = self._trainees[client]
@@ -249,21 +251,23 @@ class ServerLearner:
     def forward_backward_together(
         self, batches: Mapping[int, tuple[Tensor, Tensor]], names: Mapping[int, str] | None = None
     ) -> dict[int, ServerStep]:
-        """S for several waiting clients in one pass, each row with its own client's adapters.
+        """S for several waiting clients in one pass; each row uses its client's adapters.
 
-        Equals one `forward_backward` after the other but for the last bits of float32 sums (other
-        block sizes in the products), and holds the activations of all these batches at once.
+        The result equals that of separate calls of `forward_backward` except for rounding of
+        float32 sums (block sizes of the products differ). Activations of all batches are in memory
+        at once.
 
         Args:
-            batches: By client, smashed data and labels as for `forward_backward`, all of one shape.
-            names: Of the batches, by client.
+            batches: Smashed data and labels by client, as for `forward_backward`, with equal
+                shapes.
+            names: Names of the batches, by client.
 
         Raises:
-            ValueError: The clients share one set, which their batches must train in turn, or are
-                cut at different points.
+            ValueError: The clients share one set, which batches must train one after the other, or
+                their split points differ.
         """
         if self._training.server_adapters == "shared":
-            raise ValueError("shared adapters are trained by one batch after the other")
+            raise ValueError("shared adapters must be trained by one batch after the other")
         splits = {self._splits[client] for client in batches}
         if len(splits) > 1:
             raise ValueError(f"one pass has one split point, not {sorted(splits)}")
@@ -279,7 +283,7 @@ class ServerLearner:
             labels = torch.cat([labels.to(device).flatten() for _, labels in batches.values()])
             leaf = smashed.requires_grad_()
             logits = self._model.server(leaf, splits.pop()).flatten(0, -2)
-            # The mean over each client's batch: other clients are not in its loss.
+            # The mean over each client's batch: the loss of a client does not depend on others.
             each = functional.cross_entropy(logits, labels, reduction="none")
             losses = each.view(count, -1).mean(1)
             torch.autograd.backward(losses.sum())
@@ -299,15 +303,15 @@ class ServerLearner:
             }
 
     def pass_times(self, clients: int, batch_size: int, shape: Sequence[int]) -> PassTimes:
-        """How long this machine takes for waiting clients, in one pass and one after the other.
+        """Measure the time for several clients in one pass and in separate passes.
 
-        Each way is run twice on zeros, and the faster time counts. Call it after `begin_round`;
-        afterwards begin the round again, for the sets have moved.
+        Each variant runs twice on zeros, and the faster time counts. Call it after `begin_round`,
+        and begin the round again afterwards, because the sets have changed.
 
         Args:
-            clients: Waiting, at most K.
-            batch_size: B.
-            shape: Of one sample's smashed data.
+            clients: Number of clients, at most K.
+            batch_size: Batch size B.
+            shape: Shape of one sample's smashed data.
         """
         smashed = torch.zeros(batch_size, *shape)
         labels = torch.zeros(batch_size * self._model.input.labels, dtype=torch.int64)
@@ -329,14 +333,14 @@ class ServerLearner:
         return PassTimes(len(waiting), *best)
 
     def aggregate(self, adapters: Mapping[int, Tensor], samples: Mapping[int, int]) -> None:
-        """Make the clients' parts and their server-side sets the new global state, by the rule.
+        """Aggregate the clients' parts and their server-side sets into the new global state.
 
-        Sums run in float64 in the order in which the clients were named at the start, whatever
-        order they came in.
+        Sums are computed in float64 in the order of the clients at construction, so the order of
+        `adapters` does not matter.
 
         Args:
-            adapters: By client, what `ClientLearner.adapters` gave; clients left out do not count.
-            samples: By client, |D_k|.
+            adapters: Results of `ClientLearner.adapters` by client; missing clients do not count.
+            samples: |D_k| by client.
         """
         taking_part = [client for client in self._clients if client in adapters]
         total = sum(samples[client] for client in taking_part)
@@ -351,20 +355,20 @@ class ServerLearner:
         self._vector = self._rule(update).float()
 
     def state(self) -> dict[str, Tensor]:
-        """The global state by name, as in the unsplit model: adapters of both sides, and the head;
-        and what the rule of aggregation remembers.
+        """The global state by the names of the unsplit model: adapters of both sides and the head,
+        and the state of the aggregation rule.
 
-        With it a run can go on after any round: optimisers restart with each round, and batches
-        are drawn by seed, client, round and iteration.
+        A run can continue from it after any round: optimisers are reset in each round, and batches
+        depend only on seed, client, round and iteration.
         """
         memory = {f"{MEMORY}{name}": tensor for name, tensor in self._memory.items()}
         return self._model.layout.views(self._vector) | memory
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a global state.
+        """Continue from a global state.
 
         Raises:
-            InputError: It is another model's.
+            InputError: The state belongs to another model.
         """
         self._vector = self._model.layout.vector(state)
         self._memory = {

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A network whose linear layers carry LoRA, cut after any of its parts.
+"""A network with LoRA on its linear layers, which can be split after any of its parts.
 
-The network is frozen; what trains is one vector (`Layout`): adapters part by part, then the head. A
-split point u is a place in that vector, so the client's part is always its beginning and the
-server's part its end, and when u changes nothing moves but the cut.
+The network is frozen; the trainable parameters are one vector (`Layout`): adapters part by part,
+then the head. A split point u is a position in that vector: the client's part is its beginning, the
+server's part its end, and a change of u only moves this position.
 """
 
 import json
@@ -29,16 +29,18 @@ from workloads.models.families import chain_of
 from workloads.models.seeds import generator
 
 MEMORY = "aggregation."
-"""Begins the names of tensors in a state that no model has: what the rule of aggregation keeps."""
+"""Prefix of the names of tensors in a state that belong to the aggregation rule, not to the
+model."""
 MAGNITUDE = "lora_magnitude_vector"
-"""Of DoRA, as peft calls it."""
+"""Name of DoRA's magnitude in peft."""
 TRACED_SAMPLES = 101
-"""A prime, so that a layer whose rows it divides is one that samples pass through."""
+"""Batch size for tracing: a prime, so that layers that process samples are recognised by a number
+of rows that it divides."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One trainable tensor and its place in the vector."""
+    """A trainable tensor and its position in the vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -48,13 +50,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each trainable tensor stands in the vector of all of them (float32)."""
+    """Positions of all trainable tensors in one float32 vector."""
 
     entries: tuple[Entry, ...]
-    """In the order of the forward pass: adapters stage by stage, A, B and the magnitude of each
-    layer, then the head."""
+    """Tensors in the order of the forward pass: A, B and the magnitude of each layer, then the
+    head."""
     cuts: tuple[int, ...]
-    """cuts[u] is where the server's part begins; cuts[0] = 0."""
+    """cuts[u] is the beginning of the server's part; cuts[0] = 0."""
 
     @property
     def size(self) -> int:
@@ -62,11 +64,11 @@ class Layout:
         return self.entries[-1].stop
 
     def views(self, part: Tensor, start: int = 0) -> dict[str, Tensor]:
-        """Tensors by name, over the memory of a contiguous part of the vector.
+        """Views of a contiguous part of the vector, by the names of tensors.
 
         Args:
-            part: The elements from `start` on, as many as whole tensors need; shape [n].
-            start: Where the part begins in the vector.
+            part: Elements from `start` on, with whole tensors only; shape [n].
+            start: Position of the part in the vector.
         """
         stop = start + part.numel()
         return {
@@ -76,7 +78,8 @@ class Layout:
         }
 
     def header(self, split: int) -> bytes:
-        """The safetensors header of the client's part; with the part behind it, a whole file."""
+        """The safetensors header of the client's part; header and part together are a complete
+        file."""
         described = {
             entry.name: {
                 "dtype": "F32",
@@ -91,10 +94,10 @@ class Layout:
         return struct.pack("<Q", len(text)) + text
 
     def vector(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The vector made from tensors by name; shape [size].
+        """The vector of the given tensors; shape [size].
 
         Raises:
-            InputError: A tensor is missing, unknown or of another shape.
+            InputError: A tensor is missing, unknown or has a wrong shape.
         """
         expected = {entry.name: entry.shape for entry in self.entries}
         given = {
@@ -112,20 +115,20 @@ class Layout:
 
 
 class Dropout:
-    """Which elements of an adapter's input are left out while it trains, for all layers of a model.
+    """Dropout of adapter inputs during training, for all layers of a model.
 
-    Drawn by seed, layer and batch: the same on either side of any cut, when activations are
-    recomputed, and whatever was drawn before.
+    It depends only on seed, layer and batch: it is equal on both sides of a split, in
+    recomputation, and independent of earlier random numbers.
     """
 
     def __init__(self, rate: float, seed: int) -> None:
         self._kept = 1 - rate
         self._seed = seed
         self.batches: Sequence[str] = ()
-        """Names of the batches whose rows come in equal, consecutive parts; none: all is kept."""
+        """Names of the batches whose rows are equal, consecutive parts; empty: no dropout."""
 
     def noise(self, layer: str, x: Tensor) -> Tensor | None:
-        """0, or what makes up for it, for each element of x, as x; None: all is kept."""
+        """Factors with the shape of x: 0 for dropped elements, else the scale; None: no dropout."""
         if self._kept == 1 or not self.batches:
             return None
         noise = torch.empty(len(self.batches), x.numel() // len(self.batches))
@@ -137,11 +140,11 @@ class Dropout:
 class LoraLinear(nn.Module):
     """A frozen linear layer plus a low-rank product: W x + b + scale · B A x.
 
-    `adapter` is put in by reference (`SplitModel.attach`): A [rank, in] and B [out, rank], or with
-    a leading dimension G for a batch whose rows belong to G clients in equal, consecutive parts.
-    So is the `magnitude` m [out] of DoRA (Liu et al. 2024, eq. 5), where there is one: then it
-    computes c (W x + scale · B A x) + b, with c = m over the norms of the rows of W + scale · B A,
-    through which no gradient goes (their section 4.3).
+    `adapter` is set by reference (`SplitModel.attach`): A [rank, in] and B [out, rank], or with a
+    leading dimension G for a batch whose rows belong to G clients in equal, consecutive parts.
+    So is the optional `magnitude` m [out] of DoRA (Liu et al. 2024, eq. 5): the layer then computes
+    c (W x + scale · B A x) + b, where c is m divided by the row norms of W + scale · B A, which are
+    detached from the gradient (their section 4.3).
     """
 
     adapter: tuple[Tensor, Tensor]
@@ -158,8 +161,8 @@ class LoraLinear(nn.Module):
         self.magnitude: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to x [..., in]; answers [..., out]."""
-        # The weights' type is the one to multiply in; casts of what trains take gradients back.
+        """Apply the layer to x [..., in]; returns [..., out]."""
+        # Products use the weights' type; gradients flow back through the casts of trainables.
         x, a, b = (tensor.to(self.weight.dtype) for tensor in (x, *self.adapter))
         noise = None if self.dropout is None else self.dropout.noise(self.name, x)
         bias = self.bias if self.magnitude is None else None
@@ -174,9 +177,10 @@ class LoraLinear(nn.Module):
 
     @torch.no_grad()
     def _norms(self) -> Tensor:
-        """Of the rows of W + scale · B A, [out] or [G, out]; never written out for G clients."""
+        """Row norms of W + scale · B A, [out] or [G, out]; for G clients without the full
+        matrices."""
         if self.weight.is_meta:
-            # It is computed once a batch, and costs are counted by the sample.
+            # Not counted: norms are computed once per batch, and costs are per sample.
             return torch.empty_like(self.adapter[1][..., 0])
         with torch.autocast(self.weight.device.type, enabled=False):
             weight, (a, b) = self.weight.float(), self.adapter
@@ -187,9 +191,9 @@ class LoraLinear(nn.Module):
 
 
 class _LoraProduct(torch.autograd.Function):
-    """The product with its gradients, the low-rank part added in place.
+    """The product of weights and adapters with its gradients; the low-rank part is added in place.
 
-    Written out because autograd would keep and walk three more tensors as large as the output.
+    Autograd would keep and traverse three more tensors of the output's size.
     """
 
     @staticmethod
@@ -215,8 +219,8 @@ class _LoraProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, a, b, hidden, noise = ctx.saved_tensors
         rows = _rows(gradient, a)
-        # The orders of factors below are the ones that CPU libraries run fast on so thin matrices:
-        # 5 to 8 times so for the gradient of B.
+        # The orders of factors are those that CPU libraries compute fast for such thin matrices:
+        # 5 to 8 times faster for the gradient of B.
         hidden_gradient = (rows @ b.mT.contiguous().mT).mul_(ctx.scale)
         a_gradient = hidden_gradient.mT @ _rows(x if noise is None else x * noise, a)
         b_gradient = (hidden.mT @ rows).mT
@@ -233,7 +237,7 @@ class _LoraProduct(torch.autograd.Function):
 
 
 def _rows(x: Tensor, like: Tensor) -> Tensor:
-    """[..., n] as [rows, n], or as [G, rows, n] beside an adapter [G, ...]."""
+    """Reshape [..., n] to [rows, n], or to [G, rows, n] for an adapter [G, ...]."""
     return x.reshape(*like.shape[:-2], -1, x.shape[-1])
 
 
@@ -245,12 +249,12 @@ def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 class SplitModel(nn.Module):
-    """One frozen network that computes either side of any split, with whatever adapters are given.
+    """A frozen network that computes either side of any split with the given adapters.
 
-    Made on the meta device; `workloads.learning.backbone.load_model` gives it its weights.
+    It is created on the meta device; `workloads.learning.backbone.load_model` loads its weights.
 
     Raises:
-        InputError: No such model, or it does not keep to what a `Chain` says.
+        InputError: The model is unknown, or violates the requirements of `Chain`.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -266,18 +270,18 @@ class SplitModel(nn.Module):
             for part in chain.parts
         ]
         self.buffers_made = dict(net.named_buffers())
-        """What the network computed of itself when it was made; real, whatever the device."""
+        """Buffers that the network computed at its creation; they are never on the meta device."""
         net.to("meta")
         net.requires_grad_(False)
         net.eval()
         self.head_name = chain.head
         head = _head_of(chain, config)
-        # The head trains, so it is no part of the backbone: its tensors are attached.
+        # The head is trained, so it is not part of the backbone: its tensors are attached.
         net.set_submodule(chain.head, nn.Identity())
         self.head: tuple[Tensor, Tensor | None] | None = None
         traced = _Traced(self)
         self.feature_shapes = traced.shapes
-        """Of one sample's smashed data, for u = 1, 2, …"""
+        """Shape of one sample's smashed data, for u = 1, 2, …"""
         targets = re.compile(config.targets or "")
         adapted = [
             [name for name in names if targets.search(name)] for names in traced.linear_layers
@@ -312,20 +316,21 @@ class SplitModel(nn.Module):
 
     @property
     def splits(self) -> int:
-        """How many split points there are: after each part."""
+        """Number of split points: one after each part."""
         return len(self._parts)
 
     @property
     def device(self) -> torch.device:
-        """Where the frozen weights are."""
+        """Device of the frozen weights."""
         return next(self.parameters()).device
 
     def attach(self, tensors: Mapping[str, Tensor], batches: Sequence[str] = ()) -> None:
-        """Compute with these adapters (and this head) from now on; by reference.
+        """Use these adapters (and this head), by reference.
 
         Args:
-            tensors: By the layout's names; all of a layer. What is not named stays attached.
-            batches: What is trained with from now on, by name: see `Dropout`; none: nothing is.
+            tensors: Tensors by the layout's names, with all tensors of a layer; others are
+                unchanged.
+            batches: Names of the batches to train with, see `Dropout`; empty: no training.
         """
         self.dropout.batches = batches
         for name, a in tensors.items():
@@ -337,14 +342,14 @@ class SplitModel(nn.Module):
             self.head = (weight, tensors.get(f"{self.head_name}.bias"))
 
     def client(self, samples: Tensor, split: int) -> Tensor:
-        """The embedding and the first `split` parts: [B, ...] to smashed data [B, ...]."""
+        """Compute the embedding and the first `split` parts: samples [B, ...] to smashed data."""
         with self._autocast(samples):
             return self.between(self._embed(samples).float(), 0, split)
 
     def server(self, smashed: Tensor, split: int) -> Tensor:
-        """The other parts, what comes after them, and the head: logits [B, classes], float32; of
-        tokens [B, length, classes]."""
-        assert self.head is not None, "attach a head first"
+        """Compute the other parts, the final layers and the head: float32 logits [B, classes], or
+        [B, length, classes] for tokens."""
+        assert self.head is not None, "call attach with a head first"
         weight, bias = self.head
         with self._autocast(smashed):
             pooled = self._finish(self.between(smashed.float(), split, self.splits))
@@ -358,15 +363,15 @@ class SplitModel(nn.Module):
         return logits.float()
 
     def between(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """The parts after `start` ones and up to the `stop`-th."""
+        """Compute parts `start` + 1 to `stop`."""
         for part in self._parts[start:stop]:
             for step in part:
                 if self.recompute and torch.is_grad_enabled():
-                    # Not reentrant: behind a frozen stem the reentrant kind drops gradients.
+                    # Reentrant checkpoints would drop gradients behind a frozen stem.
                     x = checkpoint(step, x, use_reentrant=False, preserve_rng_state=False)
                 else:
                     x = step(x)
-            # Where a cut may be, values are float32 on both sides of it, cut or not.
+            # Values at possible split points are always float32, split or not.
             x = x.float()
         return x
 
@@ -377,15 +382,15 @@ class SplitModel(nn.Module):
 
 
 def _head_of(chain: Chain, config: ModelConfig) -> nn.Linear:
-    """The chain's head, which has to be one for the classes."""
+    """The chain's head, after a check that it fits the number of classes."""
     try:
         head = chain.net.get_submodule(chain.head)
     except AttributeError:
         raise InputError(f"workload.model: {config.model}: has no layer {chain.head!r}") from None
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in chain.net.modules()):
         raise InputError(
-            f"workload.model: {config.model} has batch normalisation, whose statistics are no "
-            "client's; take a model that normalises each sample"
+            f"workload.model: {config.model} has batch normalisation, whose statistics cannot be "
+            "separated by client; use a model that normalises each sample"
         )
     if not isinstance(head, nn.Linear) or head.out_features != config.classes:
         raise InputError(
@@ -396,14 +401,15 @@ def _head_of(chain: Chain, config: ModelConfig) -> nn.Linear:
 
 
 class _Traced:
-    """What a pass on the meta device shows: where linear layers are called, and shapes at cuts."""
+    """Result of a traced pass on the meta device: linear layers of each part, and shapes at
+    splits."""
 
     def __init__(self, model: SplitModel) -> None:
         self.shapes: list[tuple[int, ...]] = []
         self.linear_layers: list[list[str]] = []
-        """Of each part, the embedding with the first, and then of what ends the network; in the
-        order of their calls. Those alone that samples pass through when they are called: who takes
-        a layer's weights for products of its own leaves no place for an adapter."""
+        """Names of the called linear layers of each part and of the final layers, in order; the
+        embedding belongs to the first part. Only layers whose input are samples: a module that uses
+        the weights of a layer directly cannot have an adapter there."""
         hooks = [
             module.register_forward_pre_hook(self._noting(name))
             for name, module in model.net.named_modules()
@@ -428,8 +434,8 @@ class _Traced:
                 ) from error
             raise InputError(
                 f"workload.model: {config.model} cannot be traced on the meta device "
-                f"({type(error).__name__}: {why}); tensors that a network makes for itself have to "
-                "be buffers of it"
+                f"({type(error).__name__}: {why}); tensors that a network creates itself must "
+                "be registered as buffers"
             ) from error
         finally:
             for hook in hooks:
@@ -454,25 +460,25 @@ class _Traced:
 
 
 def _layout(parts: Sequence[Mapping[str, tuple[int, ...]]]) -> Layout:
-    """The layout of tensors given part by part, those of what ends the network last."""
+    """The layout of tensors given part by part, with those of the final layers last."""
     entries: list[Entry] = []
     cuts, end = [0], 0
     for part in parts:
         for name, shape in part.items():
             entries.append(Entry(name, shape, end, end := end + prod(shape)))
         cuts.append(end)
-    # What ends the network is never a client's.
+    # The final layers never belong to a client.
     return Layout(tuple(entries), tuple(cuts[:-1]))
 
 
 def initial_trainables(
     layout: Layout, seed: int, loras: Mapping[str, LoraLinear] | None = None
 ) -> Tensor:
-    """Adapters and head before any training; shape [layout.size], float32, on the CPU.
+    """Initial adapters and head; shape [layout.size], float32, on the CPU.
 
-    A is uniform in ±1/sqrt(in) as in the LoRA reference code, B is 0, the head's weight normal with
-    deviation 0.02 and its bias 0. Each tensor is drawn by seed and name, so no order matters.
-    DoRA's magnitudes are the norms of the rows of W, whose layers `loras` has by name.
+    A is uniform in ±1/sqrt(in) as in the LoRA reference code, B is 0, the head's weight is normal
+    with standard deviation 0.02 and its bias 0. Each tensor depends only on seed and name, not on
+    an order. DoRA's magnitudes are the row norms of W; `loras` has these layers by name.
     """
     vector = torch.zeros(layout.size)
     for name, tensor in layout.views(vector).items():

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Real learning behind the node programs: torch on one side, plain bytes on the other."""
+"""Real learning for node programs: computes with torch and exchanges plain bytes."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ from workloads.learning.work import BatchResult, Evaluation, Notes, Served
 
 @dataclass(frozen=True)
 class Settings:
-    """What a node is told about the learning; travels as JSON."""
+    """Learning settings of a node; sent as JSON."""
 
     model: ModelConfig
     training: TrainingConfig
@@ -43,19 +43,19 @@ class Settings:
     wire_dtype: str
     """Name of the codec."""
     wire_parameters: Mapping[str, Any]
-    """Of the codec."""
+    """Parameters of the codec."""
     wire_error: bool
-    """Whether to note what the codec changes."""
+    """Whether to record the codec's error."""
     clients_per_pass: int
-    """Most clients that the server serves in one pass."""
+    """Largest number of clients per pass of the server."""
     evaluate_samples: int
-    """Most samples of an evaluation."""
+    """Largest number of samples of an evaluation."""
     device: str
     threads: int
 
     @classmethod
     def from_json(cls, tree: Mapping[str, object]) -> "Settings":
-        """Settings from what `dataclasses.asdict` made of them."""
+        """Settings from the result of `dataclasses.asdict`."""
         fields = dict(tree)
         for name, kind in (
             ("model", ModelConfig),
@@ -67,11 +67,11 @@ class Settings:
 
     @property
     def codec(self) -> Codec:
-        """How smashed data and gradients travel."""
+        """The codec of smashed data and gradients."""
         return codec_of(self.wire_dtype, self.wire_parameters)
 
     def sender(self, kind: Kind) -> Sender:
-        """The sending end of a stream of a round."""
+        """A new sender of smashed data or gradients for a round."""
         return Sender(self.codec, kind, notes_errors=self.wire_error)
 
     def open_model(self) -> SplitModel:
@@ -81,12 +81,12 @@ class Settings:
 
 
 def batch_name(client: int, round_: int, iteration: int) -> str:
-    """What both sides call a batch of a run, see `learner.ClientLearner.forward`."""
+    """Name of a batch, equal on both sides; see `learner.ClientLearner.forward`."""
     return f"{client}/{round_}/{iteration}"
 
 
 def as_bytes(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous CPU tensor, not copied."""
+    """The memory of a contiguous CPU tensor, without a copy."""
     return _view(tensor.numpy())
 
 
@@ -95,7 +95,7 @@ def _view(array: npt.NDArray[Any]) -> memoryview:
 
 
 class RealClient:
-    """A UAV that learns."""
+    """The client side of learning at a UAV."""
 
     def __init__(self, settings: Settings, client: int):
         model = settings.open_model()
@@ -110,13 +110,13 @@ class RealClient:
         self._warm_up(model.input.empty(1, "cpu"))
 
     def _warm_up(self, sample: Tensor) -> None:
-        """One pass over one sample: what torch sets up at first use is no part of a step."""
+        """Do one pass over one sample, so that torch's initialisation is not part of a step."""
         self._learner.begin_round(1, torch.zeros(self._layout.cuts[1]))
         smashed = self._learner.forward(sample)
         self._learner.backward(torch.zeros_like(smashed))
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
-        """Make room for what the round brings, and have its first batch."""
+        """Allocate the buffers of the round, and load its first batch."""
         self._round, self._split, self._batches = round_, split, sizes.batches
         self._received = torch.empty(self._layout.cuts[split])
         self._gradient = memoryview(bytearray(sizes.smashed))
@@ -129,7 +129,7 @@ class RealClient:
         return batch_name(self._data.client, self._round, iteration)
 
     def _fetch(self, iteration: int) -> None:
-        """Have a batch by the time it is needed: reading data is no part of a computing step."""
+        """Load a batch in the background, because reading data is not part of a computing step."""
         self._batch: Future[tuple[Tensor, Tensor]] = self._reader.submit(
             self._data.batch, self._round, iteration
         )
@@ -139,15 +139,15 @@ class RealClient:
         return self._layout.header(self._split)
 
     def adapters_buffer(self) -> memoryview:
-        """Where the broadcast is received."""
+        """Buffer for the received broadcast."""
         return as_bytes(self._received)
 
     def load_adapters(self) -> None:
-        """Start the round from what was broadcast."""
+        """Start the round from the received broadcast."""
         self._learner.begin_round(self._split, self._received)
 
     def forward(self, iteration: int) -> None:
-        """Forward pass of the iteration's batch."""
+        """Do the forward pass of the iteration's batch."""
         images, labels = self._batch.result()
         with self._watch:
             smashed = self._learner.forward(images, self._name(iteration)).cpu()
@@ -164,15 +164,15 @@ class RealClient:
 
     @property
     def seconds(self) -> float:
-        """Real seconds of the last pass; on a GPU, by its own events."""
+        """Real seconds of the last pass; on a GPU, measured by its events."""
         return self._watch.seconds
 
     def gradient_buffer(self) -> memoryview:
-        """Where the gradient is received."""
+        """Buffer for the received gradient."""
         return self._gradient
 
     def backward(self) -> None:
-        """Backward pass and optimiser step."""
+        """Do the backward pass and the optimiser step."""
         with self._watch:
             self._learner.backward(self._down.decode(self._gradient, self._shape))
 
@@ -181,16 +181,16 @@ class RealClient:
         return as_bytes(self._learner.adapters())
 
     def notes(self) -> Notes:
-        """By iteration, the error that the codec put into the smashed data."""
+        """The codec's error in the smashed data, by iteration."""
         return {"wire_errors": self._up.errors}
 
     def close(self) -> None:
-        """Read no further batches."""
+        """Stop loading batches."""
         self._reader.shutdown(cancel_futures=True)
 
 
 class RealServer:
-    """The base station that learns."""
+    """The server side of learning at the base station."""
 
     def __init__(self, settings: Settings):
         model = settings.open_model()
@@ -202,7 +202,7 @@ class RealServer:
         shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
         self._samples = {share.client: len(share.indices) for share in shares}
         self._holdings = [holdings(share) for share in shares]
-        """Who has what, until it is told."""
+        """Class distribution of the clients, until it has been reported."""
         self._feature_shapes = model.feature_shapes
         self._held_out: Dataset | None = None
         self._input = model.input
@@ -213,7 +213,7 @@ class RealServer:
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """One pass over one sample of the last parts, on a copy: see `RealClient`."""
+        """Do one pass over one sample through the last parts, on a copy: see `RealClient`."""
         state = self._learner.state()
         split = max(1, len(self._feature_shapes) - 1)
         self._learner.begin_round(split)
@@ -223,7 +223,7 @@ class RealServer:
         self._learner.load_state(state)
 
     def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
-        """Cut the global state and make room for every client's frames."""
+        """Split the global state and allocate buffers for every client's frames."""
         self._round, self._served = round_, Counter[int]()
         self._splits = dict(enumerate(splits, start=1))
         same = splits[0] if len(set(splits)) == 1 else None
@@ -233,7 +233,7 @@ class RealServer:
             self._pass_times[same] = self._learner.pass_times(
                 together, self._settings.batch_size, self._feature_shapes[same - 1]
             )
-        # Where split points differ, clients are served one by one.
+        # If split points differ, clients are served separately.
         self._times = None if same is None else self._pass_times.get(same)
         broadcast = self._learner.begin_round(self._splits).contiguous()
         self._broadcast = dict.fromkeys(self._samples, broadcast)
@@ -255,17 +255,17 @@ class RealServer:
         return as_bytes(self._broadcast[client][: self._layout.cuts[self._splits[client]]])
 
     def smashed_buffer(self, client: int) -> memoryview:
-        """Where that client's smashed data are received."""
+        """Buffer for that client's received smashed data."""
         return self._smashed[client]
 
     def labels_buffer(self, client: int) -> memoryview:
-        """Where that client's labels are received."""
+        """Buffer for that client's received labels."""
         return _view(self._labels[client])
 
     def pass_size(self, waiting: int, rest_s: float) -> int:
-        """As many as one pass can serve in time, where it is faster; one by one where it is not.
+        """The number of clients that one pass can serve in time if this is faster, otherwise 1.
 
-        With the first too late in any case, all that may go together do: the others gain.
+        If the first client is late in any case, as many as possible are served together.
         """
         times = self._times
         if times is None or not times.pays:
@@ -275,7 +275,7 @@ class RealServer:
         return next(in_time, most)
 
     def forward_backward(self, clients: Sequence[int]) -> None:
-        """One pass for these clients' batches."""
+        """Do one pass for these clients' batches."""
         self._passes.append(len(clients))
         waiting = {
             client: (
@@ -298,33 +298,33 @@ class RealServer:
             self._results[client] = sent, BatchResult(step.loss, step.accuracy)
 
     def served(self, client: int) -> Served:
-        """Gradient of a client's smashed data, and what was learned."""
+        """The gradient of a client's smashed data, with loss and accuracy of its batch."""
         return self._results[client]
 
     def _shape(self, client: int) -> tuple[int, ...]:
-        """Of a batch of that client's smashed data."""
+        """Shape of a batch of that client's smashed data."""
         return (self._settings.batch_size, *self._feature_shapes[self._splits[client] - 1])
 
     def adapters_buffer(self, client: int) -> memoryview:
-        """Where that client's trained adapters are received."""
+        """Buffer for that client's received adapters."""
         return as_bytes(self._adapters[client])
 
     def aggregate(self, clients: Collection[int]) -> None:
-        """Average over these clients, weighted by their samples."""
+        """Aggregate these clients' models, weighted by their samples."""
         adapters = {client: self._adapters[client] for client in clients}
         self._learner.aggregate(adapters, self._samples)
 
     def begin_update(self, client: int) -> None:
-        """Hold what the client is sent: the global model moves on meanwhile."""
+        """Copy the client's part of the global model, which may change during its transfer."""
         self._broadcast[client] = self._learner.begin_update(client)
 
     def mix(self, client: int, staleness: int) -> None:
-        """Mix in what was received of the client, and its server-side set."""
+        """Mix the client's received adapters and its server-side set into the global model."""
         self._learner.mix(client, self._adapters[client], staleness)
 
     def notes(self) -> Notes:
-        """Batches of each pass, what passes take, the wire's error in gradients by client; and the
-        first time who has what, see `holdings`."""
+        """Number of batches and duration of passes, the codec's error in gradients by client, and
+        the first time the clients' class distribution, see `holdings`."""
         told, self._holdings = self._holdings, []
         return {
             "partition": told,
@@ -340,7 +340,7 @@ class RealServer:
             self._held_out = open_data(
                 settings.data, settings.model.classes, self._input, train=False
             )
-        # Image folders come class by class: take samples from all over, always the same ones.
+        # Image folders are sorted by class: take evenly spaced samples, always the same ones.
         count = len(self._held_out.labels)
         order = np.random.default_rng(settings.data.seed).permutation(count)
         chosen = order[: settings.evaluate_samples]
@@ -353,16 +353,17 @@ class RealServer:
         return Evaluation(loss / len(chosen), accuracy / len(chosen), len(chosen))
 
     def state(self) -> bytes:
-        """Adapters of both sides and the head as a safetensors file, by the unsplit names."""
+        """Adapters of both sides and the head as a safetensors file with the unsplit model's
+        names."""
         return bytes(safetensors.torch.save(self._learner.state()))
 
     def restore(self, state: bytes) -> None:
-        """Go on from a global state.
+        """Continue from a global state.
 
         Raises:
-            InputError: It is another model's.
+            InputError: The state belongs to another model.
         """
         self._learner.load_state(safetensors.torch.load(state))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no resources to release."""

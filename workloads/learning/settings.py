@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a learner is told: plain values that travel to node programs as JSON. No torch here."""
+"""Settings of learning: plain values that are sent to node programs as JSON, without torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,34 +12,35 @@ from workloads.data.config import DataConfig as DataConfig
 from workloads.models.config import ModelConfig as ModelConfig
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Environment of who learns: how many threads a node takes, it says itself."""
+"""Environment variables of learning processes, whose number of threads is set by the settings."""
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How the trainable parameters move. Optimisers restart each round."""
+    """Configuration of training. Optimisers are reset in each round."""
 
     learning_rate: float = 1e-3
     optimiser: Literal["adamw", "sgd"] = "adamw"
     weight_decay: float = 0.0
-    """Zero by default: adapters begin at B A = 0 and few steps follow."""
+    """Zero by default, because adapters begin at B A = 0 and train for few steps."""
     momentum: float = 0.9
-    """Of `sgd`."""
+    """Momentum of `sgd`."""
     server_adapters: Literal["per-client", "shared"] = "per-client"
-    """`per-client`: one server-side set a client, averaged at the round's end, so that no order of
-    service changes the result. `shared`: one set that every client's batch trains in turn."""
+    """`per-client`: one server-side set per client, averaged at the end of the round, so that the
+    result does not depend on the service order. `shared`: one set, trained by all clients'
+    batches."""
     aggregation: str = "fedavg"
     """One of `testbed.core.registry.AGGREGATORS`."""
     aggregation_parameters: Mapping[str, Any] = field(default_factory=dict)
     asynchronous: Mapping[str, Any] = field(default_factory=dict)
-    """Of `workloads.aggregation.staleness.weight`, for asynchronous rounds."""
+    """Parameters of `workloads.aggregation.staleness.weight`, for asynchronous rounds."""
     recompute: bool = False
-    """Keep only the inputs of blocks in the forward pass and compute the rest again in the backward
-    pass: less memory, about half as much computing again, the same numbers."""
+    """Whether to store only the inputs of blocks in the forward pass and recompute the rest in the
+    backward pass: less memory, about 50 % more computing, identical results."""
 
     @property
     def proximal(self) -> float:
-        """µ of FedProx: how strongly clients are held near the global model."""
+        """µ of FedProx, the weight of the proximal term."""
         if self.aggregation != "fedprox":
             return 0.0
         return float(self.aggregation_parameters.get("mu", PROXIMAL))

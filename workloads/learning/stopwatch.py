@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How long computing takes on a device, in real seconds."""
+"""Measurement of computing times on a device, in real seconds."""
 
 import time
 from types import TracebackType
@@ -11,17 +11,17 @@ import torch
 
 
 class Stopwatch:
-    """Times the body of a `with`: by the clock on a CPU, by events on a CUDA device.
+    """Times the body of a `with` statement: by the clock on a CPU, by events on a CUDA device.
 
-    Kernels of a GPU run after the call that asked for them, so a clock around the call would time
-    the asking. Leaving the body waits for them.
+    Kernels of a GPU run asynchronously, so a clock would only measure their launch. Leaving the
+    body waits for them.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
         self._device = device
         self.seconds = 0.0
-        """Of the last body."""
+        """Duration of the last body."""
 
     def __enter__(self) -> "Stopwatch":
         self._start = self._now()

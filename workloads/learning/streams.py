@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Tensors as what travels, at either end of a link: one stream a client, direction and round."""
+"""Encoding and decoding of tensors at the ends of a link: one stream per client, direction and
+round."""
 
 from collections.abc import Sequence
 from math import prod
@@ -14,34 +15,35 @@ from workloads.codecs.codec import Codec, Kind, Stream
 
 
 class Sender:
-    """The sending end."""
+    """The sending end of a stream."""
 
     def __init__(self, codec: Codec, kind: Kind, *, notes_errors: bool = False):
         self._codec = codec
         self._stream, self._echo = Stream(kind), Stream(kind)
         self._notes_errors = notes_errors
         self.errors: list[float] = []
-        """By batch, what the codec changed: 2-norm of the difference over that of the tensor."""
+        """Relative error of the codec per batch: 2-norm of the difference divided by that of the
+        tensor."""
 
     def encode(self, tensor: Tensor) -> memoryview:
-        """The bytes of a tensor.
+        """Encode a tensor.
 
-        Contiguous float32 on the CPU travels from where it lies, where it stays float32.
+        Contiguous float32 on the CPU is not copied if the codec is float32.
 
         Raises:
-            RunError: A package's codec does not keep to the size that it says.
+            RunError: The codec of a package returned another size than it states.
         """
         values = tensor.detach().to("cpu", torch.float32).contiguous().flatten()
         data = memoryview(self._codec.encode(values, self._stream)).cast("B")
         if len(data) != (size := self._codec.size(len(values))):
             raise RunError(
                 f"workload.wire_dtype: the codec made {len(data)} bytes of {len(values)} values, "
-                f"for which it says {size}"
+                f"but its size() is {size}"
             )
         return data
 
     def note_error(self, tensor: Tensor, sent: memoryview) -> None:
-        """Keep what was lost of a tensor, where that is asked for; once a batch, in their order."""
+        """Record the error of a sent tensor if requested; call it once per batch, in order."""
         if not self._notes_errors:
             return
         received = self._codec.decode(memoryview(bytearray(sent)), tensor.numel(), self._echo)
@@ -50,17 +52,17 @@ class Sender:
 
 
 class Receiver:
-    """The receiving end."""
+    """The receiving end of a stream."""
 
     def __init__(self, codec: Codec, kind: Kind):
         self._codec = codec
         self._stream = Stream(kind)
 
     def decode(self, data: memoryview, shape: Sequence[int]) -> Tensor:
-        """A float32 tensor of that shape from its bytes; may lie over them.
+        """Decode a float32 tensor, which may be a view of the data.
 
         Args:
-            data: Writable memory of as many bytes as the codec says, aligned to 4.
-            shape: Of the tensor.
+            data: Writable memory of the codec's size, aligned to 4 bytes.
+            shape: Shape of the tensor.
         """
         return self._codec.decode(data, prod(shape), self._stream).view(*shape)

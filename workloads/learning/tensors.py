@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Tensors from files that somebody gives us: safetensors alone, and nothing that it only claims."""
+"""Safe reading of tensors from foreign files, in safetensors format only."""
 
 from pathlib import Path
 
@@ -15,20 +15,20 @@ TYPES = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
 )
-"""What can be made float32 anywhere."""
+"""Types that can be converted to float32 on every device."""
 
 
 def read_tensors(path: Path, field: str) -> dict[str, Tensor]:
     """All tensors of a safetensors file, by name.
 
-    The library holds the header against the file's length before it takes memory for anything.
+    The library checks the header against the file's length before it allocates memory.
 
     Args:
         path: The file.
-        field: Who named it, for what is said about it.
+        field: Field that names the file, for error messages.
 
     Raises:
-        InputError: It is no such file.
+        InputError: It is not a valid safetensors file.
     """
     if path.exists() and not path.is_file():
         raise InputError(f"{field}: {path} is not a regular file")
@@ -38,9 +38,11 @@ def read_tensors(path: Path, field: str) -> dict[str, Tensor]:
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(
             f"{field}: {path} is not a safetensors file ({str(error)[:200]}); "
-            "pickled weights are not read: they can run code"
+            "pickled weights are not supported, because they can run code"
         ) from None
     for name, tensor in tensors.items():
         if tensor.dtype not in TYPES:
-            raise InputError(f"{field}: {path}: {name[:80]} is of an unusual type, {tensor.dtype}")
+            raise InputError(
+                f"{field}: {path}: {name[:80]} has the unsupported type {tensor.dtype}"
+            )
     return tensors

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a node program asks of whoever computes: real learning, or the same bytes without it.
+"""Interface between node programs and learning: real learning, or equal traffic without it.
 
-`workloads.learning.real` learns with torch, `workloads.offload` has the host of virtual time
-do so; `ZeroClient` and `ZeroServer` here carry the sizes alone and import no torch, for pure
-network studies. A pass is begun by one call and taken by another, which may have to wait for it.
+`workloads.learning.real` learns with torch; `workloads.offload` lets the host do so in virtual
+time; `ZeroClient` and `ZeroServer` only have the right sizes and import no torch, for pure network
+studies. A pass is started by one call, and its result is returned by another, which may have to
+wait for it.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,24 +16,24 @@ from typing import Any, Protocol
 from testbed.transport.wire import RoundSizes
 
 Notes = dict[str, Any]
-"""What the work observed in a round, as JSON has it; goes to the orchestrator with the report."""
+"""Observations of a round as JSON, which are sent to the orchestrator with the report."""
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What the server learned from one batch."""
+    """Loss and accuracy of one batch at the server."""
 
     loss: float
     accuracy: float
 
 
 Served = tuple[memoryview, BatchResult | None]
-"""Gradient of a client's smashed data, and what was learned."""
+"""Gradient of a client's smashed data, with the result of the batch."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The global state on held-out data."""
+    """Evaluation of the global state on held-out data."""
 
     loss: float
     accuracy: float
@@ -40,45 +41,45 @@ class Evaluation:
 
 
 class ClientWork(Protocol):
-    """Client side of the split model. Buffers are plain bytes, valid until the next call."""
+    """Client side of the split model. Buffers are plain bytes and valid until the next call."""
 
     @property
     def seconds(self) -> float:
-        """Real seconds that the last forward or backward pass took, by its device's own clock; 0
-        where it may go on after the call."""
+        """Real seconds of the last forward or backward pass by its device's clock; 0 if the pass
+        may continue after the call."""
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
-        """Get ready for a round, outside emulated time."""
+        """Prepare a round, outside of emulated time."""
 
     def adapters_buffer(self) -> memoryview:
-        """Where the broadcast is received."""
+        """Buffer for the received broadcast."""
 
     def adapters_header(self) -> bytes:
         """The safetensors header of the adapters; both sides must agree on it."""
 
     def load_adapters(self) -> None:
-        """Take over what the buffer holds."""
+        """Load the adapters from the buffer."""
 
     def forward(self, iteration: int) -> None:
-        """Begin the forward pass of the iteration's batch."""
+        """Start the forward pass of the iteration's batch."""
 
     def smashed(self) -> tuple[memoryview, memoryview]:
-        """What it gives: smashed data and labels."""
+        """Smashed data and labels of the last forward pass."""
 
     def gradient_buffer(self) -> memoryview:
-        """Where the gradient is received."""
+        """Buffer for the received gradient."""
 
     def backward(self) -> None:
-        """Begin the backward pass and optimiser step with what the buffer holds."""
+        """Start the backward pass and the optimiser step with the gradient in the buffer."""
 
     def adapters(self) -> memoryview:
         """The trained adapters."""
 
     def notes(self) -> Notes:
-        """What was observed in the round."""
+        """Observations of the round."""
 
     def close(self) -> None:
-        """Let go of whatever computes; nothing is asked after it."""
+        """Release all resources; this is the last call."""
 
 
 class ServerWork(Protocol):
@@ -88,7 +89,7 @@ class ServerWork(Protocol):
     """Whether results depend on the order in which clients are served."""
 
     def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
-        """Get ready for a round, outside emulated time; split and sizes of each client."""
+        """Prepare a round with the split and sizes of each client, outside of emulated time."""
 
     def adapters_header(self, client: int) -> bytes:
         """The safetensors header of that client's adapters; both sides must agree on it."""
@@ -97,165 +98,165 @@ class ServerWork(Protocol):
         """The global adapters of that client's part."""
 
     def smashed_buffer(self, client: int) -> memoryview:
-        """Where that client's smashed data are received."""
+        """Buffer for that client's received smashed data."""
 
     def labels_buffer(self, client: int) -> memoryview:
-        """Where that client's labels are received."""
+        """Buffer for that client's received labels."""
 
     def pass_size(self, waiting: int, rest_s: float) -> int:
-        """How many of the clients that wait are best served in one pass.
+        """The best number of waiting clients to serve in one pass.
 
         Args:
-            waiting: One or more.
+            waiting: Number of waiting clients, at least 1.
             rest_s: Real seconds until the first of them is due.
         """
 
     def forward_backward(self, clients: Sequence[int]) -> None:
-        """Begin one pass for these clients' batches."""
+        """Start one pass for these clients' batches."""
 
     def served(self, client: int) -> Served:
-        """What the last pass for a client gives."""
+        """Result of the last pass for a client."""
 
     def adapters_buffer(self, client: int) -> memoryview:
-        """Where that client's trained adapters are received."""
+        """Buffer for that client's received adapters."""
 
     def aggregate(self, clients: Collection[int]) -> None:
-        """Average what these clients, all that have finished the round, and their server sides have
-        become, outside emulated time."""
+        """Aggregate the models of these clients, which have finished the round, and their
+        server-side sets, outside of emulated time."""
 
     def begin_update(self, client: int) -> None:
-        """In an asynchronous round: the client begins with the global model as it is now."""
+        """In an asynchronous round, restart the client from the current global model."""
 
     def mix(self, client: int, staleness: int) -> None:
-        """In an asynchronous round: what the client and its server side have become goes into the
-        global model, into which so many others went since it began."""
+        """In an asynchronous round, mix the client's adapters and server-side set into the global
+        model; `staleness` is the number of other updates since the client began."""
 
     def notes(self) -> Notes:
-        """What was observed in the round."""
+        """Observations of the round."""
 
     def evaluate(self) -> Evaluation:
-        """Hold the global state against held-out data, outside emulated time."""
+        """Evaluate the global state on held-out data, outside of emulated time."""
 
     def state(self) -> bytes:
         """The global state as a safetensors file, under the unsplit model's names."""
 
     def restore(self, state: bytes) -> None:
-        """Go on from a global state, as `state` gave it."""
+        """Continue from a global state returned by `state`."""
 
     def close(self) -> None:
-        """Let go of whatever computes; nothing is asked after it."""
+        """Release all resources; this is the last call."""
 
 
 def _zeros(size: int) -> memoryview:
-    """Written once, so that the pages are there when frames come in."""
+    """A zeroed buffer; writing it allocates its memory pages before frames arrive."""
     return memoryview(bytearray(b"\0") * size)
 
 
 class ZeroClient:
-    """Sizes without learning: every payload is zeros, out of one buffer."""
+    """Client work without learning: every payload consists of zeros from one buffer."""
 
     seconds = 0.0
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
-        """Take the buffer."""
+        """Allocate the buffer."""
         self.sizes = sizes
         self._bytes = _zeros(max(sizes.adapters, sizes.smashed))
         self._labels = _zeros(4 * sizes.labels)
 
     def adapters_header(self) -> bytes:
-        """As many bytes as the header takes."""
+        """Zeros with the size of the header."""
         return bytes(self.sizes.adapters_header)
 
     def notes(self) -> Notes:
-        """Nothing is observed."""
+        """Return no observations."""
         return {}
 
     def adapters_buffer(self) -> memoryview:
-        """Where the broadcast is received."""
+        """Buffer for the received broadcast."""
         return self.adapters()
 
     def load_adapters(self) -> None:
-        """Nothing to load."""
+        """Do nothing."""
 
     def forward(self, iteration: int) -> None:
-        """Nothing to compute."""
+        """Do nothing."""
 
     def smashed(self) -> tuple[memoryview, memoryview]:
-        """As many bytes as the smashed data and labels take."""
+        """Zeros with the sizes of smashed data and labels."""
         return self.gradient_buffer(), self._labels
 
     def gradient_buffer(self) -> memoryview:
-        """Where the gradient is received."""
+        """Buffer for the received gradient."""
         return self._bytes[: self.sizes.smashed]
 
     def backward(self) -> None:
-        """Nothing to learn."""
+        """Do nothing."""
 
     def adapters(self) -> memoryview:
-        """As many bytes as the adapters take."""
+        """Zeros with the size of the adapters."""
         return self._bytes[: self.sizes.adapters]
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 class ZeroServer:
-    """The server's side of `ZeroClient`; all clients share one buffer, whose content is nothing."""
+    """The server side of `ZeroClient`; all clients share one buffer."""
 
     in_turn = False
 
     def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
-        """Take the buffer."""
+        """Allocate the buffer."""
         self.sizes = sizes
         self._bytes = _zeros(max(max(each.adapters, each.smashed) for each in sizes))
         self._labels = _zeros(4 * max(each.labels for each in sizes))
 
     def adapters_header(self, client: int) -> bytes:
-        """As many bytes as the header takes."""
+        """Zeros with the size of the header."""
         return bytes(self.sizes[client - 1].adapters_header)
 
     def broadcast(self, client: int) -> memoryview:
-        """As many bytes as the adapters take."""
+        """Zeros with the size of the adapters."""
         return self.adapters_buffer(client)
 
     def smashed_buffer(self, client: int) -> memoryview:
-        """Where smashed data are received."""
+        """Buffer for received smashed data."""
         return self._bytes[: self.sizes[client - 1].smashed]
 
     def labels_buffer(self, client: int) -> memoryview:
-        """Where labels are received."""
+        """Buffer for received labels."""
         return self._labels
 
     def pass_size(self, waiting: int, rest_s: float) -> int:
-        """There is nothing to gain."""
+        """Serve one client at a time."""
         return 1
 
     def forward_backward(self, clients: Sequence[int]) -> None:
-        """Nothing to compute."""
+        """Do nothing."""
 
     def served(self, client: int) -> Served:
-        """As many bytes as the gradient takes."""
+        """Zeros with the size of the gradient."""
         return self.smashed_buffer(client), None
 
     def adapters_buffer(self, client: int) -> memoryview:
-        """Where adapters are received."""
+        """Buffer for received adapters."""
         return self._bytes[: self.sizes[client - 1].adapters]
 
     def notes(self) -> Notes:
-        """Nothing is observed."""
+        """Return no observations."""
         return {}
 
     def aggregate(self, clients: Collection[int]) -> None:
-        """Nothing to average."""
+        """Do nothing."""
 
     def begin_update(self, client: int) -> None:
-        """Nothing to begin with."""
+        """Do nothing."""
 
     def mix(self, client: int, staleness: int) -> None:
-        """Nothing to mix."""
+        """Do nothing."""
 
     def evaluate(self) -> Evaluation:
-        """Nothing is learned: not to be asked for.
+        """Must not be called, because nothing is learned.
 
         Raises:
             NotImplementedError: Always.
@@ -263,11 +264,11 @@ class ZeroServer:
         raise NotImplementedError("nothing is learned")
 
     def state(self) -> bytes:
-        """No state at all."""
+        """The empty state."""
         return b""
 
     def restore(self, state: bytes) -> None:
-        """Nothing to go on from."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""

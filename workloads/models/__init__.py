@@ -1,8 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Which networks can be cut, and where?
+"""Networks that can be split.
 
-Families of timm and models of packages as chains; what trains in them stands in
-`workloads.learning`.
+Model families of timm and models of other packages as chains; `workloads.learning` trains them.
 """

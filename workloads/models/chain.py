@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What split learning asks of a network: that it is a chain, and what goes into it. No torch here.
+"""Requirements of split learning on a network: a chain of parts, and its input. Without torch.
 
-Whoever registers a model as `testbed.models` answers with a `Chain`; timm's are made into one by
-`workloads.models.families`.
+A function that is registered under `testbed.models` returns a `Chain`; `workloads.models.families`
+makes chains of timm's models.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,25 +17,27 @@ if TYPE_CHECKING:
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
-"""Of ImageNet's channels; what most of timm's models were trained with."""
+"""Mean and standard deviation of ImageNet's colour channels, with which most of timm's models were
+trained."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """Square pictures of three channels, with one label each: [B, 3, size, size], float32."""
+    """Input of square images with three channels and one label each: [B, 3, size, size],
+    float32."""
 
     size: int
     """Height and width in pixels."""
     mean: tuple[float, float, float] = MEAN
-    """Of the channels; subtracted."""
+    """Mean of the channels, which is subtracted."""
     deviation: tuple[float, float, float] = DEVIATION
-    """Of the channels; divided by."""
+    """Standard deviation of the channels, the divisor."""
 
     labels = 1
-    """Of one sample."""
+    """Number of labels per sample."""
 
     def empty(self, samples: int, device: "torch.device | str") -> "Tensor":
-        """A batch of nothing."""
+        """An uninitialised batch."""
         import torch
 
         return torch.zeros(samples, 3, self.size, self.size, device=device)
@@ -43,20 +45,20 @@ class Images:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Sequences of tokens, each with the token that follows for its label: [B, length], int64."""
+    """Input of token sequences, labelled with the next tokens: [B, length], int64."""
 
     length: int
-    """Tokens of a sequence."""
+    """Number of tokens per sequence."""
     vocabulary: int
     """Tokens are 0 to vocabulary - 1."""
 
     @property
     def labels(self) -> int:
-        """Of one sample."""
+        """Number of labels per sample."""
         return self.length
 
     def empty(self, samples: int, device: "torch.device | str") -> "Tensor":
-        """A batch of nothing."""
+        """An uninitialised batch."""
         import torch
 
         return torch.zeros(samples, self.length, dtype=torch.int64, device=device)
@@ -67,23 +69,23 @@ Step = Callable[["Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class Chain:
-    """A network in the pieces that split learning cuts it into.
+    """A network as a sequence of parts that split learning can separate.
 
-    What the pieces compute one after the other, and then the head, is what the network computes.
-    All that they hold is registered in `net`: parameters, and as buffers what else is a tensor.
+    The network is the composition of `embed`, `parts`, `finish` and the head. All their tensors are
+    registered in `net`, as parameters or buffers.
     """
 
     net: "nn.Module"
-    """The whole network; its names are those of weights, adapters and exports."""
+    """The whole network, whose names are used for weights, adapters and exports."""
     input: Images | Tokens
-    """What one sample is."""
+    """Format of the input."""
     embed: Step
-    """What comes before the first part."""
+    """Computation before the first part."""
     parts: "Sequence[Step | Sequence[Step]]"
-    """Stages or blocks, in their order: a cut may be behind any of them. A part that is a sequence
-    is recomputed step by step where `workload.recompute` is on."""
+    """Stages or blocks in order: the network can be split after each of them. A part that is a
+    sequence is recomputed step by step with `workload.recompute`."""
     finish: Step
-    """What comes between the last part and the head: [B, C], or [B, length, C] for `Tokens`. The
-    network's head must be the identity in it where it is called."""
+    """Computation between the last part and the head, with result [B, C], or [B, length, C] for
+    `Tokens`. If it calls the network's head, the head must be the identity there."""
     head: str
-    """Name in `net` of the linear layer that gives the logits; it trains whole."""
+    """Name in `net` of the linear layer that computes the logits; it is fully trained."""

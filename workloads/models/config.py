@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Which model: plain values that travel to node programs as JSON. No torch here."""
+"""Configuration of the model: plain values that are sent to node programs as JSON, without
+torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +16,10 @@ Adapters = Literal["lora", "dora"]
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A network with LoRA on its linear layers but the head."""
+    """A network with LoRA on all linear layers except the head."""
 
     model: str
-    """One of timm's or of `workloads.models.families.OWN_MODELS`, or a package's."""
+    """A model of timm, of `workloads.models.families.OWN_MODELS`, or of another package."""
     classes: int
     rank: int = 8
     alpha: float = 8.0
@@ -26,24 +27,24 @@ class ModelConfig:
     image_size: int | None = None
     """Height and width of the input in pixels; None: the model's own."""
     seed: int = 1
-    """Of the backbone (where no weights are given), the adapters and the head."""
+    """Seed of the backbone (if no weights are given), the adapters and the head."""
     weights: str | None = None
-    """Frozen weights: None draws them by seed, `pretrained` asks timm's hub, else a safetensors
-    file with timm's names."""
+    """Frozen weights. None: random by seed; `pretrained`: from timm's hub; otherwise the path of a
+    safetensors file with timm's names."""
     dtype: Dtype = "float32"
-    """Of computing. bfloat16 is autocast: adapters, head, optimiser, LayerNorm and softmax stay
+    """Type of computing. bfloat16 is autocast: adapters, head, optimiser, LayerNorm and softmax use
     float32."""
     targets: str | None = None
-    """A regular expression: linear layers in whose names it is found carry adapters; None: all."""
+    """Regular expression: linear layers whose names contain a match have adapters; None: all."""
     adapters: Adapters = "lora"
-    """`dora`: beside A and B a magnitude for each output (Liu et al. 2024)."""
+    """`lora`, or `dora` with an additional magnitude per output (Liu et al. 2024)."""
     dropout: float = 0.0
-    """Of what enters an adapter, while it trains; none with `dora`."""
+    """Dropout rate of an adapter's input during training; 0 with `dora`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Of a package's model, as JSON has them."""
+    """Parameters of another package's model, as JSON values."""
 
     def __post_init__(self) -> None:
-        """Values that come from JSON may be integers where a float is meant."""
+        """Convert integers from JSON to floats."""
         object.__setattr__(self, "alpha", float(self.alpha))
 
 

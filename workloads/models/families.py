@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Which networks can be cut, and where: families of timm, and what packages register."""
+"""Networks that can be split: model families of timm, and models of other packages."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ PREFIXES: dict[str, type[nn.Module]] = {
     "eva": Eva,
     "convnext": ConvNeXt,
 }
-"""The classes of our own models, by the first word of their name."""
+"""Classes of this project's own models, by the first word of their names."""
 
 OWN_MODELS: dict[str, dict[str, Any]] = {
     "swin_nano_patch4_window4_64": {
@@ -83,14 +83,15 @@ OWN_MODELS: dict[str, dict[str, Any]] = {
     },
     "convnext_nano_64": {"depths": (2, 2, 2, 2), "dims": (32, 64, 128, 256)},
 }
-"""Models too small for timm's list, for tests and the quickstart."""
+"""Small models that timm does not have, for tests and the quick start."""
 
 
 def chain_of(config: ModelConfig) -> Chain:
-    """The bare network: parameters on the meta device, so without memory, and real buffers.
+    """Create the network with parameters on the meta device, which need no memory, and real
+    buffers.
 
     Raises:
-        InputError: No such model, none that can be cut, or it cannot take that image size.
+        InputError: The model is unknown, cannot be split, or does not support the image size.
     """
     if config.model in MODELS.plugins:
         return _of_plugin(config)
@@ -99,24 +100,24 @@ def chain_of(config: ModelConfig) -> Chain:
         with _parameters_on_meta():
             net = make_net(config)
     except NotImplementedError:
-        # Swin V2 makes its buffers where its parameters are; `load_model` has it make them again.
+        # Swin V2 creates buffers on the device of its parameters; `load_model` recreates them.
         with torch.device("meta"), _NothingToDraw():
             net = make_net(config)
     make = CHAINS.get(type(net))
     if make is None:
         raise InputError(
-            f"workload.model: {config.model!r} ({type(net).__name__}) cannot be cut; models of "
-            f"these classes of timm can: {', '.join(kind.__name__ for kind in CHAINS)}"
+            f"workload.model: {config.model!r} ({type(net).__name__}) cannot be split; models of "
+            f"these classes of timm can be: {', '.join(kind.__name__ for kind in CHAINS)}"
         )
     return make(net, _images(net, config))
 
 
-# --- how networks come about ---------------------------------------------------------------------
+# --- creation of networks ------------------------------------------------------------------------
 
 
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
-    """Whatever is made within has parameters without memory; buffers are what they are."""
+    """Modules created within the context have parameters on the meta device and real buffers."""
 
     def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> Any:
         return None if parameter is None else nn.Parameter(parameter.to("meta"), False)
@@ -142,7 +143,7 @@ _FILLING = _OPERATIONS | _OF_TORCHS_INIT
 
 
 class _NothingToDraw(TorchFunctionMode):
-    """Leaves out what would fill tensors without memory, which takes longer than all else."""
+    """Skips random initialisation of tensors on the meta device, which would dominate the time."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -180,7 +181,7 @@ def _of_timm(config: ModelConfig) -> nn.Module:
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         field = "image_size" if config.image_size is not None else "model"
         raise InputError(
-            f"workload.{field}: timm cannot make {config.model} so: "
+            f"workload.{field}: timm cannot create {config.model} with it: "
             f"{' '.join(str(error).split())[:200]}"
         ) from None
 
@@ -191,14 +192,14 @@ def timm_model(config: ModelConfig, pretrained: bool = False) -> nn.Module:
     try:
         net: nn.Module = timm.create_model(config.model, **options)
     except TypeError:
-        # Convolutions alone take pictures of any size, and have no such option.
+        # Convolutional networks accept images of any size and have no such option.
         options.pop("img_size", None)
         net = timm.create_model(config.model, **options)
     return net
 
 
 def _images(net: nn.Module, config: ModelConfig) -> Images:
-    """What a picture is to the network; as its weights were trained."""
+    """Input format of the network, with the normalisation of its training."""
     known = getattr(net, "pretrained_cfg", None) or {}
     embed = getattr(net, "patch_embed", None)
     if embed is not None:
@@ -224,7 +225,7 @@ def _of_plugin(config: ModelConfig) -> Chain:
     return chain
 
 
-# --- where they can be cut -----------------------------------------------------------------------
+# --- split points --------------------------------------------------------------------------------
 
 
 def _swin(net: Any, images: Images) -> Chain:
@@ -265,7 +266,7 @@ def _eva(net: Any, images: Images) -> Chain:
         return net.norm_pre(net._pos_embed(net.patch_embed(x))[0])  # type: ignore[no-any-return]
 
     def block(index: int, x: Tensor) -> Tensor:
-        # Each side makes the rotary embedding for itself: it depends on the grid of patches alone.
+        # Each side computes the rotary embedding itself: it depends only on the grid of patches.
         rope = None
         if net.rope is not None:
             cached = hasattr(net.rope, "feat_shape") and not net.dynamic_img_size
@@ -286,4 +287,4 @@ CHAINS: Mapping[type[nn.Module], Callable[[Any, Images], Chain]] = {
     Eva: _eva,
     ConvNeXt: _convnext,
 }
-"""How each of timm's classes is cut: after stages, or after blocks."""
+"""Functions that split each of timm's classes, after stages or after blocks."""

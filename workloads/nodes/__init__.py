@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What do the base station and a UAV do in a round?
+"""Programs of the base station and the UAVs.
 
-Programs that talk over links; the tensors they carry come from `workloads.learning`.
+They communicate over links; their tensors come from `workloads.learning`.
 """

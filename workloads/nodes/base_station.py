@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The base station's program: does as the orchestrator says until it says stop."""
+"""The base station's program: executes the orchestrator's orders until it receives `Stop`."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +45,7 @@ class BaseStation(Station):
     """Does what the orchestrator orders."""
 
     def serve(self) -> None:
-        """Run rounds until the orchestrator says stop."""
+        """Run rounds until the orchestrator sends `Stop`."""
         while not isinstance(order := self.control.receive(), Stop):
             match order:
                 case Accept():
@@ -66,9 +66,11 @@ class BaseStation(Station):
                 case AskTraces():
                     self.control.send(traces())
                 case LoseClients():
-                    pass  # Its round was over before.
+                    pass  # The round has already ended.
                 case _:
-                    raise ControlLost(f"{type(order).__name__} is no order to the base station")
+                    raise ControlLost(
+                        f"{type(order).__name__} is not an order for the base station"
+                    )
 
     def _round(self, order: ServeRound) -> BaseStationReport | Abandoned:
         terms = [order.of(client) for client in range(1, len(order.s_s) + 1)]
@@ -97,7 +99,7 @@ class BaseStation(Station):
         )
 
     def _accept(self, order: Accept) -> None:
-        """Connect to UAVs, or to those that have been lost anew."""
+        """Accept connections of UAVs, or again of lost ones."""
         for client in order.clients:
             if client in self.links:
                 self.links[client].hang_up()
@@ -109,13 +111,13 @@ class BaseStation(Station):
         self.control.send(Connected())
 
     def _count(self) -> tuple[tuple[int, Counts], ...]:
-        """What was sent to each client since the last time."""
+        """Counters of the frames sent to each client since the last call."""
         return tuple(
             (client, counts) for client, link in self.links.items() for counts in link.count()
         )
 
     def _probe(self, order: ProbeLinks) -> tuple[Received, ...]:
-        """All links' part of a calibration, a thread each."""
+        """Do a calibration on all links, with one thread per link."""
 
         def of_link(client: int) -> list[Received]:
             own = [probe for probe in order.probes if probe.client == client]

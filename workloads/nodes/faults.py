@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Faults in the node programs: what befalls a UAV in a round, and whom the base station gives up.
+"""Faults in the node programs: faults of a UAV, and loss of clients at the base station.
 
-Without faults both are there as well, and nothing comes of them.
+Without faults, the same code runs without effect.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ from testbed.core.faults import UavFaults
 from testbed.transport.wire import ConnectionLost, Header
 
 
-class Fate:
-    """What befalls a UAV in one round."""
+class RoundFaults:
+    """The faults of a UAV in one round."""
 
     def __init__(self, faults: UavFaults | None, clock: EmulatedClock):
-        """Begin.
+        """Begin a round.
 
         Args:
-            faults: What happens; None: nothing.
-            clock: The round's.
+            faults: The planned faults; None: none.
+            clock: The clock of the round.
         """
         self._faults = faults or UavFaults()
         self._clock = clock
@@ -35,14 +35,14 @@ class Fate:
         self.crashes = self._faults.crash_s is not None
         lost_s = self._faults.lost_s
         self.leaves_s = math.inf if lost_s is None else lost_s
-        """When it leaves the round, if it has not finished."""
+        """Time at which the UAV leaves the round if it has not finished."""
 
     @contextlib.contextmanager
     def leaving(self, hang_up: Callable[[], object]) -> Iterator[None]:
-        """Play the round within: it ends there quietly once the client is lost.
+        """Context of a round, which ends without an error when the client is lost.
 
         Args:
-            hang_up: Ends all waiting for the base station.
+            hang_up: Unblocks all waiting for the base station.
         """
         timer = None
         if math.isfinite(self.leaves_s):
@@ -60,7 +60,7 @@ class Fate:
                 timer.cancel()
 
     def frames(self, header: Header) -> Sequence[Header]:
-        """The headers to send smashed data with, one frame each, where this one is due."""
+        """Headers of the frames to send instead of one frame of smashed data with this header."""
         wrong = self._faults.wrong
         if wrong is None or self._was_wrong or header.time_s < self._faults.wrong_s:
             return [header]
@@ -69,7 +69,7 @@ class Fate:
 
 
 class _Corrupted(Header):
-    """A header of which a bit is lost on the way."""
+    """A header that is sent with a flipped bit."""
 
     def pack(self) -> bytes:
         data = bytearray(super().pack())
@@ -82,13 +82,13 @@ class Failed:
     """A thread of the base station failed."""
 
     client: int
-    """With whom it dealt; 0: with all."""
+    """Client of the thread; 0: all clients."""
     at_s: float
     error: BaseException
 
 
 class RoundAbandoned(Exception):
-    """The round may not go on without a client that was lost."""
+    """The round ends because a client was lost and must not be dropped."""
 
     def __init__(self, loss: LostClient):
         super().__init__(f"client {loss.client} was lost at {loss.lost_s:g} s")

@@ -3,8 +3,8 @@
 
 """Probes: transfers over the links before a run, which calibrate the emulated network.
 
-The orders come over the control plane; the frames go the way of a round's: the same programs,
-connections, starts and ends.
+Orders are sent over the control plane; frames are sent as in a round, with the same programs,
+connections and timing.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ def exchange(
     *,
     at_uav: bool,
 ) -> list[Received]:
-    """Send and receive the probes of one link in their order, at one end; what was received.
+    """Send and receive the probes of one link in order, at one end; returns the received ones.
 
     Raises:
-        ConnectionLost: The peer is gone, or too slow.
+        ConnectionLost: The peer has disconnected or is too slow.
         WireError: The peer sent something else.
     """
     place = memoryview(bytearray(max((probe.payload_bytes for probe in probes), default=0)))

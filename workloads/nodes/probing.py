@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""One end of a calibration as a program of its own, where nodes have none: in a session.
+"""One end of a calibration as a separate program, for sessions, whose nodes have no program.
 
     python -m workloads.nodes.probing <ORDERS >ANSWERS
 
-Orders and answers are lines of JSON: what to do (`Task`), answered by `"listening"` at the base
-station, and by `"connected"`; then when (the three numbers of an `EmulatedClock`), answered by what
-was received. It ends when nobody gives orders any more.
+Orders and answers are lines of JSON: first a `Task`, answered by `"listening"` at the base station,
+and by `"connected"`; then, for each calibration, the three numbers of an `EmulatedClock`, answered
+by the received probes. The program ends when standard input ends.
 """
 
 import json
@@ -32,26 +32,26 @@ from workloads.nodes.probe import exchange
 
 PORT = 65_001
 _AT_ONCE = struct.pack("=ii", 1, 0)
-"""SO_LINGER: a closed connection leaves nothing behind, neither a port that is taken for a minute
-nor what the kernel remembers of a path for the connections that follow."""
+"""SO_LINGER value: a closed connection leaves neither a port in TIME_WAIT nor cached TCP metrics
+that would affect later connections."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What an end is to do."""
+    """The settings of one end."""
 
     client: int
     """The UAV's number; 0: the base station."""
     clients: int
-    """UAVs of the session."""
+    """Number of UAVs of the session."""
     server: str
-    """The base station's address."""
+    """Address of the base station."""
     timeout_s: float
-    """Real seconds after which waiting for a peer gives up."""
+    """Time limit of waiting for a peer, in real seconds."""
     credit_s: float
-    """See `EmulatedClock.depart`; real seconds."""
+    """Burst credit in real seconds, see `EmulatedClock.depart`."""
     probes: tuple[Probe, ...]
-    """Of its links."""
+    """Probes of its links."""
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "Task":
@@ -61,7 +61,7 @@ class Task:
 
 
 def main() -> int:
-    """Do as told; the exit status."""
+    """Execute the orders on standard input; returns the exit status."""
     linux.precise_timers()
     task = Task.from_json(json.loads(sys.stdin.readline()))
     links = _accept(task) if task.client == 0 else {task.client: _connect(task)}

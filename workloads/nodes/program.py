@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A node's program: learns from the control plane who it is, then is base station or UAV."""
+"""The program of a node: base station or UAV, as the control plane orders."""
 
 import sys
 from contextlib import closing
@@ -18,13 +18,14 @@ from workloads.nodes.base_station import BaseStation
 from workloads.nodes.uav import Uav
 
 SWITCH_S = 0.5e-3
-"""A thread that computes in Python lets one that sends go first after this time at most."""
+"""Switch interval of the interpreter in s: the longest time that a computing thread delays a
+sending one."""
 
 
 def main(control: NodeControl[NodeOrder]) -> int:
-    """Serve the run that the control plane describes; the exit status.
+    """Take part in the run that the control plane describes; returns the exit status.
 
-    What goes wrong is reported as a `Failed` message with one line of reason.
+    Errors are reported as a `Failed` message with a reason of one line.
     """
     linux.precise_timers()
     sys.setswitchinterval(SWITCH_S)
@@ -37,9 +38,9 @@ def main(control: NodeControl[NodeOrder]) -> int:
                 with closing(client_work(setup.learning, setup.client)) as learns:
                     Uav(control, setup, learns).serve()
             case order:
-                raise ControlLost(f"{type(order).__name__} came before anything was set up")
+                raise ControlLost(f"{type(order).__name__} arrived before a set-up message")
     except ControlLost as error:
-        print(f"the orchestrator is gone: {error}", file=sys.stderr)
+        print(f"the connection to the orchestrator is lost: {error}", file=sys.stderr)
         return 1
     except InputError as error:
         control.send(Failed(str(error), wrong_input=True))
@@ -54,26 +55,26 @@ def main(control: NodeControl[NodeOrder]) -> int:
 
 
 def client_work(learning: Json | None, client: int) -> ClientWork:
-    """What a UAV computes: nothing, or the client side of the model."""
+    """The work of a UAV: none, or the client side of the model."""
     if learning is None:
         return ZeroClient()
     if (place := inside.computing()) is not None:
-        from workloads.offload.client import OutsideClient
+        from workloads.offload.client import OffloadClient
 
-        return OutsideClient(place, learning, client)
+        return OffloadClient(place, learning, client)
     from workloads.learning.real import RealClient, Settings
 
     return RealClient(Settings.from_json(learning), client)
 
 
 def server_work(learning: Json | None) -> ServerWork:
-    """What the base station computes: nothing, or the server side of the model."""
+    """The work of the base station: none, or the server side of the model."""
     if learning is None:
         return ZeroServer()
     if (place := inside.computing()) is not None:
-        from workloads.offload.client import OutsideServer
+        from workloads.offload.client import OffloadServer
 
-        return OutsideServer(place, learning)
+        return OffloadServer(place, learning)
     from workloads.learning.real import RealServer, Settings
 
     return RealServer(Settings.from_json(learning))

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Tells the orchestrator how far the base station's round is, for who watches it live."""
+"""Reports the progress of the base station's round to the orchestrator, for the live view."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,15 +15,15 @@ EVERY_S = 0.25
 
 
 class ProgressReporter:
-    """A thread that sends new steps and the queues now and then, until `stop`.
+    """A thread that periodically sends new steps and the queues until `stop` is called.
 
-    Nothing else may use `control` meanwhile. It runs at the station's own priority: one that gave
-    way to other programs could be stopped while it holds the interpreter, and the station with it.
+    No other code may use `control` meanwhile. The thread has the base station's priority: with a
+    lower one it could be preempted while it holds the interpreter lock, and block the base station.
 
     Args:
-        control: Where to.
+        control: Connection to the orchestrator.
         noted: Lists of steps that the round appends to.
-        waiting: Who waits for what; asked from the thread.
+        waiting: Returns the queue of each resource; called by the thread.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ProgressReporter:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send nothing more; `control` is free."""
+        """End the thread; `control` may then be used again."""
         self._over.set()
         self._thread.join()
 

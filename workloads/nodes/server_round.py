@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A round of the emulated base station: threads that do what `testbed.core.server_round` says.
+"""A round of the emulated base station: threads that execute `testbed.core.server_round`.
 
-A thread a client receives into place and posts what arrived; the main thread alone tells the
-protocol, and begins what it answers; one worker thread computes, most urgent first; a thread a
-transfer sends.
+One thread per client receives frames in place and posts events; only the main thread passes events
+to the protocol and executes its instructions; one worker thread computes, most urgent work first;
+one thread per transfer sends.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ NOTHING = memoryview(b"")
 
 @dataclass(frozen=True)
 class Arrived:
-    """A frame of a client is in, whole."""
+    """A frame of a client has arrived completely."""
 
     header: Header
     end_s: float
@@ -73,7 +73,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Worked:
-    """The real work on a client's batch is done, or done by when its step ends."""
+    """The real work on a client's batch is done, or will be done before its step ends."""
 
     client: int
     done_s: float
@@ -84,7 +84,7 @@ Event = Arrived | Worked | Failed | LoseClients
 
 @dataclass(frozen=True, order=True)
 class Task:
-    """A step that ends: the one due first goes first."""
+    """The modelled end of a step, ordered by due time."""
 
     due_s: float
     serial: int
@@ -93,7 +93,7 @@ class Task:
 
 @dataclass(frozen=True, order=True)
 class Work:
-    """Real work in line: that of turns which have begun goes first, then the one due first."""
+    """Queued real work: first that of services that have begun, then the earliest due time."""
 
     ahead: bool
     due_s: float
@@ -104,13 +104,13 @@ class Work:
 
 @dataclass
 class Turn:
-    """What is being done for a client in its current iteration."""
+    """State of the service for a client in its current iteration."""
 
     start_s: float
     iteration: int = 1
     due_s: float = 0.0
     computing: bool = False
-    """Whether its turn at the server's computing has begun."""
+    """Whether its server computing has begun."""
     work_done_s: float | None = None
     gradient: memoryview | None = None
 
@@ -125,7 +125,8 @@ class EmulatedServerRound:
         self.clock = clock
         self.work = station.work
         self.ahead = self.terms.modelled and not self.work.in_turn
-        """Whether real work begins when its data are in, be it modelled to begin later."""
+        """Whether real work begins when its data have arrived, even if its modelled start is
+        later."""
         self.turns = {client: Turn(clock.start_s) for client in order.clients}
         faults = order.faults or BsFaults()
         self.slow = faults.slow
@@ -153,7 +154,7 @@ class EmulatedServerRound:
         self.more: dict[int, queue.SimpleQueue[bool]] = {
             client: queue.SimpleQueue() for client in order.clients
         }
-        """Of an asynchronous round: whether there is another update of a client to receive."""
+        """In an asynchronous round: whether to receive another update of a client."""
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.tasks: queue.PriorityQueue[Work] = queue.PriorityQueue()
         self.due: list[Task] = []
@@ -161,18 +162,18 @@ class EmulatedServerRound:
         self.reporter: ProgressReporter | None = None
         self.spans: list[Span] = []
         self.going: list[Span] = []
-        """What was done for clients when they were lost; the end is infinity."""
+        """Steps in progress for clients when they were lost; their end is infinity."""
         self.receipts: list[Span] = []
-        """What UAVs have received: their own reports have it too, but only after the round."""
+        """Received transfers of UAVs, which their own reports contain only after the round."""
         self.overruns: list[float] = []
         self.batches: list[LearnedBatch] = []
         self.lost: list[LostClient] = []
 
     def run(self) -> list[int]:
-        """Broadcast, serve every iteration, and collect the adapters; who has finished.
+        """Broadcast, serve every iteration, and collect the adapters; returns the finished clients.
 
         Raises:
-            RoundAbandoned: It may not go on without a client that was lost.
+            RoundAbandoned: A client was lost and must not be dropped.
         """
         asynchronous = self.terms.updates > 0
         self._start_threads(self._receive_updates if asynchronous else self._receive, self.turns)
@@ -197,7 +198,7 @@ class EmulatedServerRound:
         worker.join()
         return self.protocol.finished
 
-    # What happened.
+    # Events.
 
     def _happened(self, event: Event) -> None:
         match event:
@@ -206,7 +207,7 @@ class EmulatedServerRound:
             case Failed() if isinstance(event.error, wire.WireError):
                 self.protocol.tell(Refused(event.client, event.at_s, str(event.error)))
             case Failed():
-                pass  # Silence has its own time.
+                pass  # Loss of the client is handled by its time limit.
             case LoseClients():
                 self.protocol.lose_at(event.clients, event.lost_s, drops=event.drops)
             case Arrived(header) if header.client in self.protocol.here:
@@ -247,7 +248,8 @@ class EmulatedServerRound:
         return 0.0 if table is None else table.at(client, arrived_s)
 
     def _work(self, client: int, start_s: float, ahead: bool) -> None:
-        """Put the real work of a turn in line that begins then, or would at the earliest."""
+        """Queue the real work of a service that begins at `start_s`, or at this time at the
+        earliest."""
         due_s = self._modelled_end_s(client, start_s)
         iteration = self.turns[client].iteration
         self.tasks.put(Work(ahead, due_s, next(self.serial), client, iteration))
@@ -264,7 +266,7 @@ class EmulatedServerRound:
             self._end_computing(event.client, event.done_s)
 
     def _end_computing(self, client: int, done_s: float) -> None:
-        """A turn at computing ends when it is modelled to, or with the work where that is later."""
+        """End server computing at its modelled end, or when the work is done if that is later."""
         end_s = done_s
         if self.terms.modelled:
             due_s = self.turns[client].due_s
@@ -290,7 +292,7 @@ class EmulatedServerRound:
     def _receipt(self, header: Header, step: str, start_s: float) -> None:
         self.receipts.append((header.client, header.iteration, step, start_s, header.time_s, 0))
 
-    # What begins.
+    # Instructions.
 
     def _begin_all(self) -> None:
         for instruction in self.protocol.instructions():
@@ -349,7 +351,7 @@ class EmulatedServerRound:
         self.station.links[lost.client].hang_up()
 
     def _send_word(self, client: int, kind: Kind, time_s: float | None = None) -> None:
-        """Send a frame of nothing but a header, from this thread."""
+        """Send a frame without payload, from this thread."""
         try:
             self._send(client, kind, 0, time_s=time_s)
         except wire.ConnectionLost as error:
@@ -359,7 +361,7 @@ class EmulatedServerRound:
 
     @contextlib.contextmanager
     def _hearing(self) -> Iterator[None]:
-        """Hear meanwhile of clients whose machines are gone, where there are other machines."""
+        """Context in which `LoseClients` is received, if clients are on other machines."""
         if not self.order.may_lose:
             yield
             return
@@ -394,11 +396,11 @@ class EmulatedServerRound:
         return threads
 
     def _receive(self, client: int) -> None:
-        """All frames of one client in this round, in the only order in which they may come."""
+        """Receive all frames of one client in this round, in the only valid order."""
         self._receive_from(client, 1)
 
     def _receive_updates(self, client: int) -> None:
-        """Likewise in an asynchronous round, as long as there are updates of it."""
+        """Receive all frames of one client in an asynchronous round, while it has updates."""
         first = 1
         while self.more[client].get():
             self._receive_from(client, first)
@@ -425,7 +427,7 @@ class EmulatedServerRound:
             memoryview(given),
         )
         if given != self.work.adapters_header(client):
-            raise wire.WireError(f"adapters: client {client} sent other tensors than are due")
+            raise wire.WireError(f"adapters: client {client} sent unexpected tensors")
 
     def _arrival(
         self,
@@ -439,10 +441,10 @@ class EmulatedServerRound:
         header = link.receive_header(kind)
         header.expect(kind, self.terms.round, len(extra), len(payload))
         if header.client != client:
-            raise wire.WireError(f"client: {header.client} speaks on the link of {client}")
+            raise wire.WireError(f"client: {header.client} sends on the link of {client}")
         if header.iteration != iteration:
             raise wire.WireError(
-                f"iteration: {header.iteration} where {iteration} is due (client {client})"
+                f"iteration: {header.iteration} instead of {iteration} (client {client})"
             )
         link.receive_into(extra)
         arrived_ns = link.receive_into(payload)
@@ -452,7 +454,7 @@ class EmulatedServerRound:
         worked: set[tuple[int, int]] = set()
         while (task := self.tasks.get()).client:
             if task.client not in self.protocol.here or (task.client, task.iteration) in worked:
-                continue  # It was in line twice: since its data came, and since its turn began.
+                continue  # It was queued twice: at the arrival of its data and at its start.
             rest_s = float("inf")
             if self.terms.modelled:
                 rest_s = (self.clock.monotonic_ns(task.due_s) - time.monotonic_ns()) / 1e9
@@ -502,7 +504,7 @@ class EmulatedServerRound:
     # Waiting.
 
     def _next(self, timeout_s: float) -> Event | None:
-        """The next event, or None after that many real seconds. Raises what a thread raised."""
+        """The next event, or None after `timeout_s` real seconds; raises the errors of threads."""
         try:
             event = self.events.get(timeout=timeout_s)
         except queue.Empty:
@@ -512,10 +514,10 @@ class EmulatedServerRound:
         return event
 
     def _all_that_happened(self) -> list[Event]:
-        """Wait until something happens, then take all of it, so that ties are seen whole.
+        """Wait for an event, then return all available ones, so that ties are resolved correctly.
 
         Raises:
-            ConnectionLost: Nothing happened for the whole deadline.
+            ConnectionLost: There was no event within the time limit.
         """
         rest_s = self.station.setup.settings.timeout_s
         next_s = min(self.due[0].due_s if self.due else math.inf, self.protocol.next_loss)
@@ -523,7 +525,7 @@ class EmulatedServerRound:
             rest_s = (self.clock.monotonic_ns(next_s) - time.monotonic_ns()) / 1e9
         event = self._next(max(rest_s, 0.0))
         if event is None and next_s == math.inf:
-            raise wire.ConnectionLost(f"nothing happened for {rest_s:g} s")
+            raise wire.ConnectionLost(f"no event for {rest_s:g} s")
         happened = []
         while event is not None:
             happened.append(event)
@@ -531,7 +533,7 @@ class EmulatedServerRound:
         return happened
 
     def _steps_come_due(self) -> None:
-        """Tell the schedule of computing steps whose time is over."""
+        """Pass computing steps that are due to the protocol."""
         now_s = self.clock.now()
         while self.due and self.due[0].due_s <= now_s:
             task = heapq.heappop(self.due)
@@ -539,13 +541,13 @@ class EmulatedServerRound:
                 self._computed(task.client, task.due_s)
 
     def _explained(self, failed: Failed) -> bool:
-        """Whether a failure is no more than what the loss of a client brings."""
+        """Whether a failure is a consequence of the loss of a client."""
         if failed.client in self.protocol.lost:
             return True
         if isinstance(failed.error, wire.WireError):
             return self.order.faults is not None and failed.client > 0
         if not isinstance(failed.error, wire.ConnectionLost):
             return False
-        # Whose machine is gone may show before we are told.
+        # The loss of a machine may be noticed here before `LoseClients` arrives.
         is_away = self.order.may_lose and failed.client > 0
         return is_away or self.protocol.may_be_lost(failed.client)

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a node's QUIC connections did, as it is told the orchestrator."""
+"""Logs of a node's QUIC connections for the orchestrator."""
 
 from testbed.control.messages import Traces
 
 
 def traces() -> Traces:
-    """All of this process."""
+    """The logs of all connections of this process."""
     from testbed.transport.qlog import LOGGER
 
     found = [(trace.connection, trace.compressed()) for trace in LOGGER.traces]

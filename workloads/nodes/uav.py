@@ -36,13 +36,14 @@ from testbed.transport import wire
 from testbed.transport.interface import Link
 from testbed.transport.wire import Header, Kind
 from workloads.learning.work import ClientWork
-from workloads.nodes.faults import Fate
+from workloads.nodes.faults import RoundFaults
 from workloads.nodes.probe import exchange
 from workloads.nodes.traces import traces
 
 
 def settle() -> None:
-    """Collect garbage now, and none until the next time: a collection stops all threads."""
+    """Collect garbage now and disable it until the next call, because a collection stops all
+    threads."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -52,28 +53,28 @@ def settle() -> None:
 class Stopwatch:
     """Runs computing steps in emulated time.
 
-    A modelled step ends at its deadline, or when the real work is done if that is later: an
-    overrun, which is kept. A measured step takes as long as the work took on its device.
+    A modelled step ends at its modelled end, or when the real work is done if that is later; this
+    overrun is recorded. A measured step takes as long as the work on its device.
     """
 
     clock: EmulatedClock
     modelled: bool
     slow: Sequence[Sequence[float]] = ()
-    """See `testbed.core.faults.slowed_end`."""
+    """Slow periods, see `testbed.core.faults.slowed_end`."""
     until_s: float = math.inf
-    """When the round is over, wherever it is."""
+    """Time at which the round ends, even if it is incomplete."""
     overruns: list[float] = field(default_factory=list)
 
     def end(self, start_s: float, duration_s: float, work_s: float) -> float:
-        """The step's end, once its work has been done; waits for the modelled one.
+        """Wait for the modelled end of a step whose work is done; returns its end.
 
         Args:
-            start_s: When it began.
-            duration_s: What it is modelled to take.
-            work_s: Real seconds that the work took.
+            start_s: Start of the step.
+            duration_s: Modelled duration.
+            work_s: Real seconds of the work.
 
         Raises:
-            ConnectionLost: `until_s` comes first.
+            ConnectionLost: `until_s` is earlier.
         """
         if not self.modelled:
             return start_s + work_s / self.clock.dilation
@@ -88,22 +89,22 @@ class Stopwatch:
 
 @dataclass
 class Steps:
-    """A client's steps of a round, as they go."""
+    """The steps of a client during a round."""
 
     client: int
     tell: Callable[["Steps"], object] = lambda steps: None
-    """Called whenever one begins or ends."""
+    """Called when a step begins or ends."""
     done: list[Span] = field(default_factory=list)
     going: list[Span] = field(default_factory=list)
-    """The one that goes on, if any; its end is infinity."""
+    """The step in progress, if any; its end is infinity."""
 
     def begin(self, iteration: int, step: str, start_s: float, size: int = 0) -> None:
-        """A step begins; what went on before is over for this node."""
+        """Begin a step; the previous one is dropped."""
         self.going = [(self.client, iteration, step, start_s, math.inf, size)]
         self.tell(self)
 
     def end(self, end_s: float) -> None:
-        """It ends."""
+        """End the step in progress."""
         ((client, iteration, step, start_s, _, size),) = self.going
         self.done.append((client, iteration, step, start_s, end_s, size))
         self.going = []
@@ -112,16 +113,16 @@ class Steps:
 
 @dataclass(frozen=True)
 class _Going:
-    """A round as it goes."""
+    """The state of a round in progress."""
 
     order: JoinRound
     watch: Stopwatch
     steps: Steps
-    fate: Fate
+    faults: RoundFaults
 
 
 class Uav:
-    """One UAV for the length of a run."""
+    """A UAV during a run."""
 
     link: Link
 
@@ -138,7 +139,7 @@ class Uav:
         self.control.send(Connected())
 
     def serve(self) -> None:
-        """Take part in rounds until the orchestrator says stop."""
+        """Take part in rounds until the orchestrator sends `Stop`."""
         while not isinstance(order := self.control.receive(), Stop):
             match order:
                 case Connect():
@@ -158,7 +159,7 @@ class Uav:
                 case AskTraces():
                     self.control.send(traces())
                 case _:
-                    raise ControlLost(f"{type(order).__name__} is no order to a UAV")
+                    raise ControlLost(f"{type(order).__name__} is not an order for a UAV")
 
     def _join(self, order: JoinRound) -> RoundReport:
         terms = order.terms
@@ -177,17 +178,17 @@ class Uav:
         )
 
     def round(self, order: JoinRound, clock: EmulatedClock) -> tuple[Steps, list[float]]:
-        """One round; answers with this node's steps and how much each computing step overran."""
-        fate = Fate(order.faults, clock)
-        watch = Stopwatch(clock, order.terms.modelled, fate.slow, fate.leaves_s)
-        tells = fate.crashes or order.tells
-        steps = Steps(self.client, self._tell) if tells else Steps(self.client)
-        with fate.leaving(self.link.hang_up):
-            self._play(_Going(order, watch, steps, fate))
+        """Do one round; returns this node's steps and the overrun of each computing step."""
+        faults = RoundFaults(order.faults, clock)
+        watch = Stopwatch(clock, order.terms.modelled, faults.slow, faults.leaves_s)
+        reports = faults.crashes or order.reports_steps
+        steps = Steps(self.client, self._tell) if reports else Steps(self.client)
+        with faults.leaving(self.link.hang_up):
+            self._play(_Going(order, watch, steps, faults))
         return steps, watch.overruns
 
     def _tell(self, steps: Steps) -> None:
-        """Say how far it is, while it can."""
+        """Report the steps to the orchestrator, if it is still connected."""
         self.control.send(StepsSoFar(tuple(steps.done), tuple(steps.going)))
 
     def _play(self, going: _Going) -> None:
@@ -205,7 +206,7 @@ class Uav:
         header.expect(Kind.END, terms.round, 0, 0)
 
     def _adapters(self, going: _Going, header: Header, iteration: int) -> float:
-        """SM: take the global adapters; when they were there."""
+        """SM: receive the global adapters; returns their arrival time."""
         names, place = self.work.adapters_header(), self.work.adapters_buffer()
         end_s = self._take(going, header, Kind.BROADCAST, iteration, place, names)
         self.work.load_adapters()
@@ -220,14 +221,14 @@ class Uav:
         place: memoryview,
         extra: bytes = b"",
     ) -> float:
-        """Receive a frame of the base station whose header is in; when it was there, whole."""
+        """Receive the rest of a frame whose header has arrived; returns its arrival time."""
         round_, steps = going.order.terms.round, going.steps
         header.expect(kind, round_, len(extra), len(place))
         steps.begin(iteration, "SG" if kind is Kind.GRADIENT else "SM", header.time_s, len(place))
         given = bytearray(len(extra))
         self.link.receive_into(memoryview(given))
         if given != extra:
-            raise wire.WireError("adapters: the base station sends other tensors than are due")
+            raise wire.WireError("adapters: the base station sent unexpected tensors")
         arrived_ns = self.link.receive_into(place)
         end_s = going.watch.clock.at(arrived_ns)
         self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
@@ -235,7 +236,7 @@ class Uav:
         return end_s
 
     def _train(self, going: _Going, first: int, now_s: float) -> None:
-        """I iterations from the `first` on, then CM."""
+        """Do I iterations from iteration `first` on, then CM."""
         order, watch, steps = going.order, going.watch, going.steps
         round_, clock, backward_s = order.terms.round, watch.clock, 0.0
         last = first + order.terms.iterations - 1
@@ -246,7 +247,7 @@ class Uav:
             smashed, labels = self.work.smashed()
             steps.end(forward_end_s)
             if iteration == first:
-                # Nothing went before: the paper lets ς τ_CF(1) stand for τ_CB(0) in the lag.
+                # First iteration: the paper uses ς τ_CF(1) as τ_CB(0) in the lag.
                 backward_s = order.backward_ratio * (forward_end_s - now_s)
             header = Header(
                 Kind.SMASHED,
@@ -259,7 +260,7 @@ class Uav:
                 compute_s=forward_end_s - now_s + backward_s,
             )
             steps.begin(iteration, "CA", header.time_s, len(smashed))
-            for sent in going.fate.frames(header):
+            for sent in going.faults.frames(header):
                 self.link.send(sent, labels, smashed)
             place = self.work.gradient_buffer()
             answer = self.link.receive_header(Kind.GRADIENT)

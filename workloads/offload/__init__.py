@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who computes the passes of nodes in virtual time?
+"""Computing of the passes of nodes in virtual time by the host.
 
-`client` is how a node has its passes computed on the host, `worker` the host's program that does
-so, `host` starts it; the passes themselves are in `workloads.learning`.
+`client` sends a node's requests to the host, `worker` is the program on the host that answers them,
+and `host` starts it; the passes themselves are in `workloads.learning`.
 """

@@ -1,14 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The work of a node in virtual time, whose learning is computed by the host, on all of its cores.
+"""The work of a node in virtual time whose learning is computed by the host, on all of its cores.
 
-`OutsideClient` and `OutsideServer` put what they are asked into files, one after the other, and
-`workloads.offload.worker` answers them there. A pass is asked for when its step begins and
-waited for when the step is over: passes of nodes that compute at the same moment run beside each
-other. Who waits looks at a folder, by a call that never fails, so that the clock stands still; the
-host stops the guest meanwhile. Nothing here depends on how long that takes, nor on who is answered
-first.
+`OffloadClient` and `OffloadServer` write their requests to files, and `workloads.offload.worker`
+answers them in the same folder. A pass is requested when its step begins and waited for when the
+step ends, so that concurrent passes of several nodes run in parallel. Waiting polls a folder with a
+call that never fails, so that the virtual clock does not advance; the host stops the guest
+meanwhile. The results depend neither on the duration nor on the order of the answers.
 """
 
 import contextlib
@@ -38,22 +37,22 @@ Data = bytes | memoryview
 
 
 class Answer:
-    """What will be said to a question; call it to wait."""
+    """The future answer to a request; call it to wait."""
 
     def __init__(self, caller: "Caller"):
         self._caller = caller
         self.message = Message()
         self.over = False
-        """Whether it has been said; or nothing will be, and why is `error`."""
+        """Whether the answer has arrived, or failed with `error`."""
         self.error: Exception | None = None
 
     def __call__(self) -> Message:
-        """What is said, once it is.
+        """Wait for the answer and return it.
 
         Raises:
-            RunError: Nobody computes any more.
-            Exception: Under its name, what was raised where this, or what was asked before and
-                not waited for, is computed.
+            RunError: The worker has ended.
+            Exception: The worker raised an exception (of the same name) for this request, or for an
+                earlier one that was not waited for.
         """
         self._caller.wait_for(self)
         if self.error is not None:
@@ -62,7 +61,7 @@ class Answer:
 
 
 class Caller:
-    """Asks what computes for a node."""
+    """Sends the requests of a node to its worker."""
 
     def __init__(self, place: Path, node: str, learning: Json, client: int | None):
         self._folder = Path(tempfile.mkdtemp(prefix=f"{node}-", dir=place))
@@ -72,12 +71,12 @@ class Caller:
         self("set_up", [learning, client])
 
     def __call__(self, what: str, plain: Sequence[Any] = (), data: Sequence[Data] = ()) -> Answer:
-        """Ask, after all that was asked before; goes on at once.
+        """Send a request, which is processed after all earlier ones; does not wait.
 
         Args:
-            what: See `workloads.offload.worker`.
-            plain: With it, as JSON has it.
-            data: And the bytes.
+            what: Name of the method, see `workloads.offload.worker`.
+            plain: Arguments as JSON values.
+            data: Binary data.
         """
         with self._lock:
             put(self._folder / asked(self._asked), Message([what, *plain], data))
@@ -87,10 +86,10 @@ class Caller:
         return said
 
     def wait_for(self, wanted: Answer) -> None:
-        """Take the answers to open questions, in their order, up to this one.
+        """Receive the answers to open requests in order, up to this one.
 
         Raises:
-            Exception: See `Answer`; what was asked before raised it.
+            Exception: See `Answer`; an earlier request raised it.
         """
         with self._lock:
             while not wanted.over:
@@ -112,8 +111,9 @@ class Caller:
             if ENDED in found:
                 raise RunError((self._folder / ENDED).read_text(encoding="utf-8"))
         said = take(self._folder / name)
-        # Removed from in here alone: the guest may hold in its memory what a file of that number
-        # had, and the host gives a number again. The answer goes last: without it, somebody waits.
+        # Files are removed only by the guest: it may cache the content of a file by its inode
+        # number, which the host may reuse. The answer is removed last, because a missing answer
+        # means that the node waits.
         for done in (waits(number), asked(number), name):
             (self._folder / done).unlink()
         failed, plain = said.plain
@@ -125,22 +125,22 @@ class Caller:
         raise error
 
     def close(self) -> None:
-        """End who computes, and print what they have printed: into the node's log."""
-        with contextlib.suppress(Exception):  # It has been said by whoever waited for it.
+        """End the worker, and print its output to the node's log."""
+        with contextlib.suppress(Exception):  # Errors were raised when their answers were awaited.
             self("end")()
-        with contextlib.suppress(FileNotFoundError):  # Nobody has begun to answer.
+        with contextlib.suppress(FileNotFoundError):  # The worker was never started.
             printed = (self._folder / PRINTED).read_text(encoding="utf-8", errors="replace")
             sys.stderr.write(printed)
 
 
-class OutsideClient(ZeroClient):
-    """A UAV that learns by way of the host."""
+class OffloadClient(ZeroClient):
+    """A UAV whose learning is computed by the host."""
 
     def __init__(self, place: Path, learning: Json, client: int):
         self._ask = Caller(place, f"uav{client}", learning, client)
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
-        """Get ready, and make room for what the round brings."""
+        """Prepare the round, and allocate its buffers."""
         self.sizes = sizes
         self._begun = self._ask("begin_round", [round_, split, vars(sizes)])
         self._adapters = memoryview(bytearray(sizes.adapters))
@@ -151,15 +151,15 @@ class OutsideClient(ZeroClient):
         return bytes(self._begun().data[0])
 
     def adapters_buffer(self) -> memoryview:
-        """Where the broadcast is received."""
+        """Buffer for the received broadcast."""
         return self._adapters
 
     def load_adapters(self) -> None:
-        """Start the round from what was broadcast."""
+        """Start the round from the received broadcast."""
         self._ask("load_adapters", data=[self._adapters])
 
     def forward(self, iteration: int) -> None:
-        """Have the iteration's batch computed."""
+        """Request the forward pass of the iteration's batch."""
         self._forward = self._ask("forward", [iteration])
 
     def smashed(self) -> tuple[memoryview, memoryview]:
@@ -168,11 +168,11 @@ class OutsideClient(ZeroClient):
         return memoryview(smashed), memoryview(labels)
 
     def gradient_buffer(self) -> memoryview:
-        """Where the gradient is received."""
+        """Buffer for the received gradient."""
         return self._gradient
 
     def backward(self) -> None:
-        """Have the backward pass and the optimiser's step computed."""
+        """Request the backward pass and the optimiser step."""
         self._ask("backward", data=[self._gradient])
 
     def adapters(self) -> memoryview:
@@ -180,30 +180,30 @@ class OutsideClient(ZeroClient):
         return memoryview(self._ask("adapters")().data[0])
 
     def notes(self) -> Notes:
-        """What was observed where it was computed."""
+        """Observations of the worker."""
         notes: Notes = self._ask("notes")().plain
         return notes
 
     def close(self) -> None:
-        """End who computes for it."""
+        """End the worker."""
         self._ask.close()
 
 
-class OutsideServer(ZeroServer):
-    """The base station that learns by way of the host."""
+class OffloadServer(ZeroServer):
+    """A base station whose learning is computed by the host."""
 
     def __init__(self, place: Path, learning: Json):
         self._ask = Caller(place, "bs", learning, None)
         self.in_turn = learning["training"]["server_adapters"] == "shared"
 
     def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
-        """Get ready, and make room for every client's frames."""
+        """Prepare the round, and allocate buffers for every client's frames."""
         self.sizes = sizes
         self._begun = self._ask("begin_round", [round_, splits, [vars(each) for each in sizes]])
         of_client = dict(enumerate(sizes, start=1))
         self._updates: dict[int, Answer] = {}
         self._passes: dict[int, tuple[Answer, int]] = {}
-        """By client, its last pass and its place there."""
+        """The last pass of each client, and the client's index in it."""
         self._smashed = {k: memoryview(bytearray(s.smashed)) for k, s in of_client.items()}
         self._label = {k: memoryview(bytearray(4 * s.labels)) for k, s in of_client.items()}
         self._adapters = {k: memoryview(bytearray(s.adapters)) for k, s in of_client.items()}
@@ -219,49 +219,49 @@ class OutsideServer(ZeroServer):
         return memoryview(whole)[: self.sizes[client - 1].adapters]
 
     def smashed_buffer(self, client: int) -> memoryview:
-        """Where that client's smashed data are received."""
+        """Buffer for that client's received smashed data."""
         return self._smashed[client]
 
     def labels_buffer(self, client: int) -> memoryview:
-        """Where that client's labels are received."""
+        """Buffer for that client's received labels."""
         return self._label[client]
 
     def forward_backward(self, clients: Sequence[int]) -> None:
-        """Have the batches of these clients computed."""
+        """Request one pass for these clients' batches."""
         data = [part for k in clients for part in (self._smashed[k], self._label[k])]
         pass_ = self._ask("forward_backward", clients, data)
         self._passes |= {k: (pass_, place) for place, k in enumerate(clients)}
 
     def served(self, client: int) -> Served:
-        """What came of a client's batch."""
+        """Result of the last pass for a client."""
         pass_, place = self._passes[client]
         said = pass_()
         return memoryview(said.data[place]), BatchResult(*said.plain[place])
 
     def adapters_buffer(self, client: int) -> memoryview:
-        """Where that client's trained adapters are received."""
+        """Buffer for that client's received adapters."""
         return self._adapters[client]
 
     def aggregate(self, clients: Collection[int]) -> None:
-        """Average over these clients."""
+        """Aggregate these clients' models."""
         order = list(clients)
         self._ask("aggregate", order, [self._adapters[k] for k in order])()
 
     def begin_update(self, client: int) -> None:
-        """Hold what the client is sent."""
+        """Request the client's part of the current global model."""
         self._updates[client] = self._ask("begin_update", [client])
 
     def mix(self, client: int, staleness: int) -> None:
-        """Mix in what was received of the client."""
+        """Mix the client's received adapters into the global model."""
         self._ask("mix", [client, staleness], [self._adapters[client]])
 
     def notes(self) -> Notes:
-        """What was observed where it was computed."""
+        """Observations of the worker."""
         notes: Notes = self._ask("notes")().plain
         return notes
 
     def evaluate(self) -> Evaluation:
-        """Hold the global state against held-out data."""
+        """Evaluate the global state on held-out data."""
         return Evaluation(*self._ask("evaluate")().plain)
 
     def state(self) -> bytes:
@@ -269,9 +269,9 @@ class OutsideServer(ZeroServer):
         return bytes(self._ask("state")().data[0])
 
     def restore(self, state: bytes) -> None:
-        """Go on from a global state."""
+        """Continue from a global state."""
         self._ask("restore", data=[state])()
 
     def close(self) -> None:
-        """End who computes for it."""
+        """End the worker."""
         self._ask.close()

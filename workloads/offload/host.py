@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What is computed on the host, for as long as a guest needs it."""
+"""Starts the computing for a guest on the host."""
 
 import os
 import signal
@@ -22,10 +22,10 @@ WATCH_S = 0.1
 
 @contextmanager
 def answered(environment: Mapping[str, str]) -> Iterator[Path]:
-    """A folder in which nodes are answered, while the context lasts; see `answering`.
+    """A folder in which nodes' requests are answered during the context; see `worker`.
 
     Args:
-        environment: That of the guest's commands, so that both compute alike.
+        environment: Environment of the guest's commands, so that both compute equal results.
     """
     over = threading.Event()
     with leftovers.temporary_folder("outside", "/tmp") as place:
@@ -38,14 +38,14 @@ def answered(environment: Mapping[str, str]) -> Iterator[Path]:
                 "TMPDIR": tempfile.gettempdir(),
                 leftovers.VARIABLE: leftovers.mark(),
             },
-            start_new_session=True,  # Ctrl-C in a terminal is for the guest alone.
+            start_new_session=True,  # Ctrl-C in a terminal must only reach the guest.
         )
 
         def watch() -> None:
             while not over.wait(WATCH_S):
                 if process.poll() is not None:
                     for node in nodes(place):
-                        give_up(node, f"what computes ended with status {process.returncode}")
+                        give_up(node, f"the host's worker ended with status {process.returncode}")
                     wake(place)
 
         watcher = threading.Thread(target=watch)
@@ -60,21 +60,21 @@ def answered(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def rests_while_waiting(place: Path, guest: int) -> None:
-    """Have a guest stopped while nobody in it can go on before an answer is there.
+    """Let the worker stop a guest while all its nodes wait for answers.
 
     Args:
-        place: Where its nodes ask.
-        guest: Its process.
+        place: Folder of the requests.
+        guest: PID of the guest.
     """
     (place / GUEST).write_text(str(guest), encoding="ascii")
 
 
 def is_waited_for(place: Path) -> bool:
-    """Whether somebody in the guest waits for an answer that is not there."""
+    """Whether a node of the guest waits for a missing answer."""
     return any(lacks_answer(node, waits) for node in nodes(place))
 
 
 def wake(place: Path) -> None:
-    """Have the guest go on, whoever waits."""
+    """Continue the guest, even if nodes are waiting."""
     with suppress(FileNotFoundError, ProcessLookupError):
         os.kill(int((place / GUEST).read_text()), signal.SIGCONT)

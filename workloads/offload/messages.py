@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Questions of a node in virtual time and their answers, as files of a folder that both sides see.
+"""Requests of a node in virtual time and their answers, as files in a shared folder.
 
-A file holds the length of a JSON text in eight bytes, the text, and what bytes go with it.
-Questions are counted from 0; each has one answer, of the same number.
+A file contains the length of a JSON text in eight bytes, the text, and optional binary data.
+Requests are numbered from 0; each has one answer with the same number.
 """
 
 import json
@@ -15,52 +15,52 @@ from pathlib import Path
 from typing import Any
 
 ENDED = "ended"
-"""File that says why nobody computes for a node any more."""
+"""File with the reason why a node's worker has ended."""
 PRINTED = "printed"
-"""File of what its computing has printed."""
+"""File with the output of a node's worker."""
 GUEST = "guest"
-"""File of the number of the guest's process, beside the folders of its nodes."""
+"""File with the PID of the guest, next to the folders of its nodes."""
 _LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
 class Message:
-    """What a file says."""
+    """The content of a file."""
 
     plain: Any = None
-    """As JSON has it."""
+    """JSON value."""
     data: Sequence[bytes | memoryview] = ()
 
 
 def asked(number: int) -> str:
-    """The name of a question's file."""
+    """File name of a request."""
     return f"{number}.asked"
 
 
 def answer(number: int) -> str:
-    """The name of its answer's."""
+    """File name of an answer."""
     return f"{number}.answer"
 
 
 def waits(number: int) -> str:
-    """The name of a file that is there while a node can do nothing but wait for that answer."""
+    """Name of a file that exists while a node is blocked until that answer."""
     return f"{number}.waits"
 
 
 def nodes(place: Path) -> list[Path]:
-    """The folders of the nodes that ask, in order."""
+    """The folders of the nodes, in order."""
     return sorted(path for path in place.iterdir() if path.is_dir())
 
 
 def lacks_answer(node: Path, to: Callable[[int], str]) -> bool:
-    """Whether there is such a file (`asked`, `waits`) without its answer."""
+    """Whether a file of this type (`asked`, `waits`) exists without its answer."""
     names = {path.name for path in node.iterdir()}
     numbers = {int(name.partition(".")[0]) for name in names if name[0].isdigit()}
     return any(to(number) in names and answer(number) not in names for number in numbers)
 
 
 def put(path: Path, message: Message) -> None:
-    """Write a file that others see whole or not at all."""
+    """Write a file atomically."""
     sizes = [len(data) for data in message.data]
     text = json.dumps([message.plain, sizes]).encode()
     part = path.with_suffix(".part")
@@ -71,7 +71,7 @@ def put(path: Path, message: Message) -> None:
 
 
 def give_up(node: Path, why: str) -> None:
-    """Say that nobody computes for a node any more, unless that has been said."""
+    """Record that a node's worker has ended, unless this has been done."""
     if not (node / ENDED).exists():
         part = node / f"{ENDED}.part"
         part.write_text(why, encoding="utf-8")
@@ -79,7 +79,7 @@ def give_up(node: Path, why: str) -> None:
 
 
 def take(path: Path) -> Message:
-    """What `put` wrote; its data are writable and lie in one piece of memory."""
+    """Read a file of `put`; its data are writable and contiguous in memory."""
     whole = memoryview(bytearray(path.read_bytes()))
     end = _LENGTH.size + _LENGTH.unpack_from(whole)[0]
     plain, sizes = json.loads(bytes(whole[_LENGTH.size : end]))

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Computes on the host what nodes in virtual time ask for: see `workloads.offload.client`.
+"""Computes the requests of nodes in virtual time on the host: see `workloads.offload.client`.
 
     python -m workloads.offload.worker PLACE
 
-For each folder that a node makes in PLACE, a process that answers it, one question after the other,
-until it is asked to end. All end with the process that started this one. A question names a method
-of `_Client` or `_Server` and what it takes, but for the first, which says who is asking.
+For each folder that a node creates in PLACE, a process answers its requests one after the other
+until the request to end. All processes end with the parent of this one. A request contains a method
+name of `_Client` or `_Server` and its arguments; the first request is the set-up of the node.
 """
 
 import contextlib
@@ -43,11 +43,12 @@ from workloads.offload.messages import (
 )
 
 LOOK_S = 0.0001, 0.005
-"""How long to wait between two looks for a question, at first and at most."""
+"""Seconds between two polls for a request, at first and at most."""
 WATCH_S, TURNS_PER_CHECK = 0.02, 100
-"""How long to wait between two looks for a node, and how often to look whether anybody hangs."""
+"""Seconds between two polls for a new node, and number of polls between two checks for hung
+processes."""
 HANG_S = 120.0
-"""Seconds without any computing after which a process that was asked something is given up."""
+"""Seconds without CPU usage after which a process with an open request counts as hung."""
 
 
 Data = Sequence[memoryview]
@@ -55,7 +56,7 @@ NOTHING = Message()
 
 
 class _Client:
-    """A UAV's questions, answered."""
+    """Answers the requests of a UAV."""
 
     def __init__(self, settings: Settings, client: int):
         self._work = RealClient(settings, client)
@@ -86,7 +87,7 @@ class _Client:
 
 
 class _Server:
-    """The base station's."""
+    """Answers the requests of the base station."""
 
     def __init__(self, settings: Settings):
         self._work = RealServer(settings)
@@ -94,7 +95,7 @@ class _Server:
     def begin_round(
         self, data: Data, round_: int, splits: Sequence[int], sizes: Sequence[Json]
     ) -> Message:
-        """The longest broadcast, of which others are the beginning, and each client's header."""
+        """The longest broadcast, of which the others are prefixes, and each client's header."""
         self._work.begin_round(round_, splits, [RoundSizes(**each) for each in sizes])
         clients = range(1, len(splits) + 1)
         longest = max(map(self._work.broadcast, clients), key=len)
@@ -147,7 +148,7 @@ def _set_up(learning: Json, client: int | None) -> _Client | _Server:
 
 
 def _answer_all(folder: Path, guest: "_Guest") -> None:
-    """Answer a node until it asks for the end."""
+    """Answer a node until its request to end."""
     work: _Client | _Server | None = None
     for number in itertools.count():
         question = _question(folder / asked(number))
@@ -180,43 +181,43 @@ def _question(path: Path) -> Message:
 
 @dataclass
 class _Child:
-    """A process that answers a node."""
+    """A process that answers the requests of a node."""
 
     folder: Path
     process: psutil.Process
     cpu_s: float = -1.0
     since_s: float = 0.0
-    """When it was last seen to have computed."""
+    """Time at which it was last seen using the CPU."""
 
     def hangs(self) -> bool:
-        """Whether it has been asked something, and has not computed for long."""
+        """Whether it has an open request but has not used the CPU for `HANG_S`."""
         now_s, cpu_s = time.monotonic(), sum(self.process.cpu_times()[:2])
         if cpu_s != self.cpu_s or not lacks_answer(self.folder, asked):
             self.cpu_s, self.since_s = cpu_s, now_s
         return now_s > self.since_s + HANG_S
 
     def give_up(self, why: str) -> None:
-        """Tell the node that nobody answers it any more."""
-        give_up(self.folder, f"what computes for {self.folder.name.partition('-')[0]} {why}")
+        """Inform the node that its worker has ended."""
+        give_up(self.folder, f"the worker of {self.folder.name.partition('-')[0]} {why}")
 
     def is_waited_for(self) -> bool:
-        """Whether the guest can do nothing before this process answers."""
+        """Whether the guest is blocked until this process answers."""
         return lacks_answer(self.folder, waits) and not (self.folder / ENDED).exists()
 
 
 class _Guest:
-    """Whose nodes ask; it made their folders, so that its number is still its own."""
+    """The guest. Its PID is valid, because its nodes have created their folders."""
 
     def __init__(self, place: Path):
         file = place / GUEST
         self._process = os.pidfd_open(int(file.read_text())) if file.exists() else None
 
     def stop(self) -> None:
-        """Let it rest: it would look for an answer on and on."""
+        """Stop the guest, which would otherwise poll for an answer."""
         self._send(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """There is an answer, or a reason why there is none."""
+        """Continue the guest, because there is an answer or an error."""
         self._send(signal.SIGCONT)
 
     def _send(self, number: signal.Signals) -> None:
@@ -226,7 +227,7 @@ class _Guest:
 
 
 def main(place: Path) -> None:
-    """Answer all nodes, for as long as the starter lives."""
+    """Answer all nodes until the parent process ends."""
     linux.signal_at_parents_death(signal.SIGKILL)
     children: dict[int, _Child] = {}
     seen: set[Path] = set()
@@ -246,7 +247,7 @@ def main(place: Path) -> None:
                 if not child.is_waited_for():
                     guest.go_on()
             if turn % TURNS_PER_CHECK == 0 and child.hangs():
-                child.give_up(f"has not computed for {HANG_S:g} s")
+                child.give_up(f"has not used the CPU for {HANG_S:g} s")
                 os.kill(pid, signal.SIGKILL)
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -261,7 +262,7 @@ def main(place: Path) -> None:
 
 
 def _start(folder: Path, guest: _Guest) -> int:
-    """A process for a node; what it prints goes to a file."""
+    """Start the process of a node, with its output in a file; returns its PID."""
     parent = os.getpid()
     if pid := os.fork():
         return pid

@@ -4,7 +4,7 @@
 /*
  * The channel of a scenario, slot by slot: a BS, K UAVs, and ns-3's simulator, behind a C
  * interface for ctypes. One channel per process, since ns-3 has one simulator per process.
- * ns-3 ends the process where something is wrong (NS_ABORT), so it lives in a process of its own.
+ * ns-3 aborts its process on errors (NS_ABORT), so it runs in a separate process.
  */
 #include "ring-gauss-markov-mobility-model.h"
 #include "rma-av-propagation-loss-model.h"
@@ -47,14 +47,14 @@ extern "C" struct Settings
     const double* speedDeviation; // K, m/s
     int32_t lineOfSight;       // RmaAvPropagationLossModel::LineOfSight
     int32_t shadowFading;      // 0 or 1
-    int32_t placed;            // 1: positions come from outside, slot by slot
+    int32_t placed;            // 1: positions are given slot by slot
     int32_t pathLoss;          // 0: RMa-AV, 1: free space, 2: two rays
 };
 
 namespace
 {
 
-/// Random streams set aside for each UAV, so that a UAV's draws do not depend on how many there are.
+/// Random streams reserved per UAV, so that a UAV's random numbers do not depend on their number.
 constexpr int64_t STREAMS_PER_UAV = 8;
 static_assert(RingGaussMarkovMobilityModel::STREAMS + RmaAvPropagationLossModel::STREAMS_PER_LINK <=
               STREAMS_PER_UAV);
@@ -74,7 +74,7 @@ MakeLoss(double frequency, int32_t lineOfSight, bool shadowFading, Ptr<MobilityM
         PointerValue(baseStation));
 }
 
-/// ns-3's own model where it has one, which knows neither obstacles nor fading; null for RMa-AV.
+/// ns-3's own model if there is one, without obstacles and fading; null for RMa-AV.
 Ptr<PropagationLossModel>
 MakePlainLoss(double frequency, int32_t pathLoss)
 {
@@ -107,7 +107,7 @@ RoundedTime(double seconds)
     return NanoSeconds(std::llround(seconds * 1e9));
 }
 
-/// When a slot starts. Slots are counted, not added up: no error grows.
+/// Start of a slot: multiplied, not accumulated, so that rounding errors do not grow.
 Time
 SlotStart(uint64_t index, double slot)
 {
@@ -174,8 +174,7 @@ class Channel
     }
 
   private:
-    /// Every UAV's position (sampled, or set where it comes from outside) and gain at the start
-    /// of a slot.
+    /// Sample every UAV's position (or set it if it is given) and gain at the start of a slot.
     void Sample()
     {
         const uint64_t s = m_index - m_first;
@@ -200,12 +199,12 @@ class Channel
         Simulator::Schedule(SlotStart(m_index, m_slot) - Simulator::Now(), &Channel::Sample, this);
         if (s + 1 == m_slots)
         {
-            Simulator::Stop(); // Run() returns; the next one goes on from here.
+            Simulator::Stop(); // Run() returns; the next call continues from here.
         }
     }
 
     double m_slot;                             // s
-    bool m_placed;                             // positions come from outside
+    bool m_placed;                             // positions are given
     Ptr<MobilityModel> m_baseStation;
     Ptr<PropagationLossModel> m_loss;
     std::vector<Ptr<MobilityModel>> m_uavs;
@@ -229,13 +228,13 @@ channel_open(const Settings* settings)
 {
     NS_ABORT_MSG_IF(g_channel, "a process has one channel");
     RngSeedManager::SetSeed(1);
-    // ns-3's advice: independent replications differ in the run number, not in the seed.
+    // As ns-3 recommends: independent replications differ in the run number, not in the seed.
     RngSeedManager::SetRun(settings->run);
     g_channel = std::make_unique<Channel>(*settings);
 }
 
-/// The next slots: linear gain [K][slots], position [K][slots][3] in m; where UAVs are placed from
-/// outside, the positions are read.
+/// Compute the next slots: linear gain [K][slots], position [K][slots][3] in m; given positions are
+/// read.
 void
 channel_advance(uint64_t slots, double* gain, double* position)
 {

@@ -156,8 +156,8 @@ RingGaussMarkovMobilityModel::Mirror()
     const double normal = std::atan2(at.y, at.x);
     m_meanHeading = std::remainder(2 * normal + M_PI - m_meanHeading, 2 * M_PI);
     m_deviation = -m_deviation;
-    // Mirrored a hair inside the circle, at a grazing angle, the same circle can be met again
-    // within the nanosecond; time must go on.
+    // After a reflection slightly inside the circle at a grazing angle, the same circle can be
+    // reached again within the same nanosecond; time must advance.
     Fly(NanoSeconds(1));
 }
 

@@ -14,7 +14,7 @@ namespace ns3
 {
 
 /**
- * Gauss–Markov motion at constant height, confined to a ring. (ns-3's own random models know
+ * Gauss–Markov motion at constant height, confined to a ring. (ns-3's own random models support
  * rectangles only.)
  *
  * The start is uniform over the ring's area, the mean heading uniform over the circle. At each

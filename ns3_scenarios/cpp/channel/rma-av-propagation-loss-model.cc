@@ -19,7 +19,7 @@ NS_OBJECT_ENSURE_REGISTERED(RmaAvPropagationLossModel);
 
 namespace
 {
-constexpr double LOWEST_HEIGHT = 10;       // m, exclusive; TR 38.901's RMa holds below
+constexpr double LOWEST_HEIGHT = 10;       // m, exclusive; TR 38.901's RMa applies below
 constexpr double HIGHEST_HEIGHT = 300;     // m
 constexpr double HIGHEST_NLOS_HEIGHT = 40; // m; links are in LOS above
 constexpr double LOS_STATE_DECORRELATION = 60;

@@ -37,7 +37,7 @@ class CorrelatedNormal
     double m_decorrelation;               //!< m
     Ptr<NormalRandomVariable> m_noise;    //!< innovations
     bool m_started{false};                //!< whether a value was drawn
-    Vector m_position;                    //!< where the last value was asked for
+    Vector m_position;                    //!< position of the last value
     double m_value{0};                    //!< the last value
 };
 
@@ -47,7 +47,7 @@ class CorrelatedNormal
  * 300 m. (ns-3's own ThreeGppRmaPropagationLossModel is TR 38.901's, for users on the ground.)
  *
  * The base station is named by an attribute and the other end is the UAV: the base station may
- * well stand above the UAVs, so heights do not tell which is which. Heights are z coordinates.
+ * be above the UAVs, so heights do not identify it. Heights are z coordinates.
  *
  * Each UAV's link has three processes of its own along the UAV's path, each on its own random
  * stream: one behind the LOS state, one for shadow fading in LOS and one in NLOS. The link is in
@@ -112,7 +112,7 @@ class RmaAvPropagationLossModel : public PropagationLossModel
     double m_frequencyLoss;            //!< 20 log10(40 pi f / 3), f in GHz
     LineOfSight m_lineOfSight;         //!< which links are in line of sight
     bool m_shadowFading;               //!< whether there is shadow fading
-    Ptr<MobilityModel> m_baseStation;  //!< where the base station stands
+    Ptr<MobilityModel> m_baseStation;  //!< position of the base station
     mutable std::unordered_map<const MobilityModel*, Link> m_links; //!< by UAV
 };
 

@@ -10,8 +10,8 @@
 #include "ns3/ppp-header.h"
 
 /**
- * The queue of a point-to-point device whose link may be out: while it is closed, frames stay. A
- * data rate of 0 is no outage to ns-3, and at a tiny one a single frame would block for seconds.
+ * The queue of a point-to-point device whose link may have an outage: while it is closed, frames
+ * stay. ns-3 does not support a data rate of 0, and at a tiny rate a frame would block for seconds.
  */
 class GatedQueue : public ns3::DropTailQueue<ns3::Packet>
 {
@@ -29,7 +29,7 @@ class GatedQueue : public ns3::DropTailQueue<ns3::Packet>
         {
             return;
         }
-        // An idle device starts again only when it is given a packet: its own first frame.
+        // An idle device only restarts when it gets a packet: pass its own first frame.
         m_first = DropTailQueue::Dequeue();
         auto packet = m_first->Copy();
         ns3::PppHeader header;
@@ -37,7 +37,7 @@ class GatedQueue : public ns3::DropTailQueue<ns3::Packet>
         m_device->Send(packet, m_device->GetBroadcast(), IPV4);
     }
 
-    /// Whether the device may ask for a frame at once.
+    /// Whether the device may dequeue a frame at once.
     bool Enqueue(ns3::Ptr<ns3::Packet> frame) override
     {
         if (m_first)
@@ -67,7 +67,7 @@ class GatedQueue : public ns3::DropTailQueue<ns3::Packet>
     static constexpr uint16_t IPV4 = 0x0800;
 
     ns3::PointToPointNetDevice* m_device; // owns this queue
-    ns3::Ptr<ns3::Packet> m_first;        // while an idle device is started again
+    ns3::Ptr<ns3::Packet> m_first;        // while an idle device is restarted
     bool m_open{true};
     bool m_idle{true};                    // the device waits for Send
 };

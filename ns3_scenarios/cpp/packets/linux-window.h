@@ -15,14 +15,14 @@
 #include <string>
 
 /**
- * A congestion control of ns-3's whose window does as Linux's where ns-3's own does otherwise:
+ * A congestion control of ns-3 whose window is changed to match Linux in these respects:
  *
- * - it starts slowly again after a pause: it halves for each retransmission timeout of silence, down
- *   to the initial one (RFC 2861; tcp_cwnd_restart). ns-3 keeps the window for ever;
- * - a slow start grows by each segment that is acknowledged (RFC 3465; tcp_slow_start). ns-3's cubic
- *   grows by one for each acknowledgement, however many segments it is for;
- * - it grows wherever it was what kept data back (tcp_is_cwnd_limited). ns-3 asks for more to lie in
- *   the socket than a sender hands over that knows of the queue below.
+ * - slow start after idle: the window is halved for each idle retransmission timeout, down to the
+ *   initial window (RFC 2861; tcp_cwnd_restart). ns-3 never reduces it;
+ * - slow start grows by each acknowledged segment (RFC 3465; tcp_slow_start). ns-3's cubic grows by
+ *   one for each acknowledgement, regardless of the number of segments;
+ * - the window grows whenever it limited the sender (tcp_is_cwnd_limited). ns-3 requires more data
+ *   in the socket than a sender provides that limits its local queue.
  */
 template <class Ops>
 class LinuxWindow : public Ops
@@ -70,7 +70,7 @@ class LinuxWindow : public Ops
     ns3::Ptr<ns3::TcpCongestionOps> Fork() override
     {
         auto copy = ns3::CopyObject<LinuxWindow<Ops>>(this);
-        // What ns-3's cubic forgets when a listener's is copied: its windows would hardly grow.
+        // ns-3's cubic does not copy this from a listener, and its window would hardly grow.
         copy->SetAttributeFailSafe("TcpFriendliness", ns3::BooleanValue(true));
         return copy;
     }

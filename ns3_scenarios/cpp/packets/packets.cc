@@ -6,7 +6,7 @@
  * ns-3, behind a C interface for ctypes. Who sends what when is decided outside: messages are
  * handed in, and the simulation stops when one has arrived. One network per process.
  */
-#include "air-channel.h"
+#include "impaired-channel.h"
 #include "gated-queue.h"
 #include "linux-window.h"
 
@@ -42,12 +42,12 @@ extern "C" struct PacketSettings
 {
     uint64_t links;         // K
     uint32_t mtu;           // largest IP packet, bytes
-    uint32_t frameHeader;   // bytes that the rate counts before each IP packet; at least PPP's 2
-    uint32_t queueFrames;   // full frames that an end's queue holds
+    uint32_t frameHeader;   // header bytes that the rate counts per IP packet; at least PPP's 2
+    uint32_t queueFrames;   // capacity of a queue in full frames
     uint32_t initialWindow; // segments
     int32_t congestion;     // 0 cubic, 1 reno, 2 bbr
     int32_t nagle;          // 0 or 1
-    double packet;          // s of sending that one acknowledgement is for; at least two frames
+    double packet;          // s of transmission per acknowledgement; at least two frames
 };
 
 extern "C" struct Delivery
@@ -61,7 +61,7 @@ extern "C" struct EndCount
     uint64_t sentBytes;     // with the frame header
     uint64_t sentFrames;
     uint64_t droppedFrames;
-    uint64_t lostFrames;    // by the air
+    uint64_t lostFrames;    // on the radio channel
 };
 
 namespace
@@ -70,11 +70,11 @@ namespace
 constexpr uint16_t PORT = 5201;
 constexpr uint32_t PPP_HEADER = 2;
 constexpr uint32_t TCP_IP_HEADERS = 52; // IPv4, TCP, and the timestamp option
-constexpr uint32_t BUFFER = 1 << 30;    // windows are TCP's affair, not the buffers'
-constexpr double SMALL_QUEUE = 1e-3;    // s of sending, see End::Feed
+constexpr uint32_t BUFFER = 1 << 30;    // larger than any window
+constexpr double SMALL_QUEUE = 1e-3;    // s of transmission, see End::Feed
 const Time LINUX_DELAYED_ACK = MilliSeconds(40);
 constexpr double SETUP_RATE = 100e6;    // bit/s
-constexpr double SETUP = 1.0;           // s, more than the handshakes take without delay
+constexpr double SETUP = 1.0;           // s, longer than the handshakes without delay
 constexpr double SETUP_ROUND_TRIPS = 4;
 
 /// Congestion controls in the order of PacketSettings::congestion.
@@ -87,9 +87,9 @@ CongestionType(int32_t number)
     return types.at(static_cast<std::size_t>(number));
 }
 
-/// Keeps up what RFC 7323 calls Last.ACK.sent. ns-3's TCP forgets acknowledgements that ride on
-/// data, and then echoes the time stamp of the message before: a round trip of a whole pause, and a
-/// retransmission timeout three times that.
+/// Maintains Last.ACK.sent (RFC 7323). ns-3's TCP ignores piggybacked acknowledgements and would
+/// echo the timestamp of the previous message: the measured round-trip time would include the pause
+/// before, and the retransmission timeout three times that.
 class AcknowledgedByData : public TcpSocketBase
 {
   public:
@@ -109,12 +109,12 @@ class AcknowledgedByData : public TcpSocketBase
     }
 };
 
-/// One end of a link: the device, its queue, and the messages that leave here.
+/// One end of a link: the device, its queue, and the messages that it sends.
 class End
 {
   public:
     End(Ptr<Node> node,
-        Ptr<AirChannel> channel,
+        Ptr<ImpairedChannel> channel,
         std::size_t way,
         const PacketSettings& settings)
         : m_channel(channel),
@@ -137,8 +137,8 @@ class End
         SetRate(SETUP_RATE);
     }
 
-    /// The rate counts frames with another header than PPP's: the gap between two frames takes as
-    /// long as the bytes that PPP's header lacks.
+    /// The rate counts a longer header than PPP's: the inter-frame gap takes as long as the missing
+    /// bytes.
     void SetRate(double bps)
     {
         if (bps > 0)
@@ -151,9 +151,9 @@ class End
         m_queue->SetOpen(bps > 0);
     }
 
-    /// Acknowledge what comes from the other end as a kernel does that handles some frames at once:
-    /// at most half of the sender's window, which is as much as Linux makes one packet of. Of more
-    /// than two frames, those that are left over are a packet, too, and wait for no timer.
+    /// Acknowledge data of the other end like a kernel that handles several frames as one packet:
+    /// at most half of the sender's window, which is Linux's limit for a packet. With more than two
+    /// frames per packet, the remaining frames are also a packet, acknowledged without a timer.
     void AcknowledgeTo(const End& peer, double packet)
     {
         const double frames = packet * peer.m_rate / (8.0 * (peer.m_segment + TCP_IP_HEADERS));
@@ -168,7 +168,7 @@ class End
         }
     }
 
-    /// Send a message of that many bytes.
+    /// Send a message of the given size in bytes.
     void Send(uint64_t bytes)
     {
         m_due.push_back((m_due.empty() ? m_received : m_due.back()) + bytes);
@@ -176,7 +176,7 @@ class End
         Feed();
     }
 
-    /// Bytes have come out at the other end; answers how many messages are complete with them.
+    /// Handle bytes received at the other end; returns the number of completed messages.
     uint32_t Received(uint64_t bytes)
     {
         m_received += bytes;
@@ -212,7 +212,7 @@ class End
         return static_cast<bool>(m_socket);
     }
 
-    /// The congestion window of what leaves here, in bytes.
+    /// The congestion window of this sender, in bytes.
     void SetWindow(uint32_t bytes)
     {
         m_window = bytes;
@@ -234,9 +234,9 @@ class End
         }
     }
 
-    /// Give TCP as much as keeps the device busy for a moment, and no more. So does Linux (TCP
-    /// small queues): a sender never overflows its own queue. ns-3's TCP knows nothing of queues
-    /// below it, would fill this one until it drops, and take that for congestion.
+    /// Pass only as much data to TCP as keeps the device busy for a short time, like Linux (TCP
+    /// small queues): a sender never overflows its local queue. ns-3's TCP ignores the queues below
+    /// it; it would fill this one until frames are dropped, and treat that as congestion.
     void Feed()
     {
         while (m_unfed > 0 && m_queue->GetNBytes() + m_fed - m_sent < m_smallQueue)
@@ -249,33 +249,33 @@ class End
         }
     }
 
-    Ptr<AirChannel> m_channel;
-    std::size_t m_way; // of the channel
+    Ptr<ImpairedChannel> m_channel;
+    std::size_t m_way; // direction of the channel
     Ptr<PointToPointNetDevice> m_device;
     Ptr<GatedQueue> m_queue;
     Ptr<Socket> m_socket;
     double m_gap;               // bytes
     uint32_t m_frameHeader;     // bytes
-    uint32_t m_frame;           // bytes of a full one, as ns-3 has it
-    uint32_t m_segment;         // bytes of a message in a full one
+    uint32_t m_frame;           // bytes of a full frame in ns-3
+    uint32_t m_segment;         // bytes of a message in a full frame
     uint32_t m_window;          // bytes
-    double m_rate{0};           // the last one that was no outage, bit/s
+    double m_rate{0};           // the last rate without an outage, bit/s
     uint32_t m_ackEvery{0};     // segments
     double m_smallQueue{0};     // bytes
-    uint64_t m_unfed{0};        // bytes that TCP has not been given yet
-    uint64_t m_fed{1};          // bytes that it has; the handshake takes a sequence number
-    uint64_t m_sent{0};         // of these, sent for the first time
+    uint64_t m_unfed{0};        // bytes not passed to TCP yet
+    uint64_t m_fed{1};          // bytes passed to TCP; the handshake takes a sequence number
+    uint64_t m_sent{0};         // bytes of these sent for the first time
     uint64_t m_sentBytes{0};
     uint64_t m_sentFrames{0};
-    uint64_t m_received{0};     // bytes of this end's stream that the other end has
-    std::deque<uint64_t> m_due; // where in the stream messages end
+    uint64_t m_received{0};     // bytes of this end's stream received by the other end
+    std::deque<uint64_t> m_due; // ends of messages in the stream
 };
 
 class Network
 {
   public:
-    /// The air's impairments of each link: of its uplink, and of its downlink.
-    Network(const PacketSettings& settings, const Impairment* air)
+    /// Impairments: uplink and downlink of each link.
+    Network(const PacketSettings& settings, const Impairment* impairments)
         : m_packet(settings.packet)
     {
         Configure(settings);
@@ -289,10 +289,10 @@ class Network
         {
             auto uav = CreateObject<Node>();
             internet.Install(uav);
-            auto channel = CreateObject<AirChannel>();
-            channel->Impair(air[2 * k], air[2 * k + 1]);
+            auto channel = CreateObject<ImpairedChannel>();
+            channel->Impair(impairments[2 * k], impairments[2 * k + 1]);
             m_channels.push_back(channel);
-            for (const auto& way : {air[2 * k], air[2 * k + 1]})
+            for (const auto& way : {impairments[2 * k], impairments[2 * k + 1]})
             {
                 longest = std::max(longest, way.delay + 6 * way.jitter);
             }
@@ -329,14 +329,14 @@ class Network
         }
     }
 
-    /// Delay, jitter, loss of each link's uplink, and of its downlink.
-    void ChangeAir(const double* air)
+    /// Set delay, jitter and loss of each link's uplink and downlink.
+    void Impair(const double* impairments)
     {
         for (auto& channel : m_channels)
         {
-            for (std::size_t way = 0; way < 2; ++way, air += 3)
+            for (std::size_t way = 0; way < 2; ++way, impairments += 3)
             {
-                channel->Change(way, air[0], air[1], air[2]);
+                channel->Change(way, impairments[0], impairments[1], impairments[2]);
             }
         }
     }
@@ -346,7 +346,7 @@ class Network
         return *m_ends.at(link)[down ? 1 : 0];
     }
 
-    /// Go on until that time, or until messages have arrived: then all that arrive in that moment.
+    /// Simulate until the given time, or until messages arrive: then all that arrive at this time.
     const std::vector<Delivery>& Advance(int64_t until)
     {
         m_delivered.clear();
@@ -370,7 +370,7 @@ class Network
         Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(BUFFER));
         Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(BUFFER));
         Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(settings.initialWindow));
-        // As Linux has them; ns-3's own are 200 ms and 1 s.
+        // Values of Linux; ns-3's defaults are 200 ms and 1 s.
         Config::SetDefault("ns3::TcpSocket::DelAckTimeout", TimeValue(LINUX_DELAYED_ACK));
         Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
         Config::SetDefault("ns3::TcpSocket::TcpNoDelay", BooleanValue(settings.nagle == 0));
@@ -406,7 +406,7 @@ class Network
         Take((uav - 0x0a000000) >> 8, false, socket);
     }
 
-    /// A connected socket: of the UAV (what it sends goes up), or of the BS.
+    /// A connected socket of the UAV (uplink) or of the BS (downlink).
     void Take(uint64_t link, bool uav, Ptr<Socket> socket)
     {
         At(link, !uav).SetSocket(socket);
@@ -443,7 +443,7 @@ class Network
 
     double m_packet; // s
     Ptr<Socket> m_listener;
-    std::vector<Ptr<AirChannel>> m_channels;
+    std::vector<Ptr<ImpairedChannel>> m_channels;
     std::vector<std::array<std::unique_ptr<End>, 2>> m_ends; // uplink, downlink
     std::vector<Delivery> m_delivered;
     Time m_epoch; // emulated time 0
@@ -456,37 +456,36 @@ std::unique_ptr<Network> g_network;
 extern "C"
 {
 
-/// Connect all links; time 0 is when that is done. Of the air: two entries a link, up and down.
+/// Connect all links, which ends at time 0. Impairments: two entries per link, up and down.
 void
-packets_open(const PacketSettings* settings, const Impairment* air)
+packets_open(const PacketSettings* settings, const Impairment* impairments)
 {
     NS_ABORT_MSG_IF(g_network, "a process has one network");
-    g_network = std::make_unique<Network>(*settings, air);
+    g_network = std::make_unique<Network>(*settings, impairments);
 }
 
-/// Rates from now on in bit/s, one a link; 0 is an outage.
+/// Set the rates in bit/s, one per link; 0 is an outage.
 void
 packets_rates(const double* uplink, const double* downlink)
 {
     g_network->SetRates(uplink, downlink);
 }
 
-/// What the air does to frames from now on: delay and jitter in s, probability of a loss; of each
-/// link's uplink, and of its downlink.
+/// Set delay in s, jitter in s and loss probability of each link's uplink and downlink.
 void
-packets_air(const double* air)
+packets_impair(const double* impairments)
 {
-    g_network->ChangeAir(air);
+    g_network->Impair(impairments);
 }
 
-/// Hand a message to TCP now.
+/// Hand a message to TCP at the current time.
 void
 packets_send(uint64_t link, int32_t down, uint64_t bytes)
 {
     g_network->At(link, down != 0).Send(bytes);
 }
 
-/// Go on until that time in ns, or until messages have arrived. Answers how many have.
+/// Simulate until the given time in ns, or until messages arrive; returns their number.
 uint64_t
 packets_advance(int64_t until, int64_t* now, const Delivery** delivered)
 {
@@ -496,14 +495,14 @@ packets_advance(int64_t until, int64_t* now, const Delivery** delivered)
     return arrived.size();
 }
 
-/// What has left an end of a link since the start.
+/// Counters of an end of a link since the start.
 EndCount
 packets_count(uint64_t link, int32_t down)
 {
     return g_network->At(link, down != 0).Count();
 }
 
-/// Events that ns-3 has executed.
+/// Number of events that ns-3 has executed.
 uint64_t
 packets_events()
 {

@@ -11,7 +11,7 @@ import pandas as pd
 
 from orchestrator.analysis.air_frames import by_round, by_slot
 from testbed.control.messages import Direction
-from testbed.network.injector import AirCounts, Report
+from testbed.network.injector import ImpairmentCounts, Report
 
 NOTHING = Direction(**dict.fromkeys(Direction.__dataclass_fields__, 0))
 MOMENTS = np.zeros(0, np.int64)
@@ -30,7 +30,7 @@ def test_a_slot_has_what_was_lost_until_the_next_was_counted() -> None:
     # Counted as slots 7, 8 and 10 began: two links, both ways.
     lost = np.array([[[3, 0], [1, 0]], [[4, 0], [1, 2]], [[4, 5], [2, 2]]])
     asked = np.array([[[0.1, 0.0], [0.2, 0.5]]] * 2 + [[[0.3, 0.0], [0.2, 0.5]]])
-    air = AirCounts(np.array([7, 8, 10]), lost, 10 * lost, asked)
+    air = ImpairmentCounts(np.array([7, 8, 10]), lost, 10 * lost, asked)
     before = report(((3, 30), (0, 0)), ((1, 10), (0, 0)))
     after = report(((4, 40), (6, 60)), ((2, 20), (2, 25)), air=air)
     table = by_slot(5, 7, 0.1, before, after)

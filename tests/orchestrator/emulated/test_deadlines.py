@@ -50,7 +50,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def test_who_reads_no_message_is_given_up(pair, monkeypatch) -> None:
     monkeypatch.setattr(control, "PATIENCE_S", 0.1)
-    with pytest.raises(NoAnswer, match=r"waited 0\.1 s for the other side to read"):
+    with pytest.raises(NoAnswer, match=r"waited 0\.1 s for the peer to read"):
         ControlSocket(pair[0]).send({}, FULL)
     with pytest.raises(ControlLost, match=r"^sending Restore: .*waited 0\.1 s"):
         at_orchestrator(pair[0]).send(Restore(FULL))
@@ -59,10 +59,10 @@ def test_who_reads_no_message_is_given_up(pair, monkeypatch) -> None:
 def test_who_passes_no_files_on_is_given_up(pair, monkeypatch) -> None:
     monkeypatch.setattr(control, "PATIENCE_S", 0.1)
     waiting = ControlSocket(pair[0])
-    with pytest.raises(NoAnswer, match=r"waited 0\.1 s for the other side to pass files on"):
+    with pytest.raises(NoAnswer, match=r"waited 0\.1 s for the peer to send open files"):
         waiting.receive_descriptors(1)
     pair[1].close()
-    with pytest.raises(RunError, match="the other side is gone"):
+    with pytest.raises(RunError, match="the peer has disconnected"):
         waiting.receive_descriptors(1)
 
 

@@ -29,7 +29,7 @@ from orchestrator import api
 from testbed.core.errors import InputError
 from testbed.core.node import uav
 from testbed.runtimes import docker as runtime
-from testbed.runtimes.docker_rooms import PROGRAM_LABEL
+from testbed.runtimes.docker_sandboxes import PROGRAM_LABEL
 
 pytestmark = pytest.mark.docker
 TRACE: dict[str, Any] = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
@@ -240,8 +240,8 @@ def test_a_shell_in_an_image_is_one_that_it_has(image) -> None:
 @pytest.mark.alone
 def test_what_a_killed_look_into_an_image_leaves_is_found(image) -> None:
     killed = (
-        "import os, signal, sys; from testbed.runtimes import docker, docker_rooms;"
-        "docker_rooms._is_there = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
+        "import os, signal, sys; from testbed.runtimes import docker, docker_sandboxes;"
+        "docker_sandboxes._is_there = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
         "docker.check_image(sys.argv[1], 'sh')"
     )
     assert subprocess.run([sys.executable, "-c", killed, image]).returncode == -9

@@ -150,14 +150,14 @@ def lossy(probability: float) -> Impairment:
 def test_losses_cost_little_where_packets_are_longer_than_the_window() -> None:
     """Who acknowledges more than the sender's window holds waits for a timer, 40 ms each time."""
     air = [(Impairment(), lossy(0.01))]
-    with PacketNetwork(PacketSettings(links=1, air=air, packet_s=0.25e-3)) as network:
+    with PacketNetwork(PacketSettings(links=1, impairments=air, packet_s=0.25e-3)) as network:
         assert transfer(network, True, 24_000_000, np.full(100, 700e6)) < 3
 
 
 def test_no_connection_s_window_hardly_grows() -> None:
     """ns-3 copies what a listener has set for each connection, but for a member of its cubic's."""
     air = [(Impairment(0.005), replace(lossy(0.01), delay_s=0.005, seed=k)) for k in range(10)]
-    with PacketNetwork(PacketSettings(links=10, air=air)) as network:
+    with PacketNetwork(PacketSettings(links=10, impairments=air)) as network:
         network.rates([300e6] * 10, [300e6] * 10)
         for link in range(1, 11):
             network.send(link, True, 3_000_000)
@@ -170,7 +170,9 @@ def test_no_connection_s_window_hardly_grows() -> None:
 
 def test_a_pause_is_no_round_trip() -> None:
     """What data acknowledge counts as acknowledged: else the next loss costs some pauses."""
-    with PacketNetwork(PacketSettings(links=1, air=[(Impairment(), lossy(0.05))])) as network:
+    with PacketNetwork(
+        PacketSettings(links=1, impairments=[(Impairment(), lossy(0.05))])
+    ) as network:
         network.rates([50e6], [50e6])
         for start_ns in range(0, FAR_NS // 2, 20 * 10**9):
             while network.advance(start_ns)[0] < start_ns:
@@ -405,7 +407,7 @@ def test_faults_are_refused_and_not_left_out(faults: dict[str, object]) -> None:
 def test_the_air_loses_its_share_of_frames_the_same_for_a_seed() -> None:
     def lost(seed: int, losses: Losses) -> tuple[int, int]:
         air = Impairment(0.001, 0.0, losses, seed)
-        settings = PacketSettings(links=1, air=[(air, Impairment(0.001))])
+        settings = PacketSettings(links=1, impairments=[(air, Impairment(0.001))])
         with PacketNetwork(settings) as network:
             transfer(network, False, 2_000_000, np.full(3000, 20e6))
             count = network.counts().uplink[0]
@@ -423,14 +425,16 @@ def test_the_air_loses_its_share_of_frames_the_same_for_a_seed() -> None:
 
 def test_slots_have_losses_and_delays_of_their_own() -> None:
     """All frames of a second are lost, and those from then on are 50 ms late."""
-    settings = PacketSettings(links=1, air=[(Impairment(by_slot=True), Impairment(by_slot=True))])
+    settings = PacketSettings(
+        links=1, impairments=[(Impairment(by_slot=True), Impairment(by_slot=True))]
+    )
     with PacketNetwork(settings) as network:
         network.rates([20e6], [20e6])
-        network.air(np.array([[0.0, 0.0, 1.0]]), np.zeros((1, 3)))
+        network.impair(np.array([[0.0, 0.0, 1.0]]), np.zeros((1, 3)))
         network.send(1, False, 1000)
         assert network.advance(10 * SLOT_NS) == (10 * SLOT_NS, [])
         assert network.counts().uplink[0].lost_frames > 1
-        network.air(np.array([[0.05, 0.0, 0.0]]), np.zeros((1, 3)))
+        network.impair(np.array([[0.05, 0.0, 0.0]]), np.zeros((1, 3)))
         now_ns, arrived = network.advance(FAR_NS)
         assert arrived
         network.send(1, False, 1000)
@@ -454,10 +458,10 @@ def test_a_round_over_frames_that_are_sent_again_goes_as_the_engine_says() -> No
 def test_each_direction_has_its_own_delay_and_jitter_keeps_the_order() -> None:
     for up, down in ((0.03, 0.01), (0.01, 0.03)):
         air = (Impairment(up), Impairment(down))
-        with PacketNetwork(PacketSettings(links=1, air=[air])) as network:
+        with PacketNetwork(PacketSettings(links=1, impairments=[air])) as network:
             assert transfer(network, False, 100, np.full(40, 100e6)) == pytest.approx(up, abs=1e-3)
     shaky = Impairment(0.02, 0.005, None, 3)
-    with PacketNetwork(PacketSettings(links=1, air=[(shaky, shaky)])) as network:
+    with PacketNetwork(PacketSettings(links=1, impairments=[(shaky, shaky)])) as network:
         took = transfer(network, False, 1_000_000, np.full(40, 20e6))
         assert network.counts().uplink[0].sent_frames == math.ceil(1_000_000 / 1448) + 2
     assert 0.42 < took < 0.8
@@ -468,7 +472,7 @@ def test_frames_that_overtake_make_tcp_send_again() -> None:
     least = math.ceil(300_000 / 1448)
     for reorders in (False, True):
         shaky = Impairment(0.02, 0.005, None, 3, reorders=reorders)
-        with PacketNetwork(PacketSettings(links=1, air=[(shaky, shaky)])) as network:
+        with PacketNetwork(PacketSettings(links=1, impairments=[(shaky, shaky)])) as network:
             transfer(network, False, 300_000, np.full(40, 20e6))
             again = network.counts().uplink[0].sent_frames - least - 2
         assert (again > 0) == reorders

@@ -25,7 +25,7 @@ from orchestrator.scenario.loading import load
 from testbed.control.messages import Direction
 from testbed.core.errors import InputError
 from testbed.core.timeline import SPAN, Loss, Round
-from testbed.network.injector import AirCounts, Report
+from testbed.network.injector import ImpairmentCounts, Report
 from testbed.system.machine import Machine
 
 QUICKSTART = Path(__file__).resolve().parents[3] / "scenarios" / "quickstart.yaml"
@@ -49,7 +49,7 @@ def record(index: int, start_s: float, latency_s: float) -> RoundRecord:
     frame = pd.DataFrame({"step": pd.Categorical(["b", "a"], ["b", "a", "c"]), "n": [1, index]})
     ends = [Direction(*range(n, n + len(fields(Direction)))) for n in (1, 2, 3)]
     numbers = np.arange(4)
-    air = AirCounts(numbers, *[numbers.reshape(4, 1, 1)] * 2, numbers.reshape(4, 1, 1) / 3)
+    air = ImpairmentCounts(numbers, *[numbers.reshape(4, 1, 1)] * 2, numbers.reshape(4, 1, 1) / 3)
     return RoundRecord(
         decision=Decision(index, start_s, Allocation(2, *[np.full(3, 1 / 3)] * 3, (1, 3)), 0.01),
         predicted=round_,

@@ -74,7 +74,9 @@ def test_frames_that_the_air_lost_are_joined_by_slot() -> None:
     here = np.array([[4, 1, 9, 50, 0, 0, 0], [5, 2, 19, 60, 0, 0, 0], [6, 3, 29, 70, 0, 0, 0]])
     there = np.array([[4, 0, 0, 0, 7, 70, 80], [6, 0, 0, 0, 8, 80, 90]])
     answers = {
-        name: replace(told, slots=told.slots + rows.astype(np.int64).tobytes(), of_air=len(rows))
+        name: replace(
+            told, slots=told.slots + rows.astype(np.int64).tobytes(), impaired_slots=len(rows)
+        )
         for name, told, rows in (
             ("a", counters(((ZERO, ZERO),), (4, 1000, 1500, 3)), here),
             ("b", counters(((ZERO, ZERO),), (4, 10**12 + 1000, 10**12 + 1600, 3)), there),
@@ -85,7 +87,7 @@ def test_frames_that_the_air_lost_are_joined_by_slot() -> None:
     values = np.frombuffer(whole.slots, np.int64)
     assert values[:4].tolist() == [4, 1000, 1600, 3]
     # In slot 5, one of them had no time.
-    assert whole.of_air == 2
+    assert whole.impaired_slots == 2
     assert values[4:].reshape(2, 7).tolist() == [
         [4, 1, 9, 50, 7, 70, 80],
         [6, 3, 29, 70, 8, 80, 90],

@@ -75,7 +75,7 @@ def test_each_socket_is_given_out_once(listener, caller) -> None:
     at = ("127.0.0.1", listener.port)
     far = offered(listener, "bs")
     here = caller.open(at, NAME, TOKEN, "bs")
-    with far, here, pytest.raises(RunError, match="does not let us in"):
+    with far, here, pytest.raises(RunError, match="rejected the connection"):
         caller.open(at, NAME, TOKEN, "bs")
 
 

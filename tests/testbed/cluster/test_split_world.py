@@ -111,7 +111,7 @@ def test_captures_hold_what_was_counted_of_links_to_either_host(split, tmp_path)
 
 def test_what_a_relay_handles_is_measured() -> None:
     assert 2_000 < relaying.packets_s(HOME, 1448) < 2_000_000
-    with pytest.raises(RunError, match=r"^links: no relay \(.*address"):
+    with pytest.raises(RunError, match=r"^links: a relay cannot be started \(.*address"):
         relaying.packets_s("192.0.2.1", 1448)
 
 

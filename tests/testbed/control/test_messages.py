@@ -228,7 +228,7 @@ def test_who_hears_nonsense_says_so(pair) -> None:
     with pytest.raises(ControlLost, match=r"^message: Ready\.and is unknown$"):
         at_orchestrator(pair[1]).take(1)
     ControlSocket(pair[0]).send(*encode(Ready()))
-    with pytest.raises(ControlLost, match=r"^Ready came where Saved was due$"):
+    with pytest.raises(ControlLost, match=r"^received Ready instead of Saved$"):
         at_orchestrator(pair[1]).expect(Saved, 1)
     ControlSocket(pair[0]).send(*encode(Ready()))
     with pytest.raises(ControlLost, match=r"^message: the kind 'Ready' is unknown here$"):
@@ -248,10 +248,10 @@ def test_a_failure_is_raised_where_it_is_heard(pair) -> None:
     [
         (struct.pack("!II", (1 << 28) + 1, 0), "is too large"),
         (struct.pack("!II", 0, (1 << 30) + 1), "is too large"),
-        (struct.pack("!II", 2, 0) + b"[]", "what came is no JSON object"),
-        (struct.pack("!II", 3, 0) + b'{"a', "what came is no JSON object"),
-        (struct.pack("!II", 2, 0) + b"\xff\xff", "what came is no JSON object"),
-        (struct.pack("!II", 200_000, 0) + b"[" * 200_000, "what came is no JSON object"),
+        (struct.pack("!II", 2, 0) + b"[]", "received bytes are not a JSON object"),
+        (struct.pack("!II", 3, 0) + b'{"a', "received bytes are not a JSON object"),
+        (struct.pack("!II", 2, 0) + b"\xff\xff", "received bytes are not a JSON object"),
+        (struct.pack("!II", 200_000, 0) + b"[" * 200_000, "received bytes are not a JSON object"),
     ],
 )
 def test_bytes_that_are_no_message_are_refused(pair, data: bytes, words: str) -> None:

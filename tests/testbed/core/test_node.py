@@ -25,5 +25,5 @@ def test_what_is_spelt_is_read_again_and_sorts_by_number() -> None:
 
 @pytest.mark.parametrize("text", ["", "BS", "bs1", "uav", "uav0", "uav01", "uav123456", "uav1\n"])
 def test_nothing_else_is_a_node(text: str) -> None:
-    with pytest.raises(ValueError, match="is no node; nodes are bs, uav1, uav2"):
+    with pytest.raises(ValueError, match="is not a node; nodes are bs, uav1, uav2"):
         NodeId.parse(text)

@@ -338,12 +338,12 @@ def test_the_scenarios_order_goes_before_the_paradigms() -> None:
     ("keys", "says"),
     [
         ({"order": "lifo"}, "order: 'lifo' is not one of larger-lag, first-come, shortest-job-f"),
-        ({"order": "round-robin", "order_parameters": {"a": 1}}, "'round-robin' has none"),
+        ({"order": "round-robin", "order_parameters": {"a": 1}}, "'round-robin' has no parameters"),
         ({"order_parameters": {"a": 1}}, "order_parameters: belong to an order"),
         ({"order": "mixed", "order_parameters": {"hue": 1}}, "order_parameters.hue: 'mixed' has"),
         ({"order": "mixed", "order_parameters": {"weight": "a"}}, "order_parameters.weight: "),
         ({"order": "needy"}, "order_parameters.weight: is missing; 'needy' needs it"),
-        ({"order": "speaks"}, "order: plugin 'speaks' (queues:speaks) must answer with a number"),
+        ({"order": "speaks"}, "order: plugin 'speaks' (queues:speaks) must return a number"),
         ({"order": "gone"}, "order: plugin 'gone' (queues:gone) is no function: 7"),
     ],
 )
@@ -379,7 +379,7 @@ def test_the_base_station_serves_nobody_by_no_number() -> None:
     round_.tell(BroadcastReceived(1, 1.0))
     round_.instructions()
     round_.tell(SmashedArrived(1, 1, 1.5, 2.0, 0.3))
-    with pytest.raises(RunError, match="order: 'nothing' answers with nan"):
+    with pytest.raises(RunError, match="order: 'nothing' returned nan"):
         round_.tell(Computed(1, 3.0))
 
 

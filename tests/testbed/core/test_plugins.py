@@ -373,10 +373,10 @@ def test_sizes_of_calls_do_not_move_a_uav() -> None:
 @pytest.mark.parametrize(
     ("yields", "says"),
     [
-        ([], "it ended; it must go on for ever"),
-        ([[[0, 0, 20]]], r"shape \(2, 3\); shape \(1, 3\) came"),
+        ([], "it ended; it must never end"),
+        ([[[0, 0, 20]]], r"of shape \(2, 3\), not \(1, 3\)"),
         ([[[np.nan, 0, 20]] * 2], "finite positions"),
-        ([["a"]], "no array of numbers"),
+        ([["a"]], "did not yield an array of numbers"),
         ([[[10_001, 0, 20]] * 2], "10001 m from the base station"),
     ],
 )

@@ -16,5 +16,5 @@ def test_short_lists_are_named_whole_and_long_ones_are_not() -> None:
     assert not_one_of("zz", short) == f"'zz' is not one of {', '.join(short)}"
     many = [f"swin_{n}" for n in range(100)] + ["swin_large"]
     said = not_one_of("swin_larg", many)
-    assert said.startswith("'swin_larg' is not one of the 101 that are known, such as swin_large")
+    assert said.startswith("'swin_larg' is not one of the 101 known names, such as swin_large")
     assert len(said) < 120

@@ -167,7 +167,7 @@ def test_a_key_is_for_its_owner_alone_and_made_once(tmp_path: Path) -> None:
     assert key.read_bytes() == text
     assert security(key).require_encryption
     key.chmod(0o640)
-    with pytest.raises(InputError, match="others may read"):
+    with pytest.raises(InputError, match="other users may read"):
         security(key)
 
 

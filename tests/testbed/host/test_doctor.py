@@ -19,7 +19,7 @@ def test_on_a_machine_that_runs_the_other_tests_the_needed_things_are_found():
     assert findings["namespaces"].ok
     assert findings["links"].ok
     assert findings["tunnels"].ok
-    carries = "VXLAN leads links" if os.geteuid() == 0 else "a relay leads links"
+    carries = "VXLAN carries links" if os.geteuid() == 0 else "a relay carries links"
     assert carries in findings["tunnels"].detail
     assert "htb yes, tbf yes, bfifo yes" in findings["other qdiscs"].detail
     for finding in findings.values():
@@ -68,7 +68,7 @@ NO_MPU = "rate = shaping._rate; shaping._rate = lambda bytes_s, least_bytes=0: r
     ("fault", "words"),
     [
         (NO_MPU, "a closed link lets frames through"),
-        ("shaping.End.change = lambda self, rate_bps: []", "does not let go"),
+        ("shaping.End.change = lambda self, rate_bps: []", "does not release"),
         ("shaping.attribute = lambda kind, value: b''", "the kernel refused"),
     ],
 )
@@ -143,7 +143,7 @@ def test_what_loads_bbr_is_said_where_it_is_not_loaded(monkeypatch, tmp_path, th
     ("tries", "field", "what"),
     [
         (doctor.has_netem, "doctor", "what namespaces allow"),
-        (line_speed.measure, "links", "how fast frames are carried"),
+        (line_speed.measure, "links", "the frame rate of links"),
     ],
 )
 def test_a_trial_that_fails_is_one_line(tries, field, what, monkeypatch, tmp_path: Path):

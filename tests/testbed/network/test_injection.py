@@ -28,7 +28,7 @@ from testbed.control.messages import (
     Phase,
     PhaseSet,
     Samples,
-    SetAir,
+    SetImpairments,
     SetRates,
     StartCapture,
     Stop,
@@ -60,7 +60,7 @@ from testbed.network.injection import (
     Wait,
 )
 from testbed.network.shaping import QueueCount, Shape
-from testbed.network.slot_air import Way
+from testbed.network.slot_impairments import Way
 from testbed.network.slot_table import SlotTable
 
 LARGE = 1e6
@@ -211,7 +211,7 @@ class Recorder:
         """The slots that were set, and what the air had done, since the last time."""
         counters = self.counters()
         values = np.frombuffer(counters.slots, np.int64)
-        set_, air = np.split(values, [len(values) - 13 * counters.of_air])
+        set_, air = np.split(values, [len(values) - 13 * counters.impaired_slots])
         return set_.reshape(-1, 4).tolist(), air.reshape(-1, 13).tolist()
 
 
@@ -310,7 +310,7 @@ def test_counters_begin_anew_with_each_report() -> None:
     made.next()
     found = made.counters()
     assert (found.asked_ns, found.scheduling) == (99, "fifo")
-    assert (found.links, found.exhausted, found.of_air) == (((NOTHING, NOTHING),) * 2, 2, 0)
+    assert (found.links, found.exhausted, found.impaired_slots) == (((NOTHING, NOTHING),) * 2, 2, 0)
     assert len(found.slots) == 3 * 4 * 8
     again = made.counters()
     assert (again.slots, again.exhausted, again.below_floor) == (b"", 0, 0)
@@ -585,7 +585,7 @@ def test_what_is_asked_is_what_the_slot_that_begins_asks_for() -> None:
     made.begin(0.2)
     values = np.zeros((3, 3, 2, 3))  # Slots 4 to 6: uplinks, then two variants of downlinks.
     values[1, 0, 0, 2] = 0.25
-    made.order(SetAir(4, 2, values.tobytes()))
+    made.order(SetImpairments(4, 2, values.tobytes()))
     changed = []
     for _ in range(4):
         made.next()
@@ -605,7 +605,7 @@ def test_each_slot_has_its_own_seed_and_small_differences_of_delay_do_not_count(
     values[:, 0] = [[0.01, 0.002, 0.2], [0.03, 0.0, 0.2]]
     values[1, 0, 0, :2] += 0.9e-6
     values[2, 0, 1, 1] += 1.1e-6
-    made.order(SetAir(3, 2, values.tobytes()))
+    made.order(SetImpairments(3, 2, values.tobytes()))
     made.begin()
     found = [made.done[-2]]
     assert isinstance(made.done[-1], ReadAir)

@@ -37,7 +37,7 @@ from testbed.control.messages import (
     MachineNow,
     Phase,
     PhaseSet,
-    SetAir,
+    SetImpairments,
     SetRates,
     StartCapture,
     Stop,
@@ -211,7 +211,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = {n: QueueCount(100 * n, n, n + 1, n + 2) for n in range(4, 8)}
     devices = {n: DeviceCount(1000 * n, 10 * n) for n in range(4, 8)}
     air = {4: QueueCount(1, 41, 42, 0), 7: QueueCount(1, 71, 72, 0)}
-    for name, found in (("queue_counts", queues), ("device_counts", devices), ("air_counts", air)):
+    for name, found in (
+        ("queue_counts", queues),
+        ("device_counts", devices),
+        ("netem_counts", air),
+    ):
         monkeypatch.setattr(injector, name, lambda _, found=found: found)
 
 
@@ -400,12 +404,16 @@ def test_the_air_changes_after_the_rates(
     ways = (Impairment(),) * 2, (losing, Impairment())
     answers = orchestrator.serve(
         fabric,
-        *(SetRates(0, 1, 0, table([1, 2, 3, 4])), Impair(*ways), SetAir(0, 1, changes.tobytes())),
+        *(
+            SetRates(0, 1, 0, table([1, 2, 3, 4])),
+            Impair(*ways),
+            SetImpairments(0, 1, changes.tobytes()),
+        ),
         *(Epoch(EmulatedClock(time.monotonic_ns(), 0.0, 1.0), 1000.0), AskCounters(), Stop()),
     )
     setting = [("bs", 4), ("uav1", 2), ("uav2", 2)]
     assert kernel.sent == [*setting, *([] if lined else [("uav1", 1)])]
-    assert answers[-1].of_air == 1
+    assert answers[-1].impaired_slots == 1
     (row,) = np.frombuffer(answers[-1].slots, np.int64)[4:].reshape(-1, 13).tolist()
     assert row[4:7] == [*((6, 7) if lined else (0, 0)), 1 << 31], "lost, arrived and asked"
     counted = [(way.lost_frames, way.late_frames) for link in answers[-1].links for way in link]

@@ -19,7 +19,7 @@ from testbed.network.shaping import (
     VALVE,
     End,
     Shape,
-    air_counts,
+    netem_counts,
     qdisc_counts,
     queue_counts,
 )
@@ -254,5 +254,5 @@ def test_counters_are_those_of_queues() -> None:
     of_six = counts[6]
     assert (of_six.sent_bytes, of_six.sent_frames) == (60, 6)
     assert (of_six.backlog_bytes, of_six.dropped_frames) == (120, 18)
-    ((device, count),) = air_counts(kernel).items()
+    ((device, count),) = netem_counts(kernel).items()
     assert (device, count.sent_frames) == (1009 - DEVICE_OFFSET, 1009)

@@ -14,7 +14,7 @@ from testbed.network import line
 from testbed.network.impairments import install
 from testbed.core.impairment import Impairment, Losses
 from testbed.network.fabric import device_counts
-from testbed.network.shaping import air_counts
+from testbed.network.shaping import netem_counts
 from testbed.system import linux
 from testbed.system.netlink import Netlink, has_ipv6
 
@@ -24,7 +24,7 @@ with Netlink() as netlink:
     netlink.transact(install(1, Impairment(losses=Losses(0.0, 1.0, 0.5, 0.0), seed=1)))
     line.tap(netlink, 1, "lo", bytes([2, 0, 0, 0, 0, 1]), 1500)
     time.sleep(60)  # of virtual time
-    air, devices = air_counts(netlink)[1], device_counts(netlink)
+    air, devices = netem_counts(netlink)[1], device_counts(netlink)
 pair = [devices[1 + offset].sent_frames for offset in (line.OUT_OFFSET, line.IN_OFFSET)]
 print(json.dumps({"netem": [air.sent_frames, air.dropped_frames], "line": pair}))
 """

@@ -220,7 +220,7 @@ def test_a_node_that_ends_at_once_is_named(client, tmp_path):
 
 def test_an_unknown_image_is_named(client, tmp_path):
     nodes = [NodeSpec(BS, ["true"], tmp_path / "log")]
-    with pytest.raises(RunError, match="no image 'nonesuch'; make it: docker build"):
+    with pytest.raises(RunError, match="no image 'nonesuch'; build it: docker build"):
         runtimes.start("docker", nodes, Shape(), image="nonesuch")
 
 
@@ -316,8 +316,8 @@ def test_a_daemon_that_dies_in_mid_run_is_named_and_its_containers_are_found_lat
         return lost
 
     until(told, 20)
-    assert lost == ["docker runtime: the daemon is gone"]
-    with pytest.raises(RunError, match="could not be removed: `testbed clean`"):
+    assert lost == ["docker runtime: the daemon has ended"]
+    with pytest.raises(RunError, match="could not be removed: run `testbed clean`"):
         small.world.close()
     # Nodes end with the orchestrator's sockets, daemon or none.
     small.nodes.clear()

@@ -47,7 +47,7 @@ def test_by_the_real_clock_the_last_stretch_is_spent_awake(clock: Clock) -> None
 
 
 def test_in_virtual_time_all_of_it_is_slept(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting.inside, "told", dict)
+    monkeypatch.setattr(waiting.inside, "guest_settings", dict)
     moment_ns = clock.now_ns + 5_000_000
     wait_until(moment_ns)
     assert moment_ns <= clock.now_ns <= moment_ns + READ_NS

@@ -154,7 +154,7 @@ def test_a_peer_that_is_silent_or_gone_is_lost(
 ) -> None:
     near, far = connected
     near.settimeout(0.05)
-    with pytest.raises(ConnectionLost, match=r"^nothing came for 0\.05 s$"):
+    with pytest.raises(ConnectionLost, match=r"^nothing arrived for 0\.05 s$"):
         receive_into(near, memoryview(bytearray(8)))
     near.settimeout(20)
     far.sendall(b"1234")

@@ -339,7 +339,7 @@ def test_temporary_files_and_shared_memory_are_the_guests_own(printed: dict[str,
 
 def test_a_file_that_a_guest_does_not_see_is_refused() -> None:
     assert KERNEL is not None
-    with pytest.raises(InputError, match="--out=/dev/shm/x: cannot be seen in virtual time"):
+    with pytest.raises(InputError, match="--out=/dev/shm/x: is not visible in virtual time"):
         guest.run(KERNEL, [sys.executable, "--out=/dev/shm/x"])
 
 
@@ -466,7 +466,7 @@ def test_a_guest_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(guest, "_start", stopped)
     before = psutil.Process().children()
-    with pytest.raises(RunError, match="has not computed for 6 s"):
+    with pytest.raises(RunError, match="has not used the CPU for 6 s"):
         guest.run(KERNEL, [sys.executable, "-c", "import time; time.sleep(1e9)"])
     assert set(psutil.Process().children()) <= set(before)
 

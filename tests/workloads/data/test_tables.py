@@ -116,9 +116,9 @@ def test_columns_are_found_or_named(tmp_path: Path) -> None:
     folder = tmp_path / "two"
     folder.mkdir()
     pq.write_table(table(["b", "a", "b"], coarse=[1, 1, 0]), folder / "all.parquet")
-    with pytest.raises(InputError, match=r"label_column: must name one .* fit: label, coarse"):
+    with pytest.raises(InputError, match=r"label_column: must name .* columns: label, coarse"):
         opened(folder)
-    with pytest.raises(InputError, match=r"label_column: there is no 'fine' among them"):
+    with pytest.raises(InputError, match=r"label_column: 'fine' is not suitable"):
         opened(folder, label_column="fine")
     assert opened(folder, label_column="label").labels.tolist() == [1, 0, 1]
     assert opened(folder, label_column="coarse").labels.tolist() == [1, 1, 0]
@@ -178,5 +178,5 @@ def test_feature_skew_grows_from_client_to_client() -> None:
         assert torch.equal(images, one.batch(0, 1)[0]), "by seed"
     config = DataConfig(samples=40, partition="feature")
     tokens = open_data(config, 5, Tokens(4, 5))
-    with pytest.raises(InputError, match="'feature' skews pictures"):
+    with pytest.raises(InputError, match="'feature' requires images"):
         client_data(tokens, config, 2, 4)

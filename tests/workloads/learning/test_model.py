@@ -238,7 +238,7 @@ def test_weights_that_do_not_fit_are_refused(cache: Path, tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"^workload\.weights: .* needs norm\.weight"):
         backbone_file(replace(NANO, weights=str(given)), cache)
     torch.save(tensors, tmp_path / "pickled.pth")
-    with pytest.raises(InputError, match="pickled weights are not read"):
+    with pytest.raises(InputError, match="pickled weights are not supported"):
         backbone_file(replace(NANO, weights=str(tmp_path / "pickled.pth")), cache)
     with pytest.raises(InputError, match=r"^workload\.weights: .* cannot be read"):
         backbone_file(replace(NANO, weights=str(tmp_path / "none")), cache)

@@ -110,8 +110,8 @@ class OtherServer(ZeroServer):
 @pytest.mark.parametrize(
     ("who", "words"),
     [
-        ("server", "adapters: the base station sends other tensors than are due"),
-        ("client", "adapters: client 1 sent other tensors than are due"),
+        ("server", "adapters: the base station sent unexpected tensors"),
+        ("client", "adapters: client 1 sent unexpected tensors"),
     ],
 )
 def test_adapters_of_other_tensors_are_refused_unread(monkeypatch, who: str, words: str) -> None:

@@ -236,7 +236,7 @@ def test_who_does_not_come_is_named(way) -> None:
     station = Station(replace(of_station, meeting_s=0.5))
     transport.connect(of_uav, 1, station.address)
     station.thread.join(20)
-    assert str(station.failure) == "waited 0.5 s for uav2 to present themselves"
+    assert str(station.failure) == "waited 0.5 s for uav2 to connect"
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
@@ -245,9 +245,9 @@ def test_who_says_nothing_is_named_with_what_was_due(way) -> None:
     station = Station(of_station, clients=1)
     uav = transport.connect(of_uav, 1, station.address)
     link = station.met()[1]
-    with pytest.raises(ConnectionLost, match=r"^SMASHED and uav1: nothing came for 0\.3 s$"):
+    with pytest.raises(ConnectionLost, match=r"^SMASHED and uav1: nothing arrived for 0\.3 s$"):
         link.receive_header(Kind.SMASHED)
-    with pytest.raises(ConnectionLost, match=r"^GRADIENT and the base station: nothing came for"):
+    with pytest.raises(ConnectionLost, match=r"^GRADIENT and the base station: nothing arrived"):
         uav.receive_header(Kind.GRADIENT)
 
 
@@ -278,7 +278,7 @@ def test_a_meeting_has_each_of_those_who_are_due_once() -> None:
         meeting.claim(client)
         meeting.come(client, arrival)
     for client in (5, 7):
-        with pytest.raises(WireError, match=f"client: {client} is not one that is due"):
+        with pytest.raises(WireError, match=f"client: {client} is not expected"):
             meeting.claim(client)
     assert list(meeting.all(0)) == [(5, "a"), (2, "b")]
     assert list(itertools.islice(callers.Meeting[str]([]).all(0), 1)) == []

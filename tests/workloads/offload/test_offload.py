@@ -33,7 +33,7 @@ from testbed.transport.wire import RoundSizes
 from workloads.learning.real import RealClient, RealServer, Settings
 from workloads.learning.work import ClientWork, ServerWork
 from workloads.nodes import program
-from workloads.offload.client import Caller, OutsideClient, OutsideServer
+from workloads.offload.client import Caller, OffloadClient, OffloadServer
 from workloads.offload.host import answered, rests_while_waiting
 from workloads.offload.messages import PRINTED, answer, asked, nodes
 
@@ -111,8 +111,8 @@ def test_what_the_host_computes_is_what_a_node_would(
     sizes = [sizes_of(server, split) for split in splits]
     here = play(server, {k: RealClient(settings, k) for k in (1, 2)}, sizes, splits)
     there = play(
-        OutsideServer(place, learning),
-        {k: OutsideClient(place, learning, k) for k in (1, 2)},
+        OffloadServer(place, learning),
+        {k: OffloadClient(place, learning, k) for k in (1, 2)},
         sizes,
         splits,
     )
@@ -127,7 +127,7 @@ def test_what_goes_wrong_there_is_said_by_whoever_waits_next(
     settings: Settings, computing: tuple[Path, int]
 ) -> None:
     place, _ = computing
-    client = OutsideClient(place, asdict(replace(settings, backbone="/nowhere")), 1)
+    client = OffloadClient(place, asdict(replace(settings, backbone="/nowhere")), 1)
     client.begin_round(0, 1, sizes_of(RealServer(settings), 1))
     with pytest.raises(RuntimeError, match="nowhere") as raised:
         client.adapters_header()
@@ -140,12 +140,12 @@ def test_a_node_learns_that_nobody_computes_for_it_any_more(
 ) -> None:
     place, pid = computing
     before = {child.pid for child in psutil.Process(pid).children()}
-    client = OutsideClient(place, asdict(settings), 2)
+    client = OffloadClient(place, asdict(settings), 2)
     while not (own := {child.pid for child in psutil.Process(pid).children()} - before):
         time.sleep(0.01)
     os.kill(own.pop(), signal.SIGKILL)
     client.forward(1)
-    with pytest.raises(RunError, match=r"what computes for uav2 ended with SIGKILL"):
+    with pytest.raises(RunError, match=r"the worker of uav2 ended with SIGKILL"):
         client.smashed()
 
 
@@ -207,7 +207,7 @@ def test_a_guest_rests_while_it_can_only_wait_and_goes_on_with_the_answer(
         rests_while_waiting(place, guest.pid)
         rested = threading.Thread(target=until_status, args=(guest, "stopped"))
         rested.start()
-        client = OutsideClient(place, asdict(settings), 1)
+        client = OffloadClient(place, asdict(settings), 1)
         client.begin_round(0, 1, sizes_of(RealServer(settings), 1))
         assert client.adapters_header()
         rested.join(60)
@@ -219,10 +219,10 @@ def test_a_guest_goes_on_where_nobody_answers_any_more(settings: Settings) -> No
     with stand_in("import time; time.sleep(999)") as guest, answered(os.environ) as place:
         rests_while_waiting(place, guest.pid)
         answering = process_of(place)
-        client = OutsideClient(place, asdict(settings), 1)
+        client = OffloadClient(place, asdict(settings), 1)
         answering.kill()
         guest.suspend()
-        with pytest.raises(RunError, match="what computes ended with status -9"):
+        with pytest.raises(RunError, match=r"the host.s worker ended with status -9"):
             client.adapters()
         until_status(guest, "sleeping")
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Programs in rooms on another host: their files, their environment, what they leave."""
+"""Programs in sandboxes on another host: their files, their environment, what they leave."""
 
 import os
 import socket
@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from testbed.cluster import rooms
+from testbed.cluster import sandboxes
 from testbed.cluster.messages import PartEnded, SignalProgram, StartProgram, stream_of
-from testbed.cluster.rooms import FarRooms, HostRooms, packed, unpack, with_home
+from testbed.cluster.sandboxes import HostSandboxes, RemoteSandboxes, packed, unpack, with_home
 from testbed.cluster.standard_files import Carried
 from testbed.control.codec import Kinds
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import InputError
 from testbed.core.node import uav
-from testbed.runtimes import Command, NodeSpec, Room
+from testbed.runtimes import Command, NodeSpec, Sandbox
 from testbed.system import leftovers
 
 ORDERS: Kinds[StartProgram | SignalProgram] = Kinds(StartProgram | SignalProgram)
@@ -65,7 +65,7 @@ def test_who_no_longer_reads_ends_the_reading_of_a_file_that_never_ends() -> Non
 
 @pytest.fixture
 def far() -> Any:
-    """Rooms of a host, the agent's end of its orders, and what streams it was asked for."""
+    """Sandboxes of a host, the agent's end of its orders, and what streams it was asked for."""
     ours, theirs = socket.socketpair()
     asked: dict[str, socket.socket] = {}
 
@@ -73,41 +73,41 @@ def far() -> Any:
         near, asked[f"{host}:{name}"] = socket.socketpair()
         return near
 
-    made = FarRooms({"beta": ControlSocket(ours)}, {uav(1): "beta"}, opened)
-    return SimpleNamespace(rooms=made, agent=ControlSocket(theirs), asked=asked)
+    made = RemoteSandboxes({"beta": ControlSocket(ours)}, {uav(1): "beta"}, opened)
+    return SimpleNamespace(sandboxes=made, agent=ControlSocket(theirs), asked=asked)
 
 
 def test_output_is_here_before_its_programs_end_is_told(far: Any) -> None:
     read, write = os.pipe()
     nothing = os.open(os.devnull, os.O_RDONLY)
-    number = far.rooms.spawn(command(), (nothing, write, write))
+    number = far.sandboxes.spawn(command(), (nothing, write, write))
     order = ORDERS.decode(*far.agent.receive(10))
     assert order == StartProgram(number, command(), True)
     assert far.asked.keys() == {f"beta:{stream_of(number, file)}" for file in (0, 1)}
     stream = far.asked[f"beta:{stream_of(number, 1)}"]
     threading.Timer(0.2, lambda: (stream.sendall(b"last words"), stream.close())).start()
-    far.rooms.ended(number)
+    far.sandboxes.ended(number)
     os.set_blocking(read, False)
     assert os.read(read, 100) == b"last words"
-    far.rooms.signal(number, 15)  # It is over, and nobody is told.
+    far.sandboxes.signal(number, 15)  # It is over, and nobody is told.
     assert far.agent.receive(0) is None
 
 
 def test_errors_that_go_elsewhere_have_a_stream_of_their_own_and_signals_arrive(far: Any) -> None:
     files = tuple(os.open(os.devnull, os.O_RDWR) for _ in range(3))
-    number = far.rooms.spawn(command(), (files[0], files[1], files[2]))
+    number = far.sandboxes.spawn(command(), (files[0], files[1], files[2]))
     assert not ORDERS.decode(*far.agent.receive(10)).merged
     assert len(far.asked) == 3
-    far.rooms.signal(number, 15)
+    far.sandboxes.signal(number, 15)
     assert ORDERS.decode(*far.agent.receive(10)) == SignalProgram(number, 15)
 
 
 def test_what_cannot_be_is_refused(far: Any) -> None:
-    with pytest.raises(InputError, match=r"uav1 is on host beta, where no terminal"):
-        far.rooms.spawn(command(terminal=True), (0, 1, 2))
-    long = Command(uav(1), ["x" * rooms.MOST_START_BYTES], {}, Path("/"))
+    with pytest.raises(InputError, match=r"uav1 is on host beta, which cannot use"):
+        far.sandboxes.spawn(command(terminal=True), (0, 1, 2))
+    long = Command(uav(1), ["x" * sandboxes.MOST_START_BYTES], {}, Path("/"))
     with pytest.raises(InputError, match="too long"):
-        far.rooms.spawn(long, (0, 1, 2))
+        far.sandboxes.spawn(long, (0, 1, 2))
     assert far.agent.receive(0) is None
 
 
@@ -118,9 +118,9 @@ def test_a_program_finds_its_hosts_environment_and_a_home_there(
     monkeypatch.setenv("http_proxy", "no")
     monkeypatch.setenv(leftovers.VARIABLE, "no")
     theirs = Path("/elsewhere/out/nodes/uav1")
-    spec = NodeSpec(uav(1), Room("", (theirs,)), tmp_path / "log")
+    spec = NodeSpec(uav(1), Sandbox("", (theirs,)), tmp_path / "log")
     home = tmp_path / "uav1"
-    assert with_home(spec, home).program == Room("", (home,))
+    assert with_home(spec, home).program == Sandbox("", (home,))
     started: list[Command] = []
     offered: dict[str, socket.socket] = {}
     words: list[str] = []
@@ -132,7 +132,7 @@ def test_a_program_finds_its_hosts_environment_and_a_home_there(
         return 7
 
     world: Any = SimpleNamespace(spawn=spawn, signal=lambda *told: words.append(str(told)))
-    host = HostRooms([spec], world, offered.__setitem__)
+    host = HostSandboxes([spec], world, offered.__setitem__)
     host.start(StartProgram(3, command(theirs), False), home)
     (given,) = started
     assert given.folder == home
@@ -156,7 +156,7 @@ def test_homes_come_back_but_for_what_is_too_much(
     (homes["uav1"] / "deep" / "file").write_text("kept")
     os.mkfifo(homes["uav1"] / "fifo")
     (homes["uav2"] / "file").write_bytes(bytes(1000))
-    monkeypatch.setattr(rooms, "MOST_HOME_BYTES", 999)
+    monkeypatch.setattr(sandboxes, "MOST_HOME_BYTES", 999)
     data, left_out = packed(homes)
     assert left_out == ("uav2",)
     here = tmp_path / "uav1"

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Programs of rooms as Docker containers of their own, which join a node's network.
+"""Programs of sandboxes as separate Docker containers, which join a node's network.
 
-A program's standard files are the orchestrator's: two threads carry bytes between them and the
-container, one each way. When the container ends, what it wrote is carried to its end before the
-end is told.
+A program's standard files belong to the orchestrator: two threads copy bytes between them and the
+container, one per direction. The end of a container is reported after all its output has been
+copied.
 """
 
 import io
@@ -24,44 +24,43 @@ import requests
 
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
-from testbed.runtimes import Command, Room
+from testbed.runtimes import Command, Sandbox
 from testbed.system import leftovers
 from testbed.system.files import mode_of
 
 MARK_LABEL = "uav-sfl-testbed.mark"
-"""Of every container: see `testbed.system.leftovers`."""
+"""Label of every container: see `testbed.system.leftovers`."""
 PROGRAM_LABEL = "uav-sfl-testbed.program"
-"""Of a program's container: its number."""
+"""Label with the number of a program's container."""
 OWN_SYSTEM = ("/proc", "/sys", "/dev")
-"""What every container has of its own."""
+"""Folders that every container has of its own."""
 CHUNK = 1 << 16
 CARRIED_S = 10
-"""How long what a program wrote may take to be carried on once it has ended."""
+"""Seconds that copying the rest of a program's output may take after its end."""
 _HEADER = struct.Struct(">BxxxI")
-"""Which of its files a program wrote to, and how much."""
+"""Header of Docker's output stream: standard file and number of bytes."""
 _Carrier = tuple[Any, threading.Thread]
 
 
-class DockerRooms:
+class DockerSandboxes:
     """Starts programs in the nodes of a run of containers.
 
     Args:
-        client: Of the daemon.
-        rooms: By node.
-        options: Of every container, of its node and room, and whether it is to have this machine's
-            system.
+        client: Client of the daemon.
+        sandboxes: The sandbox of each node.
+        options: Container options by node, sandbox, and whether to use this machine's system.
     """
 
     def __init__(
         self,
         client: docker.DockerClient,
-        rooms: Mapping[NodeId, Room],
-        options: Callable[[NodeId, Room, bool], dict[str, Any]],
+        sandboxes: Mapping[NodeId, Sandbox],
+        options: Callable[[NodeId, Sandbox, bool], dict[str, Any]],
     ) -> None:
         self._client = client
-        self._rooms = rooms
+        self._sandboxes = sandboxes
         self.holders: dict[NodeId, str] = {}
-        """The containers that hold the nodes' networks, by node."""
+        """ID of the container that holds the network of each node."""
         self._options = options
         self._lock = threading.Lock()
         self._last = 0
@@ -73,10 +72,10 @@ class DockerRooms:
         with self._lock:
             self._last += 1
             number = self._last
-        room = self._rooms[command.node]
-        options = self._options(command.node, room, command.system)
+        sandbox = self._sandboxes[command.node]
+        options = self._options(command.node, sandbox, command.system)
         options["labels"] = options["labels"] | {PROGRAM_LABEL: str(number)}
-        if command.system or room.image is None:
+        if command.system or sandbox.image is None:
             options["working_dir"] = str(command.folder)
             shown = [path for path in command.shown if mode_of(path) and not _is_own(path)]
             mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in shown}
@@ -107,12 +106,12 @@ class DockerRooms:
     def signal(self, number: int, signal_: int) -> None:
         """See `World.signal`."""
         if (container := self._programs.get(number)) is not None:
-            # It may just have ended.
+            # The program may just have ended.
             with suppress(docker.errors.DockerException, requests.RequestException):
                 container.kill(signal_)
 
     def finish(self, number: int) -> None:
-        """Wait until all that a program wrote is where it belongs, and remove its container."""
+        """Wait until all output of a program has been copied, and remove its container."""
         container = self._programs.pop(number, None)
         if (carrier := self._carriers.pop(number, None)) is not None:
             stream, thread = carrier
@@ -120,20 +119,20 @@ class DockerRooms:
             with suppress(OSError):
                 stream.close()
         if container is not None:
-            # The session's end may remove it at the same time.
+            # The end of the session may remove it at the same time.
             with suppress(docker.errors.DockerException, requests.RequestException):
                 container.remove(force=True, v=True)
 
     def _carry(
         self, number: int, container: Any, files: tuple[int, int, int], terminal: bool
     ) -> None:
-        """Connect a container that has not started with a program's files."""
+        """Attach a container that has not started to a program's files."""
         attach = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         stream = container.attach_socket(params=attach)
         sock = getattr(stream, "_sock", stream)
         read_from, *write_to = (os.dup(descriptor) for descriptor in files)
         if terminal:
-            tty.setraw(read_from)  # The container's own terminal edits lines and echoes.
+            tty.setraw(read_from)  # Line editing and echo are done by the container's terminal.
         threading.Thread(target=_feed, args=(sock, read_from), daemon=True).start()
         out = threading.Thread(
             target=_drain, args=(stream, (write_to[0], *write_to), terminal), daemon=True
@@ -143,7 +142,7 @@ class DockerRooms:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a container has its own of it, whatever this machine has there."""
+    """Whether a path belongs to the container, even if this machine has the same path."""
     return path == Path("/") or any(map(path.is_relative_to, OWN_SYSTEM))
 
 
@@ -157,7 +156,7 @@ def _feed(sock: Any, read_from: int) -> None:
 
 
 def _drain(stream: Any, write_to: Sequence[int], terminal: bool) -> None:
-    """Write what comes to where it belongs, by standard file: 1 or 2; 0 stands for 1."""
+    """Copy output to the program's standard files: 1 or 2, where 0 means 1."""
     with suppress(OSError, ValueError):
         if terminal:
             while data := stream.read1(CHUNK) if hasattr(stream, "read1") else stream.read(CHUNK):
@@ -185,10 +184,10 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def check_program(client: docker.DockerClient, image: str, program: str) -> None:
-    """See that an image has a program.
+    """Check that an image has a program.
 
     Raises:
-        InputError: It has not; in one line.
+        InputError: The program is missing.
     """
     with _of_image(client, image) as container:
         places = [program]
@@ -201,7 +200,7 @@ def check_program(client: docker.DockerClient, image: str, program: str) -> None
 
 
 def user_of(client: docker.DockerClient, image: str) -> int:
-    """The number of the user as whom an image's programs run.
+    """The numeric ID of the user who runs an image's programs.
 
     Raises:
         RunError: The image has no user of that name.
@@ -222,7 +221,7 @@ def user_of(client: docker.DockerClient, image: str) -> int:
 
 @contextmanager
 def _of_image(client: docker.DockerClient, image: str) -> Iterator[Any]:
-    """A container of an image that never runs, to look into."""
+    """A container of an image that is never started, to inspect its files."""
     mark = {MARK_LABEL: leftovers.mark()}
     container = client.containers.create(image, entrypoint=["true"], labels=mark)
     try:

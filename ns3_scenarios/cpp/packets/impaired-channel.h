@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: UAV-SFL testbed authors
 // SPDX-License-Identifier: GPL-2.0-only
 
-#ifndef AIR_CHANNEL_H
-#define AIR_CHANNEL_H
+#ifndef IMPAIRED_CHANNEL_H
+#define IMPAIRED_CHANNEL_H
 
 #include "ns3/net-device.h"
 #include "ns3/node.h"
@@ -18,42 +18,42 @@
 extern "C" struct Impairment
 {
     double delay;     // s
-    double jitter;    // standard deviation of the delay, s; normal, cut at 0
-    double goodToBad; // Gilbert-Elliott, a step a frame: p
+    double jitter;    // standard deviation of the delay, s; normal, clipped at 0
+    double goodToBad; // Gilbert-Elliott with one step per frame: p
     double badToGood; // r
     double lossGood;  // 1 - k
     double lossBad;   // 1 - h
     uint64_t seed;
-    int32_t reorders; // 0 or 1: frames wait for those before them, or overtake them
+    int32_t reorders; // 1: frames may overtake earlier ones; 0: they stay in order
 };
 
-/// A point-to-point channel that delays and loses the frames of each direction by itself.
-class AirChannel : public ns3::PointToPointChannel
+/// A point-to-point channel with separate delay and loss of frames for each direction.
+class ImpairedChannel : public ns3::PointToPointChannel
 {
   public:
-    /// What happens to frames of the devices, in the order in which they were attached.
+    /// Set the impairments of the frames of both devices, in the order of attachment.
     void Impair(const Impairment& first, const Impairment& second)
     {
         m_ways = {Way{first, std::mt19937_64(first.seed)}, Way{second, std::mt19937_64(second.seed)}};
     }
 
-    /// From now on, frames of the first or the second device have this delay and jitter, in s, and
-    /// this probability to be lost in the good state.
+    /// Change delay and jitter in s, and the loss probability in the good state, of the frames of
+    /// the first or the second device.
     void Change(std::size_t way, double delay, double jitter, double loss)
     {
-        auto& air = m_ways.at(way).air;
-        air.delay = delay;
-        air.jitter = jitter;
-        air.lossGood = loss;
+        auto& impairment = m_ways.at(way).impairment;
+        impairment.delay = delay;
+        impairment.jitter = jitter;
+        impairment.lossGood = loss;
     }
 
-    /// Lose frames from now on; before, all arrive.
+    /// Start to lose frames; before, all arrive.
     void LoseFrames()
     {
         m_loses = true;
     }
 
-    /// Frames lost of what the first or the second device has sent.
+    /// Number of lost frames of the first or the second device.
     uint64_t Lost(std::size_t way) const
     {
         return m_ways.at(way).lost;
@@ -72,7 +72,7 @@ class AirChannel : public ns3::PointToPointChannel
         }
         const auto sent = ns3::Simulator::Now() + sending;
         const auto due = sent + ns3::Seconds(way.Delay());
-        way.last = way.air.reorders ? due : std::max(way.last, due);
+        way.last = way.impairment.reorders ? due : std::max(way.last, due);
         auto destination = GetDestination(index);
         ns3::Simulator::ScheduleWithContext(destination->GetNode()->GetId(),
                                             way.last - ns3::Simulator::Now(),
@@ -85,7 +85,7 @@ class AirChannel : public ns3::PointToPointChannel
   private:
     struct Way
     {
-        Impairment air{};
+        Impairment impairment{};
         std::mt19937_64 random;
         bool bad{false};
         uint64_t lost{0};
@@ -99,20 +99,22 @@ class AirChannel : public ns3::PointToPointChannel
         bool Loses()
         {
             const bool now = bad;
-            if (air.goodToBad > 0 && Chance(bad ? air.badToGood : air.goodToBad))
+            if (impairment.goodToBad > 0 &&
+                Chance(bad ? impairment.badToGood : impairment.goodToBad))
             {
                 bad = !bad;
             }
-            return Chance(now ? air.lossBad : air.lossGood);
+            return Chance(now ? impairment.lossBad : impairment.lossGood);
         }
 
         double Delay()
         {
-            if (air.jitter == 0)
+            if (impairment.jitter == 0)
             {
-                return air.delay;
+                return impairment.delay;
             }
-            return std::max(0.0, std::normal_distribution<>(air.delay, air.jitter)(random));
+            std::normal_distribution<> delay(impairment.delay, impairment.jitter);
+            return std::max(0.0, delay(random));
         }
     };
 

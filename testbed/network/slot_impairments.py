@@ -15,7 +15,7 @@ from testbed.core.impairment import Impairment
 from testbed.network.slot_table import SlotTable
 
 NEAR_S = 1e-6
-"""Delays and jitters that differ by less are the same."""
+"""Smallest change of delay or jitter in s that is applied."""
 _VALUES = 3
 _SEED_STEP, _SEED_BITS = 0x9E3779B97F4A7C15, (1 << 63) - 1
 
@@ -46,7 +46,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class AirChange:
+class ImpairmentChange:
     """Another delay, jitter and loss for one direction of a link."""
 
     way: Way
@@ -56,7 +56,7 @@ class AirChange:
     """The same as netem needs it, with the seed of the slot."""
 
 
-class ChangingAir:
+class SlotImpairments:
     """The impairments of all links, and what applies to those that end on this machine."""
 
     def __init__(
@@ -87,7 +87,7 @@ class ChangingAir:
         """Drop the values of earlier slots."""
         self._table.forget_before(slot)
 
-    def changes(self, slot: int, phase: int) -> tuple[AirChange, ...]:
+    def changes(self, slot: int, phase: int) -> tuple[ImpairmentChange, ...]:
         """What a slot changes; nothing where it has no values."""
         row = self._table.row(slot, phase)
         if row is None:
@@ -104,10 +104,10 @@ class ChangingAir:
                 now = Impairment(
                     delay_s, jitter_s, rest, seed, by_slot=True, reorders=before.reorders
                 )
-                found.append(AirChange(way, (delay_s, jitter_s, loss), now))
+                found.append(ImpairmentChange(way, (delay_s, jitter_s, loss), now))
         return tuple(found)
 
-    def made(self, changes: Iterable[AirChange]) -> None:
+    def made(self, changes: Iterable[ImpairmentChange]) -> None:
         """Note that changes have been made."""
         for change in changes:
             self._states[change.way].values = change.values

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Rooms of a world on several hosts: programs started in them, and what these leave, brought here.
+"""Sandboxes of a world on several hosts: remote start of programs, and transfer of their files.
 
-On its host, a room's home is a folder of the agent's; it comes back when the world ends.
+On its host, a sandbox's home is a folder of the agent; it is sent back when the world ends.
 """
 
 import io
@@ -22,19 +22,19 @@ from testbed.control.codec import encode
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
-from testbed.runtimes import Command, NodeSpec, Room, World, passed_on
+from testbed.runtimes import Command, NodeSpec, Sandbox, World, passed_on
 
 MOST_START_BYTES = 1 << 20
 MOST_HOME_BYTES = 1 << 26
-"""Of a node's home: more stays behind."""
+"""Largest home of a node that is sent back, in bytes."""
 DRAIN_S = 1.0
-"""How long what a program has written last may be on its way, once it has ended."""
+"""Seconds that the last output of a program may take to arrive after the program has ended."""
 NOT_STARTED = 126
-"""Exit status of shells for what cannot be executed."""
+"""Exit status that shells use for a command that cannot be executed."""
 
 
-class FarRooms:
-    """The orchestrator's end."""
+class RemoteSandboxes:
+    """The orchestrator's end: starts programs in the sandboxes of hosts."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class FarRooms:
         places: Mapping[NodeId, str],
         opened: Callable[[str, str], socket.socket],
     ) -> None:
-        """Start programs on hosts.
+        """Connect to the hosts.
 
         Args:
-            controls: Of the hosts' agents, by name.
+            controls: Control sockets of the hosts' agents, by host name.
             places: The host of each node.
-            opened: A socket of a host, by its name.
+            opened: Opens a socket of a host, by the names of host and socket.
         """
         self._controls = controls
         self._places = places
@@ -61,19 +61,20 @@ class FarRooms:
         host = self._places[command.node]
         if command.terminal:
             raise InputError(
-                f"`command`: {command.node} is on host {host}, where no terminal of this machine "
-                "is: give a command, or let standard input be none"
+                f"`command`: {command.node} is on host {host}, which cannot use this "
+                "machine's terminal: "
+                "give a command, or redirect standard input"
             )
         number = next(self._numbers)
         merged = files[1] == files[2]
         order, _ = encode(StartProgram(number, command, merged))
         if len(str(order)) > MOST_START_BYTES:
-            raise InputError("command: with its environment, it is too long")
+            raise InputError("command: command and environment are too long")
         try:
             with self._lock:
                 self._controls[host].send(order)
         except (RunError, KeyError):
-            raise RunError(f"host {host}: it is gone") from None
+            raise RunError(f"host {host}: the connection is lost") from None
         self._running[number] = (
             host,
             [
@@ -91,36 +92,36 @@ class FarRooms:
                 self._controls[host].send(*encode(SignalProgram(number, signal_)))
 
     def ended(self, number: int) -> None:
-        """A program has: see that all it has written is here."""
+        """Wait until all output of an ended program has arrived."""
         _, carried = self._running.pop(number, ("", []))
         for each in carried[1:]:
             each.await_end(DRAIN_S)
 
 
-class HostRooms:
-    """A host's end: programs in the rooms of its part."""
+class HostSandboxes:
+    """A host's end: runs programs in the sandboxes of its part."""
 
     def __init__(
         self, nodes: Sequence[NodeSpec], world: World, offer: Callable[[str, socket.socket], None]
     ) -> None:
-        """Serve rooms that are there.
+        """Serve existing sandboxes.
 
         Args:
-            nodes: As the orchestrator has them: their homes are there.
-            world: With rooms whose homes are here.
-            offer: Lets a socket be asked for by name.
+            nodes: The nodes with their homes on the orchestrator's machine.
+            world: The world whose sandboxes have their homes on this host.
+            offer: Offers a socket under a name.
         """
         self._theirs = {spec.node: _home(spec) for spec in nodes}
         self._world = world
         self._offer = offer
         self._numbers: dict[int, int] = {}
-        """By ours."""
+        """The orchestrator's number of each program, by the number on this host."""
 
     def start(self, order: StartProgram, home: Path) -> None:
         """Start a program.
 
         Raises:
-            InputError: It is too long.
+            InputError: Command and environment are too long.
         """
         command = order.command
         own = {"HOME": str(home)}
@@ -147,30 +148,30 @@ class HostRooms:
         self._numbers[number] = order.number
 
     def signal(self, order: SignalProgram) -> None:
-        """Send a program a signal, if it still runs."""
+        """Send a signal to a program if it still runs."""
         for ours, theirs in self._numbers.items():
             if theirs == order.number:
                 self._world.signal(ours, order.signal)
 
     def ended(self, number: int) -> int:
-        """A program of that number has: the orchestrator's number of it."""
+        """Forget an ended program; returns the orchestrator's number of it."""
         return self._numbers.pop(number)
 
 
 def _home(spec: NodeSpec) -> Path:
-    assert isinstance(spec.program, Room)
+    assert isinstance(spec.program, Sandbox)
     return spec.program.writable[0]
 
 
 def with_home(spec: NodeSpec, home: Path) -> NodeSpec:
-    """The same room with a new home, made here."""
-    assert isinstance(spec.program, Room)
+    """The same sandbox with a new home, which is created on this host."""
+    assert isinstance(spec.program, Sandbox)
     home.mkdir()
     return replace(spec, program=replace(spec.program, writable=(home,)))
 
 
 def packed(homes: Mapping[str, Path]) -> tuple[bytes, tuple[str, ...]]:
-    """What is in homes, as a tar file, but for those that hold too much."""
+    """A tar file of the homes, and the nodes whose homes are too large for it."""
     data, left_out = io.BytesIO(), []
     with tarfile.open(fileobj=data, mode="w:gz", compresslevel=1) as tar:
         for node, home in homes.items():
@@ -187,11 +188,11 @@ def _of_kind(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def unpack(ended: PartEnded, homes: Mapping[str, Path]) -> None:
-    """Put what rooms have left where their homes are here.
+    """Unpack the homes of remote sandboxes into the local homes.
 
     Raises:
-        OSError: It cannot be written.
-        tarfile.TarError: It leads elsewhere.
+        OSError: A file cannot be written.
+        tarfile.TarError: A path leads outside of the home.
     """
     with tarfile.open(fileobj=io.BytesIO(ended.homes), mode="r:gz") as tar:
         for member in tar:
