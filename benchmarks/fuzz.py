@@ -264,7 +264,7 @@ def folders(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
     from orchestrator.reporting import comparison
     from orchestrator.reporting.perfetto import of_run
     from orchestrator.reporting.report import render
-    from orchestrator.reporting.run_figures import figures
+    from orchestrator.reporting.run_plots import figures
 
     with tempfile.TemporaryDirectory() as folder:
         run_dir = make_run(Path(folder) / "run", uavs=2, rounds=2)

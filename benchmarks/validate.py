@@ -38,7 +38,7 @@ console = Console(stderr=True)
 
 def fresh(found: study.Validation, seed: int) -> dict[str, Any]:
     """Points of another seed, and how many of those in the region the model is right at."""
-    asked = found.asked
+    asked = found.request
     rng = np.random.default_rng([seed, 99])
     points = rng.random((FRESH, len(asked.space.keys)))
     keys = sorted((asked.space.keys_at(p) for p in points), key=lambda at: str(at.get("seed")))
@@ -68,7 +68,7 @@ def cpu_s() -> float:
 def validated(name: str, given: argparse.Namespace) -> dict[str, Any]:
     """What came of a model, how long it took, and how it fares at fresh points."""
     scenario = load(given.scenario, [f"paradigm={MODELS[name]}"])
-    asked = study.Asked(
+    asked = study.Request(
         scenario,
         name,
         default_space(scenario),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.analysis.error_budget import calibration_in_short
+from orchestrator.analysis.error_budget import calibration_summary
 from orchestrator.emulated.programs import Program, check_nodes
 from orchestrator.emulated.rounds import check_placement
 from orchestrator.emulated.run import check_kernel
@@ -109,7 +109,7 @@ def held(
             write_json(out / SCENARIO, resolved.model_dump(mode="json"))
             if session.calibration is not None:
                 session.calibration.to_parquet(out / "calibration.parquet", index=False)
-                short = calibration_in_short(session.calibration)
+                short = calibration_summary(session.calibration)
                 about["calibration"] = short.to_dict("records")
             write_json(out / MANIFEST, about | {"status": "running"})
             if earlier is not None:

@@ -355,7 +355,7 @@ def test_two_entries_of_one_name(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_not_unfolded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.archive.unpack.EASY_BYTES", 1 << 20)
+    monkeypatch.setattr("orchestrator.archive.unpack.SAFE_BYTES", 1 << 20)
     path = hostile(tmp_path, (entry("run/zeros"), bytes(32 << 20)))
     assert path.stat().st_size < 100_000
     assert "unfolds from" in refused(path)

@@ -14,7 +14,7 @@ from small_campaign import ROOT, campaign_tree, write_campaign
 
 from orchestrator.analysis.axes import Axis
 from orchestrator.campaign import spec
-from orchestrator.campaign.spec import Beside, cells, load_campaign, narrowed, to_yaml
+from orchestrator.campaign.spec import PointOptions, cells, load_campaign, narrowed, to_yaml
 from orchestrator.reporting.legend import STYLES
 from testbed.core.errors import InputError
 
@@ -227,9 +227,9 @@ def test_keys_beside_the_scenario_say_what_a_point_is(tmp_path: Path) -> None:
     axes = {"who": {"points": {"drl": {"train": "drl"}, "equal": {"bound_rounds": 2}, "plain": {}}}}
     path = with_study(tmp_path, axes=axes, compare=None, plot=[], trace=None)
     drl, _, equal, _, plain, _ = cells(load_campaign(path))
-    assert drl.point.beside == Beside(train="drl")
-    assert equal.point.beside == Beside(bound_rounds=2)
-    assert plain.point.beside == Beside()
+    assert drl.point.options == PointOptions(train="drl")
+    assert equal.point.options == PointOptions(bound_rounds=2)
+    assert plain.point.options == PointOptions()
     assert len({drl.point.id, equal.point.id, plain.point.id}) == 3
     assert drl.point.scenario == plain.point.scenario
 
@@ -238,9 +238,9 @@ def test_agents_are_those_that_can_be_trained() -> None:
     from orchestrator.policies.agent import VARIANTS
 
     for name in VARIANTS:
-        assert Beside.model_validate({"train": name}).train == name
+        assert PointOptions.model_validate({"train": name}).train == name
     with pytest.raises(ValueError, match="train"):
-        Beside.model_validate({"train": "sarsa"})
+        PointOptions.model_validate({"train": "sarsa"})
 
 
 @pytest.mark.parametrize(

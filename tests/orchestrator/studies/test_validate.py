@@ -18,7 +18,7 @@ from packet_cases import small
 from small_scenario import TREE
 
 import orchestrator as tb
-from orchestrator.campaign.cluster import worked
+from orchestrator.campaign.cluster import run_jobs
 from orchestrator.cli.main import app
 from orchestrator.cli.tables import validation_lines
 from orchestrator.scenario.loading import load
@@ -100,10 +100,10 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         yield
 
 
-def asked(name: str, keys: dict[str, Any] = KEYS, **more: Any) -> study.Asked:
+def asked(name: str, keys: dict[str, Any] = KEYS, **more: Any) -> study.Request:
     space = Space.model_validate({"keys": keys})
     settings = {"samples": 64, "packets": 0} | more
-    return study.Asked(small(**settings.pop("scenario", {})), name, space, **settings)
+    return study.Request(small(**settings.pop("scenario", {})), name, space, **settings)
 
 
 def test_the_engine_itself_has_no_error_anywhere(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_that_cpsfl_may_be_slower_than_tau2_is_found_and_made_simple(tmp_path: P
     said = model("tau2", written)(case.plan, case.radio, case.gain, case.slot_s)
     assert said is not None
     assert tb.predict(written).rounds[0].latency_s > said.high_s
-    assert load_space(tmp_path / "v" / "space.yaml", small()) == found.asked.space
+    assert load_space(tmp_path / "v" / "space.yaml", small()) == found.request.space
     html = page(found)
     assert "No counterexample" not in html
     assert "uavs.compute_flops" in html
@@ -204,7 +204,7 @@ def test_a_seed_repeats_it_and_what_is_finished_is_kept(
         jobs.append(len(given))
         return (answer for answer in ())
 
-    monkeypatch.setattr(study, "worked", counted)
+    monkeypatch.setattr(study, "run_jobs", counted)
     assert study.validate(asked("unshared"), tmp_path / "a", cluster=HERE).to_json() == first
     assert jobs == [0, 0]
     with pytest.raises(InputError, match="holds another validation"):
@@ -218,7 +218,7 @@ def test_intervals_of_few_samples_hold_the_index_of_many() -> None:
     held = []
     for seed in range(20):
         space = Space.model_validate({"keys": keys})
-        few = study.Asked(small(), "tau2", space, samples=16, seed=seed)
+        few = study.Request(small(), "tau2", space, samples=16, seed=seed)
         x = np.concatenate(study._saltelli(few)) * 2 * np.pi - np.pi
         y = np.sin(x[:, 0]) + 7 * np.sin(x[:, 1]) ** 2 + 0.1 * x[:, 2] ** 4 * np.sin(x[:, 0])
         rows = study._sensitivity(few, y, study.FEWEST_SOBOL)
@@ -237,7 +237,7 @@ def test_dask_s_workers_come_to_the_same(tmp_path: Path) -> None:
 
 
 def test_what_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "TOGETHER", 64)
+    monkeypatch.setattr(study, "MOST_JOB_POINTS", 64)
     whole = study.validate(asked("unshared"), tmp_path / "whole", cluster=HERE).to_json()
 
     def cut(what: str, done: float, total: float) -> None:
@@ -253,9 +253,9 @@ def test_what_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def counted(function: Any, task: Any, given: Any, cluster: Any) -> Any:
         computed.append(len(given))
-        return worked(function, task, given, cluster)
+        return run_jobs(function, task, given, cluster)
 
-    monkeypatch.setattr(study, "worked", counted)
+    monkeypatch.setattr(study, "run_jobs", counted)
     again = study.validate(asked("unshared"), tmp_path / "cut", cluster=HERE).to_json()
     assert again == whole
     assert computed[0] == total - kept
@@ -265,11 +265,11 @@ def test_an_iteration_s_time_is_what_t_iter_says_where_all_wait() -> None:
     with channels() as kept:
         player = Player("t-iter", None, kept)
         played = player.play(small(paradigm="cpsfl-no-at"))
-        assert played.said is not None
-        assert played.engine == pytest.approx(played.said.low_s, rel=0.05)
+        assert played.result is not None
+        assert played.engine == pytest.approx(played.result.low_s, rel=0.05)
         assert player.play(small(paradigm="sfl-ps")).engine >= 0.95 * played.engine
         once = small(paradigm="cpsfl-no-at", workload={**TREE["workload"], "local_iterations": 1})
-        assert player.play(once).said is None
+        assert player.play(once).result is None
 
 
 def test_a_model_that_says_nothing_is_no_subject(tmp_path: Path) -> None:
