@@ -77,14 +77,14 @@ VALUES = {
     ("measured", "start_s", "soon"): "start_s: holds .*string.*, not numbers",
     ("measured", "bytes", -1): "bytes: must be 0 to",
     ("rounds", "latency_s", float("nan")): "latency_s: must be",
-    ("rounds", "round", 1): "has two rows of kind predicted, round 1",
+    ("rounds", "round", 1): "has two rows with kind predicted, round 1",
     ("rates", "uplink_bps", float("inf")): "uplink_bps: must be",
     ("injector", "lateness_s", float("nan")): "lateness_s: must be",
     ("budget", "seconds", float("nan")): "seconds: must be",
     ("learning", "time_s", float("nan")): "time_s: must be",
     ("calibration", "error", float("inf")): "error: must be",
     ("accounts", "header_bytes", float("nan")): "header_bytes: must be",
-    ("waterfall", "part", "w" * 2000): "part: holds more text than a name has",
+    ("waterfall", "part", "w" * 2000): "part: contains too many or too long texts",
 }
 
 
@@ -157,14 +157,14 @@ def test_more_than_the_memory_that_is_free_is_refused(
 ) -> None:
     free = type("Memory", (), {"available": 10_000})
     monkeypatch.setattr("orchestrator.records.tables.psutil.virtual_memory", lambda: free)
-    assert "bytes of memory, and 10,000 are free" in refused(run_dir, "predicted.parquet")
+    assert "bytes of memory, but only 10,000 are free" in refused(run_dir, "predicted.parquet")
 
 
 @pytest.mark.parametrize("cut", [0, 4, 11, -1, -8, 200])
 def test_half_a_table_is_refused(run_dir: Path, cut: int) -> None:
     path = run_dir / "measured.parquet"
     path.write_bytes(path.read_bytes()[:cut])
-    assert refused(run_dir, "measured.parquet") == "is not a Parquet file, or not all of one"
+    assert refused(run_dir, "measured.parquet") == "is not a complete Parquet file"
 
 
 def npz(**members: bytes) -> bytes:
@@ -304,7 +304,7 @@ def test_a_session_has_no_row_twice(tmp_path: Path) -> None:
     path = make_session(tmp_path / "s") / "session.parquet"
     table = pd.read_parquet(path)
     pd.concat([table, table[:1]]).to_parquet(path)
-    with pytest.raises(InputError, match=r"session\.parquet: has two rows of slot 0, client 1"):
+    with pytest.raises(InputError, match=r"session\.parquet: has two rows with slot 0, client 1"):
         read_session(tmp_path / "s")
 
 

@@ -207,7 +207,7 @@ def test_a_seed_repeats_it_and_what_is_finished_is_kept(
     monkeypatch.setattr(study, "run_jobs", counted)
     assert study.validate(asked("unshared"), tmp_path / "a", cluster=HERE).to_json() == first
     assert jobs == [0, 0]
-    with pytest.raises(InputError, match="holds another validation"):
+    with pytest.raises(InputError, match="contains another validation"):
         study.validate(asked("unshared", seed=2), tmp_path / "a", cluster=HERE)
 
 
@@ -273,14 +273,14 @@ def test_an_iteration_s_time_is_what_t_iter_says_where_all_wait() -> None:
 
 
 def test_a_model_that_says_nothing_is_no_subject(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="model 'silent' says nothing of any point"):
+    with pytest.raises(RunError, match="model 'silent' does not apply to any point"):
         study.validate(asked("silent"), tmp_path / "v", cluster=HERE)
 
 
 def test_a_package_s_metric_is_held_against_it(tmp_path: Path) -> None:
     found = study.validate(asked("engine", metric="slowest"), tmp_path / "v", cluster=HERE)
     assert found.to_json()["errors"]["engine"] == [0.0] * 64
-    with pytest.raises(RunError, match="metric 'gradients': must answer with one number"):
+    with pytest.raises(RunError, match="metric 'gradients': must return one number"):
         study.validate(asked("engine", metric="gradients"), tmp_path / "w", cluster=HERE)
     with pytest.raises(InputError, match="metric: 'speed' is not one of latency_s"):
         study.validate(asked("engine", metric="speed"), tmp_path / "x", cluster=HERE)
@@ -291,7 +291,7 @@ def test_a_package_s_metric_is_held_against_it(tmp_path: Path) -> None:
     [
         ("keys: {workload.splitt: [1, 2]}", "keys: workload.splitt: no such key"),
         ("keys: {workload.split: [1, 7]}", "workload.split"),
-        ("keys: {workload.split: {integers: [3, 1]}}", "integers: 3 to 1 is no range"),
+        ("keys: {workload.split: {integers: [3, 1]}}", "integers: 3 to 1 is not a valid range"),
         ("keys: {workload.split: {uniform: [1, 2], integers: [1, 2]}}", "needs exactly one of"),
         ("keys: {}", "keys: "),
         ("keys: {radio: [1], radio.carrier_hz: [1e9]}", "is within 'radio'"),
@@ -368,7 +368,7 @@ def test_the_command_writes_json_page_and_space(
         (["--model", "tau9"], "model: 'tau9' is not one of"),
         (["--model", "tau2", "--space", "nowhere.yaml"], "nowhere.yaml: no such space file"),
         (["--model", "tau2", "--kernel", "99", "--samples", "16"], "--kernel: must not be above"),
-        (["--model", "tau2", "--out", "."], "holds no validation"),
+        (["--model", "tau2", "--out", "."], "contains no validation"),
     ],
 )
 def test_what_cannot_be_validated_is_refused(
