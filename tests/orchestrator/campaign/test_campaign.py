@@ -122,7 +122,10 @@ def test_wrong_campaigns_are_refused_by_field(
         ({"axes": {"u": {"values": [1], "draws": 2}}}, "exactly one of values, points, draws"),
         ({"axes": {"u": {"draws": 2}}}, "draws and of must be given together"),
         ({"axes": {"a": {"draws": 2, "of": {"b": {"key": "k"}}}}}, "needs exactly one of uniform"),
-        ({"axes": {"a": {"draws": 2, "of": {"b": {"key": "k", "uniform": [2, 1]}}}}}, "not a valid range"),
+        (
+            {"axes": {"a": {"draws": 2, "of": {"b": {"key": "k", "uniform": [2, 1]}}}}},
+            "not a valid range",
+        ),
         ({"compare": {"over": "v", "baseline": 1}}, "compare.over: 'v' is not an axis"),
         ({"compare": {"over": "u", "baseline": 7}}, "compare.baseline: 7 is not one of"),
         ({"compare": {"over": "u", "baseline": 2, "of": ["joy"]}}, r"compare\.of"),
@@ -250,7 +253,10 @@ def test_agents_are_those_that_can_be_trained() -> None:
         ({"set": {"bound_rounds": -1}}, "bound_rounds: "),
         ({"set": {"train": "drl"}}, "train: an agent learns on ns-3's channel"),
         ({"set": {"bound_rounds": 1}, "mode": "run"}, "bound_rounds: is only for predicted points"),
-        ({"set": {"train": "drl", "bound_rounds": 1}, "trace": None}, "bound_rounds: not supported together with `train`"),
+        (
+            {"set": {"train": "drl", "bound_rounds": 1}, "trace": None},
+            "bound_rounds: not supported together with `train`",
+        ),
     ],
 )
 def test_what_points_cannot_be_is_refused(

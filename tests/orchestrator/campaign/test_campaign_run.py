@@ -235,7 +235,10 @@ def test_workers_die_with_a_killed_orchestrator(tmp_path: Path, small: Path) -> 
 
 @pytest.mark.parametrize(
     ("victim", "words"),
-    [("worker", r"no worker is left after waiting for 0\.2 s"), ("scheduler", "lost the connection to the scheduler$")],
+    [
+        ("worker", r"no worker is left after waiting for 0\.2 s"),
+        ("scheduler", "lost the connection to the scheduler$"),
+    ],
 )
 def test_a_campaign_whose_workers_or_scheduler_are_lost_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, words: str
@@ -256,7 +259,9 @@ def test_a_campaign_whose_workers_or_scheduler_are_lost_ends(
     def kill(done: int, total: int) -> None:
         if done:
             # A scheduler that has just died still seems to be there, without workers.
-            monkeypatch.setattr(campaign_run, "NO_WORKER_TIMEOUT_S", 0.2 if victim == "worker" else 30.0)
+            monkeypatch.setattr(
+                campaign_run, "NO_WORKER_TIMEOUT_S", 0.2 if victim == "worker" else 30.0
+            )
             processes[victim].kill()
             processes[victim].wait()
 

@@ -95,7 +95,7 @@ def test_gains_are_exported_as_the_rates_of_a_scenario(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("", "is empty"),
-        ("5\n3\n", "line 2: 3 is before 5"),
+        ("5\n3\n", "line 2: 3 is below 5"),
         ("5\nx\n", "line 2: must be a millisecond, not 'x'"),
         ("-5\n", "line 1: must be a millisecond"),
         ("1.5\n", "line 1: must be a millisecond"),
@@ -174,7 +174,7 @@ def test_a_movement_has_the_gains_of_free_space_or_of_a_scenario(tmp_path: Path)
     ("text", "says"),
     [
         ("", "moves no nodes"),
-        ("<xml/>\n", "line 1: is no command of an ns-2 movement file"),
+        ("<xml/>\n", "line 1: is not a command of an ns-2 movement file"),
         ("$node_(0) set X_ abc\n", "line 1: is no command"),
         ('$node_(0) set X_ 1\n$ns_ at -1 "$node_(0) setdest 1 1 1"\n', "line 2: time and speed"),
         ('$node_(0) set X_ 1\n$ns_ at 1 "$node_(0) setdest 1 1 -1"\n', "line 2: time and speed"),
@@ -374,10 +374,10 @@ def test_paths_of_a_map_are_flights(tmp_path: Path) -> None:
     ("kind", "text", "says"),
     [
         ("qgc", "[]", "it has no mission.items"),
-        ("qgc", "{", "no JSON"),
-        ("qgc", "[" * 100_000, "no JSON"),
+        ("qgc", "{", "is not JSON"),
+        ("qgc", "[" * 100_000, "is not JSON"),
         ("qgc", plan(), "has no waypoints"),
-        ("qgc", plan((95.0, 0.0, 30.0)), "a latitude lies outside of ±90"),
+        ("qgc", plan((95.0, 0.0, 30.0)), "a latitude is outside ±90"),
         ("qgc", plan((1.0, 0.0, 30.0)), "km from the origin"),
         ("qgc", plan((35.0, -78.0, 30.0), cruiseSpeed=0), "mission.cruiseSpeed must be a speed"),
         ("qgc", plan((35.0, -78.0, 30.0), vehicleType=2), "mission.hoverSpeed must be a speed"),
@@ -388,12 +388,12 @@ def test_paths_of_a_map_are_flights(tmp_path: Path) -> None:
             plan((35.0, -78.0, 30.0), items=[{"type": "ComplexItem", "complexItemType": "survey"}]),
             "mission.items.0: must be a SimpleItem, not 'survey'",
         ),
-        ("kml", "<a/>", "no KML: its root is 'a'"),
-        ("kml", "<a>", "no XML"),
+        ("kml", "<a/>", "is not KML: its root is 'a'"),
+        ("kml", "<a>", "is not XML"),
         ("kml", '<!DOCTYPE x [<!ENTITY a "b">]><kml/>', "has a document type"),
         ("kml", KML % "", "has no path"),
         ("kml", KML % (LINE % "-78,35"), "a LineString has 1 points"),
-        ("kml", KML % (LINE % "-78,35 here"), "'here' is no place"),
+        ("kml", KML % (LINE % "-78,35 here"), "'here' is not a place"),
         ("kml", KML % TRACK.replace("00:00:04", "00:00:00"), "times must rise"),
         ("kml", KML % TRACK.replace("2023-01-01T00:00:04Z", "soon"), "a gx:Track's time"),
     ],
@@ -464,7 +464,7 @@ def test_what_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
         (endless, "cannot be read"),
         (fifo, "cannot be read"),
         (tmp_path / "nothing", "no such file"),
-        (binary, "no text in UTF-8"),
+        (binary, "is not UTF-8 text"),
     ):
         with pytest.raises(InputError, match=says):
             imported(kind, [path], Options())

@@ -77,7 +77,10 @@ EQUAL = np.full(10, 0.1)
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (Allocation(np.array([2, 3]), EQUAL, EQUAL, EQUAL), "split must have one entry per UAV: 10"),
+        (
+            Allocation(np.array([2, 3]), EQUAL, EQUAL, EQUAL),
+            "split must have one entry per UAV: 10",
+        ),
         (Allocation(np.full(500, 2), EQUAL, EQUAL, EQUAL), "split must have one entry per UAV: 10"),
         (Allocation([2, 3], EQUAL, EQUAL, EQUAL), "split must have one entry per UAV: 10"),
         (
