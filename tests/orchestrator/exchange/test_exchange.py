@@ -175,7 +175,7 @@ def test_a_movement_has_the_gains_of_free_space_or_of_a_scenario(tmp_path: Path)
     [
         ("", "moves no nodes"),
         ("<xml/>\n", "line 1: is not a command of an ns-2 movement file"),
-        ("$node_(0) set X_ abc\n", "line 1: is no command"),
+        ("$node_(0) set X_ abc\n", "line 1: is not a command"),
         ('$node_(0) set X_ 1\n$ns_ at -1 "$node_(0) setdest 1 1 1"\n', "line 2: time and speed"),
         ('$node_(0) set X_ 1\n$ns_ at 1 "$node_(0) setdest 1 1 -1"\n', "line 2: time and speed"),
         ("$node_(1) set X_ 1\n", "$node_(0) is missing"),
@@ -378,7 +378,7 @@ def test_paths_of_a_map_are_flights(tmp_path: Path) -> None:
         ("qgc", "[" * 100_000, "is not JSON"),
         ("qgc", plan(), "has no waypoints"),
         ("qgc", plan((95.0, 0.0, 30.0)), "a latitude is outside ±90"),
-        ("qgc", plan((1.0, 0.0, 30.0)), "km from the origin"),
+        ("qgc", plan((1.0, 0.0, 30.0)), "km away from the origin"),
         ("qgc", plan((35.0, -78.0, 30.0), cruiseSpeed=0), "mission.cruiseSpeed must be a speed"),
         ("qgc", plan((35.0, -78.0, 30.0), vehicleType=2), "mission.hoverSpeed must be a speed"),
         ("qgc", plan((35.0, -78.0, 30.0), plannedHomePosition=[1]), "must be 3 numbers"),

@@ -71,10 +71,10 @@ VALUES = {
     ("measured", "step", "ZZ"): "step: 'ZZ' is not one of SM, CF, CA, S, SG, CB, CM",
     ("measured", "client", 4): "client: must be 1 to 3, not 4",
     ("measured", "client", 0): "client: must be 1 to 3, not 0",
-    ("measured", "client", 1.5): "client: holds double, not integers",
+    ("measured", "client", 1.5): "client: contains double, not integers",
     ("measured", "round", 2): "round: must be 0 to 1, not 2",
     ("measured", "iteration", 4): "iteration: must be 1 to 3, not 4",
-    ("measured", "start_s", "soon"): "start_s: holds .*string.*, not numbers",
+    ("measured", "start_s", "soon"): "start_s: contains .*string.*, not numbers",
     ("measured", "bytes", -1): "bytes: must be 0 to",
     ("rounds", "latency_s", float("nan")): "latency_s: must be",
     ("rounds", "round", 1): "has two rows with kind predicted, round 1",
@@ -271,7 +271,7 @@ def test_a_check_without_a_verdict_was_not_judged(run_dir: Path) -> None:
 def test_a_number_is_no_text(run_dir: Path) -> None:
     table = pd.read_parquet(run_dir / "measured.parquet")
     table.assign(paradigm=7).to_parquet(run_dir / "measured.parquet")
-    assert refused(run_dir, "measured.parquet") == "paradigm: holds int64, not texts"
+    assert refused(run_dir, "measured.parquet") == "paradigm: contains int64, not texts"
 
 
 PROGRAM = {"node": "uav1", "argv": ["true"], "start_s": 0, "end_s": 1, "status": 0}
