@@ -355,7 +355,7 @@ def test_a_run_exports_to_what_peft_loads(tmp_path: Path) -> None:
     export = partial(warm.run, "export", run, "--out", tmp_path / "p", learns=True)
     nothing = export()
     assert nothing.returncode == 2
-    assert "nothing was trained" in nothing.stderr
+    assert "has no trained model" in nothing.stderr
 
     ours = load_model(model, backbone_file(model, cache_folder()))
     vector = initial_trainables(ours.layout, 5)
