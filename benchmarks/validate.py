@@ -40,7 +40,7 @@ console = Console(stderr=True)
 
 def fresh(found: Validation, seed: int) -> dict[str, Any]:
     """Points of another seed, and how many of those in the region the model is right at."""
-    asked = found.asked
+    asked = found.request
     rng = np.random.default_rng([seed, 99])
     points = rng.random((FRESH, len(asked.space.keys)))
     keys = sorted((asked.space.keys_at(p) for p in points), key=lambda at: str(at.get("seed")))

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What do two timelines have in common, and where does a difference come from?
+"""Comparison of timelines, and the causes of their differences.
 
-Joins, budgets, accounts, statistics over records; no drawing and no running.
+Joins, error budgets, byte accounts and statistics of records; no plots and no execution.
 """

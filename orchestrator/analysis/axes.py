@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What is varied: axes of a campaign's study, and distributions that values are drawn from."""
+"""Axes of a campaign's study, and distributions of random values."""
 
 import json
 import zlib
@@ -14,24 +14,24 @@ from pydantic import Field, model_validator
 from orchestrator.scenario.schema import Finite, Section
 
 Label = bool | int | float | str
-"""How a value of an axis is called in tables: itself, or its name."""
+"""An axis value in tables: the value itself or its name."""
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$", max_length=80)]
 
 
 class Distribution(Section):
-    """Values of a key: exactly one distribution."""
+    """Random values of a key: exactly one distribution."""
 
     uniform: tuple[Finite, Finite] | None = None
     """Lowest and highest value."""
     log_uniform: tuple[Finite, Finite] | None = None
-    """Lowest and highest value, both above 0; every factor is as likely."""
+    """Lowest and highest value, both above 0; the logarithm is uniform."""
     normal: tuple[Finite, Finite] | None = None
     """Mean and standard deviation."""
     integers: tuple[int, int] | None = None
-    """Lowest and highest integer, both drawn."""
+    """Lowest and highest integer, both included."""
     choice: list[Label] | None = Field(default=None, min_length=1)
-    """Any of these."""
+    """Values with equal probabilities."""
 
     @model_validator(mode="after")
     def _one_distribution(self) -> "Distribution":
@@ -44,7 +44,7 @@ class Distribution(Section):
             )
         low, high = (self.uniform or self.log_uniform or self.integers or (0.0, 1.0))[:2]
         if low > high or (self.log_uniform and low <= 0):
-            raise ValueError(f"{named[0]}: {low:g} to {high:g} is no range to draw from")
+            raise ValueError(f"{named[0]}: {low:g} to {high:g} is not a valid range")
         return self
 
 
@@ -52,10 +52,10 @@ class Draw(Distribution):
     """A key drawn at random: exactly one distribution."""
 
     key: str
-    """The scenario's key that is set."""
+    """The scenario key to set."""
 
     def draw(self, rng: np.random.Generator) -> Label:
-        """One value."""
+        """Draw one value."""
         if self.uniform:
             return float(rng.uniform(*self.uniform))
         if self.log_uniform:
@@ -69,20 +69,20 @@ class Draw(Distribution):
 
 
 class Axis(Section):
-    """What is varied: a list of values of one key, named points of several, or random draws."""
+    """An axis: a list of values of a key, named points that set several keys, or random draws."""
 
     key: str | None = None
-    """The scenario's key that `values` are of; left out: the axis's name."""
+    """The scenario key of `values` (default: the axis's name)."""
     values: list[Label | list[Label]] | None = Field(default=None, min_length=1)
-    """Values of the key. An axis that is a plain list is short for this."""
+    """Values of the key; an axis may also be given as just this list."""
     points: dict[Label, dict[str, Any]] | None = Field(default=None, min_length=1)
     """By name: several keys that are set together."""
     draws: Count | None = None
-    """So many random points; each draws all of `of`, by the campaign's seed."""
+    """Number of random points; each draws all of `of`, with the campaign's seed."""
     of: dict[Name, Draw] | None = Field(default=None, min_length=1)
-    """By column name: what is drawn."""
+    """By column name: the key and distribution to draw from."""
     label: str = ""
-    """What figures call the axis; left out: its name."""
+    """Label in charts (default: the axis's name)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -94,25 +94,25 @@ class Axis(Section):
         if [self.values, self.points, self.draws].count(None) != 2:
             raise ValueError("needs exactly one of values, points, draws")
         if (self.draws is None) != (self.of is None):
-            raise ValueError("draws and of belong together")
+            raise ValueError("draws and of must be given together")
         if self.key is not None and self.values is None:
-            raise ValueError("key goes with values")
+            raise ValueError("key may only be given with values")
         return self
 
     @property
     def size(self) -> int:
-        """How many points it has."""
+        """Number of points on the axis."""
         return self.draws or len(self.values or self.points or ())
 
     def steps(self, name: str, seed: int) -> Iterator[tuple[dict[str, Label], dict[str, Any]]]:
-        """Its points in turn: columns, and the keys to set."""
+        """The points of the axis: table columns, and the keys to set."""
         if self.values is not None:
             for value in self.values:
                 label = json.dumps(value) if isinstance(value, list) else value
                 yield {name: label}, {self.key or name: value}
         for label, keys in (self.points or {}).items():
             yield {name: label}, keys
-        # Each axis has its own generator: another axis more does not change what it draws.
+        # Each axis has its own generator, so adding another axis does not change its values.
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
         for index in range(self.draws or 0):
             assert self.of is not None

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Accounts of protocol overheads: every byte that a link carried, by what it was for.
+"""Accounts of protocol overheads: every byte that a link carried, by purpose.
 
-Nodes keep books of the frames they send (payload, our framing, TLS records), and read from the
-kernel's TCP what it sent for them (`tcp_info`). The links' own counters say how many bytes there
-were in all. What the books say and what the links counted must be the same: `other_bytes` is the
-difference. It is 0 unless TCP used options beyond the usual ones, as for selective acknowledgements
-after a loss, or a link's queue dropped a retransmission or an acknowledgement, which TCP counts.
+Nodes record what they send (payload, our framing, TLS records) and read from the kernel's TCP how
+it was sent (`tcp_info`). The links' own counters give the total number of bytes; `other_bytes` is
+the difference from the nodes' records. It is 0 unless TCP used unusual options, e.g. for selective
+acknowledgements after a loss, or a link's queue dropped a retransmission or an acknowledgement,
+which TCP counts.
 """
 
 from collections.abc import Sequence
@@ -39,32 +39,32 @@ BYTES = (
     "handshake_bytes",
     "other_bytes",
 )
-"""What a link's bytes are for; they add up to what it carried.
+"""Purposes of a link's bytes, which add up to the bytes that it carried.
 
-payload: tensors. framing: our headers, labels, names of adapters, greetings, receipts. tls: records
-around them. grpc: its framing and control messages, HTTP/2's, and its own handshake. quic: headers
-and tags of its packets with data, and what else is in them. header: Ethernet, IPv4 and TCP or UDP
-headers of frames that carry data for the first time. ack: frames without data, those that end a
-connection among them. resent: retransmitted frames, whole: since the air had lost a frame (lost),
-since the link's queue had dropped one (dropped), or although none was missing (spurious): a timeout
-or a probe came too early, or the acknowledgement got lost. handshake: frames that begin a
-connection, and TLS's handshake messages. other: what the links counted beyond that.
+payload: tensors. framing: our headers, labels, names of adapters, greetings, receipts. tls: TLS
+records. grpc: gRPC's framing and control messages, HTTP/2's, and its handshake. quic: headers, tags
+and other frames in packets with data. header: Ethernet, IPv4 and TCP or UDP headers of frames with
+new data. ack: frames without data, including those that close a connection. resent: whole
+retransmitted frames: because the channel had lost a frame (lost), the link's queue had dropped one
+(dropped), or although no frame was missing (spurious): after a premature timeout or probe, or a
+lost acknowledgement. handshake: frames that open a connection, and TLS's handshake messages. other:
+further bytes that the links counted.
 """
 RESENT = ("resent_lost_bytes", "resent_dropped_bytes", "resent_spurious_bytes")
-"""Of `BYTES`, those of retransmitted frames, by why they were; see `closed`."""
+"""The purposes for retransmitted frames, by cause; see `completed`."""
 _FRAMES = ("resent_frames", "spurious_frames", "refused_frames")
-"""What nodes know of retransmissions, until it is held against what the links know: how many, how
-many the peer had already, and first tries that the link's queue refused, which TCP knows of."""
+"""Counts that nodes make of retransmissions, of those among them that the peer already had, and of
+first transmissions that the link's queue refused, which TCP notices."""
 
 HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
 UDP_HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 SYN_BYTES = HEADERS_BYTES + 8
-"""The frames that begin a connection carry 20 bytes of TCP options instead of 12."""
+"""Size of a frame that opens a connection: its TCP options have 20 bytes instead of 12."""
 
 STEP_OF = {"BROADCAST": "SM", "SMASHED": "CA", "GRADIENT": "SG", "ADAPTERS": "CM"}
-"""The step of a round that a kind of frame is the transfer of."""
+"""By kind of message: the step of a round whose transfer it is."""
 SET_UP = -1
-"""Stands for the round of what was sent before the first one: greetings and probes."""
+"""The round of everything sent before the first round: greetings and probes."""
 
 
 def account(
@@ -72,16 +72,16 @@ def account(
     sent: Sequence[tuple[str, int, Counts]],
     transport: str,
 ) -> pd.DataFrame:
-    """One row a frame that nodes sent.
+    """Account for the frames that nodes sent, one row per message.
 
     Args:
-        round_: What they were sent for; `SET_UP` before the first round.
-        sent: `up` or `down`, client, and the node's books, for each frame.
-        transport: `emulation.transport`.
+        round_: Index of the round, or `SET_UP`.
+        sent: For each message its direction (`up` or `down`), client, and the node's counts.
+        transport: The value of `emulation.transport`.
 
     Returns:
-        Columns round, client, direction, kind, iteration, then `BYTES`, where all that was resent
-        counts as spurious, and what `closed` needs to know better.
+        Columns round, client, direction, kind, iteration, then `BYTES`, with all retransmissions
+        counted as spurious, and the counts that `completed` needs.
     """
     kind = kind_of(transport)
     split = partial(_of_tcp, own_bytes=kind.own_bytes) if kind.is_tcp else _of_quic
@@ -115,7 +115,7 @@ def _of_quic(counts: Counts) -> dict[str, int]:
         "resent_spurious_bytes": quic.resent_bytes + UDP_HEADERS_BYTES * quic.resent_datagrams,
         "handshake_bytes": quic.handshake_bytes + UDP_HEADERS_BYTES * quic.handshake_datagrams,
         "other_bytes": quic.stream_bytes - counts.payload_bytes - counts.framing_bytes,
-        # What else was in a datagram with new data was resent, too.
+        # A datagram with new data also contained other data again.
         "resent_frames": max(quic.resent_datagrams, min(quic.resent_bytes, 1)),
         "spurious_frames": 0,
         "refused_frames": 0,
@@ -126,10 +126,10 @@ def _of_tcp(counts: Counts, own_bytes: str) -> dict[str, int]:
     tcp = counts.tcp
     known = counts.payload_bytes + counts.framing_bytes + counts.record_bytes
     beyond = tcp.data_bytes - counts.opened - known - counts.handshake_bytes
-    # A connection begins with SYN and ACK of who opens it, and the SYN of who accepts it, which is
-    # none of its socket's yet.
+    # To open a connection, the opener sends SYN and ACK and the other side a SYN, which its socket
+    # does not count.
     empty = tcp.empty_segments - 2 * counts.opened
-    # Where nothing was refused, fewer were tried: all but one that did nothing but end it.
+    # The count of attempts is too low by one if a segment without data closed the connection.
     taken = min(tcp.taken_segments - counts.opened - counts.accepted, tcp.tried_segments)
     row = {
         "payload_bytes": counts.payload_bytes,
@@ -154,21 +154,21 @@ def _of_tcp(counts: Counts, own_bytes: str) -> dict[str, int]:
     return row
 
 
-def closed(
+def completed(
     table: pd.DataFrame, round_: int, before: Report | None, after: Report, shape: Shape
 ) -> pd.DataFrame:
-    """The accounts of a round, with a row a link and direction for what the links counted beyond.
+    """The accounts of a round, with a row per link and direction for other bytes.
 
-    A frame is sent again for each one that is lost, and for each that arrives twice. Of a link's
-    retransmissions in a round, those are spurious of which the peer says so; of the others, as many
-    follow a drop as the queue has dropped behind TCP's back, and as many a loss as the air has lost
-    frames; what is left is spurious, too. Each row has the same shares of what it has resent.
+    The peer reports the number of spurious retransmissions on a link. Of the others, as many are
+    attributed to drops as the queue dropped unnoticed by TCP, and as many to losses as the
+    channel lost frames; the remaining ones are spurious, too. Each row's retransmitted bytes are
+    divided in these proportions.
 
     Args:
-        table: From `account`, of this round alone.
-        round_: Its number.
-        before: The links' counters when it began; None: they began at zero.
-        after: The same when it was over.
+        table: Result of `account` for this round.
+        round_: Index of the round.
+        before: The links' counters at the round's start; None: they were 0.
+        after: The counters at the round's end.
         shape: How links treat frames.
     """
     booked = table.groupby(["direction", "client"])[list(BYTES)].sum().sum(axis=1)
@@ -202,28 +202,28 @@ def closed(
 
 
 def _by_cause(rows: pd.DataFrame, lost: int, dropped: int) -> npt.NDArray[np.int64]:
-    """`RESENT` of a link's rows [rows, 3], from the frames that air and queue took meanwhile."""
+    """`RESENT` of a link's rows, shape [rows, 3], from the numbers of lost and dropped frames."""
     frames, spurious, refused = rows[list(_FRAMES)].sum()
     left = max(0, frames - spurious)
     dropped = min(left, max(0, dropped - refused))
     lost = min(left - dropped, lost)
     size = rows["resent_spurious_bytes"].to_numpy(np.int64)
-    of_air = size * lost // max(frames, 1)
+    of_loss = size * lost // max(frames, 1)
     of_both = size * (lost + dropped) // max(frames, 1)
-    return np.column_stack([of_air, of_both - of_air, size - of_both])
+    return np.column_stack([of_loss, of_both - of_loss, size - of_both])
 
 
 def carried_bytes(link: Direction, shape: Shape) -> int:
-    """Bytes of all frames that a link has carried one way, Ethernet headers and all."""
+    """Bytes of all frames that a link has carried in a direction, with Ethernet headers."""
     if shape.charges_headers:
         return link.sent_bytes
-    # The queue then counts payload; the device counts the headers of a packet of several frames
-    # only once.
+    # The queue counts payload; the device counts the headers only once for a packet of several
+    # frames.
     return link.device_sent_bytes + HEADERS_BYTES * (link.sent_frames - link.device_sent_frames)
 
 
 def to_json(tables: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
-    """What links carried in each round, all of them together: round, up and down by `BYTES`."""
+    """Bytes on all links in each round: round, and for up and down a dict by `BYTES`."""
     rounds = []
     for table in tables:
         sums = table.groupby("direction")[list(BYTES)].sum()
@@ -234,5 +234,5 @@ def to_json(tables: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
 
 
 def totals(table: pd.DataFrame) -> pd.Series:
-    """Bytes by what they were for, of all rows."""
+    """Bytes by purpose, summed over all rows."""
     return table[list(BYTES)].sum()

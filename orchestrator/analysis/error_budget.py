@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Predicted against measured: the join of two timelines, and what each cause contributes."""
+"""Joins predicted and measured timelines, and attributes their differences to causes."""
 
 import math
 from dataclasses import dataclass, replace
@@ -23,28 +23,27 @@ from orchestrator.engine.tcp_model import Transport
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
 PARTS = ("start", "framing", "delay", "loss", "compute", "injection", "order", "clock", "rest")
-"""What separates a measured round from the predicted one, in the order in which it is put in.
+"""Causes of the difference between a measured and a predicted round, in order of evaluation.
 
-start: the round began at another moment, so in other slots. framing: headers, labels and frames
-around the payload. delay: of the air, with the windows that wait for it. loss: of frames, as the
-engine has drawn them. compute: computing steps took other than modelled. injection: rates changed
-late. order: sequential resources served clients in another order, because they were ready within
-the errors of each other; in a round that lost a client it is part of the rest. clock: hosts' clocks
-have turned out to be apart, so that transfers seem longer one way and shorter the other; a round
-begins and ends by the base station's clock alone, so its latency has no such part. rest: what
-nothing above explains.
+start: the round began at another time, thus in other slots. framing: headers, labels and frames
+around the payload. delay: the links' delay, including TCP windows that wait for it. loss: lost
+frames, as drawn by the engine. compute: deviations of computing steps from their model. injection:
+late rate changes. order: sequential resources served clients in another order, because they were
+ready at almost the same time; in a round with a lost client this is part of the rest. clock: clock
+offsets between hosts, which make transfers seem longer in one direction and shorter in the other;
+a round's latency has no such part, because it is measured with the base station's clock. rest:
+unexplained.
 """
 PARTS_OF_LATENCY = tuple(part for part in PARTS if part != "clock")
 
 _STARTS_AT_UAV, _ENDS_AT_UAV = (CF, CA, CB, CM), (SM, CF, SG, CB)
-"""Steps whose start, or whose end, is a moment of the UAV's clock, and none of the base station's.
-"""
+"""Steps whose start, or whose end, is measured with the UAV's clock, not the base station's."""
 
 KEYS = ["round", "client", "iteration", "step"]
 
 
 def join(predicted: Timeline, measured: Timeline) -> pd.DataFrame:
-    """Both timelines side by side: `KEYS`, then start_s, end_s, duration_s of each kind."""
+    """Join two timelines: `KEYS`, then start_s, end_s, duration_s, bytes of each."""
     tables = [
         timeline.frame().assign(duration_s=lambda t: t["end_s"] - t["start_s"]).set_index(KEYS)
         for timeline in (predicted, measured)
@@ -72,16 +71,16 @@ def step_table(predicted: Timeline, measured: Timeline) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Budget:
-    """What each cause adds to a round's latency; the parts add up to the difference exactly."""
+    """Contribution of each cause to a round's latency; they add up to the difference exactly."""
 
     round: int
     predicted_s: float
     measured_s: float
     seconds: dict[str, float]
-    """By part, see `PARTS_OF_LATENCY`."""
+    """By part in `PARTS_OF_LATENCY`: its contribution, s."""
     steps: pd.DataFrame
-    """The same for the duration of every step: `KEYS`, then one column a part of `PARTS`, in
-    seconds."""
+    """Contributions to the duration of every step, s: `KEYS`, then one column per part in
+    `PARTS`."""
 
 
 def error_budget(
@@ -97,29 +96,29 @@ def error_budget(
     transport: Transport | None = None,
     ahead_s: Array | None = None,
 ) -> Budget:
-    """Split a round's difference by running the engine again with one measured thing after another.
+    """Split a round's difference by repeating the simulation with more and more measured data.
 
     Args:
-        predicted: The round as predicted from payload alone.
-        measured: The round as it went.
+        predicted: The round's prediction with payload only.
+        measured: The measured round.
         payload_plan: Plan with payload bytes.
-        link_plan: Plan with the bytes of the frames on the link.
-        radio: What turns a gain into a rate.
-        gain: Shape [K, S] or for each direction, the whole trace.
-        slot_s: Length of a slot.
-        slot_edges_s: Shape [S + 1], when the rates really changed; None if that is not known.
-        faults: What went wrong in it. Steps that not all have then have no parts.
-        transport: What delays and losses mean for its transfers; None: there are neither.
-        ahead_s: Shape [1 + K], by how much clocks of the base station and the UAVs were ahead of
-            what they were taken for, in emulated seconds; None: there is one clock.
+        link_plan: Plan with the bytes on the link.
+        radio: Parameters that convert gains to rates.
+        gain: Gains of the whole trace, shape [K, S] or for each direction.
+        slot_s: Length of a slot, s.
+        slot_edges_s: Actual times of rate changes, shape [S + 1], s; None if unknown.
+        faults: Faults in the round. Steps that are missing in a stage then have no parts.
+        transport: Model of delay and loss; None: there are none.
+        ahead_s: Offsets by which the clocks of the base station and the UAVs were ahead of what was
+            assumed, shape [1 + K], emulated seconds; None: there is one clock.
     """
     computed = measured_plan(measured, link_plan)
     service_order = measured_service_order(measured, link_plan)
     start_s = measured.start_s
-    # What nodes took was measured with their slowness.
+    # Measured durations already include slow nodes.
     rest = faults and faults.at_full_speed()
     edges: dict[str, Any] = {"slot_edges_s": slot_edges_s, "faults": rest}
-    on_air: dict[str, Any] = {"transport": transport}
+    impairments: dict[str, Any] = {"transport": transport}
 
     def played(plan: RoundPlan, **given: Any) -> RoundTimes:
         return simulate(plan, radio, gain, slot_s, start_s, **given)
@@ -128,10 +127,10 @@ def error_budget(
         played(payload_plan, faults=faults),
         played(link_plan, faults=faults),
         played(link_plan, faults=faults, transport=transport and transport.without_loss()),
-        played(link_plan, faults=faults, **on_air),
-        played(computed, faults=rest, **on_air),
-        played(computed, **edges, **on_air),
-        played(computed, **edges, **on_air, service_order=service_order),
+        played(link_plan, faults=faults, **impairments),
+        played(computed, faults=rest, **impairments),
+        played(computed, **edges, **impairments),
+        played(computed, **edges, **impairments, service_order=service_order),
     ]
     latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
     durations = [_by_step(s) for s in (predicted.spans, *(s.spans for s in stages))]
@@ -158,7 +157,7 @@ def error_budget(
 
 
 def measured_plan(measured: Round, plan: RoundPlan) -> RoundPlan:
-    """The plan with computing steps as long as they really took, where they came to an end."""
+    """The plan with the measured durations of computing steps that were finished."""
     return replace(
         plan,
         cf_s=_durations(measured, CF, plan.cf_s),
@@ -168,27 +167,27 @@ def measured_plan(measured: Round, plan: RoundPlan) -> RoundPlan:
 
 
 def measured_service_order(measured: Round, plan: RoundPlan) -> npt.NDArray[np.int64]:
-    """The order in which the server served; left to the rules in a round that lost a client, for
-    the others' places depend on how far it came, and in an asynchronous one, where they depend on
-    who came how often."""
+    """The measured order of service. If the round lost a client or is asynchronous, the rules
+    decide instead: a client's place then depends on the progress of lost clients, or on how often
+    each client was served."""
     if measured.lost or plan.updates:
         return BY_RULES
     return service_order_of(measured.spans, plan.clients, plan.iterations)
 
 
 def integral_end_s(rate_bps: Array, slot_s: float, start_s: float, bits: float) -> float:
-    """When the integral of a link's rates has come to a transfer's bits; inf where it never does.
+    """Time when the integral of a link's rates reaches a transfer's bits; inf if it never does.
 
     Args:
-        rate_bps: Shape [S], of each slot from time 0.
-        slot_s: Length of a slot.
-        start_s: When the transfer starts.
-        bits: What it carries.
+        rate_bps: Rate in each slot from time 0, shape [S].
+        slot_s: Length of a slot, s.
+        start_s: Start of the transfer, s.
+        bits: Size of the transfer.
     """
     edges_s = np.arange(len(rate_bps) + 1) * slot_s
     carried = np.concatenate([[0.0], np.cumsum(rate_bps * slot_s)])
     end = np.interp(start_s, edges_s, carried) + bits
-    # The first moment with that much: during an outage the integral stands still.
+    # The first time with this value: during an outage the integral is constant.
     slot = max(0, int(np.searchsorted(carried, end)) - 1)
     if slot == len(rate_bps):
         return math.inf
@@ -203,23 +202,23 @@ def transfer_errors(
     slot_s: float,
     transport: Transport | None = None,
 ) -> pd.DataFrame:
-    """Every transfer of a round against the integral of its link's rates from its own start on.
+    """Compare every transfer of a round with the integral of its link's rates from its start on.
 
     Args:
-        measured: The round as it went.
-        link_plan: Plan with the bytes of the frames on the link.
-        radio: What turns a gain into a rate.
-        gain: Shape [K, S] or for each direction, the whole trace; it must reach as far as the
+        measured: The measured round.
+        link_plan: Plan with the bytes on the link.
+        radio: Parameters that convert gains to rates.
+        gain: Gains of the whole trace, shape [K, S] or for each direction; it must contain the
             transfers.
-        slot_s: Length of a slot.
-        transport: Whose delay the last frame takes on top; windows and losses are part of the
+        slot_s: Length of a slot, s.
+        transport: Model whose delay is added for the last frame; windows and losses are part of the
             error.
 
     Returns:
-        One row a transfer, but of those that were cut off, and of those that rates never carry: a
-        host that was lost may have sent some after the moment from which its links count as silent.
-        Columns: `KEYS`, start_s, duration_s, due_s (the integral's), rate_bps (its mean
-        meanwhile), and error, the relative one.
+        One row per transfer, without those that were cut off and those that the rates never carry:
+        a lost host may have sent some after the time from which its links count as silent.
+        Columns: `KEYS`, start_s, duration_s, due_s (from the integral), rate_bps (its mean), and
+        error, the relative error.
     """
     rates = link_rates(link_plan, radio, gain)
     if transport is not None and transport.slots is not None:
@@ -256,8 +255,8 @@ def transfer_errors(
     return table
 
 
-def calibration_in_short(table: pd.DataFrame) -> pd.DataFrame:
-    """A calibration (see `orchestrator.emulated.calibration`), one row a direction and level of
+def calibration_summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Summarise a calibration (see `orchestrator.emulated.calibration`) by direction and level of
     rates.
 
     Columns: direction, level, rate_bps (median), error_p50 and error_max of absolute errors.
@@ -275,7 +274,7 @@ def calibration_in_short(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_one_clock(spans: npt.NDArray[np.void], ahead_s: Array | None) -> npt.NDArray[np.void]:
-    """The spans as they would have been noted by clocks that do not differ."""
+    """The spans, corrected for offsets between clocks."""
     spans = spans.copy()
     if ahead_s is not None:
         for moment, steps in (("start_s", _STARTS_AT_UAV), ("end_s", _ENDS_AT_UAV)):
@@ -292,7 +291,7 @@ def _by_step(spans: npt.NDArray[np.void]) -> "pd.Series[float]":
 
 
 def _durations(round_: Round, step: int, planned_s: Array) -> Array:
-    """Durations of a computing step, shape [K, I]: measured, or at least so long if it was cut."""
+    """Durations of a computing step, shape [K, I]; for cut steps at least the measured time."""
     durations = planned_s.copy()
     for was_cut in (True, False):
         spans = round_.spans[(round_.spans["step"] == step) & (round_.cut == was_cut)]

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a round or a whole timeline comes to in numbers, by name.
+"""Metrics of timelines by name.
 
-A metric is a function of a `Timeline` that answers with a number, or with several by name; what
-packages register as `testbed.metrics` stands beside what is built in.
+A metric is a function of a `Timeline` that returns a number, or several numbers by name. Plug-ins
+register more metrics as `testbed.metrics`.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,9 +25,9 @@ def _mean(of: Callable[[Round], float]) -> Metric:
 
 
 def iteration_s(round_: Round) -> float:
-    """From all server passes of iteration 1 done to all of iteration 2, T_iter of the paper.
+    """T_iter of the paper: time between the last server passes of iterations 1 and 2, s.
 
-    Not a number where there is one iteration, or a client was lost.
+    NaN if there is one iteration, or a client was lost.
     """
     computed = round_.spans[round_.spans["step"] == S]
     first, second = (computed["end_s"][computed["iteration"] == i] for i in (1, 2))
@@ -47,10 +47,10 @@ METRICS.add(BUILT_IN)
 
 
 def base_of(name: str) -> str:
-    """The metric that a number is of: `NAME` of `NAME` and of `NAME.PART`.
+    """The metric of a number's name: `NAME` for both `NAME` and `NAME.PART`.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no such metric.
     """
     known = METRICS.names()
     for base in (name, name.partition(".")[0]):
@@ -60,31 +60,31 @@ def base_of(name: str) -> str:
 
 
 def metric(name: str, field: str = "metric") -> Metric:
-    """The metric of that name.
+    """The metric with a name.
 
     Raises:
-        InputError: No metric has that name, or it cannot be loaded; the line begins with `field`.
+        InputError: The metric is unknown or cannot be loaded; the message begins with `field`.
     """
     return METRICS.function(name, field)
 
 
 def value_of(name: str, function: Metric, timeline: Timeline) -> float:
-    """The one number that a metric makes of a timeline.
+    """The value of a metric that returns one number.
 
     Raises:
-        RunError: It failed, or answered with something else.
+        RunError: The metric failed, or did not return one number.
     """
     values = values_of(name, function, timeline)
     if list(values) != [name]:
-        raise RunError(f"metric {name!r}: must answer with one number here, not {len(values)}")
+        raise RunError(f"metric {name!r}: must return one number here, not {len(values)}")
     return values[name]
 
 
 def values_of(name: str, function: Metric, timeline: Timeline) -> dict[str, float]:
-    """What a metric makes of a timeline, by name: its own, or `NAME.PART` where it has several.
+    """The values of a metric by name: its own, or `NAME.PART` if it returns several numbers.
 
     Raises:
-        RunError: It failed, or answered with no numbers.
+        RunError: The metric failed, or did not return numbers.
     """
     try:
         answer = function(timeline)
@@ -92,5 +92,5 @@ def values_of(name: str, function: Metric, timeline: Timeline) -> dict[str, floa
         raise RunError(f"metric {name!r}: {reason(error)}") from error
     parts = answer if isinstance(answer, Mapping) else {"": answer}
     if not all(isinstance(value, Real) for value in parts.values()):
-        raise RunError(f"metric {name!r}: must answer with numbers, not {answer!r}")
+        raise RunError(f"metric {name!r}: must return numbers, not {answer!r}")
     return {f"{name}.{part}" if part else name: float(value) for part, value in parts.items()}

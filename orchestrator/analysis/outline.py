@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a scenario comes to, before it is run: its splits, its links now, its first round."""
+"""Overview of a scenario without a run: its splits, current links, UAVs and first round."""
 
 from dataclasses import dataclass
 
@@ -20,35 +20,34 @@ from orchestrator.scenario.schema import Scenario
 
 @dataclass(frozen=True)
 class Outline:
-    """The tables, and the predicted latency."""
+    """Tables of a scenario's overview, and the first round's predicted latency."""
 
     splits: pd.DataFrame
-    """One row a split u: bytes of adapters and of one sample's smashed data, GFLOP of its forward
+    """One row per split u: bytes of adapters and of one sample's smashed data, GFLOP of its forward
     pass on the client and on the server."""
     links: pd.DataFrame
-    """One row a UAV: its distance from the base station, its gain, and the rates of its links in
-    the first slot, under the scenario's own shares."""
+    """One row per UAV: distance from the base station, gain, and rates of its links in the first
+    slot with the scenario's shares."""
     fleet: pd.DataFrame
-    """One row a UAV: its ring, height, transmit power, computing speed and power, mean speed."""
+    """One row per UAV: ring, height, transmit power, computing speed and power, mean speed."""
     steps: pd.DataFrame
-    """One row a kind of step of the first round: how often, mean duration, and when it began and
-    ended."""
+    """One row per kind of step of the first round: count, mean duration, first start, last end."""
     split: Split
-    """Of the first round."""
+    """Split point of the first round."""
     latency_s: float
-    """Of the first round."""
+    """Predicted latency of the first round, s."""
 
 
 def outline(scenario: Scenario, source: ChannelSource, decide: Decide | None = None) -> Outline:
-    """Predict one round, and put what goes into it into tables.
+    """Predict one round, and collect its parameters in tables.
 
     Args:
-        scenario: What happens in a round.
-        source: Its channel.
-        decide: Who allocates; left out: the scenario's own split and shares.
+        scenario: The scenario.
+        source: The channel.
+        decide: Policy (default: the scenario's split and shares).
 
     Raises:
-        InputError: The source's UAVs are not the scenario's, or its trace is too short.
+        InputError: The source does not have the scenario's UAVs, or its trace is too short.
         RunEnds: A planned fault ends the first round.
     """
     channel, profile = Channel.of(source), profile_of(scenario)

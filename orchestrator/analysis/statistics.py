@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Means of few values, and how far they may be trusted."""
+"""Confidence intervals of means."""
 
 import numpy as np
 from scipy import stats
@@ -10,7 +10,7 @@ from orchestrator.engine.plan import Array
 
 
 def half_width(values: Array) -> float:
-    """Half the width of the mean's 95 % interval, by Student's t; not a number for one value."""
+    """Half width of the mean's 95 % confidence interval (Student's t); NaN for a single value."""
     if len(values) < 2:
         return float("nan")
     spread = values.std(ddof=1) / np.sqrt(len(values))

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How much of a round is protocol: from payload over Shannon rate to what was measured."""
+"""Decomposes a round's latency, from payload over Shannon rate to the measured latency."""
 
 from dataclasses import replace
 
@@ -37,15 +37,14 @@ PARTS = (
     "order",
     "rest",
 )
-"""What a round's latency is made of, in the order in which it is put in.
+"""Parts of a round's latency, in order of evaluation.
 
-payload: its bits over the channel's rates, as if nothing was computed. computing: steps as long as
-the device profile says. framing to resent_spurious: see `BYTES` of
-`orchestrator.analysis.byte_accounts`, each on the transfer that it belongs to. delay: of the air,
-with the windows that wait for it. overruns: computing steps took other than modelled. slots: rates
-changed late. order: the server served in another order. rest: what none of it explains.
-Acknowledgements have no part: they go the other way on a link that carries nothing else at that
-time.
+payload: its bits at the channel's rates, without computing. computing: steps with the durations of
+the device profile. framing to resent_spurious: see `BYTES` of
+`orchestrator.analysis.byte_accounts`, added to the transfers that they belong to. delay: the links'
+delay, including TCP windows that wait for it. overruns: deviations of computing steps from their
+model. slots: late rate changes. order: another order of service. rest: unexplained.
+Acknowledgements have no part: they use the other direction, which is idle at that time.
 """
 
 PART_OF = {
@@ -76,21 +75,21 @@ def waterfall(
     faults: RoundFaults | None = None,
     transport: Transport | None = None,
 ) -> dict[str, float]:
-    """What each of `PARTS` adds to a round's latency, in seconds; they add up to it exactly.
+    """Contribution of each of `PARTS` to a round's latency, s; their sum is the latency.
 
-    The engine plays the round again and again, each time with one more thing put in.
+    The simulation is repeated, each time with one more part.
 
     Args:
-        measured: The round as it went.
+        measured: The measured round.
         payload_plan: Plan with payload bytes.
-        accounts: The round's, from `orchestrator.analysis.byte_accounts`.
-        radio: What turns a gain into a rate.
-        gain: Shape [K, S] or for each direction, the whole trace.
-        slot_s: Length of a slot.
-        slot_edges_s: Shape [S + 1], when the rates really changed.
-        charges_headers: Whether the channel's rate carries frames, or their payload alone.
-        faults: What went wrong in it.
-        transport: What delays mean for its transfers; what losses do beyond bytes is in the rest.
+        accounts: The round's accounts, from `orchestrator.analysis.byte_accounts`.
+        radio: Parameters that convert gains to rates.
+        gain: Gains of the whole trace, shape [K, S] or for each direction.
+        slot_s: Length of a slot, s.
+        slot_edges_s: Actual times of rate changes, shape [S + 1], s.
+        charges_headers: Whether the channel's rate includes headers of frames.
+        faults: Faults in the round.
+        transport: Model of delay; effects of loss other than bytes are part of the rest.
     """
     nothing = np.zeros_like(payload_plan.cf_s)
     plans = [
@@ -110,7 +109,7 @@ def waterfall(
     at = radio, gain, slot_s, start_s
     lossless = transport and transport.without_loss()
     latencies.append(simulate(plans[-1], *at, faults=faults, transport=lossless).latency_s)
-    # What nodes took was measured with their slowness.
+    # Measured durations already include slow nodes.
     faults = faults and faults.at_full_speed()
     computed = measured_plan(measured, plans[-1])
     latencies.append(simulate(computed, *at, faults=faults, transport=lossless).latency_s)
@@ -130,7 +129,7 @@ def waterfall(
 
 
 def _with_bytes(plan: RoundPlan, accounts: pd.DataFrame, column: str) -> RoundPlan:
-    """The plan with what a column of the accounts adds to each transfer."""
+    """The plan with the bytes in a column of the accounts added to each transfer."""
     added = {name: getattr(plan, name).copy() for name in _PLAN_BYTES.values()}
     wanted = accounts[accounts["kind"].isin(list(STEP_OF)) & (accounts[column] != 0)]
     for kind, client, iteration, size in zip(

@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How can others check what a run or a campaign came to?
+"""Bundles of runs and campaigns that others can check, and the check.
 
-One file that holds all of it, described for machines, and how it is held against what comes out
-elsewhere; what a run's or a campaign's own directory holds stands in `orchestrator.records` and
-`orchestrator.campaign`.
+A bundle is one file with a machine-readable description. The directories of runs and campaigns
+themselves are read and written by `orchestrator.records` and `orchestrator.campaign`.
 """

@@ -3,9 +3,9 @@
 
 """A run or a campaign as one zip file that others can check.
 
-`SHA256SUMS` names every other file with its digest. What a scenario names beside itself (a trace,
-an agent; images and weights if asked for) lies in `inputs/`, and `inputs.json` says under which
-path each stood. Equal directories make equal bundles.
+`SHA256SUMS` lists the digests of all other files. Files that a scenario names (a trace, an agent,
+on request images and weights) are in `inputs/`, and `inputs.json` maps their original paths to
+them. Equal directories make equal bundles.
 """
 
 import hashlib
@@ -37,22 +37,22 @@ INPUTS = "inputs.json"
 ENVIRONMENT = "environment.json"
 CITATION = "CITATION.cff"
 CONTENT = {"run": "run", "campaign": "campaign"}
-"""By kind: the folder in the bundle that is its directory."""
-LEFT_OUT = {LOCK, ".lock", CHECKPOINT, "unfinished"}
-"""What belongs to a computation that goes on, not to its results."""
+"""By kind: the folder in the bundle that is a copy of the directory."""
+EXCLUDED = {LOCK, ".lock", CHECKPOINT, "unfinished"}
+"""Files and folders that only a running computation needs."""
 CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class _Content:
-    """What a bundle is of."""
+    """What is packed into a bundle."""
 
     kind: str
     name: str
     workflow: str
-    """Name of its file in the directory."""
+    """Name of the scenario or campaign file in the directory."""
     scenarios: Sequence[tuple[Scenario, str | None]]
-    """With the trace that each replays."""
+    """Scenarios, each with the path of the trace that it replays."""
     manifests: Sequence[Mapping[str, Any]]
 
 
@@ -62,26 +62,26 @@ def bundle(
     """Write a run's or campaign's directory as a bundle.
 
     Args:
-        directory: Of a complete run, or of a campaign with at least a finished point.
+        directory: The directory of a complete run, or of a campaign with a finished point.
         out: The zip file.
-        with_data: Whether images and weights that scenarios name come along.
-        progress: Told how far it is.
+        with_data: Whether to include images and weights that scenarios name.
+        progress: Called with the number of files.
 
     Returns:
-        Paths that scenarios name and that are not in the bundle.
+        Paths that scenarios name and that are not included.
 
     Raises:
-        InputError: The directory is none, the run is not complete, or a file is gone.
+        InputError: It is no such directory, the run is not complete, or a file is missing.
     """
     check_writable("out", out)
     content = _campaign(directory) if (directory / CAMPAIGN).is_file() else _run(directory)
     folder = CONTENT[content.kind]
     files = {f"{folder}/{path.relative_to(directory)}": path for path in _files(directory)}
     inputs: dict[str, str] = {}
-    left: list[str] = []
+    excluded: list[str] = []
     for path, wanted in _inputs(content, with_data):
         if not wanted:
-            left.append(path)
+            excluded.append(path)
             continue
         place = f"inputs/{len(inputs)}/{Path(path).name}"
         inputs[path] = place
@@ -99,7 +99,7 @@ def bundle(
     texts[README] = readme(about).encode()
     when = datetime.fromisoformat(about.finished).astimezone(UTC).timetuple()[:6]
     write_whole(out, partial(_write, files, texts, about, when, progress))
-    return left
+    return excluded
 
 
 def _run(directory: Path) -> _Content:
@@ -107,7 +107,7 @@ def _run(directory: Path) -> _Content:
     if (status := run.manifest.get("status")) != "complete":
         raise InputError(f"{directory}: its status is {status!r}; only a complete run is bundled")
     if "decisions" not in run.tables:
-        raise InputError(f"{directory}: {run.absent['decisions']}, by which it is predicted again")
+        raise InputError(f"{directory}: {run.absent['decisions']}, needed to repeat the prediction")
     return _Content(
         "run", run.scenario_name, "scenario.json", [(run.scenario, None)], [run.manifest]
     )
@@ -130,25 +130,25 @@ def _campaign(directory: Path) -> _Content:
 
 
 def _files(directory: Path) -> list[Path]:
-    """All of a folder that lasts, in order.
+    """The result files of a folder, sorted.
 
     Raises:
-        InputError: There is a link or device among them.
+        InputError: It contains a link or a special file.
     """
     found = []
     for path in sorted(directory.rglob("*")):
         parts = path.relative_to(directory).parts
-        if set(parts) & LEFT_OUT or any(p.startswith(".") and p.endswith(".part") for p in parts):
+        if set(parts) & EXCLUDED or any(p.startswith(".") and p.endswith(".part") for p in parts):
             continue
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise InputError(f"{path}: is no regular file")
+            raise InputError(f"{path}: is not a regular file")
         if path.is_file():
             found.append(path)
     return found
 
 
 def _inputs(content: _Content, with_data: bool) -> Iterator[tuple[str, bool]]:
-    """Paths that scenarios name, each once, and whether they come along."""
+    """The distinct paths that scenarios name, and whether to include them."""
     seen = set()
     for scenario, trace in content.scenarios:
         data = {scenario.workload.data.source, scenario.workload.weights}
@@ -157,12 +157,12 @@ def _inputs(content: _Content, with_data: bool) -> Iterator[tuple[str, bool]]:
                 seen.add(path)
                 wanted = with_data or path not in data
                 if wanted and not Path(path).exists():
-                    raise InputError(f"{path}: is not there any more")
+                    raise InputError(f"{path}: no longer exists")
                 yield path, wanted
 
 
 def _environment() -> dict[str, Any]:
-    """What the bundle was made with; results may be older, their manifests say."""
+    """The environment of this process; manifests describe the environment of the results."""
     packages = {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]}
     return environment() | {"installed": dict(sorted(packages.items()))}
 
@@ -215,7 +215,7 @@ def _write(
 def _put_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> tuple[int, str]:
     digest, size = hashlib.sha256(), 0
     info.compress_type = zipfile.ZIP_DEFLATED
-    info.file_size = path.stat().st_size  # decides whether its sizes need 64 bits
+    info.file_size = path.stat().st_size  # decides whether 64-bit sizes are needed
     with path.open("rb") as source, archive.open(info, "w") as target:
         while chunk := source.read(CHUNK):
             digest.update(chunk)

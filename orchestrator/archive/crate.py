@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a bundle says of itself: RO-Crate 1.1 metadata, by the Workflow Run Crate profile 0.5.
+"""Metadata of a bundle: RO-Crate 1.1, Workflow Run Crate profile 0.5.
 
-The scenario or campaign file is the workflow, the testbed its engine, the run an action that made
-the results from the channel and whatever else the scenario names. JSON-LD as plain values: a crate
-has a dozen kinds of entities, and the library for it would bring a client of the web.
+The scenario or campaign file is the workflow, the testbed its engine, and the run an action that
+made the results from the inputs. The JSON-LD is written directly: a crate has few kinds of
+entities, and the library for it depends on a web client.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ PROFILES = {
     "https://w3id.org/workflowhub/workflow-ro-crate/1.0": "Workflow RO-Crate",
 }
 TERMS = "https://w3id.org/ro/terms/workflow-run/context"
-"""Brings `sha256`."""
+"""Defines the property `sha256`."""
 TESTBED, LANGUAGE, ACTION, AGENT = "#testbed", "#language", "#action", "#who"
 LICENCE = "#licence"
 README = "README.md"
@@ -36,12 +36,12 @@ ENCODINGS = {
     ".parquet": "application/vnd.apache.parquet",
     ".pcapng": "application/x-pcapng",
 }
-"""By suffix; other files are bytes."""
+"""By file suffix: media type; other files are `application/octet-stream`."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What a crate says beside its files."""
+    """Facts about a bundle, in addition to its files."""
 
     kind: str
     """`run` or `campaign`."""
@@ -49,22 +49,22 @@ class About:
     workflow: str
     """Path of the scenario or campaign file."""
     inputs: Sequence[str]
-    """Paths of what was read besides."""
+    """Paths of the files that the computation has read."""
     command: str
     started: str
     finished: str
     version: str
-    """The testbed's."""
+    """Version of the testbed."""
     revision: str
-    """Of its sources; empty if that is not known."""
+    """Revision of the testbed's sources; empty if unknown."""
 
 
 def metadata(about: About, files: Mapping[str, tuple[int, str]]) -> dict[str, Any]:
-    """The crate's metadata file, as plain values.
+    """The crate's metadata, as JSON values.
 
     Args:
-        about: What it is.
-        files: By path: bytes and SHA-256 in hex.
+        about: Facts about the bundle.
+        files: By path: size in bytes and SHA-256 in hexadecimal digits.
     """
     data = sorted(files.keys() - {METADATA})
     results = [path for path in data if path not in {about.workflow, *about.inputs}]
@@ -93,7 +93,7 @@ def metadata(about: About, files: Mapping[str, tuple[int, str]]) -> dict[str, An
             {
                 "@id": LICENCE,
                 "@type": "CreativeWork",
-                "name": "as those who made it say; the testbed's own licence is MIT",
+                "name": "as stated by the authors; the testbed's own licence is MIT",
             },
             *({"@id": id_, "@type": "CreativeWork", "name": n} for id_, n in PROFILES.items()),
             *(_file(path, *files[path], about) for path in data),
@@ -109,11 +109,11 @@ def metadata(about: About, files: Mapping[str, tuple[int, str]]) -> dict[str, An
                 "softwareVersion": about.version
                 + f", revision {about.revision}" * bool(about.revision),
             },
-            {"@id": AGENT, "@type": "Person", "name": "whoever ran the command"},
+            {"@id": AGENT, "@type": "Person", "name": "user who ran the command"},
             {
                 "@id": "#engine",
                 "@type": "OrganizeAction",
-                "name": "the testbed plays the scenario",
+                "name": "the testbed runs the scenario",
                 "instrument": {"@id": TESTBED},
                 "result": {"@id": ACTION},
                 "agent": {"@id": AGENT},
@@ -138,20 +138,20 @@ def metadata(about: About, files: Mapping[str, tuple[int, str]]) -> dict[str, An
 
 
 def readme(about: About) -> str:
-    """What the bundle says to people."""
+    """Text of the bundle's README."""
     return (
         f"# {about.kind.capitalize()} {about.name}\n\n{_describe(about)}\n\n"
-        f"- `{about.workflow}`: what was asked for\n"
+        f"- `{about.workflow}`: the scenario or campaign file\n"
         "- `SHA256SUMS`: digests of all files (`sha256sum -c SHA256SUMS`)\n"
         "- `environment.json`: program, versions and machine that wrote this file\n"
-        f"- `{METADATA}`: all of it for machines, an RO-Crate\n"
+        f"- `{METADATA}`: machine-readable description (RO-Crate)\n"
     )
 
 
 def _describe(about: About) -> str:
     return (
         f"Made by `{about.command}` from {about.started} to {about.finished}. `testbed verify` "
-        "predicts it again bit for bit, emulates a sample of it, and explains what differs."
+        "repeats the prediction bit for bit, emulates a sample again, and explains differences."
     )
 
 
@@ -178,6 +178,6 @@ def _file(path: str, size: int, sha256: str, about: About) -> dict[str, Any]:
 
 
 def _refer(ids: Iterable[str]) -> Any:
-    """References: one by itself, several as a list."""
+    """References: a single one as an object, several as a list."""
     found = [{"@id": id_} for id_ in ids]
     return found[0] if len(found) == 1 else found

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A bundle taken apart without trust: what it claims is checked before anything is written.
+"""Unpacks a bundle from an untrusted source: its contents are checked before they are used.
 
-No entry leads out of the folder, is a link, lies over another or unfolds to more than a bundle's
-do; nothing is taken over before its digest is what `SHA256SUMS` says.
+No entry may leave the folder, be a link, overlap another entry or expand to an excessive size, and
+every file must have the digest in `SHA256SUMS`.
 """
 
 import hashlib
@@ -25,21 +25,21 @@ from orchestrator.archive.crate import METADATA
 from testbed.core.errors import InputError
 
 MOST_ENTRIES = 500_000
-EASY_BYTES, MOST_GROWTH = 1 << 30, 200
-"""A bundle that unfolds to more than this, and to more than so many times its length, is a bomb."""
+SAFE_BYTES, MOST_EXPANSION = 1 << 30, 200
+"""A zip that expands to more bytes, and to more than this multiple of its size, is refused."""
 MOST_JSON_BYTES = 16 << 20
 LISTED = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A bundle on disk; every file is what the bundle says."""
+    """An unpacked and checked bundle."""
 
     folder: Path
     kind: str
     """`run` or `campaign`."""
     inputs: dict[str, str]
-    """By the path that scenarios name: where the file lies now."""
+    """By path in the scenarios: path of the unpacked file."""
 
     @property
     def content(self) -> Path:
@@ -51,7 +51,7 @@ def unpack(bundle: Path, folder: Path) -> Unpacked:
     """Check a bundle and write it into an empty folder.
 
     Raises:
-        InputError: It is none, is broken, or means harm; one line says what.
+        InputError: It is not a bundle, is broken, or is unsafe; the message is one line.
     """
     try:
         if not stat.S_ISREG(bundle.stat().st_mode):
@@ -65,15 +65,15 @@ def unpack(bundle: Path, folder: Path) -> Unpacked:
     except OSError as error:
         raise InputError(f"{bundle}: cannot be read ({error.strerror or error})") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"{bundle}: is no zip file, or a broken one ({error})") from None
+        raise InputError(f"{bundle}: is not a zip file, or is broken ({error})") from None
     kinds = [kind for kind, content in CONTENT.items() if (folder / content).is_dir()]
     if len(kinds) != 1 or not (folder / METADATA).is_file():
-        raise InputError(f"{bundle}: holds neither a run nor a campaign as `testbed bundle` does")
+        raise InputError(f"{bundle}: contains no run or campaign written by `testbed bundle`")
     return Unpacked(folder, kinds[0], _inputs(bundle, folder))
 
 
 def _checked(bundle: Path, archive: zipfile.ZipFile, free: int) -> dict[str, zipfile.ZipInfo]:
-    """The files of a zip by name, of which none does harm."""
+    """The zip's files by name, after checks of names, kinds and sizes."""
     entries: dict[str, zipfile.ZipInfo] = {}
     if len(archive.infolist()) > MOST_ENTRIES:
         raise InputError(f"{bundle}: has more than {MOST_ENTRIES:,} entries")
@@ -82,11 +82,11 @@ def _checked(bundle: Path, archive: zipfile.ZipFile, free: int) -> dict[str, zip
         path = PurePosixPath(name)
         kind = stat.S_IFMT(entry.external_attr >> 16)
         if path.is_absolute() or str(path) != name or {"..", "."} & set(path.parts):
-            raise InputError(f"{bundle}: the entry {shown} leads out of its folder")
+            raise InputError(f"{bundle}: the entry {shown} leads outside the folder")
         if "\\" in name or not name.isprintable() or any(len(p.encode()) > 255 for p in path.parts):
-            raise InputError(f"{bundle}: the entry {shown} is no name for a file")
+            raise InputError(f"{bundle}: the entry {shown} is not a valid file name")
         if entry.is_dir() or kind not in (0, stat.S_IFREG):
-            raise InputError(f"{bundle}: the entry {shown} is no regular file")
+            raise InputError(f"{bundle}: the entry {shown} is not a regular file")
         if entry.flag_bits & 1:
             raise InputError(f"{bundle}: the entry {shown} is encrypted")
         if name in entries:
@@ -94,34 +94,36 @@ def _checked(bundle: Path, archive: zipfile.ZipFile, free: int) -> dict[str, zip
         entries[name] = entry
     for path in map(PurePosixPath, entries):
         if inner := next((p for p in path.parents if str(p) in entries), None):
-            raise InputError(f"{bundle}: the entry {ascii(str(inner))[:80]} is file and folder")
+            raise InputError(
+                f"{bundle}: the entry {ascii(str(inner))[:80]} is both file and folder"
+            )
     for first, second in pairwise(sorted(entries.values(), key=lambda e: e.header_offset)):
         if first.header_offset + 30 + first.compress_size > second.header_offset:
-            raise InputError(f"{bundle}: entries lie over each other")
+            raise InputError(f"{bundle}: has overlapping zip entries")
     needed, held = sum(e.file_size for e in entries.values()), bundle.stat().st_size
-    if needed > max(EASY_BYTES, MOST_GROWTH * held):
-        raise InputError(f"{bundle}: unfolds from {held:,} to {needed:,} bytes")
+    if needed > max(SAFE_BYTES, MOST_EXPANSION * held):
+        raise InputError(f"{bundle}: expands from {held:,} to {needed:,} bytes")
     if needed > free:
-        raise InputError(f"{bundle}: unfolds to {needed:,} bytes, and {free:,} are free")
+        raise InputError(f"{bundle}: expands to {needed:,} bytes, but only {free:,} are free")
     return entries
 
 
 def _sums(
     bundle: Path, archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo]
 ) -> dict[str, str]:
-    """The digest of every file but the list of digests."""
+    """The digests of all files except `SHA256SUMS` itself."""
     if SUMS not in entries:
-        raise InputError(f"{bundle}: is no bundle: {SUMS} is missing")
+        raise InputError(f"{bundle}: is not a bundle: {SUMS} is missing")
     with archive.open(SUMS) as file:
         text = file.read(MOST_JSON_BYTES).decode("utf-8", "replace")
     sums: dict[str, str] = {}
     for line in text.splitlines():
         if (found := LISTED.fullmatch(line)) is None:
-            raise InputError(f"{bundle}: {SUMS}: {ascii(line)[:80]} is no digest and name")
+            raise InputError(f"{bundle}: {SUMS}: {ascii(line)[:80]} is not a digest and a name")
         sums[found[2]] = found[1]
-    if apart := sorted(sums.keys() ^ (entries.keys() - {SUMS})):
-        where = "is missing" if apart[0] in sums else f"is not in {SUMS}"
-        raise InputError(f"{bundle}: {ascii(apart[0])[:80]} {where}")
+    if unmatched := sorted(sums.keys() ^ (entries.keys() - {SUMS})):
+        where = "is missing" if unmatched[0] in sums else f"is not in {SUMS}"
+        raise InputError(f"{bundle}: {ascii(unmatched[0])[:80]} {where}")
     return sums
 
 
@@ -136,7 +138,7 @@ def _extract(
             target.write(chunk)
             left -= len(chunk)
     if digest.hexdigest() != sha256:
-        raise InputError(f"{bundle}: {entry.filename}: is not what {SUMS} says: it was changed")
+        raise InputError(f"{bundle}: {entry.filename}: does not have its digest in {SUMS}")
 
 
 def _inputs(bundle: Path, folder: Path) -> dict[str, str]:
@@ -152,10 +154,10 @@ def _inputs(bundle: Path, folder: Path) -> dict[str, str]:
 
 
 def read_json(path: Path, name: str) -> dict[str, Any]:
-    """A JSON object out of a bundle.
+    """Read a JSON object from a bundle.
 
     Raises:
-        InputError: It is none; the line begins with `name`.
+        InputError: It is not a JSON object; the message begins with `name`.
     """
     try:
         if path.stat().st_size > MOST_JSON_BYTES:

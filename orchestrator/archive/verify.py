@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A bundle held against what comes out here: predicted again, and a sample emulated again.
+"""Checks a bundle: repeats its predictions, and emulates a sample again.
 
-Predictions must come out equal bit for bit. A measured round must come out within a tolerance, and
-what it differs by is told apart exactly: where two rounds are predicted alike, the difference of
-their latencies is the sum of the differences of their error budgets' parts.
+Predictions must be equal bit for bit. The latency of a measured round must agree within a
+tolerance, and the difference is explained exactly: if two rounds have the same prediction, their
+latencies differ by the sum of the differences of their error budgets' parts.
 """
 
 import contextlib
@@ -21,17 +21,17 @@ from pydantic import ValidationError
 from ns3_scenarios.trace import Replay
 from orchestrator.archive.unpack import Unpacked, read_json, unpack
 from orchestrator.campaign.cluster import HERE
-from orchestrator.campaign.spec import Beside, Cell, Point, named_files, point_of
+from orchestrator.campaign.spec import Cell, Point, PointOptions, named_files, point_of
 from orchestrator.campaign.verify import (
     EXACT,
     TOLERANCE,
     Verification,
-    apart,
     budget_differences,
+    distances,
     environment_differences,
     environment_json,
     environment_lines,
-    explained,
+    explanation,
     replay,
 )
 from orchestrator.engine.faults import FaultSchedule
@@ -57,53 +57,53 @@ Emulate = Callable[[Scenario, Path, Path], None]
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A round that was emulated again."""
+class RepeatedRound:
+    """A round that was emulated again; `there_s` is its original latency, `here_s` the new one."""
 
     round: int
     there_s: float
     here_s: float
     parts_s: dict[str, float]
-    """What each part of the error budget adds to the difference."""
+    """By part of the error budget: its contribution to the difference, s."""
 
     @property
     def deviation(self) -> float:
-        """Relative."""
+        """Relative difference of the latencies."""
         return self.here_s / self.there_s - 1
 
 
 @dataclass
 class RunVerification:
-    """What came of a run's bundle."""
+    """Result of verifying a run's bundle."""
 
     tolerance: float
     predicted: dict[str, str] = field(default_factory=dict)
-    """By kind of prediction: what differs; empty: nothing, to the last bit."""
+    """By kind of prediction: the difference; empty if equal bit for bit."""
     rounds: int = 0
-    measured: list[Measured] = field(default_factory=list)
+    measured: list[RepeatedRound] = field(default_factory=list)
     clock: str = ""
-    """By which the sample was emulated."""
+    """Clock of the sample's emulation."""
     not_valid: list[str] = field(default_factory=list)
-    """Checks that the sample did not pass."""
+    """Validity checks that the sample has failed."""
     not_emulated: str = ""
-    """Why there is no sample."""
+    """Why no sample was emulated."""
     environment: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether all that was computed again gave the same answer."""
+        """Whether all recomputed results agree."""
         within = all(abs(m.deviation) <= self.tolerance for m in self.measured)
         return within and not any(self.predicted.values())
 
     def lines(self) -> Iterator[str]:
-        """What came of it, in words."""
+        """The result in words."""
         for kind, difference in self.predicted.items():
             yield f"{kind}: {difference or f'{self.rounds} rounds equal bit for bit'}"
         for m in self.measured:
             far = "" if abs(m.deviation) <= self.tolerance else " DIFFERS"
             yield (
                 f"measured, round {m.round}: {m.there_s:.4f} s there, {m.here_s:.4f} s here in "
-                f"{self.clock} time ({m.deviation:+.4%}){far}{explained(m.parts_s)}"
+                f"{self.clock} time ({m.deviation:+.4%}){far}{explanation(m.parts_s)}"
             )
         if self.not_valid:
             yield f"the sample is not valid here: {'; '.join(self.not_valid)}"
@@ -112,7 +112,7 @@ class RunVerification:
         yield from environment_lines(self.environment)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The result as JSON values."""
         return {
             "ok": self.ok,
             "kind": "run",
@@ -136,25 +136,25 @@ class RunVerification:
 
 @dataclass(frozen=True)
 class CampaignVerification:
-    """What came of a campaign's bundle."""
+    """Result of verifying a campaign's bundle."""
 
     points: Verification
     skipped: dict[str, str]
-    """By identity: why a point was not computed again."""
+    """By point ID: why it was not computed again."""
 
     @property
     def ok(self) -> bool:
-        """Whether all that was computed again gave the same answer."""
+        """Whether all recomputed results agree."""
         return self.points.ok
 
     def lines(self) -> Iterator[str]:
-        """What came of it, in words."""
+        """The result in words."""
         yield from self.points.lines()
         for id_, why in self.skipped.items():
             yield f"{id_} was not computed again: {why}"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The result as JSON values."""
         return self.points.to_json() | {"kind": "campaign", "skipped": self.skipped}
 
 
@@ -168,22 +168,22 @@ def verify(
     cluster: Cluster = HERE,
     progress: Progress = silent,
 ) -> RunVerification | CampaignVerification:
-    """Hold a bundle against what comes out here.
+    """Check a bundle, which need not come from a trusted source.
 
     Args:
-        bundle: A file of `orchestrator.archive.bundle`, which nobody needs to trust.
+        bundle: A file written by `orchestrator.archive.bundle`.
         emulate: Emulates the sample of a run.
-        clock: By which it does: `virtual` where the kernel for that is built; None: the run's own.
-        sample: Rounds of a run, or points of a campaign, that are emulated again.
-        tolerance: Relative, of each measured round's latency.
-        cluster: Who computes a campaign's points.
-        progress: Told how far it is.
+        clock: Clock of the sample (default: the run's own).
+        sample: Number of rounds of a run, or points of a campaign, to emulate again.
+        tolerance: Relative tolerance of each measured round's latency.
+        cluster: Workers that compute a campaign's points.
+        progress: Called with the number of rounds or points.
 
     Returns:
-        `ok`, `lines()`, `to_json()` of what came of it.
+        The result, with `ok`, `lines()` and `to_json()`.
 
     Raises:
-        InputError: The bundle is broken, was changed, or means harm.
+        InputError: The bundle is broken, was changed, or is unsafe.
         RunError: All workers were lost.
     """
     with contextlib.ExitStack() as stack:
@@ -210,25 +210,25 @@ def _run(
 ) -> RunVerification:
     run = read_run(unpacked.content)
     if run.trace is None or "decisions" not in run.tables:
-        raise InputError(f"{unpacked.content}: has no trace, or no decisions: nothing is predicted")
+        raise InputError(f"{unpacked.content}: has no trace or no decisions to predict from")
     done = RunVerification(tolerance, rounds=len(run.measured.rounds))
     for kind, timeline in predicted_again(run, progress).items():
         done.predicted[kind] = difference(_of(run, kind), timeline)
     scenario = _relocated(run.scenario, unpacked.inputs)
     done.clock = clock or scenario.emulation.clock
     done.not_emulated = (
-        "no sample was asked for" * (sample == 0)
-        or _why_not(scenario, None, unpacked.folder)
+        "no sample was requested" * (sample == 0)
+        or _refusal(scenario, None, unpacked.folder)
         or _sample(run, scenario, done, emulate, again, sample)
     )
-    # Of the sample, if there is one: in virtual time it has a machine of its own.
+    # The sample may have run on another machine: in virtual time on a guest.
     here = read_run(again).manifest if done.measured else environment()
     done.environment = environment_differences(run.manifest, here)
     return done
 
 
 def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline]:
-    """`predicted` and `predicted_wire` of a run, from its trace and what was decided."""
+    """The timelines `predicted` and `predicted_wire` of a run, from its trace and decisions."""
     assert run.trace is not None
     scenario, channel = run.scenario, Channel.of(Replay(run.trace))
     profile, faults = profile_of(scenario), FaultSchedule(scenario)
@@ -258,48 +258,48 @@ def _of(run: Run, kind: str) -> Timeline:
 
 
 def difference(then: Timeline, now: Timeline) -> str:
-    """What differs between two predictions, first or most; empty: nothing, to the last bit."""
+    """The first or largest difference of two predictions, in words; empty if equal bit for bit."""
     worst = 0.0
     for before, after in ((then.summary(), now.summary()), (then.frame(), now.frame())):
         if before.shape != after.shape:
             return f"DIFFERS: {before.shape} there, {after.shape} here (rows, columns)"
-        for column, distance in apart(before, after):
+        for column, distance in distances(before, after):
             if (far := float(distance.max(initial=0.0))) > EXACT:
                 row = int(distance.argmax())
                 at, here = before[column].iloc[row], after[column].iloc[row]
                 where = f"round {before['round'].iloc[row]}: {column}"
                 return f"DIFFERS, {where} {at} there, {here} here"
             worst = max(worst, far)
-    return f"equal to {worst:.1e}, the rounding of another processor" if worst else ""
+    return f"equal to {worst:.1e}, the rounding error of another processor" if worst else ""
 
 
-def _why_not(scenario: Scenario, trace: str | None, folder: Path, *, runs: bool = True) -> str:
-    """Why something out of a bundle is not computed here; empty: nothing speaks against it."""
+def _refusal(scenario: Scenario, trace: str | None, folder: Path, *, runs: bool = True) -> str:
+    """Why something from a bundle is not computed here; empty if it may be."""
     for path in named_files(scenario, trace):
         if not Path(path).resolve().is_relative_to(folder.resolve()):
-            return f"it needs {path}, which the bundle does not bring"
+            return f"it needs {path}, which is not in the bundle"
     if not runs:
         return ""
     nodes = scenario.model_dump(mode="json").get("nodes") or {}
     for name, node in nodes.items():
         if isinstance(node, dict) and (node.get("command") or node.get("image")):
-            return f"nodes.{name}: it runs programs of its own, and nobody vouches for them"
+            return f"nodes.{name}: has a custom program, which is not executed from a bundle"
     if scenario.emulation.runtime == "docker" and scenario.emulation.docker_image != "host":
-        return f"it runs the image {scenario.emulation.docker_image}, and nobody vouches for it"
+        return f"it needs the image {scenario.emulation.docker_image}, which is not trusted"
     return ""
 
 
 def _sample(
     run: Run, scenario: Scenario, done: RunVerification, emulate: Emulate, again: Path, sample: int
 ) -> str:
-    """Emulate the first rounds again, and note how they came out; why not, if they did not."""
+    """Emulate the first rounds again and add them to `done`; returns the reason of a failure."""
     rounds = min(sample, len(run.measured.rounds))
-    asked = varied(scenario, {"rounds": rounds, "emulation.clock": done.clock})
+    shorter = varied(scenario, {"rounds": rounds, "emulation.clock": done.clock})
     assert run.trace is not None
     trace = again.with_name("trace.npz")
     run.trace.save(trace)
     try:
-        emulate(asked, trace, again)
+        emulate(shorter, trace, again)
     except (InputError, RunError) as error:
         return str(error)
     here = read_run(again)
@@ -310,12 +310,12 @@ def _sample(
         if "budget" in run.tables and "budget" in here.tables:
             budgets = run.tables["budget"], here.tables["budget"]
             parts_s = budget_differences(*budgets, then.index)
-        done.measured.append(Measured(then.index, then.latency_s, now.latency_s, parts_s))
+        done.measured.append(RepeatedRound(then.index, then.latency_s, now.latency_s, parts_s))
     return ""
 
 
 def _relocated(scenario: Scenario, inputs: dict[str, str]) -> Scenario:
-    """The scenario with the files that it names where the bundle's lie."""
+    """The scenario with its paths replaced by those of the unpacked files."""
     keys = {
         "allocation.agent": scenario.allocation.agent,
         "workload.weights": scenario.workload.weights,
@@ -342,29 +342,29 @@ def _campaign(
             else:
                 skipped[path.name] = why
         except (KeyError, TypeError, ValueError, ValidationError) as error:
-            raise InputError(f"{path}: holds no point ({str(error)[:200]})") from None
+            raise InputError(f"{path}: contains no point ({str(error)[:200]})") from None
     emulated = chosen["run"]
     if sample < len(emulated):
         picked = sorted(np.random.default_rng(sample).choice(len(emulated), sample, replace=False))
         chosen["run"] = [emulated[at] for at in picked]
     stored = [*chosen["predict"], *chosen["run"]]
     if not stored:
-        raise InputError(f"{unpacked.content}: holds no point that can be computed here")
+        raise InputError(f"{unpacked.content}: has no point that can be computed here")
     points = [cell.point for cell, _ in stored]
 
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         progress("verified", done, total)
 
-    return CampaignVerification(replay(stored, points, 1, tolerance, cluster, tell), skipped)
+    return CampaignVerification(replay(stored, points, 1, tolerance, cluster, report), skipped)
 
 
 def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str]:
-    """A stored point that may be computed here; else None and why not."""
+    """A stored point, or None and why it is not computed here."""
     about = read_json(path / "point.json", str(path / "point.json"))
     read_json(path / MANIFEST, str(path / MANIFEST))
     scenario = validate(json.loads(about["scenario"]), str(path / "point.json"))
     if about["mode"] == "up":
-        return None, "a session runs programs of whoever made the bundle; none is run unasked"
+        return None, "it is a session with custom programs, which are not executed from a bundle"
     for stem in ("rounds", "predicted", "predicted_wire", "budget"):
         file = path / f"{stem}.parquet"
         if file.exists() or stem == "rounds":
@@ -374,9 +374,9 @@ def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str]:
                 raise InputError(f"{file}: {why}") from None
     scenario = _relocated(scenario, unpacked.inputs)
     trace = about["trace"] and unpacked.inputs.get(about["trace"], about["trace"])
-    if reason := _why_not(scenario, trace, unpacked.folder, runs=about["mode"] == "run"):
+    if reason := _refusal(scenario, trace, unpacked.folder, runs=about["mode"] == "run"):
         return None, reason
-    beside = Beside.model_validate(about.get("beside", {}))
+    options = PointOptions.model_validate(about.get("beside", {}))
     if about["mode"] not in ("predict", "run") or not isinstance(about["steps_rounds"], int):
         raise ValueError("mode or steps_rounds")
-    return point_of(about["mode"], scenario, trace, about["steps_rounds"], beside), ""
+    return point_of(about["mode"], scenario, trace, about["steps_rounds"], options), ""

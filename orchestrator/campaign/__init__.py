@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How are many scenarios computed, on many machines, and kept?
+"""Campaigns: many scenarios, computed on one or several machines, and their stored results.
 
-Points, workers, results; what a study asks of them stands in `orchestrator.studies`.
+The questions that studies answer with them are in `orchestrator.studies`.
 """

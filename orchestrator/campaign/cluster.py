@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Points computed: in this process, in a pool of them, or by Dask workers, here or elsewhere.
+"""Computes points: in this process, in a pool of processes, or with Dask workers.
 
-Predicted points go first and fill all cores, then those emulated in virtual time do. Last come the
-ones emulated in real time, each of which holds a machine for itself: a worker that offers the
-resource ``machine``, one a machine. A campaign stores each when it comes back; a study takes what
-it needs of it.
+Predicted points come first and use all cores, then points emulated in virtual time. Points that are
+emulated in real time come last; each needs a machine for itself, i.e. a worker that offers the
+resource ``machine``, of which there is one per machine. A campaign stores each point's result when
+it arrives; other studies use the results directly.
 """
 
 import contextlib
@@ -34,43 +34,43 @@ from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster, client_of, has_worker, processes, workers_of
 
 Answers = Generator[dict[str, Any], None, None]
-"""What workers answered; see `worker.play`."""
+"""Results of points; see `worker.play`."""
 
 Job = Sequence[dict[str, Any]]
 Work = Callable[[dict[str, Any], Job], list[dict[str, Any]]]
-"""What a worker is asked: a task and a job, answered with plain values; see `worker.play`."""
+"""A worker's function: takes a task and a job, returns JSON values; see `worker.play`."""
 
 Progress = Callable[[int, int], None]
-"""Called with points done and their number."""
+"""Called with the number of finished points and of all points."""
 
-TOGETHER = 128
-TOGETHER_ROUNDS = 64_000
-"""Predicted points of one channel that a worker takes at once, and their rounds, at most: ns-3 then
-moves the UAVs once, and still what is lost with a worker is seconds of work. They are fewer where
-workers would have nothing to do."""
+MOST_JOB_POINTS = 128
+MOST_JOB_ROUNDS = 64_000
+"""Limits of a job, which has predicted points of one channel: ns-3 generates the channel once for
+all, but a lost worker loses only seconds of work. Jobs are smaller if workers would otherwise be
+idle."""
 
-WORKERS_S = 120.0
-"""How long there may be no worker who could take what is left: one that died may come back."""
-LOOK_S = 5.0
-"""Between two looks at who is there."""
+NO_WORKER_TIMEOUT_S = 120.0
+"""Time to wait for a suitable worker before the run ends: a dead worker may be restarted."""
+CHECK_INTERVAL_S = 5.0
+"""Time between two checks for workers."""
 
 HERE = Cluster()
-"""This machine, all cores, by Dask: what a killed worker had taken, another computes."""
+"""All cores of this machine, with Dask: the jobs of a killed worker are computed by others."""
 POOL = Cluster(pool=True)
-"""This machine, all cores."""
+"""All cores of this machine, with a pool of processes."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of a campaign came to."""
+    """Result of running a campaign."""
 
     points: int
     made: int
-    """Of them, in this run."""
+    """Number of points computed in this run."""
     failed: dict[str, str]
-    """By identity: why."""
+    """By point ID: the reason of the failure."""
     invalid: int
-    """Emulated points that observed more than their scenario's limits allow."""
+    """Emulated points that exceeded a validity limit of their scenario."""
 
 
 def run_campaign(
@@ -81,18 +81,18 @@ def run_campaign(
     retry_invalid: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Outcome:
-    """Compute every point that is not finished.
+    """Compute all points that are not finished.
 
     Args:
-        campaign: What to compute.
-        folder: Where finished points are kept.
-        cluster: Who computes.
-        retry_invalid: Compute emulated points again that were not valid.
-        progress: Told how far it is.
+        campaign: The campaign.
+        folder: Folder of the finished points.
+        cluster: Workers.
+        retry_invalid: Whether to compute emulated points again that were not valid.
+        progress: Called with the number of finished points.
 
     Raises:
-        InputError: The campaign or the cluster is not as it must be.
-        RunError: All workers were lost, or the scheduler.
+        InputError: The campaign or the cluster cannot be used.
+        RunError: The connection to the scheduler or all workers were lost.
     """
     points = distinct(cells(campaign))
     with folder.held(campaign):
@@ -104,7 +104,7 @@ def run_campaign(
         made, failed = 0, {}
         progress(len(done), len(points))
         if missing:
-            work = computed(missing, campaign.seed, cluster, folder.unfinished)
+            work = compute_points(missing, campaign.seed, cluster, folder.unfinished)
             with contextlib.closing(work) as answers:
                 for answer in answers:
                     id_ = answer["id"]
@@ -120,24 +120,24 @@ def run_campaign(
     return Outcome(len(points), made, failed, invalid)
 
 
-def computed(
+def compute_points(
     points: Sequence[Point], seed: int, cluster: Cluster, unfinished: Path | None = None
 ) -> Answers:
-    """Compute points; yields each one's answer once, as it comes (see `worker.play`).
+    """Compute points; yields each result when it arrives (see `worker.play`).
 
-    Emulated points run in an order shuffled by the seed, so that nothing that drifts with time, a
-    machine's temperature or its other users, is mistaken for what an axis does; of predicted ones
-    those that take longest come first, so that no core is left with a long one at the end.
+    Emulated points run in an order that is shuffled by the seed, so that drifts in time, e.g. of
+    the machine's temperature, are not mistaken for effects of an axis. Predicted points that take
+    longest come first, so that no core is left with a long one at the end.
 
     Args:
-        points: What to compute.
-        seed: Of the order.
-        cluster: Who computes.
-        unfinished: Where on this machine points that take long keep how far they are.
+        points: Points to compute.
+        seed: Seed of the order.
+        cluster: Workers.
+        unfinished: Folder on this machine for the checkpoints of points that take long.
 
     Raises:
         InputError: The cluster cannot be used.
-        RunError: All workers were lost, or the scheduler.
+        RunError: The connection to the scheduler or all workers were lost.
     """
     task = {
         "source_sha256": source_sha256(),
@@ -153,38 +153,40 @@ def computed(
     if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
         for kind, chosen in kinds.items():
             workers = min(processes(cluster), 1 if kind == "real" else len(chosen))
-            yield from _pooled(play, task, _plain(_jobs(chosen, rng, workers)), workers)
+            yield from _pool(play, task, _plain(_jobs(chosen, rng, workers)), workers)
         return
     with client_of(len(points), cluster) as client:
         for kind, chosen in kinds.items():
             if chosen:
                 jobs = _jobs(chosen, rng, len(workers_of(client)))
                 resources = {"machine": 1} if kind == "real" else None
-                yield from _phase(client, play, task, _plain(jobs), resources)
+                yield from _with_dask(client, play, task, _plain(jobs), resources)
 
 
-def worked(function: Work, task: dict[str, Any], jobs: Sequence[Job], cluster: Cluster) -> Answers:
-    """What a function answers to jobs that are no campaign's points, as it comes.
+def run_jobs(
+    function: Work, task: dict[str, Any], jobs: Sequence[Job], cluster: Cluster
+) -> Answers:
+    """Run a function on jobs that are not points of a campaign; yields results as they arrive.
 
     Args:
-        function: Takes the task and a job; answers with a list of plain values, each with an `id`.
-        task: What is the same for all.
-        jobs: Plain values, each with an `id`.
-        cluster: Who computes.
+        function: Takes the task and a job; returns a list of JSON values, each with an `id`.
+        task: Values that all jobs share.
+        jobs: JSON values, each with an `id`.
+        cluster: Workers.
 
     Raises:
         InputError: The cluster cannot be used.
-        RunError: All workers were lost, or the scheduler.
+        RunError: The connection to the scheduler or all workers were lost.
     """
     if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
-        yield from _pooled(function, task, jobs, processes(cluster))
+        yield from _pool(function, task, jobs, processes(cluster))
         return
     with client_of(len(jobs), cluster) as client:
-        yield from _phase(client, function, task, jobs, None)
+        yield from _with_dask(client, function, task, jobs, None)
 
 
-def _pooled(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: int) -> Answers:
-    """Answers of so many processes; of this one if there are none."""
+def _pool(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: int) -> Answers:
+    """Results from a number of processes, or from this one if it is 0."""
     if not workers:
         for job in jobs:
             yield from function(task, job)
@@ -201,9 +203,9 @@ def _pooled(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: 
 
 
 def _end_with_parent() -> None:
-    """A process of a pool that was killed would wait for its next job for ever.
+    """End this process of a pool when its parent ends: it would wait for jobs for ever.
 
-    A signal at the parent's death would be missed by who is still importing.
+    A signal on the parent's death would be missed during imports.
     """
     parent = parent_process()
     assert parent is not None
@@ -216,21 +218,21 @@ def _end_with_parent() -> None:
 
 
 def _jobs(points: Sequence[Point], rng: np.random.Generator, workers: int) -> list[list[Point]]:
-    """Emulated points in shuffled order; predicted ones, the longest first, by their channel."""
+    """Jobs of emulated points in shuffled order; of predicted points by channel, longest first."""
     groups: dict[tuple[ChannelSettings, str | None, str], list[Point]] = {}
     for at in rng.permutation(len(points)):
         point = points[at]
         key = (
             channel_settings(point.scenario),
             point.trace,
-            point.id if point.mode != "predict" or _is_decided(point) else "",
+            point.id if point.mode != "predict" or _needs_policy_search(point) else "",
         )
         groups.setdefault(key, []).append(point)
     share = ceil(len(points) / max(1, workers))
     jobs = []
     for group in groups.values():
         longest = max(point.scenario.rounds for point in group)
-        size = max(1, min(TOGETHER, TOGETHER_ROUNDS // longest, share))
+        size = max(1, min(MOST_JOB_POINTS, MOST_JOB_ROUNDS // longest, share))
         jobs += [group[at : at + size] for at in range(0, len(group), size)]
     return sorted(jobs, key=lambda job: (job[0].mode == "predict") * -_effort(job))
 
@@ -239,19 +241,19 @@ def _plain(jobs: Sequence[Sequence[Point]]) -> list[Job]:
     return [[plain_point(point) for point in job] for job in jobs]
 
 
-def _is_decided(point: Point) -> bool:
-    """Whether somebody searches or learns in it, which takes minutes."""
+def _needs_policy_search(point: Point) -> bool:
+    """Whether a policy is trained or searches in the point, which takes minutes."""
     policy = point.scenario.allocation.policy
-    return point.beside.train is not None or policy not in {"fixed", "equal"}
+    return point.options.train is not None or policy not in {"fixed", "equal"}
 
 
 def _effort(job: Sequence[Point]) -> float:
-    """How long a job may take, in no unit: what ns-3 makes of the channel, and then the points."""
+    """Relative duration of a job: for ns-3's channel, and for the points."""
     rounds = [point.scenario.rounds * point.scenario.uavs.count for point in job]
-    return max(rounds) * (100 if _is_decided(job[0]) else 10) + sum(rounds)
+    return max(rounds) * (100 if _needs_policy_search(job[0]) else 10) + sum(rounds)
 
 
-def _phase(
+def _with_dask(
     client: Any,
     function: Work,
     task: dict[str, Any],
@@ -263,22 +265,23 @@ def _phase(
 
     if resources is not None and not has_worker(client, resources):
         raise InputError(
-            "`scheduler`: no worker offers the resource 'machine', which emulated points need; "
-            "start one a machine with --resources machine=1"
+            "`scheduler`: no worker offers the resource 'machine' for emulated points; start one "
+            "worker per machine with --machine"
         )
     ids = {}
     for job in jobs:
         future = client.submit(function, task, job, resources=resources, pure=False)
         ids[future] = [point["id"] for point in job]
-    with _watched(client, list(ids), resources) as why:
+    with _cancelled_without_workers(client, list(ids), resources) as why:
         for future in delivered(list(ids), loop=client.loop):
             try:
                 yield from future.result()
             except CancelledError:
-                raise RunError(f"campaign: {', '.join(why) or 'the scheduler is gone'}") from None
+                reason = ", ".join(why) or "lost the connection to the scheduler"
+                raise RunError(f"campaign: {reason}") from None
             except KilledWorker as error:
                 failure = {
-                    "failure": f"ended every worker that took it: {error.last_worker.address}",
+                    "failure": f"ended every worker that computed it: {error.last_worker.address}",
                     "traceback": "",
                     "host": "",
                     "when": now(),
@@ -289,20 +292,20 @@ def _phase(
 
 
 @contextlib.contextmanager
-def _watched(
+def _cancelled_without_workers(
     client: Any, futures: list[Any], resources: dict[str, int] | None
 ) -> Iterator[list[str]]:
-    """Cancel futures that no worker is there for; what is yielded then says so."""
+    """Cancel futures when no suitable worker is left; yields a list that then has the reason."""
     why: list[str] = []
     over = threading.Event()
 
     def watch() -> None:
         seen_s = time.monotonic()
-        while not over.wait(LOOK_S):
+        while not over.wait(CHECK_INTERVAL_S):
             if client.status != "running" or has_worker(client, resources):
                 seen_s = time.monotonic()
-            elif time.monotonic() - seen_s > WORKERS_S:
-                why.append(f"waited {WORKERS_S:g} s for a worker: the scheduler has none left")
+            elif time.monotonic() - seen_s > NO_WORKER_TIMEOUT_S:
+                why.append(f"no worker is left after waiting for {NO_WORKER_TIMEOUT_S:g} s")
                 client.cancel(futures, force=True)
                 return
 
@@ -312,11 +315,11 @@ def _watched(
         yield why
     finally:
         over.set()
-        thread.join(LOOK_S)
+        thread.join(CHECK_INTERVAL_S)
 
 
 def plain_point(point: Point) -> dict[str, Any]:
-    """The point as a worker takes it."""
+    """The point as JSON values for a worker."""
     return {
         "id": point.id,
         "mode": point.mode,
@@ -324,5 +327,5 @@ def plain_point(point: Point) -> dict[str, Any]:
         "trace": point.trace,
         "files": point.files,
         "steps_rounds": point.steps_rounds,
-        "beside": point.beside.model_dump(exclude_defaults=True),
+        "beside": point.options.model_dump(exclude_defaults=True),
     }

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A campaign's directory: what is finished lies in it, whole; what is not is not seen.
+"""A campaign's directory, which contains complete results of finished points only.
 
-A point's folder is filled beside its place and renamed into it; its name is the point's identity.
-Whoever runs a campaign holds its lock, which the kernel drops when the process ends, however.
+A point's folder is written under a temporary name and then renamed to the point's ID. The process
+that runs a campaign holds a lock, which the kernel releases when the process ends.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.campaign.spec import (
-    Beside,
     Campaign,
     Cell,
     Point,
+    PointOptions,
     load_campaign,
     point_of,
     to_yaml,
@@ -36,7 +36,7 @@ CAMPAIGN = "campaign.yaml"
 
 
 class CampaignFolder:
-    """What lies in a campaign's directory. Reading needs no lock; `held` is for writing."""
+    """A campaign's directory. Reading needs no lock; `held` is for writing."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -44,18 +44,18 @@ class CampaignFolder:
 
     @contextlib.contextmanager
     def held(self, campaign: Campaign) -> Iterator[None]:
-        """Make the directory this campaign's and keep others out while the context lasts.
+        """Claim the directory for this campaign and exclude other processes in this context.
 
-        A campaign file that has changed since takes its place; points that it still asks for stay
-        finished.
+        A changed campaign file replaces the stored one; finished points that it still contains are
+        kept.
 
         Raises:
-            InputError: The directory holds something else, or another process works in it.
+            InputError: The directory contains something else, or another process uses it.
         """
         for folder in (self.path, self._points):
             check_no_link(folder)
         if self.path.exists() and not (self.path / CAMPAIGN).is_file() and any(self._visible()):
-            raise InputError(f"`out`: {self.path} exists already and holds no campaign")
+            raise InputError(f"`out`: {self.path} exists already and contains no campaign")
         try:
             self._points.mkdir(parents=True, exist_ok=True)
             follow_none = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -68,7 +68,7 @@ class CampaignFolder:
             except BlockingIOError:
                 lock.seek(0)
                 holder = f"process {lock.read().strip() or 'unknown'}"
-                raise InputError(f"`out`: {holder} works on {self.path} already") from None
+                raise InputError(f"`out`: {holder} already uses {self.path}") from None
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
@@ -82,20 +82,20 @@ class CampaignFolder:
             yield
 
     def campaign(self) -> Campaign:
-        """The campaign that the directory is of.
+        """The campaign of this directory.
 
         Raises:
-            InputError: It is of none.
+            InputError: It is not the directory of a campaign.
         """
         if not (self.path / CAMPAIGN).is_file():
             raise InputError(f"{self.path}: not the directory of a campaign: no {CAMPAIGN} in it")
         return load_campaign(self.path)
 
     def finished(self, points: Iterable[Point]) -> dict[str, Path]:
-        """The folders of those of the points that are finished, by identity.
+        """The folders of those of the given points that are finished, by point ID.
 
-        A point that was made before the scenario had some key bears another name; what it was made
-        with is resolved as it would be today, so that it is found all the same.
+        A point that was stored before a scenario key existed has another ID; its ID is computed
+        again with today's keys, so that it is found.
         """
         ids = {point.id for point in points}
         here = {path.name: path for path in self._points.glob("[!.]*")}
@@ -106,7 +106,7 @@ class CampaignFolder:
         return {id_: path for id_, path in found.items() if id_ in ids}
 
     def _resolve(self, path: Path) -> str:
-        """The identity that a stored point would have today; empty if it is none any more."""
+        """The ID that a stored point would have today; empty if its scenario is no longer valid."""
         if path not in self._resolved:
             self._resolved[path] = ""
             with contextlib.suppress(InputError, OSError):
@@ -114,8 +114,8 @@ class CampaignFolder:
         return self._resolved[path]
 
     def store(self, id_: str, files: Files, instead: Path | None = None) -> None:
-        """Put a point's files into their place, all at once; `instead` of an older folder."""
-        # A name that nobody could have put a link under, in a folder that others may write.
+        """Store a point's files at once; they replace the older folder `instead`."""
+        # An unpredictable name: other users may be able to write links into the folder.
         place, part = self._points / id_, self._points / f".{id_}.{secrets.token_hex(4)}.part"
         for name, data in files.items():
             path = part / name
@@ -130,12 +130,12 @@ class CampaignFolder:
         (self._failures / f"{id_}.json").unlink(missing_ok=True)
 
     def store_failure(self, id_: str, failure: dict[str, Any]) -> None:
-        """Remember why a point failed; it stays unfinished."""
+        """Store why a point has failed; it stays unfinished."""
         self._failures.mkdir(exist_ok=True)
         write_json(self._failures / f"{id_}.json", failure)
 
     def failures(self, points: Iterable[Point]) -> dict[str, dict[str, Any]]:
-        """Why points failed that have not been finished since, by identity."""
+        """Stored failures of points that have not been finished since, by point ID."""
         return {
             point.id: json.loads(path.read_text(encoding="utf-8"))
             for point in points
@@ -144,7 +144,7 @@ class CampaignFolder:
 
     @property
     def unfinished(self) -> Path:
-        """Where points that take long keep how far they are, in folders of their identity."""
+        """Folder for the checkpoints of points that take long, one subfolder per point ID."""
         return self.path / "unfinished"
 
     @property
@@ -160,23 +160,23 @@ class CampaignFolder:
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    """The manifest of a finished point's folder."""
+    """The manifest in a finished point's folder."""
     manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     return manifest
 
 
 def stored_point(folder: Path) -> Point:
-    """The point as its folder says, resolved as today.
+    """The point that is stored in a folder, with today's scenario keys.
 
     Raises:
-        InputError: A file that it names is gone, or its scenario is valid no more.
+        InputError: A file that it names is missing, or its scenario is no longer valid.
     """
     about = json.loads((folder / "point.json").read_text(encoding="utf-8"))
     scenario = validate(json.loads(about["scenario"]), str(folder / "point.json"))
-    beside = Beside.model_validate(about.get("beside", {}))
-    return point_of(about["mode"], scenario, about["trace"], about["steps_rounds"], beside)
+    options = PointOptions.model_validate(about.get("beside", {}))
+    return point_of(about["mode"], scenario, about["trace"], about["steps_rounds"], options)
 
 
 def distinct(cells: Sequence[Cell]) -> dict[str, Point]:
-    """The points of cells, each once, by identity."""
+    """The distinct points of cells, by point ID."""
     return {cell.point.id: cell.point for cell in cells}

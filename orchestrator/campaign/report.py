@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The report of a campaign: one HTML page that needs nothing but itself, and figures for a paper.
+"""The report of a campaign: a self-contained HTML page, and charts for publication.
 
-What it says is reckoned from the tables in `results/`, see `orchestrator.campaign.summary`.
+Its numbers are calculated from the tables in `results/`, see `orchestrator.campaign.summary`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,11 +41,11 @@ MAX_POINT_ROWS = 2000
 
 
 def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
-    """Write `report.html`, `figures/`, and the reports of emulated points; answer the page's path.
+    """Write `report.html`, `figures/` and the reports of emulated points; returns the page's path.
 
-    The data set must be there; see `results.write_results`.
+    The tables must have been written, see `results.write_results`.
     """
-    from orchestrator.campaign.figures import draw  # matplotlib waits until something is drawn
+    from orchestrator.campaign.plots import draw  # imports matplotlib
 
     results = folder.path / "results"
     points = pd.read_parquet(results / "points.parquet")
@@ -84,7 +84,7 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
     return path
 
 
-# --- what the page says --------------------------------------------------------------------------
+# --- data of the page ----------------------------------------------------------------------------
 
 
 def _overview(found: pd.DataFrame, failures: dict[str, Any]) -> dict[str, Any]:
@@ -100,8 +100,8 @@ def _overview(found: pd.DataFrame, failures: dict[str, Any]) -> dict[str, Any]:
     if len(emulated):
         worst = error.iloc[int(error.abs().argmax())]
         sentence += (
-            f" Measured latencies are {percent(float(error.median()))} from what the engine "
-            f"predicts for the frames on the link (median), {percent(float(worst))} at most."
+            f" Measured latencies differ from the engine's prediction with frames by "
+            f"{percent(float(error.median()))} (median), at most {percent(float(worst))}."
         )
     return {
         "finished": len(found),
@@ -124,7 +124,7 @@ def _study(
 ) -> dict[str, Any]:
     study, own = campaign.studies[name], of_study(name, points)
     columns = axis_columns(study)
-    table = means(own, ["mode", *columns], study.asked_metrics)
+    table = means(own, ["mode", *columns], study.requested_metrics)
     compared = None if study.compare is None else differences(own, study, columns)
     return {
         "name": name,
@@ -149,15 +149,15 @@ def _metrics(study: Study) -> set[str]:
 
 
 def _checks(validity: pd.DataFrame, folders: dict[str, Path]) -> list[dict[str, Any]]:
-    """By check: how many points kept it, the worst value, and what to do where it is broken."""
+    """By check: the number of points that passed, the worst value, and advice if a point failed."""
     rows = []
     for name, part in validity.drop_duplicates(["point", "check"]).groupby("check", sort=False):
         worst = part.sort_values("value").iloc[-1]
         kept, text = int(part["ok"].sum()), ""
         if kept < len(part):
             about = manifest_of(folders[worst["point"]])
-            figures = (worst["value"], worst["limit"], about.get("dilation"))
-            text = remedy(str(name), *figures, clock=about.get("clock"))
+            values = (worst["value"], worst["limit"], about.get("dilation"))
+            text = remedy(str(name), *values, clock=about.get("clock"))
         rows.append(
             {
                 "check": name,
@@ -184,12 +184,12 @@ def _point_rows(points: pd.DataFrame, campaign: Campaign) -> Iterator[dict[str, 
 
 
 def short(value: Any) -> str:
-    """What a point has on an axis, for people."""
+    """Format an axis value."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _environments(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The different environments in which points were made, and what sets each apart."""
+    """The distinct environments of points, each with its differences from the first."""
     names = list(environment())
     kinds: list[tuple[dict[str, Any], list[str]]] = []
     for manifest in manifests:
@@ -211,13 +211,13 @@ def _environments(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-# --- what the page draws -------------------------------------------------------------------------
+# --- data of the charts --------------------------------------------------------------------------
 
 
 def _chart(campaign: Campaign, name: str, points: pd.DataFrame) -> dict[str, Any]:
     study = campaign.studies[name]
     own, columns = of_study(name, points), axis_columns(study)
-    table = means(own, ["mode", *columns], study.asked_metrics)
+    table = means(own, ["mode", *columns], study.requested_metrics)
     plot = study.plot[0] if study.plot else Plot(x=columns[0] if columns else "seed")
     values = own[plot.lines].drop_duplicates() if plot.lines else [""]
     return {

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The results of a campaign: a few Parquet tables, each row with the place it has in its study.
+"""The results of a campaign: Parquet tables whose rows are marked with their cell.
 
-Every table begins with the columns of `PLACE`, then has one column an axis of any study (empty
-where a study has no such axis), then its own, which `TABLES` names. A point that fills cells of
-several studies stands in each of them.
+Every table begins with the columns of `PLACE` and one column per axis of any study (empty if a
+study lacks that axis); then follow its own columns, see `TABLES`. A point that belongs to cells of
+several studies has rows for each of them.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -28,7 +28,7 @@ PLACE = {
     "seed": pa.int64(),
     "paradigm": pa.string(),
 }
-"""Columns that every table begins with."""
+"""The first columns of every table."""
 
 TABLES: dict[str, dict[str, pa.DataType]] = {
     "points": {
@@ -82,17 +82,17 @@ TABLES: dict[str, dict[str, pa.DataType]] = {
         "accuracy": pa.float64(),
     },
 }
-"""By table: its own columns and their types. Times are emulated seconds, but for `wall_s`."""
+"""By table: its own columns and their types. Times are emulated seconds, except `wall_s`."""
 
 KINDS = ("predicted", "predicted_wire", "measured")
 MEANS = COLUMNS
 
 
 def write_results(folder: CampaignFolder, campaign: Campaign) -> Path:
-    """Gather what the finished points hold into the data set, `results/` of the directory.
+    """Collect the results of the finished points in tables in the directory's `results/`.
 
     Returns:
-        The folder of the tables, one Parquet file each, by the names of `TABLES`.
+        The folder of the tables: one Parquet file per name in `TABLES`.
     """
     results = folder.path / "results"
     results.mkdir(exist_ok=True)
@@ -100,9 +100,11 @@ def write_results(folder: CampaignFolder, campaign: Campaign) -> Path:
     axes = _axis_types(placed)
     finished = folder.finished([cell.point for cell in placed])
     failed = folder.failures([cell.point for cell in placed])
-    asked = {m: pa.float64() for study in campaign.studies.values() for m in study.asked_metrics}
+    requested = {
+        m: pa.float64() for study in campaign.studies.values() for m in study.requested_metrics
+    }
     for name, own in TABLES.items():
-        columns = own | (asked if name == "points" else {})
+        columns = own | (requested if name == "points" else {})
         schema = pa.schema([*PLACE.items(), *axes.items(), *columns.items()])
         tables = (
             read.assign(**_place(cell))
@@ -114,7 +116,7 @@ def write_results(folder: CampaignFolder, campaign: Campaign) -> Path:
 
 
 def _read(name: str, cell: Cell, point: Path | None, failed: Container[str]) -> pd.DataFrame | None:
-    """A point's own columns of a table; None if it has none to give."""
+    """A point's rows of a table, with the table's own columns; None if it has none."""
     if name == "points":
         status = "failed" if cell.point.id in failed else "missing"
         return pd.DataFrame([{"status": status}]) if point is None else _summary(cell, point)
@@ -142,7 +144,7 @@ def _place(cell: Cell) -> dict[str, Any]:
 def study_counts(
     folder: CampaignFolder, campaign: Campaign
 ) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
-    """How far a campaign is: a row a study and mode, and why points failed, by identity."""
+    """Counts of points per study and mode, and the failures by point ID."""
     placed = cells(campaign)
     points = [cell.point for cell in placed]
     finished, failures = folder.finished(points), folder.failures(points)
@@ -164,7 +166,7 @@ def study_counts(
 
 
 def _write(path: Path, schema: pa.Schema, tables: Iterator[pd.DataFrame]) -> None:
-    """A few points at a time, so that no campaign is too large for memory."""
+    """Write tables in batches, so that their size is not limited by memory."""
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         waiting: list[pa.Table] = []
         for table in tables:
@@ -177,7 +179,7 @@ def _write(path: Path, schema: pa.Schema, tables: Iterator[pd.DataFrame]) -> Non
 
 
 def _axis_types(placed: Sequence[Cell]) -> dict[str, pa.DataType]:
-    """A column for each axis; text where its values are of several types."""
+    """Type of each axis column; text if its values have several types."""
     labels: dict[str, list[Any]] = {}
     for cell in placed:
         for name, label in cell.axes.items():
@@ -198,7 +200,7 @@ def _axis_types(placed: Sequence[Cell]) -> dict[str, pa.DataType]:
 
 
 def _summary(cell: Cell, point: Path) -> pd.DataFrame:
-    """One row: what the point came to on average over its rounds, and what made it."""
+    """One row: means over the point's rounds, and facts about the computation."""
     manifest = manifest_of(point)
     made = {name: manifest.get(name) for name in TABLES["points"] if name in manifest}
     row: dict[str, Any] = {**made, "status": "finished"} | (

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Campaign files: one base scenario, axes that vary it, and the points that come of it.
+"""Campaign files: a base scenario, axes that vary it, and the resulting points.
 
 A campaign is a set of *studies*. A study spans its *axes*, a grid of named values, with every seed
-of its repeats; each combination is a *cell*, and what has to be computed for a cell is a *point*.
-Cells that resolve to the same scenario share one point. A point's identity is a digest of all that
-decides its outcome, so that it can be found again wherever and whenever it was made.
+of its repeats; each combination is a *cell*, and the computation for a cell is a *point*. Cells
+with the same resolved scenario share one point. A point's ID is a digest of everything that affects
+its result, so that the point is found again on any machine at any time.
 """
 
 import hashlib
@@ -35,18 +35,18 @@ from testbed.core.words import not_one_of
 log = logging.getLogger(__name__)
 
 Mode = Literal["predict", "run", "up"]
-"""`predict`: the engine; `run`: the emulated network, held against the engine; `up`: a session, in
-which nodes run the scenario's own commands."""
+"""`predict`: the engine; `run`: the emulated network, compared with the engine; `up`: a session,
+in which nodes run the scenario's own commands."""
 Modes = Literal["predict", "run", "both", "up"]
 COLUMNS = ("latency_s", "max_energy_j", "objective")
-"""What every point has: means over its rounds."""
+"""Means over its rounds that every point has."""
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 MOST_CELLS = 200_000
-"""Of a campaign: each has a scenario that is checked and kept, in a quarter of a millisecond."""
+"""Limit for a campaign: the scenario of each cell is checked and kept in memory."""
 MANY_CELLS = 5_000
-"""So many are told of before they are checked."""
+"""If a campaign has more cells, a message announces their check."""
 
 RESERVED = {
     *("train", "bound_rounds", "energy_j"),
@@ -56,101 +56,101 @@ RESERVED = {
     *("check", "limit", "value", "ok", "detail", "time_s", "loss", "accuracy", "wall_s"),
     *("started", "host", "revision", "dirty"),
 }
-"""Columns of the results that an axis would hide."""
+"""Column names of the results, which axes must not use."""
 
 
-class Beside(Asked):
-    """Keys that may stand beside the scenario's in `set` and in axes: what else a point is.
+class PointOptions(Asked):
+    """Keys in `set` and in axes that are not keys of the scenario: options of a point.
 
-    Those of `Asked` are a session's.
+    The inherited ones are for sessions only.
     """
 
     train: Literal["drl", "drl-", "fixed-ra", "fixed-u"] | None = None
-    """The agent that decides, and learns while it does; left out: the scenario's policy."""
+    """Agent that is trained during the rounds and decides (default: the scenario's policy)."""
     bound_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Of so many rounds at the end, a bound that no allocation beats is kept."""
+    """Number of rounds at the end for which a lower bound over all allocations is stored."""
     metrics: list[str] = Field(default=[])
-    """Metrics that are computed besides what every point has."""
+    """Metrics to compute in addition to `COLUMNS`."""
 
 
 class Emulate(Section):
     """Which cells of a study are emulated, and how they differ from the predicted ones."""
 
     where: dict[str, list[Label]] = Field(default={})
-    """By axis: only these of its values."""
+    """By axis: the values to emulate (default: all)."""
     repeats: list[Seed] | Count | None = None
-    """In place of the study's."""
+    """Seeds for emulation (default: the study's)."""
     set: dict[str, Any] = Field(default={})
-    """Keys of the scenario, on top of the study's."""
+    """Scenario keys that are set in addition to the study's."""
 
 
 class Compare(Section):
-    """What is held against what."""
+    """A comparison of results with a baseline."""
 
     over: str
     """The axis whose values are compared."""
     baseline: Label
-    """The value that the others are held against."""
+    """The value that the others are compared with."""
     of: list[str] = Field(default=["latency_s"], min_length=1)
-    """Columns of the results: `COLUMNS` or other metrics; of sessions, `FIGURES` and reads."""
+    """Columns of the results: `COLUMNS` or other metrics; for sessions `FIGURES` and reads."""
 
 
 class Plot(Section):
-    """A figure: means over the seeds with their 95 % intervals."""
+    """A chart: means over the seeds with their 95 % intervals."""
 
     x: str
-    """The axis that runs along the figure."""
+    """The axis on the horizontal direction."""
     lines: str | None = None
-    """The axis that makes a line of each of its values."""
+    """The axis with one line per value."""
     y: str = "latency_s"
-    """The column that is drawn."""
+    """The column on the vertical direction."""
 
 
 class Study(Section):
     """Axes over the base scenario."""
 
     title: str = ""
-    """What reports call it; left out: its name."""
+    """Title in reports (default: the study's name)."""
     axes: dict[Name, Axis]
-    """By name, which is their column in the results; all combinations are made."""
+    """Axes by name, which is their column in the results; all combinations are cells."""
     set: dict[str, Any] = Field(default={})
-    """Keys of the scenario, on top of the campaign's."""
+    """Scenario keys that are set in addition to the campaign's."""
     mode: Modes | None = None
-    """In place of the campaign's."""
+    """Mode (default: the campaign's)."""
     repeats: list[Seed] | Count | None = None
-    """In place of the campaign's."""
+    """Seeds (default: the campaign's)."""
     emulate: Emulate = Emulate()
-    """Narrows and changes what is emulated."""
+    """Cells to emulate, and how their scenarios differ."""
     trace: str | None = None
-    """A channel trace to replay; left out: ns-3 makes it."""
+    """A channel trace to replay (default: ns-3 generates the channel)."""
     compare: Compare | None = None
     plot: list[Plot] = Field(default=[])
     reads: dict[Name, Read] = Field(default={})
-    """By name: numbers that are read from what a session's programs write."""
+    """By name: numbers to read from the output of a session's programs."""
 
     @property
-    def asked_metrics(self) -> list[str]:
-        """Numbers that are read, compared or drawn and not among `COLUMNS`, sorted."""
+    def requested_metrics(self) -> list[str]:
+        """Numbers that are read, compared or drawn and are not in `COLUMNS`, sorted."""
         return sorted({*self.reads, *self.shown.values()} - set(COLUMNS))
 
     @property
     def shown(self) -> dict[str, str]:
-        """Numbers that are compared or drawn, by the place where they stand."""
+        """Numbers that are compared or drawn, by their key in the file."""
         compared = [] if self.compare is None else self.compare.of
         places = {f"compare.of.{index}": name for index, name in enumerate(compared)}
         return places | {f"plot.{index}.y": plot.y for index, plot in enumerate(self.plot)}
 
     def check_numbers(self, mode: Modes) -> None:
-        """Refuse numbers that points of that mode have not.
+        """Check that points of a mode have the requested numbers.
 
         Raises:
-            ValueError: Names the place.
+            ValueError: They do not; the message names the key.
         """
         if self.reads and mode != "up":
-            raise ValueError(f"reads: are of sessions, mode 'up'; the mode is {mode!r}")
+            raise ValueError(f"reads: only for sessions (mode 'up'); the mode is {mode!r}")
         for name in self.reads:
             if name in RESERVED or name in FIGURES or name in self.axes:
-                raise ValueError(f"reads: {name!r} is a column of the results; name it otherwise")
+                raise ValueError(f"reads: {name!r} is a column of the results; use another name")
         known = [*self.reads, *FIGURES]
         for place, name in self.shown.items():
             try:
@@ -166,13 +166,13 @@ class Study(Section):
         drawn = {column for axis in self.axes.values() for column in axis.of or {}}
         for name in [*self.axes, *drawn]:
             if name in RESERVED:
-                raise ValueError(f"axes: {name!r} is a column of the results; name it otherwise")
+                raise ValueError(f"axes: {name!r} is a column of the results; use another name")
         if "paradigm" in drawn or (
             (own := self.axes.get("paradigm")) and (own.values is None or own.key is not None)
         ):
-            raise ValueError("axes: 'paradigm' must be a list of paradigms, and nothing else")
+            raise ValueError("axes: 'paradigm' must be a list of paradigms")
         if double := drawn & self.axes.keys():
-            raise ValueError(f"axes: {min(double)!r} stands twice")
+            raise ValueError(f"axes: {min(double)!r} is given twice")
         known = {*self.axes, *drawn}
         named = {f"emulate.where.{name}": name for name in self.emulate.where}
         for index, plot in enumerate(self.plot):
@@ -181,7 +181,7 @@ class Study(Section):
             named["compare.over"] = self.compare.over
         for place, name in named.items():
             if name not in known:
-                raise ValueError(f"{place}: {name!r} is no axis: {', '.join(sorted(known))}")
+                raise ValueError(f"{place}: {name!r} is not an axis: {', '.join(sorted(known))}")
         for name, wanted in self.emulate.where.items():
             self._has(f"emulate.where.{name}", name, wanted)
         if self.compare is not None:
@@ -191,7 +191,7 @@ class Study(Section):
     def _has(self, place: str, name: str, wanted: list[Label]) -> None:
         axis = self.axes.get(name)
         if axis is None:
-            return  # a drawn column has any value
+            return  # a random column may have any value
         labels = [columns[name] for columns, _ in axis.steps(name, 0)]
         for label in wanted:
             if label not in labels:
@@ -199,24 +199,24 @@ class Study(Section):
 
 
 class Campaign(Section):
-    """A campaign file."""
+    """The contents of a campaign file."""
 
     name: str = Field(pattern=r"^\w[\w.-]*$", max_length=80)
-    """Names the folder that it fills, under runs/; begins with a letter, digit or underscore."""
+    """Name of its folder under runs/; begins with a letter, digit or underscore."""
     title: str = ""
-    """What the report calls it; left out: its name."""
+    """Title in the report (default: the campaign's name)."""
     scenario: str | dict[str, Any]
-    """The base scenario: a file, from the campaign file's folder; or its keys themselves."""
+    """The base scenario: a file, relative to the campaign file's folder; or the keys themselves."""
     set: dict[str, Any] = Field(default={})
-    """Dotted keys of the scenario that all studies set."""
+    """Dotted scenario keys that are set in all studies."""
     seed: Seed = 1
-    """Of the order of execution and of random axes."""
+    """Seed of the order of execution and of random axes."""
     repeats: list[Seed] | Count = 1
     """Seeds of the scenario; a number n is short for 1 to n."""
     mode: Modes = "predict"
-    """Whether points are predicted, emulated, or both; or sessions of the nodes' own commands."""
+    """Whether points are predicted, emulated or both, or are sessions of the nodes' commands."""
     steps_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 1
-    """Of a predicted point, the steps of so many rounds are kept; of an emulated one, all."""
+    """Number of rounds whose steps are stored for a predicted point; emulated points store all."""
     studies: dict[Name, Study] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -232,42 +232,42 @@ class Campaign(Section):
     @classmethod
     def _seeds_differ(cls, repeats: list[int] | int) -> list[int] | int:
         if isinstance(repeats, list) and (not repeats or len(set(repeats)) < len(repeats)):
-            raise ValueError("must be different seeds, one at least")
+            raise ValueError("must be one or more different seeds")
         return repeats
 
 
 @dataclass(frozen=True)
 class Point:
-    """One thing to compute: a scenario to predict or to emulate."""
+    """A scenario to predict or to emulate, with options."""
 
     mode: Mode
     scenario: Scenario
     trace: str | None
-    """Path of the trace that is replayed."""
+    """Path of the trace to replay."""
     steps_rounds: int
-    beside: Beside
+    options: PointOptions
     id: str
-    """Digest of all that decides the outcome; see `identity`."""
+    """Digest of everything that affects the result; see `identity`."""
     files: dict[str, str] = field(compare=False)
-    """Files that the scenario names, and the digests of what is in them."""
+    """By path of a file that the scenario names: digest of its contents."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in a study, and the point that fills it."""
+    """An element of a study, and its point."""
 
     study: str
     axes: dict[str, Label]
-    """The value of each axis, by column."""
+    """By axis column: the value."""
     seed: int
     point: Point
 
 
 def load_campaign(path: Path) -> Campaign:
-    """Read a campaign file, or the one that a campaign's directory holds, with its base scenario.
+    """Read a campaign file, or that of a campaign's directory, with its base scenario.
 
     Raises:
-        InputError: One line that names the file or the field, and what it may be.
+        InputError: The file is not valid; the message names the file or field and allowed values.
     """
     file = path / "campaign.yaml" if path.is_dir() else own_or(path, "campaign")
     tree = read_tree(file, "campaign")
@@ -278,7 +278,7 @@ def load_campaign(path: Path) -> Campaign:
     base = campaign.scenario
     if isinstance(base, str):
         base = read_tree(file.parent / base, "scenario")
-    # Traces are found from the campaign file's folder, whatever the process's own is.
+    # Paths of traces are relative to the campaign file's folder.
     studies = {
         name: study
         if study.trace is None
@@ -298,10 +298,10 @@ def narrowed(
     """The predicted part of a campaign: some of its studies, with other seeds and rounds.
 
     Args:
-        campaign: What to narrow.
-        studies: Names; None: all.
-        seeds: In place of the campaign's; studies that name their own keep the first of these.
-        rounds: In place of the campaign's; studies that set their own keep them.
+        campaign: The campaign.
+        studies: Names of the studies to keep; None: all.
+        seeds: Seeds (default: the campaign's); studies with their own seeds use the first of these.
+        rounds: Number of rounds (default: the campaign's), except for studies that set their own.
     """
     kept = {
         name: study.model_copy(
@@ -323,13 +323,13 @@ def narrowed(
 
 
 def to_yaml(campaign: Campaign) -> str:
-    """A campaign file that needs no other; `load_campaign` reads the same campaign from it."""
+    """A self-contained campaign file; `load_campaign` reads an equal campaign from it."""
     tree = campaign.model_dump(exclude_defaults=True, mode="python")
     return yaml.safe_dump(_plain(tree), sort_keys=False, allow_unicode=True, width=100)
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, which YAML has."""
+    """Replace tuples by lists, for YAML."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
@@ -339,8 +339,8 @@ def cells(campaign: Campaign) -> list[Cell]:
     """All cells of all studies, in the order of the file.
 
     Raises:
-        InputError: A scenario is not valid; the line names study and axes. Or there are more than
-            `MOST_CELLS`, which is told before any is made.
+        InputError: A scenario is not valid; the message names study and axes. Or there are more
+            cells than `MOST_CELLS`.
     """
     total = 0
     for name, study in campaign.studies.items():
@@ -348,16 +348,16 @@ def cells(campaign: Campaign) -> list[Cell]:
         total += count
         if total > MOST_CELLS:
             raise InputError(
-                f"{campaign.name}: studies.{name}: {count:,} cells make {total:,} of the campaign, "
+                f"{campaign.name}: studies.{name}: {count:,} cells make {total:,} in the campaign, "
                 f"which may have {MOST_CELLS:,}"
             )
     if total > MANY_CELLS:
-        log.info("%s: checks the scenarios of %s cells", campaign.name, f"{total:,}")
+        log.info("%s: checking the scenarios of %s cells", campaign.name, f"{total:,}")
     return [cell for name in campaign.studies for cell in _cells(campaign, name)]
 
 
 def _count(campaign: Campaign, study: Study) -> int:
-    """How many cells a study makes; where a drawn value decides what is emulated, at most."""
+    """Number of cells of a study; an upper limit if random values decide what is emulated."""
     seeds = study.repeats or campaign.repeats
     mode = study.mode or campaign.mode
     sizes = {name: axis.size for name, axis in study.axes.items()}
@@ -409,62 +409,66 @@ def _point(
     source = f"{campaign.name}: studies.{study}" + (f" ({place})" if place else "")
     assert isinstance(campaign.scenario, dict)
     tree = deepcopy(campaign.scenario)
-    extra = {key: keys[key] for key in Beside.model_fields if key in keys}
+    extra = {key: keys[key] for key in PointOptions.model_fields if key in keys}
     if mode == "up":
         extra["reads"] = campaign.studies[study].reads
-    elif asked := campaign.studies[study].asked_metrics:
-        extra["metrics"] = sorted({metrics.base_of(name) for name in asked})
+    elif requested := campaign.studies[study].requested_metrics:
+        extra["metrics"] = sorted({metrics.base_of(name) for name in requested})
     for key, value in keys.items():
         if key not in extra:
             put(tree, key, value, f"{source}: {key}")
     put(tree, "seed", seed, source)
     scenario = validate(tree, source)
     try:
-        beside = Beside.model_validate(extra)
+        options = PointOptions.model_validate(extra)
         return point_of(
-            mode, scenario, campaign.studies[study].trace, campaign.steps_rounds, beside
+            mode, scenario, campaign.studies[study].trace, campaign.steps_rounds, options
         )
     except ValidationError as error:
-        said = explain(error.errors(include_url=False), Beside)
-        raise InputError(f"{source}: {said}") from None
+        problem = explain(error.errors(include_url=False), PointOptions)
+        raise InputError(f"{source}: {problem}") from None
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 
 
-NOTHING = Beside()
+DEFAULT_OPTIONS = PointOptions()
 
 
 def point_of(
-    mode: Mode, scenario: Scenario, trace: str | None, steps_rounds: int, beside: Beside = NOTHING
+    mode: Mode,
+    scenario: Scenario,
+    trace: str | None,
+    steps_rounds: int,
+    options: PointOptions = DEFAULT_OPTIONS,
 ) -> Point:
-    """The point with its identity.
+    """Make a point and its ID.
 
     Raises:
-        InputError: A file that the scenario names is not there, or what is asked does not fit.
+        InputError: A file that the scenario names is missing, or the options do not fit the mode.
     """
-    for key in beside.model_dump(exclude_defaults=True):
+    for key in options.model_dump(exclude_defaults=True):
         if (key in Asked.model_fields) != (mode == "up"):
-            which = "of sessions alone, mode 'up'" if mode != "up" else "not of sessions"
+            which = "only for sessions (mode 'up')" if mode != "up" else "not for sessions"
             if mode == "up" or key in Asked.model_fields:
                 raise InputError(f"{key}: is {which}")
         elif mode == "run" and key != "metrics":
-            raise InputError(f"{key}: is of predicted points alone")
+            raise InputError(f"{key}: is only for predicted points")
     if mode == "up":
-        check(scenario, beside)
-    if beside.train is not None and trace is not None:
+        check(scenario, options)
+    if options.train is not None and trace is not None:
         raise InputError("train: an agent learns on ns-3's channel, not on a trace")
-    if beside.train is not None and beside.bound_rounds:
-        raise InputError("bound_rounds: is of rounds that nobody learns in")
-    if beside.train is not None and beside.metrics:
-        raise InputError(f"metrics: {beside.metrics[0]} is of rounds that nobody learns in")
+    if options.train is not None and options.bound_rounds:
+        raise InputError("bound_rounds: not supported together with `train`")
+    if options.train is not None and options.metrics:
+        raise InputError(f"metrics: {options.metrics[0]} is not supported together with `train`")
     named = named_files(scenario, trace) + (named_programs(scenario) if mode == "up" else [])
     files = {path: digest_of(Path(path)) for path in named}
-    digest = identity(mode, scenario, trace, steps_rounds, beside, files)
-    return Point(mode, scenario, trace, steps_rounds, beside, digest, files)
+    digest = identity(mode, scenario, trace, steps_rounds, options, files)
+    return Point(mode, scenario, trace, steps_rounds, options, digest, files)
 
 
 def named_files(scenario: Scenario, trace: str | None) -> list[str]:
-    """Paths of all that a point reads besides its scenario."""
+    """Paths of the files that a point reads."""
     data, weights = scenario.workload.data.source, scenario.workload.weights
     return [
         path
@@ -483,14 +487,14 @@ def identity(
     scenario: Scenario,
     trace: str | None,
     steps_rounds: int,
-    beside: Beside,
+    options: PointOptions,
     files: dict[str, str],
 ) -> str:
-    """Sixteen hex digits of the SHA-256 of all that decides a point's outcome.
+    """The ID of a point: 16 hexadecimal digits of a SHA-256 of everything that affects its result.
 
-    That is the mode, every key of the resolved scenario but its name, the content of the files it
-    names (wherever they lie), how many rounds' steps are kept, and what stands beside the scenario.
-    The program's revision is not part of it: the point's manifest has that.
+    That is the mode, every key of the resolved scenario except its name, the contents of the files
+    that it names (not their paths), the number of rounds whose steps are stored, and the options.
+    The program's revision is not included; the point's manifest has it.
     """
     tree = scenario.model_dump(mode="json", exclude={"name"})
     content = {
@@ -498,7 +502,7 @@ def identity(
         "scenario": _by_content(tree, files),
         "trace": None if trace is None else files[trace],
         "steps_rounds": steps_rounds if mode == "predict" else None,
-        **beside.model_dump(exclude_defaults=True),
+        **options.model_dump(exclude_defaults=True),
         **(
             {"programs": {word: files[word] for word in named_programs(scenario)}}
             if mode == "up"
@@ -517,10 +521,10 @@ def _by_content(tree: Any, files: dict[str, str]) -> Any:
 
 @cache
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, or of a folder's files with their names.
+    """SHA-256 of a file, or of all files in a folder with their names.
 
     Raises:
-        InputError: Nothing is there, or it cannot be read.
+        InputError: The path does not exist or cannot be read.
     """
     digest = hashlib.sha256()
     try:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What the points of a campaign come to: means over seeds, differences from a baseline.
+"""Summaries of a campaign's points: means over seeds, differences from a baseline.
 
-All of it is reckoned from the tables in `results/`. Means are over the points of one place in a
-study, one a seed; intervals are Student's, 95 %.
+They are calculated from the tables in `results/`. Means are over the seeds of a cell; intervals are
+Student's, 95 %.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ METRIC_TITLES = {
 
 
 def titles(study: Study) -> dict[str, str]:
-    """What pages and figures call the numbers of a study's points."""
-    return METRIC_TITLES | {name: name for name in study.asked_metrics}
+    """Titles of a study's columns on pages and charts."""
+    return METRIC_TITLES | {name: name for name in study.requested_metrics}
 
 
 def means(points: pd.DataFrame, by: Sequence[str], more: Sequence[str] = ()) -> pd.DataFrame:
     """Means over seeds with half the width of their 95 % intervals.
 
     Returns:
-        One row a group: `by`, n, and for each of `MEANS` and of `more` its mean and `<name>_ci95`.
+        One row per group: `by`, n, and for each of `MEANS` and `more` its mean and `<name>_ci95`.
     """
     names = [*MEANS, *more]
     rows = []
@@ -45,11 +45,11 @@ def means(points: pd.DataFrame, by: Sequence[str], more: Sequence[str] = ()) -> 
 
 
 def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> pd.DataFrame:
-    """What each value of the compared axis does against the baseline, seed by seed.
+    """Relative difference of each value of the compared axis from the baseline, seed by seed.
 
     Returns:
-        One row a place and value: mode, the other axes, the compared one, n, and for each compared
-        column its mean relative difference `<name>` and half of that's interval `<name>_ci95`.
+        One row per cell and value: mode, the other axes, the compared axis, n, and for each
+        compared column its mean relative difference `<name>` and its half interval `<name>_ci95`.
     """
     assert study.compare is not None
     over, metrics = study.compare.over, study.compare.of
@@ -64,8 +64,8 @@ def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> p
             continue
         row: dict[str, Any] = dict(zip([*others, over], labels, strict=True)) | {"n": len(part)}
         for name in metrics:
-            apart = (part[name] / part[f"{name}_0"] - 1).to_numpy()
-            row |= {name: apart.mean(), f"{name}_ci95": half_width(apart)}
+            relative = (part[name] / part[f"{name}_0"] - 1).to_numpy()
+            row |= {name: relative.mean(), f"{name}_ci95": half_width(relative)}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -76,14 +76,14 @@ def of_study(name: str, points: pd.DataFrame) -> pd.DataFrame:
 
 
 def axis_columns(study: Study) -> list[str]:
-    """Columns of the study's axes; of a random one, what it drew."""
+    """Columns of the study's axes; those of a random axis are the values that it draws."""
     return [
         c for name, axis in study.axes.items() for c in ([name] if axis.of is None else axis.of)
     ]
 
 
 def axis_label(study: Study, column: str) -> str:
-    """What an axis is called on pages and figures."""
+    """Label of an axis on pages and charts."""
     axis = study.axes.get(column)
     if axis is not None and axis.label:
         return axis.label
@@ -91,7 +91,7 @@ def axis_label(study: Study, column: str) -> str:
 
 
 def against_predictions(points: pd.DataFrame) -> list[dict[str, Any]]:
-    """Emulated points against their own predictions, the furthest off first."""
+    """Emulated points compared with their own predictions, the largest error first."""
     rows = points[(points["mode"] == "run") & (points["status"] == "finished")].copy()
     rows = rows.drop_duplicates("point")
     for kind in ("predicted", "predicted_wire"):

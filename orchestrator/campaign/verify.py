@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A campaign's points computed again, here and now, and held against what was stored.
+"""Computes a campaign's points again and compares them with the stored results.
 
-What the engine predicted must come out the same to the last bit; on another kind of processor the
-last bits of logarithms may differ, which is said. What was measured must come out within a
-tolerance. Whatever differs is named, and so is every difference of the two environments.
+Predictions must be equal bit for bit; on another kind of processor the last bits of logarithms may
+differ, which is reported. Measurements must agree within a tolerance. Differences of results and of
+the environments are listed.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from orchestrator.campaign.cluster import HERE, computed
+from orchestrator.campaign.cluster import HERE, compute_points
 from orchestrator.campaign.folder import CampaignFolder, manifest_of, stored_point
 from orchestrator.campaign.spec import Cell, Point, cells
 from orchestrator.campaign.worker import Files
@@ -32,56 +32,56 @@ from testbed.host.dask_cluster import Cluster
 EXACT = 1e-12
 """Relative difference up to which predictions count as equal."""
 TOLERANCE = 0.05
-"""Of measured latencies, relative."""
-SAID_S = 5e-5
-"""Parts of a deviation that are smaller go without saying."""
+"""Default relative tolerance of measured latencies."""
+LEAST_PART_S = 5e-5
+"""Smaller parts of a deviation are not listed, s."""
 
 Verdict = Literal["equal", "rounding", "within", "differs", "failed"]
-SAYS: dict[Verdict, str] = {
+VERDICT_TEXTS: dict[Verdict, str] = {
     "equal": "equal bit for bit",
     "rounding": f"equal to {EXACT:g}",
     "within": "within the tolerance",
     "differs": "DIFFERS",
     "failed": "FAILED",
 }
-CLOCKED = ["decision_s"]
-"""Columns of real time, which no two runs share."""
+REAL_TIME_COLUMNS = ["decision_s"]
+"""Columns of real time, which differ in every run."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A point computed again."""
+    """The comparison of a point that was computed again."""
 
     cell: Cell
-    """One of the cells that it fills."""
+    """One of the point's cells."""
     verdict: Verdict
     detail: str
 
     @property
     def ok(self) -> bool:
-        """Whether it gave the same answer."""
+        """Whether the results agree."""
         return self.verdict not in {"differs", "failed"}
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of it."""
+    """Result of computing points again."""
 
     replays: list[Replay]
     environment: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """What differs between then and now: value then, value now."""
+    """By property of the environment that differs: the value then and the value now."""
 
     @property
     def ok(self) -> bool:
-        """Whether all points gave the same answer."""
+        """Whether the results of all points agree."""
         return all(replay.ok for replay in self.replays)
 
     def lines(self) -> Iterator[str]:
-        """What came of it, in words: verdicts counted, and every difference."""
-        for verdict, says in SAYS.items():
+        """The result in words: number of points per verdict, and every difference."""
+        for verdict, text in VERDICT_TEXTS.items():
             found = [replay for replay in self.replays if replay.verdict == verdict]
             if found:
-                yield f"{len(found)} points {says}"
+                yield f"{len(found)} points {text}"
             for replay in found:
                 if replay.detail:
                     axes = ", ".join(
@@ -92,7 +92,7 @@ class Verification:
         yield from environment_lines(self.environment)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The result as JSON values."""
         return {
             "ok": self.ok,
             "points": [
@@ -102,7 +102,7 @@ class Verification:
                     "axes": replay.cell.axes,
                     "seed": replay.cell.seed,
                     "mode": replay.cell.point.mode,
-                    "verdict": SAYS[replay.verdict],
+                    "verdict": VERDICT_TEXTS[replay.verdict],
                     "detail": replay.detail,
                 }
                 for replay in self.replays
@@ -119,17 +119,17 @@ def verify(
     cluster: Cluster = HERE,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
-    """Compute finished points again and compare.
+    """Compute finished points again and compare the results.
 
     Args:
-        folder: The campaign's directory; nothing in it changes.
-        sample: So many points, drawn by the campaign's seed; None: all.
-        tolerance: Relative, of each measured round's latency.
-        cluster: Who computes.
-        progress: Told how far it is.
+        folder: The campaign's directory, which is not changed.
+        sample: Number of points, drawn with the campaign's seed; None: all.
+        tolerance: Relative tolerance of each measured round's latency.
+        cluster: Workers.
+        progress: Called with the number of points.
 
     Raises:
-        InputError: The directory holds no finished points, or the cluster cannot be used.
+        InputError: The directory has no finished points, or the cluster cannot be used.
         RunError: All workers were lost.
     """
     campaign = folder.campaign()
@@ -154,20 +154,20 @@ def replay(
     cluster: Cluster = HERE,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
-    """Compute points again and hold each against its folder.
+    """Compute points again and compare each with its folder.
 
     Args:
-        stored: A cell that each fills, and its folder.
-        points: In the same order, as they are computed today.
-        seed: Of the order of execution.
-        tolerance: Relative, of each measured round's latency.
-        cluster: Who computes.
-        progress: Told how far it is.
+        stored: For each point one of its cells, and its folder.
+        points: The points in the same order, with today's scenario keys.
+        seed: Seed of the order of execution.
+        tolerance: Relative tolerance of each measured round's latency.
+        cluster: Workers.
+        progress: Called with the number of points.
     """
     places = {point.id: place for point, place in zip(points, stored, strict=True)}
     replays: dict[str, Replay] = {}
     environments: dict[str, tuple[str, str]] = {}
-    with contextlib.closing(computed(points, seed, cluster)) as answers:
+    with contextlib.closing(compute_points(points, seed, cluster)) as answers:
         for answer in answers:
             id_ = answer["id"]
             cell, path = places[id_]
@@ -183,7 +183,7 @@ def replay(
 
 
 def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[Verdict, str]:
-    """A stored point against its replay: the verdict, and what differs first or most."""
+    """Compare a stored point with its replay: the verdict, and the first or largest difference."""
     if "session.parquet" in files:
         return _session(stored, files, tolerance)
     worst = 0.0
@@ -193,7 +193,7 @@ def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[V
             continue
         then = pd.read_parquet(stored / f"{name}.parquet")
         now = pd.read_parquet(io.BytesIO(files[f"{name}.parquet"]))
-        then, now = (table.drop(columns=CLOCKED, errors="ignore") for table in (then, now))
+        then, now = (t.drop(columns=REAL_TIME_COLUMNS, errors="ignore") for t in (then, now))
         if then.shape != now.shape or list(then) != list(now):
             return "differs", f"{name}: {then.shape} there, {now.shape} here (rows, columns)"
         if name == "rounds" and "measured" in set(then["kind"]):
@@ -201,7 +201,7 @@ def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[V
             if verdict == "differs":
                 return verdict, measured
             then, now = (t[t["kind"] != "measured"] for t in (then, now))
-        for column, distance in apart(then, now):
+        for column, distance in distances(then, now):
             worst = max(worst, float(distance.max(initial=0.0)))
             if worst > EXACT:
                 row = int(distance.argmax())
@@ -213,8 +213,8 @@ def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[V
     return ("equal", "") if worst == 0 else ("rounding", f"largest difference {worst:.1e}")
 
 
-def apart(then: pd.DataFrame, now: pd.DataFrame) -> Iterator[tuple[str, Any]]:
-    """For each column, how far its rows are apart: relative for numbers, else 0 or infinite."""
+def distances(then: pd.DataFrame, now: pd.DataFrame) -> Iterator[tuple[str, Any]]:
+    """Each column with the distances of its rows: relative for numbers, else 0 or infinite."""
     for column in then.columns:
         a, b = then[column].to_numpy(), now[column].to_numpy()
         if a.dtype.kind == "f":
@@ -227,12 +227,12 @@ def apart(then: pd.DataFrame, now: pd.DataFrame) -> Iterator[tuple[str, Any]]:
 
 
 def _session(stored: Path, files: Files, tolerance: float) -> tuple[Verdict, str]:
-    """By the number that is furthest off, of those that were read or stand for its links."""
+    """Compare sessions by the number with the largest relative difference."""
     there = pd.read_parquet(stored / "metrics.parquet").set_index("metric")
     here = pd.read_parquet(io.BytesIO(files["metrics.parquet"])).set_index("metric")
     if set(there.index) != set(here.index):
         return "differs", f"numbers: {sorted(there.index)} there, {sorted(here.index)} here"
-    ((_, off),) = apart(there, here.loc[there.index])
+    ((_, off),) = distances(there, here.loc[there.index])
     worst = int(off.argmax())
     name, largest = there.index[worst], float(off[worst])
     if largest == 0:
@@ -253,13 +253,13 @@ def _measured(
         parts_s = budget_differences(budgets[0], budgets[1], int(there[worst, 0]))
     text = (
         f"measured, round {there[worst, 0]:.0f}: {there[worst, 1]:.4f} s there, "
-        f"{here[worst, 1]:.4f} s here ({off[worst]:+.2%}){explained(parts_s)}"
+        f"{here[worst, 1]:.4f} s here ({off[worst]:+.2%}){explanation(parts_s)}"
     )
     return ("differs" if abs(off[worst]) > tolerance else "within"), text
 
 
 def _budgets(stored: Path, files: Files) -> list[pd.DataFrame]:
-    """Both error budgets by round, there and here; none where one is missing."""
+    """Both error budgets by round, there and here; empty if one is missing."""
     name = "budget.parquet"
     if name not in files or not (stored / name).is_file():
         return []
@@ -267,34 +267,34 @@ def _budgets(stored: Path, files: Files) -> list[pd.DataFrame]:
 
 
 def budget_differences(then: pd.DataFrame, now: pd.DataFrame, index: int) -> dict[str, float]:
-    """By part of the error budget: what it adds to the difference of a round's latencies, in s.
+    """By part of the error budget: its contribution to the difference of a round's latencies, s.
 
-    Where a round is predicted alike there and here, these add up to the difference exactly.
+    If both rounds have the same prediction, the parts add up to the difference exactly.
     """
     there, here = (t[t["round"] == index].set_index("part")["seconds"] for t in (then, now))
     added = here.sub(there, fill_value=0.0)
     return {str(part): float(seconds) for part, seconds in added.items()}
 
 
-def explained(parts_s: Mapping[str, float]) -> str:
-    """The parts that make most of a deviation, as the rest of a line."""
+def explanation(parts_s: Mapping[str, float]) -> str:
+    """The largest parts of a deviation, as the end of a line."""
     by_size = sorted(parts_s.items(), key=lambda item: -abs(item[1]))
-    named = [f"{part} {s * 1e3:+.1f} ms" for part, s in by_size[:3] if abs(s) >= SAID_S]
+    named = [f"{part} {s * 1e3:+.1f} ms" for part, s in by_size[:3] if abs(s) >= LEAST_PART_S]
     return f": {', '.join(named)}" if named else ""
 
 
 def environment_differences(
     then: dict[str, Any], now: dict[str, Any]
 ) -> dict[str, tuple[str, str]]:
-    """What results may depend on and is not the same in two manifests."""
+    """The properties in which the environments of two manifests differ, then and now."""
     names = environment()
     parts = [{name: manifest.get(name) for name in names} for manifest in (then, now)]
-    apart = sorted(differing(parts, "absent").items())
-    return {key: (str(before), str(after)) for key, (before, after) in apart}
+    changes = sorted(differing(parts, "absent").items())
+    return {key: (str(before), str(after)) for key, (before, after) in changes}
 
 
 def environment_lines(differences: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """What `environment_differences` found, in words."""
+    """The result of `environment_differences` in words."""
     if not differences:
         yield "The environment is the same."
     for name, (then, now) in differences.items():
@@ -302,5 +302,5 @@ def environment_lines(differences: Mapping[str, tuple[str, str]]) -> Iterator[st
 
 
 def environment_json(differences: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
-    """The same, as plain values."""
+    """The result of `environment_differences` as JSON values."""
     return {name: {"then": then, "now": now} for name, (then, now) in differences.items()}

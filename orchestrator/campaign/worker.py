@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a worker does: compute points, and answer with the files that they come to.
+"""A worker's part of a campaign: it computes points and returns their files.
 
-Arguments and answers are plain values, JSON text and bytes, so that a worker needs nothing of the
-machine that asks: the files that a scenario names must lie at the same path on both, and their
-content is checked.
+Arguments and results are JSON values and bytes. The files that a scenario names must have the same
+paths on the worker and on the machine that submits the points, and their contents are checked.
 """
 
 import io
@@ -25,7 +24,7 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.analysis import metrics
-from orchestrator.campaign.spec import Beside, digest_of
+from orchestrator.campaign.spec import PointOptions, digest_of
 from orchestrator.engine.batch import is_known_beforehand, predict_at_once
 from orchestrator.engine.engine import split_costs
 from orchestrator.engine.plan import Array
@@ -44,27 +43,26 @@ from testbed.core.timeline import DIFFERING, Timeline
 from testbed.system.leftovers import temporary_folder
 
 Files = dict[str, bytes]
-"""By path within the point's folder."""
+"""By path in the point's folder: contents of a file."""
 
 Tables = dict[str, pd.DataFrame]
-"""By name of the Parquet file."""
+"""By name of a Parquet file (without suffix): its table."""
 
-LEFT_ON_WORKER = {"report.html"}
-"""The orchestrator writes reports itself, in the look of its own time."""
+NOT_RETURNED = {"report.html"}
+"""Files that the orchestrator writes itself with its own version of the templates."""
 
 
 def play(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Compute points that meet the same channel, one after the other.
+    """Compute points with the same channel, one after the other.
 
     Args:
-        task: What is the same for all: `source_sha256` of the program that asks, its `command`, and
-            `unfinished`, a folder of this machine where what takes long keeps how far it is, or
-            None.
-        points: Each with `id`, `mode`, `scenario` (JSON), `trace`, `files`, `steps_rounds`, and
-            `beside` (see `spec.Beside`).
+        task: What all points share: `source_sha256` of the submitting program, its `command`, and
+            `unfinished`, a folder on this machine for the checkpoints of long points, or None.
+        points: Each with `id`, `mode`, `scenario` (JSON), `trace`, `files`, `steps_rounds` and
+            `beside` (see `spec.PointOptions`).
 
     Returns:
-        For each point its `id` and either its `files` or its `failure`, in a line and whole.
+        For each point its `id` and either its `files` or its `failure`, as one line and in full.
     """
     answers: list[dict[str, Any]] = []
     first = points[0]
@@ -86,7 +84,7 @@ def _check(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> None:
         raise RunError(f"worker on {platform.node()}: runs other sources than the orchestrator")
     for path, digest in {p: d for point in points for p, d in point["files"].items()}.items():
         if digest_of(Path(path)) != digest:
-            raise RunError(f"worker on {platform.node()}: {path} holds something else there")
+            raise RunError(f"worker on {platform.node()}: {path} has other contents there")
 
 
 def _failed(point: dict[str, Any], error: Exception) -> dict[str, Any]:
@@ -110,11 +108,11 @@ def _played(
     began, began_s = now(), time.monotonic()
     try:
         if point["mode"] == "run":
-            asked = Beside.model_validate(point["beside"]).metrics
-            files = _emulated(scenario, source, trace, asked)
+            requested = PointOptions.model_validate(point["beside"]).metrics
+            files = _emulated(scenario, source, trace, requested)
         elif point["mode"] == "up":
-            asked_for = Beside.model_validate(point["beside"])
-            files = _session(scenario, source, trace, asked_for)
+            options = PointOptions.model_validate(point["beside"])
+            files = _session(scenario, source, trace, options)
         else:
             files = _predicted(scenario, source, point, task.get("unfinished"))
     except Exception as error:
@@ -146,17 +144,17 @@ def _json(value: Any) -> bytes:
 def _predicted(
     scenario: Scenario, source: ChannelSource, point: dict[str, Any], unfinished: str | None
 ) -> Files:
-    beside = Beside.model_validate(point["beside"])
-    if beside.train is not None:
+    options = PointOptions.model_validate(point["beside"])
+    if options.train is not None:
         folder = None if unfinished is None else Path(unfinished) / point["id"]
-        return _learned(scenario, source, beside.train, folder)
-    if is_known_beforehand(scenario) and not beside.metrics:
+        return _trained(scenario, source, options.train, folder)
+    if is_known_beforehand(scenario) and not options.metrics:
         tables = _at_once(scenario, source, point["steps_rounds"])
     else:
-        tables = _one_by_one(scenario, source, point["steps_rounds"], beside.metrics)
-    if beside.bound_rounds:
+        tables = _one_by_one(scenario, source, point["steps_rounds"], options.metrics)
+    if options.bound_rounds:
         rounds = tables["rounds"]
-        rounds["bound"] = _bound(scenario, source, rounds.iloc[-beside.bound_rounds :])
+        rounds["bound"] = _bound(scenario, source, rounds.iloc[-options.bound_rounds :])
     return _files(tables)
 
 
@@ -165,7 +163,7 @@ def _at_once(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Ta
     try:
         times = predict_at_once(scenario, source, profile)
     except TraceExhausted:
-        return _one_by_one(scenario, source, steps_rounds)  # which says where it ends
+        return _one_by_one(scenario, source, steps_rounds)  # it reports where the trace ends
     rounds = pd.DataFrame(
         {
             "round": np.arange(scenario.rounds),
@@ -188,7 +186,7 @@ def _at_once(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Ta
 
 
 def _one_by_one(
-    scenario: Scenario, source: ChannelSource, steps_rounds: int, asked: Sequence[str] = ()
+    scenario: Scenario, source: ChannelSource, steps_rounds: int, requested: Sequence[str] = ()
 ) -> Tables:
     decide = decider(scenario)
     timed = None if decide is None else Timed(decide)
@@ -203,21 +201,21 @@ def _one_by_one(
         tables["energy"] = _energy(np.array([round_.energy_j for round_ in timeline.rounds]))
     if steps_rounds:
         tables["predicted"] = Timeline(timeline.rounds[:steps_rounds]).frame()
-    if asked:
-        tables["metrics"] = _metrics(asked, timeline)
+    if requested:
+        tables["metrics"] = _metrics(requested, timeline)
     return tables
 
 
-def _metrics(asked: Sequence[str], timeline: Timeline) -> pd.DataFrame:
-    """A row a number: what metrics make of a timeline."""
+def _metrics(requested: Sequence[str], timeline: Timeline) -> pd.DataFrame:
+    """Metrics of a timeline, one row per number."""
     found: dict[str, float] = {}
-    for name in asked:
+    for name in requested:
         found |= metrics.values_of(name, metrics.metric(name), timeline)
     return pd.DataFrame({"metric": list(found), "value": list(found.values())})
 
 
 def _energy(energy_j: Array) -> pd.DataFrame:
-    """A row a UAV: its mean over the rounds [N, K]."""
+    """Mean energy over the rounds of energy_j [N, K], one row per UAV."""
     mean_j = energy_j.mean(axis=0)
     return pd.DataFrame({"client": np.arange(1, len(mean_j) + 1), "energy_j": mean_j})
 
@@ -231,17 +229,17 @@ def _bound(scenario: Scenario, source: ChannelSource, rounds: pd.DataFrame) -> "
     radio = radio_access(scenario, trace)
     if not isinstance(radio, ShannonFdma):
         raise InputError(
-            "bound_rounds: a trace of rates does not say what other shares would carry"
+            "bound_rounds: a trace of rates does not show what other shares would have given"
         )
     bound = lower_bound(costs, radio, trace.values, scenario.slot_s, start_s, objective)
     return pd.Series(bound, rounds.index)
 
 
-def _learned(scenario: Scenario, source: ChannelSource, variant: str, folder: Path | None) -> Files:
-    """Rounds of an agent that learns, and the same number of what it has learned, on its own.
+def _trained(scenario: Scenario, source: ChannelSource, variant: str, folder: Path | None) -> Files:
+    """Train an agent, then evaluate it for the same number of rounds.
 
-    `rounds.parquet` has the training, in which actions are drawn; `deterministic.parquet` rounds
-    on the same channel, from its beginning, of the trained agent's likeliest split and mean shares.
+    `rounds.parquet` has the training rounds with sampled actions; `deterministic.parquet` has
+    rounds on the same channel, from its start, with the agent's likeliest split and mean shares.
     """
     from orchestrator.policies.agent import CHECKPOINT, agent_policy, train
 
@@ -265,9 +263,9 @@ def _files(tables: Tables) -> Files:
 
 
 def _emulated(
-    scenario: Scenario, source: ChannelSource, trace: Path | None, asked: Sequence[str]
+    scenario: Scenario, source: ChannelSource, trace: Path | None, requested: Sequence[str]
 ) -> Files:
-    # These bring what emulates, which predictions do without.
+    # Imported here because predictions do not need them.
     from orchestrator.emulated.guests import from_outside
     from orchestrator.emulated.run import run
     from orchestrator.emulated.virtual import run_in_guest
@@ -280,32 +278,34 @@ def _emulated(
         else:
             done = run(scenario, source, folder, decide=decider(scenario))
             measured = Timeline(done.measured)
-        computed = {"metrics": _metrics(asked, measured)} if asked else {}
-        return _left_in(folder) | _files(computed)
+        computed = {"metrics": _metrics(requested, measured)} if requested else {}
+        return _files_in(folder) | _files(computed)
 
 
-def _session(scenario: Scenario, source: ChannelSource, trace: Path | None, asked: Beside) -> Files:
+def _session(
+    scenario: Scenario, source: ChannelSource, trace: Path | None, options: PointOptions
+) -> Files:
     from orchestrator.emulated.repeated_session import play_asked
 
     with temporary_folder("point") as temporary:
         folder = temporary / "session"
-        found = play_asked(scenario, source, trace, folder, asked, share=_share())
-        # Homes may be large: what was read is kept.
-        nodes = {str(node) for read in asked.reads.values() for node in read.paths(scenario)}
-        files = _left_in(folder, lambda name: not name.startswith("nodes/") or name in nodes)
+        found = play_asked(scenario, source, trace, folder, options, share=_share())
+        # Home folders may be large: only files that were read are kept.
+        nodes = {str(node) for read in options.reads.values() for node in read.paths(scenario)}
+        files = _files_in(folder, lambda name: not name.startswith("nodes/") or name in nodes)
         table = pd.DataFrame({"metric": list(found), "value": list(found.values())})
         return files | _files({"metrics": table})
 
 
 def _share() -> float:
-    """Of this machine's memory: as many guests run beside each other as there are cores."""
+    """Share of this machine's memory for a guest: as many run at once as there are cores."""
     return 1 / len(os.sched_getaffinity(0))
 
 
-def _left_in(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> Files:
+def _files_in(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> Files:
     return {
         name: path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in LEFT_ON_WORKER
+        if path.is_file() and path.name not in NOT_RETURNED
         if wanted(name := str(path.relative_to(folder)))
     }

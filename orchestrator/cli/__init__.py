@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What may be typed after `testbed`?
+"""The commands, options, tables and progress displays of the command line `testbed`.
 
-Options, tables, progress; whatever a command does can be called without it.
+Everything that a command does can also be called from Python without it.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed bundle` and `verify`: one file that others can check, and the check."""
+"""`testbed bundle` and `verify`: pack results into one file, and check such a file."""
 
 import subprocess
 import sys
@@ -26,17 +26,17 @@ def bundle(
     output: Annotated[Path, typer.Option("--out", metavar="FILE.zip", help="The bundle.")],
     with_data: Annotated[
         bool,
-        typer.Option("--with-data", help="Bring images and weights that scenarios name, too."),
+        typer.Option("--with-data", help="Include images and weights that scenarios name."),
     ] = False,
 ) -> None:
-    """Put a run or a campaign into one file, with all that others need to check it."""
+    """Put a run or a campaign into one file with everything needed to check it."""
     from orchestrator.archive.bundle import bundle as write
 
     with shown("files") as show:
         left = write(directory, output, with_data=with_data, progress=show)
     out.print(f"{output}: `testbed verify` checks it", highlight=False)
     for path in left:
-        out.print(f"left out: {path}; --with-data brings it", markup=False, highlight=False)
+        out.print(f"not included: {path}; use --with-data", markup=False, highlight=False)
 
 
 def verify(
@@ -46,21 +46,21 @@ def verify(
         typer.Option(min=0, help="Rounds of a run, or points of a campaign, to emulate again."),
     ] = 1,
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Relative, of measured latencies.")
+        float, typer.Option(min=0, help="Relative tolerance of measured latencies.")
     ] = 0.05,
     clock: Annotated[
         str | None,
         typer.Option(
             metavar="real|virtual",
-            help="Of a run's sample; left out: virtual where its kernel is built, else as it was.",
+            help="Clock of a run's sample (default: virtual if possible, else the run's).",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes for a campaign; left out: one a core.")
+        int | None, typer.Option(min=1, help="Processes for a campaign (default: one per core).")
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Predict a bundle again, emulate a sample, explain what differs; status 1 if it is much."""
+    """Predict a bundle again, emulate a sample and explain differences; status 1 if too large."""
     from orchestrator.archive.verify import verify as check
     from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json
@@ -84,14 +84,14 @@ def verify(
     for line in done.lines():
         out.print(line, markup=False, highlight=False, soft_wrap=True)
     if not done.ok:
-        raise RunError(f"{bundle}: what was computed again differs from what is in it")
+        raise RunError(f"{bundle}: the recomputed results differ from the stored ones")
 
 
 def _emulate(scenario: "Scenario", trace: Path, folder: Path) -> None:
-    """`testbed run`, which enters virtual time where the scenario asks for it.
+    """Emulate a scenario with `testbed run`, which enters virtual time if the scenario needs it.
 
     Raises:
-        RunError: With the last line that it said.
+        RunError: The run failed; the message is its last line on stderr.
     """
     file = folder.with_name("scenario.yaml")
     file.write_text(yaml.safe_dump(scenario.model_dump(mode="json")), encoding="utf-8")
@@ -100,5 +100,5 @@ def _emulate(scenario: "Scenario", trace: Path, folder: Path) -> None:
         [sys.executable, "-P", "-m", "orchestrator", *words], capture_output=True, text=True
     )
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        raise RunError(said[-1].removeprefix("testbed: "))
+        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise RunError(lines[-1].removeprefix("testbed: "))

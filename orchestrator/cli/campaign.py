@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed campaign`: run, look at, report and verify campaigns."""
+"""`testbed campaign`: run campaigns, and show, report and verify their results."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Grouped,
-    help="Many scenarios from one file: reproducible, resumable, spread over machines.",
+    help="Many scenarios from one file: reproducible, resumable, on one or several machines.",
 )
 
 
@@ -28,23 +28,23 @@ Given = Annotated[
     Path,
     typer.Argument(
         metavar="FILE|DIR",
-        help="A campaign file, or the directory of one; or paper, quickstart where neither exists.",
+        help="A campaign file or directory; or a built-in campaign: paper, quickstart.",
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="The campaign's directory; left out: runs/NAME."),
+    typer.Option("--out", metavar="DIR", help="The campaign's directory (default: runs/NAME)."),
 ]
 Scheduler = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Use the workers of this Dask scheduler; left out: processes on this machine.",
+        help="Use the workers of this Dask scheduler (default: processes on this machine).",
     ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes on this machine; left out: one a core."),
+    typer.Option(min=1, help="Processes on this machine (default: one per core)."),
 ]
 
 
@@ -56,10 +56,10 @@ def run(
     key: SchedulerKey = None,
     workers: Workers = None,
     retry_invalid: Annotated[
-        bool, typer.Option("--retry-invalid", help="Emulate again what was not valid.")
+        bool, typer.Option("--retry-invalid", help="Repeat emulations that were not valid.")
     ] = False,
 ) -> None:
-    """Compute all points that are not finished; goes on where an earlier run stopped."""
+    """Compute all points that are not finished; an interrupted campaign resumes."""
     from orchestrator.campaign.cluster import run_campaign
     from orchestrator.campaign.spec import load_campaign
     from testbed.host.dask_cluster import Cluster
@@ -73,10 +73,10 @@ def run(
             retry_invalid=retry_invalid,
             progress=lambda now, total: show(campaign.name, now, total),
         )
-    out.print(f"{done.points} points, {done.made} of them made now, {len(done.failed)} failed")
+    out.print(f"{done.points} points, {done.made} of them computed now, {len(done.failed)} failed")
     _report(folder)
     if done.invalid:
-        out.print(f"{done.invalid} emulated points are not valid; --retry-invalid tries them again")
+        out.print(f"{done.invalid} emulated points are not valid; --retry-invalid repeats them")
     if done.failed:
         id_, why = next(iter(done.failed.items()))
         raise RunError(f"{len(done.failed)} points failed; {id_}: {why}")
@@ -84,7 +84,7 @@ def run(
 
 @app.command()
 def status(given: Given, output: Output = None) -> None:
-    """Say what is finished, what failed and why, and what is missing."""
+    """Show which points are finished, failed (and why) or missing."""
     from orchestrator.campaign.results import study_counts
     from orchestrator.cli.tables import plain_table
 
@@ -97,7 +97,7 @@ def status(given: Given, output: Output = None) -> None:
 
 @app.command()
 def report(given: Given, output: Output = None) -> None:
-    """Gather the results and write report and figures, from what is finished."""
+    """Collect the results of the finished points; write the report and its charts."""
     _report(_folder(given, output))
 
 
@@ -115,10 +115,10 @@ def verify(
     given: Given,
     output: Output = None,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="Replay so many points; left out: all.")
+        int | None, typer.Option(min=1, help="Number of points to repeat (default: all).")
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Relative, of measured latencies.")
+        float, typer.Option(min=0, help="Relative tolerance of measured latencies.")
     ] = 0.05,
     scheduler: Scheduler = None,
     key: SchedulerKey = None,
@@ -127,7 +127,7 @@ def verify(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the verdicts as JSON.")
     ] = None,
 ) -> None:
-    """Compute finished points again and say what differs; status 1 if anything does."""
+    """Compute finished points again and report differences; status 1 if there are any."""
     from orchestrator.campaign.verify import verify as replay
     from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json
@@ -156,12 +156,12 @@ def serve_scheduler(
         Path,
         typer.Option(
             metavar="FILE",
-            help="Who has it may use the scheduler and its workers; made where there is none.",
+            help="Shared key file (created if missing).",
         ),
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any.")] = 8786,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any.")] = 8786,
 ) -> None:
-    """Be a scheduler of campaigns: TLS alone, for those with the key, and no pages."""
+    """Run a Dask scheduler for campaigns (TLS with the shared key, no dashboard)."""
     from testbed.host import dask_nodes
 
     dask_nodes.make_key(key)
@@ -176,10 +176,11 @@ def serve_worker(
     key: Annotated[Path, typer.Option(metavar="FILE", help="The scheduler's key.")],
     workers: Workers = None,
     machine: Annotated[
-        bool, typer.Option("--machine", help="Emulate, too; one process, one such a machine.")
+        bool,
+        typer.Option("--machine", help="Also run emulated points; start one worker per machine."),
     ] = False,
 ) -> None:
-    """Compute points for a scheduler, until it is gone."""
+    """Compute points for a scheduler until it ends."""
     from testbed.host import dask_nodes
 
     count = 1 if machine else workers or len(os.sched_getaffinity(0))

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What commands print: results on stdout; how far long work is on stderr.
+"""Output of commands: results on stdout, progress of long work on stderr.
 
-Progress is a bar on a terminal, a line now and then elsewhere. Rich is imported when something is
-printed through it: `--help` and completion do without.
+Progress is a bar on a terminal, otherwise a line every `PROGRESS_INTERVAL_S`. Rich is imported
+when something is printed through it: `--help` and completion do without.
 """
 
 import logging
@@ -21,27 +21,27 @@ from testbed.system import inside
 
 LEVELS = ("debug", "info", "warning", "error")
 PACKAGES = ("orchestrator", "workloads", "ns3_scenarios", "testbed")
-"""Whose loggers the command line shows; those of libraries stay as they are."""
-LONG = 400
-"""Characters of the longest line in a file."""
-EVERY_S = 10.0
-"""Between two lines where there is no terminal."""
+"""Packages whose loggers the command line shows; libraries' loggers are not changed."""
+FILE_COLUMNS = 400
+"""Width of a line, in characters, where stdout is not a terminal."""
+PROGRESS_INTERVAL_S = 10.0
+"""Least time between two progress lines where stderr is not a terminal, s."""
 
 
 class Out:
     """Rich's console for results.
 
-    In a file or a pipe no line is broken and no table loses a column, however long, unless
-    `COLUMNS` says how long lines may be.
+    Where stdout is a file or a pipe, lines are not wrapped and tables lose no columns, unless the
+    environment variable `COLUMNS` limits the width.
     """
 
     def print(self, *objects: object, **options: Any) -> None:
-        """As `rich.console.Console.print`."""
+        """Print as `rich.console.Console.print` does."""
         from rich import get_console
 
         console = get_console()
         if not console.is_terminal and "COLUMNS" not in os.environ:
-            console.width = LONG
+            console.width = FILE_COLUMNS
             if all(isinstance(it, str) for it in objects):
                 options = {"soft_wrap": True} | options
         console.print(*objects, **options)
@@ -51,19 +51,19 @@ out = Out()
 
 
 class _OneLine(logging.Formatter):
-    """`testbed: MESSAGE` in one line; of what is told to developers, who says so, too."""
+    """Formats records as one line, `testbed: MESSAGE`; debug messages also name their logger."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        who = f"{record.name}: " if record.levelno < logging.INFO else ""
-        return f"testbed: {who}{' '.join(record.getMessage().split())}"
+        """Format a record."""
+        name = f"{record.name}: " if record.levelno < logging.INFO else ""
+        return f"testbed: {name}{' '.join(record.getMessage().split())}"
 
 
 def log_to_stderr(level: str) -> None:
-    """Show what our own packages log, from a level on: debug, info, warning or error.
+    """Show log messages of our own packages from a level on: debug, info, warning or error.
 
     Raises:
-        InputError: No such level.
+        InputError: `level` is not one of these.
     """
     if level.lower() not in LEVELS:
         raise InputError(f"TESTBED_LOG: must be one of {', '.join(LEVELS)}, not {level!r}")
@@ -79,7 +79,7 @@ def log_to_stderr(level: str) -> None:
 def shown(unit: str = "") -> Iterator[Progress]:
     """Show progress while the context lasts; `unit` follows the numbers.
 
-    In virtual time, the host shows it: what a run does must not depend on who looks on.
+    In virtual time the host shows it: a run must not depend on how its progress is shown.
     """
     if inside.guest_settings() is not None:
         yield inside.report_progress
@@ -106,9 +106,9 @@ def shown(unit: str = "") -> Iterator[Progress]:
 
     def line(what: str, done: float, total: float) -> None:
         nonlocal last_s
-        if time.monotonic() - last_s >= EVERY_S:
+        if time.monotonic() - last_s >= PROGRESS_INTERVAL_S:
             last_s = time.monotonic()
-            # What computing really takes is not predicted where `compute_time` is measured.
+            # Where `compute_time` is measured, the total is not known in advance.
             of = f" of {total:.0f}" if done <= total else ""
             print(f"testbed: {what}: {max(0.0, done):.0f}{of} {unit}".rstrip(), file=sys.stderr)
 

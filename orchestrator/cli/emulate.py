@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed run`, `report`, `compare`, `perfetto`: rounds on real links, and pages about them."""
+"""`testbed run`, `report`, `compare`, `perfetto`: emulate rounds, and write pages about them."""
 
 import re
 import sys
@@ -26,7 +26,7 @@ from testbed.core.errors import InputError
 from testbed.core.progress import Progress
 
 NOT_VALID = 3
-"""Exit status of `run --strict` where the run is not valid."""
+"""Exit status of `run --strict` if the run is not valid."""
 
 
 def run(
@@ -43,13 +43,13 @@ def run(
         bool, typer.Option("--overwrite", help="Replace an earlier run in DIR.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Serve a page on loopback that shows the run as it goes.")
+        bool, typer.Option("--live", help="Serve a page on loopback that shows the run's progress.")
     ] = False,
     pcap: Annotated[
         bool, typer.Option("--pcap", help="Capture every link into DIR/pcap, for tshark.")
     ] = False,
     pcap_headers: Annotated[
-        bool, typer.Option("--pcap-headers", help="The same, headers of frames alone.")
+        bool, typer.Option("--pcap-headers", help="Capture headers only.")
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume a run of DIR that was killed or failed.")
@@ -62,11 +62,11 @@ def run(
     wait_quiet: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Begin when nothing else computes here; at most 90s, 10m or 1h."
+            metavar="TIME", help="Wait up to TIME (90s, 10m, 1h) for other processes to be idle."
         ),
     ] = None,
 ) -> None:
-    """Emulate rounds on real links and hold them against the prediction."""
+    """Emulate rounds on real links and compare them with the prediction."""
     from orchestrator import api
     from orchestrator.cli.tables import (
         budget_table,
@@ -78,7 +78,7 @@ def run(
     )
     from orchestrator.cli.virtual import enter
     from orchestrator.records.directory import claimed
-    from orchestrator.reporting.live import serve, told
+    from orchestrator.reporting.live import forwarded, serve
     from testbed.host.quiet import wait_until_quiet
     from testbed.system import inside
     from testbed.system.files import check_writable, write_json
@@ -100,7 +100,7 @@ def run(
 
         check_spreadable(parsed)
     enter(parsed, "emulated s", trace=trace_file, live=live, holding=claim)
-    view = serve if inside.guest_settings() is None else told
+    view = serve if inside.guest_settings() is None else forwarded
     if wait_s is not None:
         with shown("s") as show:
             wait_until_quiet(wait_s, show)
@@ -113,7 +113,7 @@ def run(
             overwrite=overwrite,
             resume=resume,
             capture=capture,
-            progress=_noting(others, show),
+            progress=_with_note(others, show),
             view=view if live else None,
             scheduler=scheduler,
             key=key,
@@ -139,8 +139,8 @@ def run(
         raise typer.Exit(NOT_VALID)
 
 
-def _noting(others: Sequence[int], show: Progress) -> Progress:
-    """The same, and when the run begins, who emulates beside it; a refusal stays one line."""
+def _with_note(others: Sequence[int], show: Progress) -> Progress:
+    """Show progress, and once the run begins, warn that another emulation is running."""
     notes = [
         f"testbed: note: another emulation runs on this machine (PID {pid}); if they disturb each "
         "other, the run's validity says so"
@@ -156,10 +156,10 @@ def _noting(others: Sequence[int], show: Progress) -> Progress:
 
 
 def _seconds(text: str) -> float:
-    """A duration as it is typed: `90s`, `10m`, `1h`, or seconds alone.
+    """Parse a duration: `90s`, `10m`, `1h`, or a number of seconds.
 
     Raises:
-        InputError: It is none.
+        InputError: `text` is not a duration.
     """
     found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)([smh]?)", text)
     if found is None:
@@ -170,24 +170,24 @@ def _seconds(text: str) -> float:
 def report(
     run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
     figures: Annotated[
-        bool, typer.Option("--figures", help="Also PNG and PDF figures, in DIR/figures.")
+        bool, typer.Option("--figures", help="Also write PNG and PDF charts to DIR/figures.")
     ] = False,
 ) -> None:
-    """Write a run's report again, or a session's, from what its directory holds."""
+    """Write the report of a run or session again from its directory."""
     from orchestrator.records.session_reader import SESSION
     from orchestrator.reporting.report import write_report
     from orchestrator.reporting.session_report import write_session_report
 
     if (run_dir / SESSION).is_file():
         if figures:
-            raise InputError(f"--figures: are drawn of runs; {run_dir} holds a session")
+            raise InputError(f"--figures: only for runs; {run_dir} holds a session")
         out.print(f"{write_session_report(run_dir)}")
         return
     out.print(f"{write_report(run_dir)}")
     if figures:
-        from orchestrator.reporting.run_figures import figures as draw
+        from orchestrator.reporting.run_plots import draw_run
 
-        for path in draw(run_dir, run_dir / "figures"):
+        for path in draw_run(run_dir, run_dir / "figures"):
             out.print(f"{path}")
 
 
@@ -204,7 +204,7 @@ def compare(
     ] = Path("comparison.html"),
     json_file: JsonFile = None,
 ) -> None:
-    """Show results beside each other: latencies, timelines, error budgets, learning curves."""
+    """Compare results: latencies, timelines, error budgets, learning curves."""
     from orchestrator.cli.tables import comparison_tables
     from orchestrator.reporting.comparison import write_comparison
     from testbed.system.files import check_writable, write_json
@@ -228,7 +228,7 @@ def perfetto(
         Path, typer.Option("--out", metavar="FILE", help="The trace to write.")
     ] = Path("trace.json"),
 ) -> None:
-    """Write a run's timelines as a trace that ui.perfetto.dev opens."""
+    """Export a run's timelines as a trace for ui.perfetto.dev."""
     from orchestrator.records.reader import read_run
     from orchestrator.reporting.perfetto import of_run
     from testbed.system.files import check_writable, write_json

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed import`, `export-trace`: channels and flights of other tools."""
+"""`testbed import`, `export-trace`: exchange channel traces and flights with other tools."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,34 +13,36 @@ from orchestrator.cli.options import Overrides
 
 Scenario = Annotated[
     Path | None,
-    typer.Option("--scenario", metavar="SCENARIO", help="Whose base station, radio and channel."),
+    typer.Option("--scenario", metavar="SCENARIO", help="Take base station and radio from this."),
 ]
 
 
 def import_(
     kind: Annotated[str, typer.Argument(metavar="FORMAT", help="mahimahi, ns2, csv, kml or qgc.")],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="One or several UAVs.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files to import.")],
     output: Annotated[Path, typer.Option("--out", metavar="T.npz", help="The trace to write.")],
     down: Annotated[
-        list[Path] | None, typer.Option("--down", help="mahimahi: downlinks, one a UAV.")
+        list[Path] | None, typer.Option("--down", help="mahimahi: downlinks, one file per UAV.")
     ] = None,
     slot_s: Annotated[float, typer.Option(help="Length of a slot in seconds.")] = 0.1,
     scenario: Scenario = None,
     overrides: Overrides = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option("--column", metavar="OURS=THEIRS", help="csv: what a column is called."),
+        typer.Option("--column", metavar="OURS=THEIRS", help="csv: name of a column in the file."),
     ] = None,
     tx_dbm: Annotated[
-        float | None, typer.Option(help="csv: power of the signal that rsrp_dbm is the rest of.")
+        float | None, typer.Option(help="csv: transmit power for rsrp_dbm, dBm.")
     ] = None,
-    height_m: Annotated[float | None, typer.Option(help="Of all waypoints.")] = None,
-    speed_m_s: Annotated[float | None, typer.Option("--speed", help="Of a path, in m/s.")] = None,
+    height_m: Annotated[float | None, typer.Option(help="Height of all waypoints, m.")] = None,
+    speed_m_s: Annotated[
+        float | None, typer.Option("--speed", help="Speed along paths, m/s.")
+    ] = None,
     origin: Annotated[
-        str | None, typer.Option(metavar="LAT,LON", help="Where x = y = 0, in degrees.")
+        str | None, typer.Option(metavar="LAT,LON", help="Origin (x = y = 0) in degrees.")
     ] = None,
 ) -> None:
-    """Make a channel trace of other tools' files: rates, measurements, movements, flights."""
+    """Make a channel trace from other tools' files: rates, measurements, movements, flights."""
     from orchestrator.exchange.importing import Options, imported
     from orchestrator.scenario.loading import load
     from testbed.core.errors import InputError
@@ -59,7 +61,7 @@ def import_(
         down=down or (),
     )
     if overrides and scenario is None:
-        raise InputError("`overrides`: change a scenario; give `scenario`, too")
+        raise InputError("`overrides`: apply to a scenario; give `scenario`, too")
     trace = imported(kind, files, options)
     trace.save(output)
     out.print(
@@ -82,12 +84,12 @@ def _origin(text: str) -> tuple[float, float]:
 
 def export_trace(
     trace_file: Annotated[Path, typer.Argument(metavar="T.npz", help="The trace.")],
-    folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where files are written.")],
-    kind: Annotated[str, typer.Option("--format", help="mahimahi.")] = "mahimahi",
+    folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="Output directory.")],
+    kind: Annotated[str, typer.Option("--format", help="Only mahimahi.")] = "mahimahi",
     scenario: Scenario = None,
     overrides: Overrides = None,
 ) -> None:
-    """Write a trace's rates as other tools read them; of gains, under a scenario's shares."""
+    """Export a trace's rates for other tools; gains become rates under a scenario's shares."""
     from orchestrator.exchange import exporting
     from orchestrator.scenario.loading import load
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A group of commands whose help tells them apart."""
+"""Command groups whose help has sections."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from typer.core import TyperGroup
 
 
 class Grouped(TyperGroup):
-    """Lists its commands under their headings (`rich_help_panel`), descriptions unshortened."""
+    """Lists commands under their headings (`rich_help_panel`) with full descriptions."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one section a heading."""
+        """Write one section per heading."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.commands.items():
             if not command.hidden:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The command line as it runs inside virtual time; it writes as the host's terminal needs it.
+"""The command line inside virtual time; its output is formatted for the host's terminal.
 
 python -m orchestrator.cli.inside ARGUMENTS
 """
@@ -13,13 +13,13 @@ from testbed.system import inside
 
 
 def _main() -> None:
-    told = inside.guest_settings()
-    if told is None:
+    settings = inside.guest_settings()
+    if settings is None:
         sys.exit("testbed: this is not virtual time")
-    os.environ["COLUMNS"] = str(told["columns"])
-    if told["colour"]:
+    os.environ["COLUMNS"] = str(settings["columns"])
+    if settings["colour"]:
         os.environ["FORCE_COLOR"] = "1"
-    from orchestrator.cli.main import main  # it reads the environment while it is imported
+    from orchestrator.cli.main import main  # reads the environment on import
 
     main()
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed kernel`: the Linux kernel of virtual time, built once and looked at."""
+"""`testbed kernel`: build and show the Linux kernel for virtual time."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from orchestrator.cli.console import shown
 if TYPE_CHECKING:
     from testbed.virtual.kernel import Kernel
 
-app = typer.Typer(help="The kernel of virtual time: build it, look at it.")
+app = typer.Typer(help="Build and show the kernel for virtual time.")
 
 
 @app.command()
@@ -23,14 +23,14 @@ def build(
     source: Annotated[
         Path | None,
         typer.Option(
-            "--source", metavar="TARBALL", help="An archive of Linux 6.12; left out: Debian's."
+            "--source", metavar="TARBALL", help="Source archive of Linux 6.12 (default: Debian's)."
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Compilers at once; left out: one a core.")
+        int | None, typer.Option("--jobs", min=1, help="Parallel jobs (default: one per core).")
     ] = None,
 ) -> None:
-    """Build the kernel from Debian's source, or another one, and keep it in the user's cache."""
+    """Build the kernel from Debian's source or another archive; keep it in the user's cache."""
     from testbed.virtual import kernel
 
     if lines := kernel.missing(source):
@@ -46,7 +46,7 @@ def build(
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Say which kernel there is, or what building one lacks."""
+    """Show the built kernel, or what is missing to build one."""
     from testbed.virtual import kernel
 
     found = kernel.find()
@@ -55,7 +55,7 @@ def status(
     elif found is not None:
         _print(found)
     else:
-        print("not built: `testbed kernel build` does it, in some minutes")
+        print("not built: build it with `testbed kernel build` (some minutes)")
         for line in kernel.missing():
             print(f"it needs {line}")
 

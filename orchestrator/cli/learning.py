@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed train`, `evaluate`, `export`: agents that decide, and models that learn."""
+"""`testbed train`, `evaluate`, `export`: train and evaluate policies; export trained models."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 
 def train(
     scenario: ScenarioFile,
-    output: Annotated[Path, typer.Option("--out", metavar="DIR", help="Keeps the agent.")],
+    output: Annotated[Path, typer.Option("--out", metavar="DIR", help="Output directory.")],
     variant: Annotated[str, typer.Option(help="drl, drl-, fixed-ra or fixed-u.")] = "drl",
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds to train, in all.")] = 5000,
+    rounds: Annotated[int, typer.Option(min=1, help="Total number of training rounds.")] = 5000,
     overrides: Overrides = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write its logs.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")
+    ] = False,
     emulated: Annotated[
-        bool, typer.Option("--emulated", help="On the emulated network; cannot be resumed.")
+        bool, typer.Option("--emulated", help="Train on the emulated network; cannot be resumed.")
     ] = False,
 ) -> None:
-    """Train the paper's agent; goes on where an earlier training in DIR stopped."""
+    """Train the paper's agent; resumes an earlier training in DIR."""
     from orchestrator.cli.virtual import enter
     from orchestrator.emulated.backend import emulated_backend
     from orchestrator.policies.agent import Settings
@@ -36,7 +38,7 @@ def train(
     from orchestrator.scenario.loading import load
     from testbed.system.leftovers import temporary_folder
 
-    # The first round is flown before anything is decided, and batches are whole.
+    # One round precedes the first decision, and training goes by whole batches.
     longest = [f"rounds={rounds + Settings().batch + 1}"] if emulated else []
     parsed = load(scenario, [*(overrides or []), *longest])
     if emulated:
@@ -63,9 +65,9 @@ def evaluate(
     overrides: Overrides = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Predict rounds under the scenario's allocation.policy; print means and decision time.
+    """Predict rounds under the scenario's policy; print mean costs and decision time.
 
-    Of `per-client-planner` also what it gains over the best split point for all.
+    For `per-client-planner` also its gain over the best common split point.
     """
     from orchestrator.policies.registry import evaluate as evaluate_policy
     from orchestrator.policies.registry import policy
@@ -93,16 +95,17 @@ def evaluate(
     if parsed.allocation.policy == "per-client-planner":
         common = under("planner")["objective"].mean()
         gain = 1 - table["objective"].mean() / common
-        out.print(f"  objective of the best split point for all {common:.4f}: gain {gain:.1%}")
+        out.print(f"  objective of the best common split point {common:.4f}: gain {gain:.1%}")
 
 
 def export(
     run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run.")],
     folder: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="The folder to make, for peft to load.")
+        Path,
+        typer.Option("--out", metavar="FOLDER", help="The folder to create, in peft's format."),
     ],
 ) -> None:
-    """Write what a run has trained as a folder that peft loads over the same backbone."""
+    """Export a run's trained adapters and head as a folder that peft loads."""
     from orchestrator.records.reader import read_run
     from orchestrator.scenario.profiles import model_of
     from testbed.system.files import check_no_link
@@ -111,7 +114,7 @@ def export(
     run = read_run(run_dir)
     state = run_dir / "adapters.safetensors"
     if not state.is_file():
-        raise InputError(f"{run_dir}: nothing was trained: adapters.safetensors is missing")
+        raise InputError(f"{run_dir}: has no trained model: adapters.safetensors is missing")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--out: {folder} exists already and is not an empty folder")
     from testbed.system.folders import cache_folder
@@ -122,4 +125,4 @@ def export(
     model = model_of(run.scenario)
     export_peft(read_tensors(state, "export"), folder, model)
     out.print(f"adapters and head: {folder}")
-    out.print(f"frozen weights, by timm's names: {backbone_file(model, cache_folder())}")
+    out.print(f"frozen weights, with timm's names: {backbone_file(model, cache_folder())}")

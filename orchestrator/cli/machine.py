@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed doctor`, `clean`: what this machine can do, and what was left on it."""
+"""`testbed doctor`, `clean`, `host`: check, clean and offer this machine."""
 
 import sys
 from pathlib import Path
@@ -18,18 +18,18 @@ def doctor(
     json_file: JsonFile = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Ask the hosts of this Dask scheduler instead."),
+        typer.Option(metavar="ADDRESS", help="Examine the hosts of this Dask scheduler instead."),
     ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="The scheduler's key.")] = None,
 ) -> None:
-    """Tell what this machine can do, and what to do about what is missing."""
+    """Check what this machine supports, and say how to get what is missing."""
     from orchestrator.cli.tables import findings_table
     from testbed.host.doctor import examine
     from testbed.system.files import check_writable, write_json
 
     check_writable("json", json_file)
     if scheduler is not None:
-        _doctors_of_hosts(scheduler, key, json_file)
+        _examine_hosts(scheduler, key, json_file)
         return
     findings = examine()
     if json_file is not None:
@@ -37,15 +37,15 @@ def doctor(
     out.print(findings_table(findings))
 
 
-def _doctors_of_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> None:
+def _examine_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> None:
     from orchestrator.cli.tables import findings_table
     from orchestrator.emulated.hosts import findings_of
     from testbed.system.files import write_json
 
     found = findings_of(scheduler, key)
     if json_file is not None:
-        told = {host: [each.to_json() for each in of_host] for host, of_host in found.items()}
-        write_json(json_file, told)
+        by_host = {host: [each.to_json() for each in of_host] for host, of_host in found.items()}
+        write_json(json_file, by_host)
     for host, of_host in found.items():
         out.print(f"host {host}", markup=False)
         out.print(findings_table(of_host))
@@ -53,9 +53,9 @@ def _doctors_of_hosts(scheduler: str, key: Path | None, json_file: Path | None) 
 
 
 def clean() -> None:
-    """Remove what dead runs have left on this machine, and say what that was.
+    """Remove leftovers of dead runs from this machine, and list them.
 
-    Running ones, and whatever is not the testbed's, are left untouched.
+    Current runs, and things that are not the testbed's, are not touched.
     """
     from testbed.runtimes import docker
     from testbed.system import leftovers
@@ -64,7 +64,7 @@ def clean() -> None:
     try:
         found += [*docker.find_leftovers(), *docker.find_image()]
     except RunError as error:
-        print(f"testbed: containers were not looked for: {error}", file=sys.stderr)
+        print(f"testbed: no search for containers: {error}", file=sys.stderr)
     done = leftovers.remove(found)
     for what, problem in done.items():
         print(f"{'not ' if problem else ''}removed: {what}")
@@ -78,10 +78,10 @@ def host(
     address: Annotated[str, typer.Argument(metavar="tls://HOST:PORT", help="The scheduler.")],
     key: Annotated[Path, typer.Option(metavar="FILE", help="The scheduler's key.")],
     name: Annotated[
-        str | None, typer.Option(help="What the scenario calls it; left out: as it is called.")
+        str | None, typer.Option(help="Host name in the scenario (default: hostname).")
     ] = None,
 ) -> None:
-    """Carry nodes of runs that are spread over machines, until the scheduler is gone."""
+    """Serve as a host for the nodes of distributed runs until the scheduler ends."""
     from testbed.host import dask_nodes
 
     dask_nodes.serve_host(address, key, name)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The console script `testbed`: its commands, by what one does with them, and how it ends.
+"""The console script `testbed`: its commands in groups, and its exit status.
 
-Progress and tables of a run in progress go to stderr; results to stdout or the named files. Wrong
+Progress and tables of a current run go to stderr, results to stdout or to the named files. Invalid
 input exits with status 2 and one line, a failed run with status 1.
 """
 
@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Learn": (learning.train, learning.evaluate, learning.export),
     "Machine": (machine.doctor, machine.clean, machine.host),
 }
-"""What `testbed --help` lists, under these headings."""
+"""The commands that `testbed --help` lists, by heading."""
 
 FLAGS = {
     name: f"--{name}"
@@ -54,15 +54,15 @@ FLAGS = {
     **{"overrides": "--set", "columns": "--column", "slot_s": "--slot-s"},
     **{"speed": "--speed", "tx_dbm": "--tx-dbm", "files": "FILE"},
 }
-"""What arguments that errors name are called on the command line."""
-MACHINE_SAYS_NO = {
+"""By argument name in error messages: its name on the command line."""
+SYSTEM_ERRORS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ENAMETOOLONG),
     *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
 }
-"""What the operating system refuses for want of room, rights or processes: no defect of ours."""
+"""Errors for lack of space, rights or resources, which are not defects of the testbed."""
 NO_MEMORY = "out of memory: this needs more than the machine has, or than `ulimit -v` allows"
 NO_THREAD = "can't start new thread"
-NO_MORE = "no further process or thread can be started: see `ulimit -u` and `ulimit -v`"
+NO_PROCESS = "no further process or thread can be started: see `ulimit -u` and `ulimit -v`"
 
 
 app = typer.Typer(
@@ -77,16 +77,16 @@ for heading, commands in COMMANDS.items():
 app.command(
     "exec",
     rich_help_panel="Programs",
-    # What follows the node is the command's.
+    # Arguments after the node belong to the command to run.
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )(programs.exec_)
 app.command("import", rich_help_panel="Channels")(exchange.import_)
-app.command("opinions", hidden=True)(study.cross_check)  # what it was called
+app.command("opinions", hidden=True)(study.cross_check)  # its former name
 app.add_typer(campaign_app, name="campaign", rich_help_panel="Study")
 app.add_typer(kernel_app, name="kernel", rich_help_panel="Machine")
 
 
-def _tell_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
@@ -99,12 +99,12 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_tell_version, is_eager=True, help="Say which one this is."
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Tell on stderr what is done; as TESTBED_LOG=debug."),
+        typer.Option("--verbose", "-v", help="Log debug messages to stderr, as TESTBED_LOG=debug."),
     ] = False,
 ) -> None:
     log_to_stderr("debug" if verbose else os.environ.get("TESTBED_LOG", "info"))
@@ -119,51 +119,51 @@ def main() -> None:
             words = sys.argv[1:] or ["--help"]
             sys.exit(app(words, prog_name="testbed", standalone_mode=False))
     except typer.TyperException as error:
-        _leave(2, error.format_message())
+        _exit(2, error.format_message())
     except InputError as error:
-        _leave(2, str(error))
+        _exit(2, str(error))
     except (RunError, ChannelError) as error:
-        _leave(1, str(error))
+        _exit(1, str(error))
     except ModuleNotFoundError as error:
-        if not (remedy := _what_brings(error.name or "")):
+        if not (remedy := _how_to_install(error.name or "")):
             raise
-        _leave(
+        _exit(
             1,
             f"{error.name} is not installed; {remedy}: "
             f"pip install '{PACKAGE}[full]', or `make setup` in its folder",
         )
     except BrokenPipeError:
-        # Whoever read our results has seen enough.
+        # The reader of our output has closed it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(128 + signal.SIGPIPE)
     except (ImportError, SystemError):
         # A library that cannot be mapped is one of these, or an OSError.
         if not _memory_is_limited():
             raise
-        _leave(1, NO_MEMORY)
+        _exit(1, NO_MEMORY)
     except OSError as error:
         if error.errno is None and _memory_is_limited():
-            _leave(1, NO_MEMORY)
-        if error.errno not in MACHINE_SAYS_NO:
+            _exit(1, NO_MEMORY)
+        if error.errno not in SYSTEM_ERRORS:
             raise
-        if error.errno == errno.EAGAIN and error.filename is None:  # as of a fork
-            _leave(1, NO_MORE)
-        _leave(1, f"{os.fsdecode(error.filename or 'output')}: {error.strerror or error}")
+        if error.errno == errno.EAGAIN and error.filename is None:  # from fork
+            _exit(1, NO_PROCESS)
+        _exit(1, f"{os.fsdecode(error.filename or 'output')}: {error.strerror or error}")
     except MemoryError:
-        _leave(1, NO_MEMORY)
+        _exit(1, NO_MEMORY)
     except RuntimeError as error:
         if NO_THREAD not in str(error):
             raise
-        _leave(1, NO_MORE)
+        _exit(1, NO_PROCESS)
     except Stopped as error:
-        _leave(error.status, str(error))
+        _exit(error.status, str(error))
 
 
 def _open_streams() -> None:
-    """See that there are standard streams, and that they bear whatever a path or name holds.
+    """Make sure that standard streams exist and can print any path or name.
 
-    Where stderr is closed, what is said goes to stdout rather than nowhere; a file that is opened
-    later must not become one of them.
+    If stderr is closed, its messages go to stdout; a file that is opened later must not get the
+    number of a closed stream.
     """
     for number, name, flags in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_WRONLY)):
         if getattr(sys, name) is None:
@@ -173,13 +173,13 @@ def _open_streams() -> None:
         _reopen(2, os.dup(1))
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that is not UTF-8, a path that is not: shown as escapes, not as a traceback.
+        # What a terminal or a path's encoding cannot show is escaped.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _name_user() -> None:
-    """Give a user without an entry in the system's list a name: torch asks for it on its import."""
+    """Name a user without an entry in the system's list: torch asks for it when imported."""
     try:
         getpass.getuser()
     except (KeyError, OSError):
@@ -196,22 +196,22 @@ def _memory_is_limited() -> bool:
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
-def _what_brings(module: str) -> str:
-    """What there is to install for a module, in words; empty where nothing brings it."""
+def _how_to_install(module: str) -> str:
+    """How to install a module, in words; empty if no extra of the package contains it."""
     from importlib.metadata import PackageNotFoundError, requires
 
     name = module.partition(".")[0]
     try:
         requirements = requires(PACKAGE) or ()
-    except PackageNotFoundError:  # Only the package's files are here.
+    except PackageNotFoundError:  # not installed, run from the sources
         return "" if name in OURS else "install the package"
     own = re.compile(rf"{re.escape(name)}\b[^;]*; extra == ['\"](\w+)")
     found = [own.match(requirement) for requirement in requirements]
     extras = [f"[{match[1]}]" for match in found if match and match[1] != "dev"]
-    return f"{' and '.join(extras)} of the package bring it" if extras else ""
+    return f"{' and '.join(extras)} of the package contains it" if extras else ""
 
 
-def _leave(status: int, message: str) -> None:
+def _exit(status: int, message: str) -> None:
     with_flags = re.sub(r"`(\w+)`", lambda found: FLAGS.get(found[1], found[0]), message)
     print(f"testbed: {' '.join(with_flags.split())}", file=sys.stderr)
     sys.exit(status)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed init`, `show`, `trace`, `predict`: what rounds would take, without emulating them."""
+"""`testbed init`, `show`, `trace`, `predict`: predict rounds without emulating them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ def trace(
     output: Annotated[Path, typer.Option("--out", metavar="T.npz", help="The file to write.")],
     overrides: Overrides = None,
 ) -> None:
-    """Let ns-3 move the UAVs and write gains and positions of every slot."""
+    """Generate a channel trace with ns-3: gains and positions in every slot."""
     from dataclasses import replace
 
     from orchestrator.scenario.channel import ns3_source
@@ -48,7 +48,7 @@ def predict(
     overrides: Overrides = None,
     wire: Annotated[
         bool,
-        typer.Option("--wire", help="Count frames, delay and loss, not payload bits alone."),
+        typer.Option("--wire", help="Include headers, delay and loss, not only payload bits."),
     ] = False,
     json_file: JsonFile = None,
 ) -> None:
@@ -76,7 +76,7 @@ def init(
         "scenario.yaml"
     ),
 ) -> None:
-    """Write a scenario to begin with: every key with its default, what it is and may be."""
+    """Write a scenario to edit, with every key, its default and its meaning."""
     from orchestrator.scenario.reference import template
     from testbed.core.errors import InputError
     from testbed.system.files import check_writable, write_whole
@@ -95,7 +95,7 @@ def show(
     overrides: Overrides = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Print what a scenario comes to: splits, UAVs, rates of the links now, first round."""
+    """Print a scenario's splits, UAVs, current link rates and first round."""
     from orchestrator.analysis.outline import outline
     from orchestrator.cli.tables import plain_table
     from orchestrator.policies.registry import decider

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed up`, `exec`: anybody's programs on the emulated network."""
+"""`testbed up`, `exec`: run any program on the emulated network."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from orchestrator.cli.options import (
     SchedulerKey,
     TraceFile,
 )
-from orchestrator.cli.stopping import ending
+from orchestrator.cli.stopping import ending_signals
 from testbed.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class Downlink(StrEnum):
 def up(
     scenario: ScenarioFile,
     output: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder that keeps the session.")
+        Path, typer.Option("--out", metavar="DIR", help="Output directory of the session.")
     ],
     trace_file: TraceFile = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0.001, metavar="S", help="End after so many seconds."),
+        typer.Option("--seconds", min=0.001, metavar="S", help="End after S seconds."),
     ] = None,
     node: Annotated[
         list[str] | None,
@@ -59,14 +59,14 @@ def up(
         typer.Option(
             "--until",
             metavar="NAME",
-            help="End when the commands of these nodes have ended; left out: all that were given.",
+            help="End when the commands of these nodes have ended (default: all commands).",
         ),
     ] = None,
     downlink: Annotated[
         Downlink,
         typer.Option(
             "--downlink",
-            help="dedicated: shares of band and power; shared: whoever sends has all of the cell.",
+            help="dedicated: shares of band and power; shared: a sender has the whole cell.",
         ),
     ] = Downlink.dedicated,
     capture: Annotated[
@@ -82,9 +82,9 @@ def up(
         bool, typer.Option("--overwrite", help="Replace an earlier session in DIR.")
     ] = False,
 ) -> None:
-    """Bring the network up, play the channel on its links, run commands in its nodes.
+    """Emulate the network and its channel, and run commands in its nodes.
 
-    Without commands it stays until Ctrl-C.
+    Without commands it runs until Ctrl-C.
     """
     from orchestrator import api
     from orchestrator.cli.tables import validity_lines
@@ -96,7 +96,7 @@ def up(
     if parsed.emulation.clock == "virtual" and seconds is None and not named:
         raise InputError(
             "--seconds: must be given where emulation.clock is 'virtual' and no node has a "
-            "command: time passes there as fast as it can be computed"
+            "command: virtual time advances as fast as it can be computed"
         )
     if parsed.emulation.clock == "virtual" and live:
         raise InputError("--live: shows sessions in real time; emulation.clock is 'virtual'")
@@ -106,7 +106,7 @@ def up(
         check_spreadable(parsed)
         if capture:
             raise InputError("--capture: links between machines are not captured")
-    alone = f"{output}: runs in virtual time (emulation.clock), which nobody can enter from here"
+    alone = f"{output}: runs in virtual time (emulation.clock), without interactive access"
     enter(parsed, "s", plays_rounds=False, holding=closed_to_visitors(output, alone))
     stop = _Stop()
     with shown("s") as show:
@@ -127,8 +127,8 @@ def up(
         )
     for program in done.programs:
         log = output / "logs" / f"{program.node}.log"
-        told = f" ({log})" if program.returncode and log.stat().st_size else ""
-        out.print(f"{program}{told}", markup=False, highlight=False, soft_wrap=True)
+        where = f" ({log})" if program.returncode and log.stat().st_size else ""
+        out.print(f"{program}{where}", markup=False, highlight=False, soft_wrap=True)
     for line in validity_lines(done.checks, 1.0):
         out.print(line)
     out.print(f"session: {output}", markup=False, soft_wrap=True)
@@ -149,13 +149,13 @@ def _commands(given: list[str]) -> dict[str, str]:
 
 
 class _Stop:
-    """Lets signals end a session in order; a second one ends this process."""
+    """Ends a session in an orderly way on a first signal; a second one ends this process."""
 
     signal = 0
 
     @contextmanager
     def watched(self, session: "Session") -> Iterator[None]:
-        """While the context lasts, and with a live view."""
+        """Stop the session on signals, and serve its live view, while the context lasts."""
         from orchestrator.reporting.live_session import watched
 
         with watched(session), self.stops(session):
@@ -163,7 +163,7 @@ class _Stop:
 
     @contextmanager
     def stops(self, session: "Session") -> Iterator[None]:
-        """While the context lasts."""
+        """Stop the session on signals while the context lasts."""
 
         def stop(number: int, _: Any) -> None:
             self.signal = number
@@ -171,7 +171,7 @@ class _Stop:
                 signal.signal(known, handler)
             session.interrupt()
 
-        before = {number: signal.signal(number, stop) for number in ending()}
+        before = {number: signal.signal(number, stop) for number in ending_signals()}
         print("testbed: the network is up; Ctrl-C ends the session", file=sys.stderr, flush=True)
         try:
             yield
@@ -184,7 +184,7 @@ def exec_(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a session.")],
     node: Annotated[str, typer.Argument(metavar="NODE", help="bs, uav1, …")],
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="Left out: a shell.")
+        list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="Default: a shell.")
     ] = None,
 ) -> None:
     """Run a command in a node of a running session, from another shell."""
@@ -199,7 +199,7 @@ def exec_(
     has_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not in_background
     files = 0, 1, 2
     with ExitStack() as opened:
-        if in_background:  # Reading from the terminal would stop us there.
+        if in_background:  # Reading from the terminal would suspend this process.
             files = opened.enter_context(Path(os.devnull).open()).fileno(), 1, 2
         elif has_terminal:
             terminal = opened.enter_context(lent())

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How a signal ends the console script: as an exception, which leaves every context in order.
+"""Turns signals that end the console script into an exception, so that every context is left.
 
-Python runs a signal's handler between any two instructions. If these belong to a function that C
-calls back, as compilers do, nobody passes its exception on: it is printed and lost, or worse. So
-libraries get some time to return to us first, and an exception that was lost is raised again.
+Python may run a signal's handler in a function that C code has called back, as compilers do. An
+exception raised there is lost, or worse. Therefore libraries get some time to return first, and an
+exception that was lost is raised again.
 """
 
 import signal
@@ -16,24 +16,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-AGAIN_S = 0.05
-PATIENCE_S = 2.0
-"""How long a library may go on."""
+RETRY_S = 0.05
+LIBRARY_TIMEOUT_S = 2.0
+"""Time that code of libraries may take to return, s."""
 LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
 class Stopped(BaseException):
-    """A signal asks us to end: every context is left, so that all that was made is removed."""
+    """A signal asked to end; contexts clean up while this exception leaves them."""
 
     def __init__(self, number: int):
         super().__init__(f"ended by {signal.Signals(number).name}")
         self.status = 128 + number
 
 
-def ending() -> list[signal.Signals]:
-    """The signals that ask us to end: Ctrl-C, a machine that goes down, a terminal that is closed.
+def ending_signals() -> list[signal.Signals]:
+    """The signals that end the program: Ctrl-C, shutdown, closed terminal.
 
-    The last is left out where whoever has started us wants us to outlive it, as `nohup` does.
+    The last is omitted where our parent process ignores it, as `nohup` does.
     """
     outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGINT, signal.SIGTERM, *([] if outlives else [signal.SIGHUP])]
@@ -41,27 +41,27 @@ def ending() -> list[signal.Signals]:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise `Stopped` in this context when a signal asks us to end."""
-    asked: list[tuple[int, float]] = []
-    """By which signal, and until when libraries may go on."""
+    """Raise `Stopped` in this context when one of `ending_signals` arrives."""
+    received: list[tuple[int, float]] = []
+    """Signal numbers, and until when libraries may run on."""
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.append((number, time.monotonic() + PATIENCE_S))
-        signal.setitimer(signal.ITIMER_REAL, AGAIN_S, AGAIN_S)
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append((number, time.monotonic() + LIBRARY_TIMEOUT_S))
+        signal.setitimer(signal.ITIMER_REAL, RETRY_S, RETRY_S)
         end(frame)
 
-    def again(_: int, frame: FrameType | None) -> None:
+    def retry(_: int, frame: FrameType | None) -> None:
         if not _is_ending():
             end(frame)
 
     def end(frame: FrameType | None) -> None:
-        number, until_s = asked[0]
+        number, until_s = received[0]
         if not _is_of_library(frame) or time.monotonic() > until_s:
             raise Stopped(number)
 
-    signal.signal(signal.SIGALRM, again)
-    for number in ending():
-        signal.signal(number, ask)
+    signal.signal(signal.SIGALRM, retry)
+    for number in ending_signals():
+        signal.signal(number, receive)
     try:
         yield
     finally:
@@ -73,7 +73,7 @@ def _is_of_library(frame: FrameType | None) -> bool:
 
 
 def _is_ending() -> bool:
-    """Whether contexts are being left since `Stopped` was raised."""
+    """Whether `Stopped` is already propagating."""
     error = sys.exc_info()[1]
     while error is not None and not isinstance(error, Stopped):
         error = error.__context__

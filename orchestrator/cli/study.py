@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed theory`, `cross-check`, `overhead`, `reproduce`: questions that need many rounds."""
+"""`testbed theory`, `cross-check`, `overhead`, `reproduce`: studies of many rounds."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,17 +19,17 @@ def theory(
     overrides: Overrides = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Hold the paper's closed forms, bounds and theorems against the engine."""
+    """Compare the paper's closed forms, bounds and theorems with the engine."""
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
     from orchestrator.scenario.profiles import profile_of
-    from orchestrator.theory.claims import run as hold
+    from orchestrator.theory.claims import run as check_claims
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, overrides or [])
     check_writable("json", json_file)
     with open_source(parsed, trace_file) as source:
-        table = hold(parsed, source, profile_of(parsed))
+        table = check_claims(parsed, source, profile_of(parsed))
     if json_file is not None:
         write_json(json_file, table.frame().to_dict(orient="records"))
     out.print(table)
@@ -43,21 +43,21 @@ def cross_check(
     json_file: JsonFile = None,
     output: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Keep JSON, figures and a trace for Perfetto."),
+        typer.Option("--out", metavar="DIR", help="Keep JSON, charts and a trace for Perfetto."),
     ] = None,
     kernel: Annotated[
-        bool, typer.Option("--kernel/--no-kernel", help="Emulate, too, or leave that out.")
+        bool, typer.Option("--kernel/--no-kernel", help="Also emulate (default), or not.")
     ] = True,
     delay_ms: Annotated[
         str | None,
         typer.Option(
             "--delay-ms",
             metavar="MS[,MS...]",
-            help="One-way delay of ns-3's links, not the emulation's own; of several, each.",
+            help="One or more one-way delays for ns-3's links instead of the emulation's.",
         ),
     ] = None,
 ) -> None:
-    """Hold closed forms, engine, ns-3's packets and the kernel against each other."""
+    """Compare closed forms, engine, ns-3's packets and the kernel."""
     from contextlib import nullcontext
 
     from orchestrator.cli.tables import cross_check_tables
@@ -93,11 +93,11 @@ def cross_check(
 
 
 def _delays(text: str) -> list[float]:
-    """Seconds out of a list of milliseconds."""
+    """Parse a list of milliseconds into seconds."""
     try:
         delays = [float(part) / 1e3 for part in text.split(",")]
     except ValueError:
-        raise InputError(f"--delay-ms: {text!r} is not numbers with commas between") from None
+        raise InputError(f"--delay-ms: {text!r} is not a comma-separated list of numbers") from None
     if not all(0 <= delay <= 10 for delay in delays):
         raise InputError(f"--delay-ms: must be 0 to 10000, not {text}")
     return delays
@@ -110,14 +110,14 @@ def overhead(
     overrides: Overrides = None,
     sweep: Annotated[
         str | None,
-        typer.Option("--sweep", metavar="KEY=V,V", help="Once for each value of a choice."),
+        typer.Option("--sweep", metavar="KEY=V,V", help="Repeat for each value of a key."),
     ] = None,
     json_file: JsonFile = None,
     output: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Tables and pictures.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Write tables and charts to DIR.")
     ] = None,
 ) -> None:
-    """Emulate, and say what every byte and millisecond of a round is for."""
+    """Emulate rounds and attribute every byte and millisecond to a cause."""
     from orchestrator.cli.virtual import enter
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
@@ -129,7 +129,7 @@ def overhead(
     check_writable("json", json_file)
     check_no_link(output)
     if len({parsed.emulation.clock for _, parsed in points}) > 1:
-        raise InputError("--sweep: emulation.clock cannot be swept; ask once for each")
+        raise InputError("--sweep: emulation.clock cannot be swept; run once for each")
     enter(points[0][1], "emulated s", trace=trace_file)
     with shown("emulated s") as show:
         outcomes = studies.study(
@@ -158,20 +158,20 @@ def overhead(
 
 
 def reproduce(
-    what: Annotated[list[str], typer.Argument(help="table2, fig3 to fig8, or all (but fig8).")],
-    output: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder to write to.")
-    ] = Path("results/paper"),
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each mean.")] = 500,
+    what: Annotated[list[str], typer.Argument(help="table2, fig3 to fig8, or all (without fig8).")],
+    output: Annotated[Path, typer.Option("--out", metavar="DIR", help="Output directory.")] = Path(
+        "results/paper"
+    ),
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds per mean.")] = 500,
 ) -> None:
-    """Reproduce the paper's table and figures, its numbers beside ours."""
+    """Reproduce the paper's table and figures, and compare the values."""
     from orchestrator.campaign.spec import load_campaign
     from orchestrator.scenario.loading import OWN
     from orchestrator.studies.paper_figures import run as reproduce_all
 
     if "fig8" in what:
         if what != ["fig8"]:
-            raise InputError("reproduce: fig8 takes long (it trains agents); ask for it alone")
+            raise InputError("reproduce: fig8 takes long (agents are trained); give it alone")
         _reproduce_fig8(output)
         return
     with shown("points") as show:
@@ -190,10 +190,10 @@ def _reproduce_fig8(output: Path) -> None:
     from orchestrator.campaign.spec import load_campaign
     from orchestrator.cli.tables import plain_table
     from orchestrator.scenario.loading import OWN
-    from orchestrator.studies.figure_8 import run as play_all
+    from orchestrator.studies.figure_8 import run as reproduce_figure
 
-    with shown("trainings and flights") as show:
-        table = play_all(
+    with shown("trainings and evaluations") as show:
+        table = reproduce_figure(
             output,
             load_campaign(OWN / "campaigns" / "figure8.yaml"),
             progress=lambda done, total: show("fig8", done, total),

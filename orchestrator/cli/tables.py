@@ -14,7 +14,7 @@ from testbed.core.node import uav
 from testbed.core.timeline import Round, Timeline
 
 if TYPE_CHECKING:
-    # A prediction's table needs no emulated network, and no data frame.
+    # A prediction's table needs neither the emulation nor pandas.
     import pandas as pd
 
     from orchestrator.records.comparison import Comparison
@@ -33,7 +33,7 @@ LATENCY_COLUMNS: dict[str, tuple[str, float]] = {
     "error": ("error %", 100),
     "valid": ("valid", 1),
 }
-"""Of `Comparison.table`: what the console calls them, and by what they are multiplied."""
+"""By column of `Comparison.table`: its title on the console and the factor of its values."""
 LEARNING_COLUMNS: dict[str, tuple[str, float]] = {
     "run": ("result", 1),
     "train_loss": ("train loss", 1),
@@ -53,7 +53,7 @@ SESSION_COLUMNS: dict[str, tuple[str, float]] = {
 
 
 def rounds_table(timeline: Timeline) -> Table:
-    """One row a round, the first ones of many, and the mean over all."""
+    """One row per round (at most `MOST_ROWS`), and the mean over all rounds."""
     table = Table(box=None, pad_edge=False)
     for column in ("round", "paradigm", "u", "start s", "latency s", "max energy J", "objective"):
         table.add_column(column, justify="left" if column == "paradigm" else "right")
@@ -79,7 +79,7 @@ def rounds_table(timeline: Timeline) -> Table:
 
 
 def comparison_table(done: "Emulation") -> Table:
-    """One row a round: latencies predicted and measured, and the error against the wire's."""
+    """One row per round: predicted and measured latencies, and the error of the wire prediction."""
     table = Table(box=None, pad_edge=False)
     for column in ("round", "u", "predicted s", "predicted wire s", "measured s", "error %"):
         table.add_column(column, justify="right")
@@ -98,7 +98,7 @@ def comparison_table(done: "Emulation") -> Table:
 
 
 def step_comparison_table(done: "Emulation") -> Table:
-    """One row a kind of step: mean durations over all rounds, predicted (wire) and measured."""
+    """One row per kind of step: mean durations, predicted (wire) and measured."""
     from orchestrator.analysis.error_budget import step_table
 
     measured = Timeline(done.measured)
@@ -118,18 +118,18 @@ def step_comparison_table(done: "Emulation") -> Table:
 
 
 def budget_table(done: "Emulation") -> Table:
-    """One row a round: what each cause adds to the predicted latency.
+    """One row per round: what each cause adds to the predicted latency.
 
-    What only the air adds has a column where it does.
+    Causes that only channel impairments have are omitted where all are 0.
     """
     from orchestrator.analysis.error_budget import PARTS_OF_LATENCY
-    from orchestrator.reporting.legend import OF_THE_AIR
+    from orchestrator.reporting.legend import IMPAIRMENT_PARTS
 
     budgets = [record.budget for record in done.rounds]
     parts = [
         part
         for part in PARTS_OF_LATENCY
-        if part not in OF_THE_AIR or any(budget.seconds[part] for budget in budgets)
+        if part not in IMPAIRMENT_PARTS or any(budget.seconds[part] for budget in budgets)
     ]
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")
@@ -141,14 +141,14 @@ def budget_table(done: "Emulation") -> Table:
 
 
 def calibration_table(calibration: "pd.DataFrame") -> Table:
-    """One row a direction and level of rates: errors of the links' transfers before the run."""
-    from orchestrator.analysis.error_budget import calibration_in_short
+    """One row per direction and level of rates: errors of transfers before the run."""
+    from orchestrator.analysis.error_budget import calibration_summary
 
     table = Table(box=None, pad_edge=False)
     for column in ("calibration", "rate", "median Mb/s", "error p50 %", "error max %"):
         left = column in ("calibration", "rate")
         table.add_column(column, justify="left" if left else "right")
-    for row in calibration_in_short(calibration).to_dict("records"):
+    for row in calibration_summary(calibration).to_dict("records"):
         table.add_row(
             row["direction"],
             row["level"],
@@ -160,7 +160,7 @@ def calibration_table(calibration: "pd.DataFrame") -> Table:
 
 
 def comparison_tables(comparison: "Comparison") -> "Iterator[Table]":
-    """Results beside each other: latencies, error budgets, what was learned, sessions."""
+    """Tables that compare results: latencies, error budgets, learning results, sessions."""
     if comparison.results:
         yield _scaled(comparison.table, LATENCY_COLUMNS)
     if len(comparison.budgets):
@@ -173,7 +173,7 @@ def comparison_tables(comparison: "Comparison") -> "Iterator[Table]":
 
 
 def _scaled(table: "pd.DataFrame", shown: dict[str, tuple[str, float]]) -> Table:
-    """Those columns in which anything is known, by their titles and in their units."""
+    """The columns that have values, with their titles and units."""
     import pandas as pd
 
     known = {key: table[key] for key in shown if table[key].notna().any()}
@@ -190,7 +190,7 @@ def _scaled(table: "pd.DataFrame", shown: dict[str, tuple[str, float]]) -> Table
 
 
 def findings_table(findings: Sequence["Finding"]) -> Table:
-    """What the doctor found: what is there, what is not, what follows and how to get it."""
+    """What the doctor found: what is available, what is missing, the effect and the remedy."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for finding in findings:
         table.add_row(
@@ -204,7 +204,7 @@ def findings_table(findings: Sequence["Finding"]) -> Table:
 
 
 def plain_table(frame: "pd.DataFrame") -> Table:
-    """A data frame, numbers to three digits."""
+    """A data frame as a table, with three decimal places."""
     table = Table(box=None, pad_edge=False)
     for column in frame.columns:
         table.add_column(str(column), justify="left" if frame[column].dtype == object else "right")
@@ -216,9 +216,9 @@ def plain_table(frame: "pd.DataFrame") -> Table:
 
 
 def loss_lines(done: "Emulation") -> list[str]:
-    """Each measured round that went on without somebody."""
+    """One line per client that was lost in a measured round."""
     return [
-        f"round {round_.index} went on without {uav(loss.client)}, lost at {loss.lost_s:.3f} s "
+        f"round {round_.index} continued without {uav(loss.client)}, lost at {loss.lost_s:.3f} s "
         f"({escape(loss.cause)})"
         for round_ in done.measured
         for loss in round_.lost
@@ -240,19 +240,19 @@ def validity_lines(checks: Sequence["Check"], dilation: float) -> list[str]:
         if text := remedy(check.check, check.value, check.limit, dilation, clock):
             lines.append(f"    {escape(text)}")
     if any(IDLE in line for line in lines):
-        lines.append("  --wait-quiet 10m begins when nothing else computes")
+        lines.append("  --wait-quiet 10m waits for other processes to become idle")
     return lines
 
 
 def cross_check_tables(check: "CrossCheck") -> list[Table]:
-    """Latencies, mean steps, transfers against the reference, and the means over delays if any."""
+    """Latencies, mean steps, transfer errors, and with several delays the means for each."""
     import pandas as pd
 
     from orchestrator.studies import cross_check as study
 
     reference = check.reference
     latency = Table(box=None, pad_edge=False)
-    for column in ("execution", "round 0 s", "mean s", f"against {reference} ms", "%"):
+    for column in ("execution", "round 0 s", "mean s", f"vs {reference} ms", "%"):
         latency.add_column(column, justify="left" if column == "execution" else "right")
     for row in study.latencies(check).to_dict("records"):
         mean_s = row["mean_s"]
@@ -268,7 +268,7 @@ def cross_check_tables(check: "CrossCheck") -> list[Table]:
         steps.add_column(str(column), justify="left" if column == "step" else "right")
     for row in study.steps(check).to_dict("records"):
         steps.add_row(*(f"{v:.5f}" if isinstance(v, float) else str(v) for v in row.values()))
-    transfers = Table(box=None, pad_edge=False, title=f"transfers against {reference}, per cent")
+    transfers = Table(box=None, pad_edge=False, title=f"transfers vs {reference}, per cent")
     columns = (
         "execution",
         "step",
@@ -290,7 +290,7 @@ def cross_check_tables(check: "CrossCheck") -> list[Table]:
 
 
 def validation_lines(found: "Validation") -> Iterator[str]:
-    """What came of a validation, in a few lines."""
+    """A validation's results in a few lines."""
     region = found.region
     for name in found.values:
         row = found.distribution(name)
@@ -307,15 +307,15 @@ def validation_lines(found: "Validation") -> Iterator[str]:
         )
     held = region.held_out_share
     checked = "" if held is None else f", at {held:.2%} of {region.held_out} points held out"
-    yield f"holds in {region.share:.1%} of the space{checked}:"
+    yield f"valid in {region.share:.1%} of the space{checked}:"
     yield from (
-        f"  {rule}" for rule in region.texts() or ["nowhere that a few conditions describe"]
+        f"  {rule}" for rule in region.texts() or ["no region that a few conditions describe"]
     )
-    moving = ", ".join(
+    influence = ", ".join(
         f"{row['key']} {row['index']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
         for row in found.sensitivity[:4]
     )
-    yield f"moved by (total Sobol index): {moving}"
+    yield f"error depends on (total Sobol index): {influence}"
     if found.counterexample is None:
         yield "no counterexample found"
         return

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed validate`: an analytical model held against the network."""
+"""`testbed validate`: compare an analytical model with the network."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,69 +21,69 @@ def validate(
     ],
     space: Annotated[
         Path | None,
-        typer.Option("--space", metavar="FILE", help="Which keys vary; left out: around SCENARIO."),
+        typer.Option("--space", metavar="FILE", help="Ranges of keys (default: around SCENARIO)."),
     ] = None,
     samples: Annotated[
-        int, typer.Option(min=16, max=1_000_000, help="Points that the engine plays.")
+        int, typer.Option(min=16, max=1_000_000, help="Points computed by the engine.")
     ] = 4000,
     packets: Annotated[
         int | None,
-        typer.Option(min=0, help="Points that ns-3's packets play; left out: a hundredth."),
+        typer.Option(min=0, help="Points simulated by ns-3 (default: 1 % of --samples)."),
     ] = None,
     kernel: Annotated[
-        int, typer.Option(metavar="M", min=0, help="Points that the kernel's links play.")
+        int, typer.Option(metavar="M", min=0, help="Points emulated on the kernel's links.")
     ] = 0,
     tolerance: Annotated[
         float | None,
         typer.Option(
-            min=0, max=10, help="Relative error that counts as none; left out: 0.05, of bounds 0."
+            min=0, max=10, help="Tolerated relative error (default: 0.05; for bounds: 0)."
         ),
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(metavar="NAME", help="In place of what the model is of.")
+        str | None, typer.Option(metavar="NAME", help="Metric to compare (default: the model's).")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 1,
     overrides: Overrides = None,
     json_file: JsonFile = None,
     output: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Keep page, JSON, YAML; and go on from there."),
+        typer.Option("--out", metavar="DIR", help="Keep page, JSON and YAML, and resume from DIR."),
     ] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Use this Dask scheduler's workers.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes on this machine; left out: one a core.")
+        int | None, typer.Option(min=1, help="Processes on this machine (default: one per core).")
     ] = None,
 ) -> None:
-    """Say where an analytical model holds, by how much it is wrong, and why."""
+    """Find where an analytical model is valid, how large its error is, and why."""
     from orchestrator.cli.tables import validation_lines
     from orchestrator.scenario.loading import load
     from orchestrator.studies.validation import study
-    from orchestrator.studies.validation.outcome import Asked
+    from orchestrator.studies.validation.outcome import Request
     from orchestrator.studies.validation.space import default_space, load_space
-    from orchestrator.theory.models import model as known
+    from orchestrator.theory.models import model as check_model
     from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json
     from testbed.system.leftovers import temporary_folder
 
     parsed = load(scenario, overrides or [])
-    known(model, parsed)
-    drawn = default_space(parsed) if space is None else load_space(space, parsed)
+    check_model(model, parsed)
+    varied = default_space(parsed) if space is None else load_space(space, parsed)
     if max(packets or 0, kernel) > samples:
         raise InputError("--packets, --kernel: must not be above --samples")
     check_writable("json", json_file)
-    asked = Asked(parsed, model, drawn, samples, packets, kernel, tolerance, metric, seed)
+    request = Request(parsed, model, varied, samples, packets, kernel, tolerance, metric, seed)
     if output is not None:
         from orchestrator.studies.validation.page import write
 
-        study.check_folder(asked, output)
+        study.check_folder(request, output)
     with (
         temporary_folder("validate") if output is None else nullcontext(output) as folder,
         shown("points") as show,
     ):
         found = study.validate(
-            asked,
+            request,
             folder,
             cluster=Cluster(scheduler, workers, pool=scheduler is None),
             progress=show,

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The same command run again in virtual time, as `emulation.clock: virtual` asks for."""
+"""Runs the same command again in virtual time, for scenarios with `emulation.clock: virtual`."""
 
 import shutil
 import sys
@@ -24,22 +24,22 @@ def enter(
     live: bool = False,
     holding: AbstractContextManager[object] | None = None,
 ) -> None:
-    """Where the scenario asks for virtual time, run this command in it and exit as it does.
+    """Run this command in virtual time, and exit with its status, if the scenario needs that.
 
-    Returns where it does not, or where this is virtual time already.
+    Returns if the scenario uses the real clock, or if this process already is in virtual time.
 
     Args:
-        scenario: As the command has read it.
-        unit: Of the command's progress.
-        trace: What it replays.
-        plays_rounds: Whether it does.
-        live: Whether to serve a page that shows how the run stands.
-        holding: Entered here for as long as the guest lasts: its own locks hold inside alone.
+        scenario: The scenario that the command has read.
+        unit: Unit of the command's progress.
+        trace: Channel trace that the scenario replays.
+        plays_rounds: Whether the command emulates rounds.
+        live: Whether to serve a live page of the run.
+        holding: Entered for as long as the guest runs: locks taken inside are not seen outside.
 
     Raises:
         InputError: There is no kernel.
         RunError: The guest failed.
-        typer.Exit: With the status of the command inside.
+            InputError: The kernel of virtual time is not built.
     """
     if scenario.emulation.clock == "real" or inside.guest_settings() is not None:
         return
@@ -49,19 +49,19 @@ def enter(
     found = kernel()
     if plays_rounds:
         prepare(scenario, trace)
-    told = {
+    settings = {
         "columns": shutil.get_terminal_size().columns,
         "colour": sys.stdout.isatty(),
     }
     argv = [sys.executable, "-P", "-m", "orchestrator.cli.inside", *sys.argv[1:]]
-    with ExitStack() as held:
-        held.enter_context(holding or nullcontext())
+    with ExitStack() as contexts:
+        contexts.enter_context(holding or nullcontext())
         show = None
         if live:
             from orchestrator.reporting.live import mirror
 
-            show = held.enter_context(mirror(scenario)).show
-        progress = held.enter_context(shown(unit))
+            show = contexts.enter_context(mirror(scenario)).show
+        progress = contexts.enter_context(shown(unit))
         learns = plays_rounds and scenario.workload.compute == "real"
-        done = play(found, argv, told=told, learns=learns, progress=progress, show=show)
+        done = play(found, argv, told=settings, learns=learns, progress=progress, show=show)
     raise typer.Exit(done.status)

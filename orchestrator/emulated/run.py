@@ -15,8 +15,8 @@ from typing import Any, Literal
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.analysis import air_frames
-from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_in_short
+from orchestrator.analysis import frame_loss
+from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_summary
 from orchestrator.emulated.dilation import settle
 from orchestrator.emulated.learning import whole_table
 from orchestrator.emulated.network import Hosts, check_machine
@@ -122,7 +122,7 @@ def run(
             about["valid"] = done.valid
             about["validity"] = to_json(done.checks)
             if done.calibration is not None:
-                short = calibration_in_short(done.calibration)
+                short = calibration_summary(done.calibration)
                 about["calibration"] = short.to_dict("records")
             about["server_passes"] = passes_in_short(
                 [r.passes for r in done.rounds if r.passes is not None]
@@ -186,7 +186,7 @@ def write_run(done: Emulation, folder: Path) -> None:
         tables["calibration"] = done.calibration
     if are_impaired(done.scenario):
         air = pd.concat([record.air for record in rounds])
-        tables["air"] = air_frames.by_round(air)
+        tables["air"] = frame_loss.by_round(air)
         if air["asked_loss"].any():
             tables["air_slots"] = air
     tables["learning"] = whole_table(done.learning)

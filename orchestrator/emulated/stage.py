@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from orchestrator.analysis import air_frames
-from orchestrator.analysis.byte_accounts import SET_UP, account, closed
+from orchestrator.analysis import frame_loss
+from orchestrator.analysis.byte_accounts import SET_UP, account, completed
 from orchestrator.analysis.error_budget import error_budget, transfer_errors
 from orchestrator.analysis.waterfall import waterfall
 from orchestrator.emulated.calibration import TIMEOUT_S, Trial
@@ -309,7 +309,7 @@ class Stage:
                 break
         before, self._counters = self._counters, report
         table = account(round_, sent, self.scenario.emulation.transport)
-        return closed(table, round_, before, report, self.shape)
+        return completed(table, round_, before, report, self.shape)
 
     def set_up(self, learning: dict[str, Any] | None) -> None:
         """Tell every node who it is, and wait until all are connected over the links."""
@@ -436,7 +436,7 @@ class Stage:
             rates=table.frame(measured),
             injector=self._changes(table),
             links=self.counters,
-            air=air_frames.by_slot(round_.index, first, slot_s, links_before, self.counters)
+            air=frame_loss.by_slot(round_.index, first, slot_s, links_before, self.counters)
             if self.shape.impaired
             else None,
             machine=machine,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.analysis.error_budget import calibration_in_short
+from orchestrator.analysis.error_budget import calibration_summary
 from orchestrator.emulated.network import Hosts, check_machine
 from orchestrator.emulated.programs import Program, check_nodes
 from orchestrator.emulated.session import End, Session, Settings, opened
@@ -102,7 +102,7 @@ def held(
             write_json(out / SCENARIO, resolved.model_dump(mode="json"))
             if session.calibration is not None:
                 session.calibration.to_parquet(out / "calibration.parquet", index=False)
-                short = calibration_in_short(session.calibration)
+                short = calibration_summary(session.calibration)
                 about["calibration"] = short.to_dict("records")
             write_json(out / MANIFEST, about | {"status": "running"})
             if earlier is not None:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How do traces and flights of other tools come in, and ours go out?
+"""Import and export of channel traces and flights in the formats of other tools.
 
-Readers and writers of foreign files; what a channel is stands in `orchestrator.scenario`.
+These are readers and writers of files; the channel itself is in `orchestrator.scenario`.
 """

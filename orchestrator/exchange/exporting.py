@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Traces as other tools read them."""
+"""Exports channel traces in formats of other tools."""
 
 from pathlib import Path
 
@@ -17,13 +17,13 @@ FORMATS = ("mahimahi",)
 
 
 def exported(kind: str, file: Path, scenario: Scenario | None, folder: Path) -> list[Path]:
-    """Write a trace in a foreign format; answer the files.
+    """Write a trace in another format; returns the files' paths.
 
-    Gains become the rates of a scenario's own shares, down as under parallel transmission: what
-    each link carries while all are busy.
+    Gains are converted to rates with the scenario's shares, for downlinks with those of parallel
+    transmission: the rates of the links while all are busy.
 
     Raises:
-        InputError: The trace is broken, does not fit the scenario, or needs one.
+        InputError: The trace is broken, does not fit the scenario, or needs a scenario.
     """
     if kind not in FORMATS:
         raise InputError(f"`format`: {not_one_of(kind, FORMATS)}")
@@ -37,7 +37,7 @@ def exported(kind: str, file: Path, scenario: Scenario | None, folder: Path) -> 
 
 def _rates(trace: ChannelTrace, scenario: Scenario | None, file: Path) -> RateTrace:
     if scenario is None:
-        raise InputError(f"`scenario`: is missing; {file} has gains, whose rates it decides")
+        raise InputError(f"`scenario`: is missing; {file} has gains, which need it to become rates")
     if trace.uavs != scenario.uavs.count:
         raise InputError(f"{file}: has {trace.uavs} UAVs; uavs.count is {scenario.uavs.count}")
     radio = radio_access(scenario, trace)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What readers of foreign files share: text within bounds, slots, positions between waypoints."""
+"""Common functions of readers: text files, numbers of slots, positions between waypoints."""
 
 import math
 from collections.abc import Sequence
@@ -16,35 +16,35 @@ from testbed.system.files import read_regular
 
 Array = npt.NDArray[np.float64]
 MOST_BYTES = 64 << 20
-"""Of a file that is read."""
+"""Size limit of a file."""
 MOST_SLOTS, MOST_VALUES = 10_000_000, 50_000_000
-"""Of a trace that is made: slots, and slots times UAVs."""
+"""Limits of a trace: slots, and slots times UAVs."""
 EARTH_M = 6_378_137.0
 """Equatorial radius of WGS 84."""
 FLATTENING = 1 / 298.257_223_563
 
 
 def text_of(path: Path) -> str:
-    """The whole text of a file.
+    """Read the whole text of a file.
 
     Raises:
-        InputError: It is missing, no regular file, too long, or no UTF-8.
+        InputError: The file is missing, not regular, too long, or not UTF-8.
     """
     try:
         return read_regular(path, MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: no text in UTF-8") from None
+        raise InputError(f"{path}: is not UTF-8 text") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
 
 
 def slots_of(seconds: float, slot_s: float, uavs: int, source: object) -> int:
-    """How many slots cover so many seconds.
+    """Number of slots for a duration.
 
     Raises:
-        InputError: There would be too many.
+        InputError: The number exceeds a limit.
     """
     slots = max(1, math.ceil(min(seconds / slot_s, 1e15) - 1e-9))
     if slots > MOST_SLOTS or slots * uavs > MOST_VALUES:
@@ -57,24 +57,24 @@ def slots_of(seconds: float, slot_s: float, uavs: int, source: object) -> int:
 
 @dataclass(frozen=True)
 class Flight:
-    """Waypoints of one UAV; it flies straight between them and stays at the last."""
+    """Waypoints of one UAV, which flies straight between them and stays at the last one."""
 
     times_s: Array
-    """Shape [n], rising."""
+    """Times of the waypoints, shape [n], increasing."""
     position_m: Array
-    """Shape [n, 3]."""
+    """Positions in m, shape [n, 3]."""
 
     def at(self, times_s: Array) -> Array:
-        """Positions at those moments, shape [S, 3]."""
+        """Positions at some times, shape [S, 3]."""
         columns = [np.interp(times_s, self.times_s, column) for column in self.position_m.T]
         return np.stack(columns, axis=1)
 
 
 def sampled(flights: Sequence[Flight], slot_s: float, source: object) -> Array:
-    """Positions at the start of every slot until all have arrived, shape [K, S, 3].
+    """Positions at the start of every slot until all flights have ended, shape [K, S, 3].
 
     Raises:
-        InputError: There would be too many slots.
+        InputError: The number of slots exceeds a limit.
     """
     last_s = max(float(flight.times_s[-1]) for flight in flights)
     slots = slots_of(last_s, slot_s, len(flights), source) + 1
@@ -91,9 +91,10 @@ def along(waypoints_m: Array, speed_m_s: float) -> Flight:
 def local_m(
     latitude: Array, longitude: Array, height_m: Array, origin: tuple[float, float]
 ) -> Array:
-    """East, north and height in m of places on WGS 84, shape [n, 3]; the origin in degrees.
+    """East, north and height in m of WGS 84 coordinates, shape [n, 3]; the origin is in degrees.
 
-    On the plane that touches the ellipsoid at the origin; to a metre within 30 km.
+    Positions are in the plane tangent to the ellipsoid at the origin; the error is below 1 m
+    within 30 km.
     """
     phi = math.radians(origin[0])
     squared = FLATTENING * (2 - FLATTENING)

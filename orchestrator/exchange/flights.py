@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Flights as ground stations and maps have them: QGroundControl's plans, paths in KML."""
+"""Reads flights: QGroundControl's plans, and paths in KML."""
 
 import json
 import math
@@ -16,11 +16,11 @@ from orchestrator.exchange.files import Flight, along, local_m, text_of
 from testbed.core.errors import InputError
 
 WAYPOINT, LOITER_TIME, RETURN, LAND, TAKE_OFF, CHANGE_SPEED = 16, 19, 20, 21, 22, 178
-"""MAVLink's commands that say where and how fast a UAV flies (`MAV_CMD`)."""
+"""MAVLink's commands for positions and speeds (`MAV_CMD`)."""
 ABOVE_SEA = 0
-"""`MAV_FRAME` of heights above the sea; others count from the home, or from the ground."""
+"""`MAV_FRAME` of heights above sea level; other heights are above the home or the ground."""
 MULTIROTORS = {2, 3, 4, 13, 14, 15, 29, 35}
-"""`MAV_TYPE`s that fly at a plan's hover speed; others at its cruise speed."""
+"""`MAV_TYPE`s that fly at a plan's hover speed; others fly at its cruise speed."""
 KML = "{http://www.opengis.net/kml/2.2}"
 GX = "{http://www.google.com/kml/ext/2.2}"
 MOST_POINTS = 1_000_000
@@ -30,25 +30,25 @@ Origin = tuple[float, float]
 def read_qgc(
     path: Path, origin: Origin | None, speed_m_s: float | None
 ) -> tuple[list[Flight], Origin]:
-    """The flight of a plan (`.plan`), from its first waypoint to its last, and the origin.
+    """Read the flight of a plan (`.plan`), from its first to its last waypoint, and the origin.
 
-    It holds where the plan says so, and heights are above the planned home.
+    Hold times are included, and heights are above the planned home.
 
     Args:
         path: The plan.
-        origin: Latitude and longitude of x = y = 0; left out: the planned home's.
-        speed_m_s: Left out: the plan's own, hover speed of multirotors, and where it changes it.
+        origin: Latitude and longitude of x = y = 0 (default: the planned home).
+        speed_m_s: Speed (default: the plan's, with its changes; for multirotors the hover speed).
 
     Raises:
-        InputError: It is no plan, or one with patterns in place of waypoints.
+        InputError: It is not a plan, or it has patterns instead of waypoints.
     """
     try:
         plan = json.loads(text_of(path))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: no JSON ({str(error)[:80]})") from None
+        raise InputError(f"{path}: is not JSON ({str(error)[:80]})") from None
     mission = plan.get("mission") if isinstance(plan, dict) else None
     if not isinstance(mission, dict) or not isinstance(mission.get("items"), list):
-        raise InputError(f"{path}: no QGroundControl plan: it has no mission.items")
+        raise InputError(f"{path}: is not a QGroundControl plan: it has no mission.items")
     home = _numbers(mission.get("plannedHomePosition"), 3, f"{path}: mission.plannedHomePosition")
     speed = speed_m_s if speed_m_s is not None else _speed(mission, f"{path}: mission")
     places: list[list[float]] = []
@@ -57,7 +57,7 @@ def read_qgc(
     for index, item in enumerate(mission["items"]):
         command, params = _item(item, f"{path}: mission.items.{index}")
         if command == CHANGE_SPEED and speed_m_s is None:
-            speed = params[1] if params[1] > 0 else speed  # -1 leaves it as it is
+            speed = params[1] if params[1] > 0 else speed  # -1: unchanged
         if command not in (WAYPOINT, LOITER_TIME, RETURN, LAND, TAKE_OFF):
             continue
         at = params[4:]
@@ -66,7 +66,7 @@ def read_qgc(
         elif item.get("frame") == ABOVE_SEA:
             at[2] -= home[2]
         if at[:2] == [0.0, 0.0]:
-            at[:2] = (places[-1] if places else home)[:2]  # left out: where it is
+            at[:2] = (places[-1] if places else home)[:2]  # omitted: the current position
         places.append(at)
         speeds.append(speed)
         holds_s.append(max(0.0, params[0]) if command in (WAYPOINT, LOITER_TIME) else 0.0)
@@ -78,7 +78,7 @@ def read_qgc(
 
 
 def _speed(mission: dict[str, Any], where: str) -> float:
-    """At which a plan is flown until it says otherwise."""
+    """Initial speed of a plan."""
     key = "hoverSpeed" if mission.get("vehicleType") in MULTIROTORS else "cruiseSpeed"
     speed = mission.get(key)
     if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed < 1e4:
@@ -87,7 +87,7 @@ def _speed(mission: dict[str, Any], where: str) -> float:
 
 
 def _item(item: Any, where: str) -> tuple[Any, list[float]]:
-    """Command and seven parameters of a plan's item; those that are null are 0."""
+    """Command and seven parameters of a plan's item; null becomes 0."""
     if not isinstance(item, dict) or item.get("type") != "SimpleItem":
         kind = item.get("complexItemType", item.get("type")) if isinstance(item, dict) else item
         raise InputError(f"{where}: must be a SimpleItem, not {str(kind)[:40]!r}")
@@ -101,7 +101,7 @@ def _item(item: Any, where: str) -> tuple[Any, list[float]]:
 
 
 def _flown(places_m: Any, speeds_m_s: Any, holds_s: Any) -> Flight:
-    """A flight that arrives at each place at its own speed, and stays there so long."""
+    """A flight that arrives at each place with its own speed, and stays for its hold time."""
     legs_s = np.linalg.norm(np.diff(places_m, axis=0), axis=1) / speeds_m_s[1:]
     steps_s = np.stack([np.concatenate([[0.0], legs_s]), holds_s], axis=1)
     return Flight(np.cumsum(steps_s.ravel()), np.repeat(places_m, 2, axis=0))
@@ -110,33 +110,33 @@ def _flown(places_m: Any, speeds_m_s: Any, holds_s: Any) -> Flight:
 def read_kml(
     path: Path, origin: Origin | None, speed_m_s: float | None
 ) -> tuple[list[Flight], Origin]:
-    """The paths of a KML file, one UAV each, and the origin.
+    """Read the paths of a KML file, one UAV each, and the origin.
 
-    `gx:Track`s are flown by their times, `LineString`s at a speed.
+    The times of a `gx:Track` are used; a `LineString` is flown at a constant speed.
 
     Args:
         path: The file.
-        origin: Latitude and longitude of x = y = 0; left out: the first point of the first path.
-        speed_m_s: Along a `LineString`.
+        origin: Latitude and longitude of x = y = 0 (default: the first point of the first path).
+        speed_m_s: Speed along each `LineString`.
 
     Raises:
-        InputError: It is no KML, has no path, or a path is broken.
+        InputError: It is not KML, has no path, or a path is broken.
     """
     text = text_of(path)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise InputError(f"{path}: has a document type, which no KML needs; refused")
+        raise InputError(f"{path}: has a document type, which KML does not need; refused")
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        raise InputError(f"{path}: no XML ({error})") from None
+        raise InputError(f"{path}: is not XML ({error})") from None
     if not root.tag.endswith("}kml") and root.tag != "kml":
-        raise InputError(f"{path}: no KML: its root is {root.tag[:40]!r}")
+        raise InputError(f"{path}: is not KML: its root is {root.tag[:40]!r}")
     tracks = [_track(track, str(path)) for track in root.iter(f"{GX}Track")]
     lines = [_line(line, str(path)) for line in root.iter(f"{KML}LineString")]
     if not tracks and not lines:
         raise InputError(f"{path}: has no path: neither a LineString nor a gx:Track of KML 2.2")
     if lines and speed_m_s is None:
-        raise InputError("`speed`: is missing; a LineString does not say how fast it is flown")
+        raise InputError("`speed`: is missing; a LineString does not contain a speed")
     first = (tracks[0][1] if tracks else lines[0])[0]
     origin = origin or (first[0], first[1])
     start_s = min((times[0] for times, _ in tracks), default=0.0)
@@ -174,11 +174,11 @@ def _track(track: ElementTree.Element, source: str) -> tuple[Any, list[list[floa
 
 
 def _coordinates(words: list[str], source: str) -> list[float]:
-    """Latitude, longitude and height of a place that KML writes the other way round."""
+    """Latitude, longitude and height; in KML the longitude comes first."""
     try:
         longitude, latitude, *height = map(float, words)
     except ValueError:
-        raise InputError(f"{source}: {','.join(words)[:40]!r} is no place") from None
+        raise InputError(f"{source}: {','.join(words)[:40]!r} is not a place") from None
     return [latitude, longitude, height[0] if height else 0.0]
 
 
@@ -196,11 +196,11 @@ def _placed(places: list[list[float]], origin: Origin, source: str) -> Any:
     latitude, longitude, height = np.array(places).T
     for name, values, most in (("latitude", latitude, 90), ("longitude", longitude, 180)):
         if not (abs(values) <= most).all():
-            raise InputError(f"{source}: a {name} lies outside of ±{most} degrees")
+            raise InputError(f"{source}: a {name} is outside ±{most} degrees")
     if not (abs(height) < 1e5).all():
-        raise InputError(f"{source}: a height is none in metres")
+        raise InputError(f"{source}: a height is not plausible in metres")
     placed = local_m(latitude, longitude, height, origin)
     far_m = math.hypot(*np.abs(placed[:, :2]).max(axis=0))
     if far_m > 1e6:
-        raise InputError(f"{source}: lies {far_m / 1000:.0f} km from the origin {origin}")
+        raise InputError(f"{source}: is {far_m / 1000:.0f} km away from the origin {origin}")
     return placed

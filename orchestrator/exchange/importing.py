@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""One door for all foreign formats: from files to a channel trace."""
+"""Imports files of all supported formats as channel traces."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,33 +21,33 @@ from testbed.core.words import not_one_of
 
 FORMATS = ("mahimahi", "ns2", "csv", "kml", "qgc")
 BASE_STATION_M, CARRIER_HZ, NEAREST_M = (0.0, 0.0, 30.0), 2e9, 1.0
-"""Where no scenario says: of the paper's. Closer than this, free space would amplify."""
+"""Values without a scenario, as in the paper; NEAREST_M limits the gain of free space."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a file does not say."""
+    """Parameters that a file does not contain."""
 
     slot_s: float = 0.1
     scenario: Scenario | None = None
-    """Its base station, carrier and channel give the gains of a flight; None: free space."""
+    """Gives base station, carrier and channel for the gains of a flight; None: free space."""
     height_m: float | None = None
-    """Of all waypoints, in place of the file's."""
+    """Height of all waypoints, m; None: as in the file."""
     speed_m_s: float | None = None
     origin: tuple[float, float] | None = None
-    """Latitude and longitude of x = y = 0; None: what the first file begins with."""
+    """Latitude and longitude of x = y = 0; None: the start of the first file."""
     tx_dbm: float | None = None
-    """Power of the reference signal that `rsrp_dbm` is what is left of."""
+    """Transmit power of the reference signal for `rsrp_dbm`, dBm."""
     columns: Mapping[str, str] = field(default_factory=dict)
     down: Sequence[Path] = ()
-    """Mahimahi's downlinks."""
+    """Mahimahi's downlink files."""
 
 
 def imported(kind: str, files: Sequence[Path], options: Options) -> SlotTrace:
     """The trace that files of a foreign format describe, one or several UAVs.
 
     Raises:
-        InputError: A file is not what it should be; the line names it and what is wrong.
+        InputError: A file is not valid; the message names it and the problem.
     """
     if kind not in FORMATS:
         raise InputError(f"`format`: {not_one_of(kind, FORMATS)}")
@@ -88,13 +88,13 @@ def _over(position_m: Array, options: Options) -> SlotTrace:
 
 def _of_table(files: Sequence[Path], options: Options) -> SlotTrace:
     if len(files) > 1:
-        raise InputError("`files`: one CSV file at a time; its column uav tells UAVs apart")
+        raise InputError("`files`: one CSV file at a time; its column uav distinguishes UAVs")
     (path,) = files
     found = tables.read(path, options.columns, options.slot_s, options.origin)
     values = dict(found.values)
     if "rsrp_dbm" in values:
         if options.tx_dbm is None:
-            raise InputError("`tx_dbm`: is missing; rsrp_dbm is what is left of which power?")
+            raise InputError("`tx_dbm`: is missing; rsrp_dbm needs the transmit power")
         values["gain_db"] = values.pop("rsrp_dbm") - options.tx_dbm
     fields = {
         name.removesuffix("_db"): 10 ** (value / 10) if name.endswith("_db") else value

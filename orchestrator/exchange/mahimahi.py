@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Mahimahi's traces of packet deliveries, read and written.
+"""Reads and writes Mahimahi's traces of packet deliveries.
 
-A line is a millisecond at which a link may deliver 1500 bytes; after the last line's it starts
-anew. A slot's rate is that of the deliveries in it, the slot's own end included and its start not,
-so that a period of a file has all of its deliveries; 0 counts as the first millisecond.
+Each line is a millisecond at which a link may deliver 1500 bytes; after the last line the file
+repeats. A slot's rate counts the deliveries in it, including its end but not its start, so that a
+period of a file includes all of its deliveries; 0 counts as the first millisecond.
 """
 
 import math
@@ -26,18 +26,18 @@ Milliseconds = npt.NDArray[np.int64]
 def read(up: Sequence[Path], down: Sequence[Path], slot_s: float) -> RateTrace:
     """A trace of rates: one file a UAV and direction.
 
-    Shorter files go on from their start, as Mahimahi plays them, until the longest ends.
+    Shorter files are repeated until the longest ends, as in Mahimahi.
 
     Args:
-        up: Uplinks.
-        down: Downlinks; none: as the uplinks.
-        slot_s: Length of a slot, whole milliseconds.
+        up: Uplink files.
+        down: Downlink files; empty: the uplink files.
+        slot_s: Length of a slot, in whole milliseconds.
 
     Raises:
-        InputError: A file is no such trace, or there is not one downlink for each uplink.
+        InputError: A file is not such a trace, or the numbers of uplinks and downlinks differ.
     """
     if down and len(down) != len(up):
-        raise InputError(f"`down`: must be one file a UAV: {len(up)}, not {len(down)}")
+        raise InputError(f"`down`: must be one file per UAV: {len(up)}, not {len(down)}")
     slot_ms = _whole_ms(slot_s)
     deliveries = [_deliveries(path) for path in (*up, *down)]
     last_ms = max(int(times[-1]) for times in deliveries)
@@ -57,7 +57,7 @@ def _whole_ms(slot_s: float) -> int:
 def _deliveries(path: Path) -> Milliseconds:
     lines = text_of(path).splitlines()
     if not lines:
-        raise InputError(f"{path}: is empty; a Mahimahi trace has a millisecond a line")
+        raise InputError(f"{path}: is empty; a Mahimahi trace has one millisecond per line")
     times = np.empty(len(lines), np.int64)
     before = 0
     for number, line in enumerate(lines, 1):
@@ -65,7 +65,7 @@ def _deliveries(path: Path) -> Milliseconds:
             raise InputError(f"{path}, line {number}: must be a millisecond, not {line[:40]!r}")
         now = int(line)
         if now < before:
-            raise InputError(f"{path}, line {number}: {now} is before {before}, the line above")
+            raise InputError(f"{path}, line {number}: {now} is below {before}, the line before")
         times[number - 1] = before = now
     if before == 0:
         raise InputError(f"{path}: its last line is 0; a trace must last a millisecond or more")
@@ -73,7 +73,7 @@ def _deliveries(path: Path) -> Milliseconds:
 
 
 def _rates(times_ms: Milliseconds, slots: int, slot_ms: int) -> Array:
-    """Bit/s of each slot."""
+    """Rate in each slot, bit/s."""
     period = int(times_ms[-1])
     counts = np.zeros(slots, np.int64)
     first = np.maximum(times_ms, 1)
@@ -86,9 +86,9 @@ def _rates(times_ms: Milliseconds, slots: int, slot_ms: int) -> Array:
 def write(trace: RateTrace, folder: Path) -> list[Path]:
     """Write `uavK.up` and `uavK.down` of each UAV; answer the files.
 
-    A slot's deliveries are spread evenly over it; what is left of a packet goes to the next slot,
-    so no rate is ever off by more than a packet in all. Silence after the last delivery is lost:
-    the format cannot say it.
+    A slot's deliveries are evenly spaced; fractions of packets are carried to the next slot, so the
+    total error is at most one packet. Silence after the last delivery is lost, because the format
+    cannot represent it.
 
     Raises:
         InputError: A link never delivers, which Mahimahi refuses.

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""ns-2 movement files, as BonnMotion and SUMO write them, read as ns-3's Ns2MobilityHelper does.
+"""Reads ns-2 movement files of BonnMotion and SUMO, like ns-3's Ns2MobilityHelper.
 
-Three commands count: where a node is at first (`$node_(0) set X_ 1.0`), where it heads from some
-moment on (`$ns_ at 2.0 "$node_(0) setdest x y speed"`), and where it is put then
-(`$ns_ at 2.0 "$node_(0) set X_ 1.0"`). Comments and commands to `$god_` are passed over.
+Three commands are used: a node's initial position (`$node_(0) set X_ 1.0`), a movement from some
+time on (`$ns_ at 2.0 "$node_(0) setdest x y speed"`), and a jump (`$ns_ at 2.0 "$node_(0) set X_
+1.0"`). Comments and commands to `$god_` are ignored.
 """
 
 import re
@@ -26,7 +26,7 @@ PUT = re.compile(rf"set\s+([XYZ])_\s+({NUMBER})$")
 PASSED_OVER = re.compile(r"#|\$god_|\$ns_\s+at\s+\S+\s+\"\$god_|set\s+\w+\s|$")
 MOST_NODES = 10_000
 MOST = 1e12
-"""Of any number in a file, in m, s or m/s."""
+"""Limit of all numbers in a file, in m, s or m/s."""
 
 
 @dataclass
@@ -36,10 +36,10 @@ class _Node:
 
 
 def read(path: Path) -> list[Flight]:
-    """The flights of nodes 0, 1, …
+    """Read the flights of nodes 0, 1, …
 
     Raises:
-        InputError: A line is none that a movement file has, or nodes are left out.
+        InputError: A line is not a movement command, or nodes are missing.
     """
     nodes: dict[int, _Node] = {}
     for number, raw in enumerate(text_of(path).splitlines(), 1):
@@ -58,7 +58,7 @@ def read(path: Path) -> list[Flight]:
                 raise InputError(f"{where}: time and speed must not be negative")
             node.commands.append((at_s, words))
         elif not PASSED_OVER.match(line):
-            raise InputError(f"{where}: is no command of an ns-2 movement file: {line[:60]!r}")
+            raise InputError(f"{where}: is not a command of an ns-2 movement file: {line[:60]!r}")
     if not nodes:
         raise InputError(f"{path}: moves no nodes; is it an ns-2 movement file?")
     if len(nodes) > MOST_NODES:
@@ -76,7 +76,7 @@ def _number(text: str, where: str) -> float:
 
 
 def _flight(node: _Node) -> Flight:
-    """Waypoints of a node, its commands taken in their order in time."""
+    """A node's waypoints, from its commands in order of time."""
     here, now_s = np.array(node.position), 0.0
     goal, arrives_s, begins_s = here, 0.0, 0.0
     times, places = [0.0], [here]
@@ -94,7 +94,7 @@ def _flight(node: _Node) -> Flight:
             here = here + (goal - here) * (at_s - begins_s) / (arrives_s - begins_s)
         note(at_s, here)
         now_s = begins_s = at_s
-        if len(words) == 2:  # put there at once
+        if len(words) == 2:  # a jump
             here = here.copy()
             here["XYZ".index(words[0])] = float(words[1])
             note(at_s, here)

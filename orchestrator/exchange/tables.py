@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Measurements in CSV files whose columns are mapped to ours."""
+"""Reads measurements from CSV files, with a mapping of column names."""
 
 import io
 import warnings
@@ -18,32 +18,32 @@ from testbed.core.errors import InputError
 PLACES = (("x", "y", "z"), ("latitude", "longitude", "height"))
 VALUES = ("gain_db", "gain_up_db", "gain_down_db", "rsrp_dbm", "uplink_bps", "downlink_bps")
 COLUMNS = ("time", "uav", *PLACES[0], *PLACES[1], *VALUES)
-"""What a column may be mapped to; a column of that name needs no mapping."""
+"""Columns that are read; a column of the file with such a name needs no mapping."""
 LEAST, MOST = -1e12, 1e15
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a table says, slot by slot."""
+    """A table's values in every slot."""
 
     values: Mapping[str, Array]
-    """By name of `VALUES`, shape [K, S]."""
+    """By name from `VALUES`: values, shape [K, S]."""
     position_m: Array | None
-    """Shape [K, S, 3]."""
+    """Positions in m, shape [K, S, 3]; None if the table has none."""
 
 
 def read(
     path: Path, columns: Mapping[str, str], slot_s: float, origin: tuple[float, float] | None
 ) -> Measured:
-    """What a CSV file has of `COLUMNS`, at the start of every slot from its first moment on.
+    """Read a CSV file and sample its `COLUMNS` at the start of every slot from its first time on.
 
-    Values hold until the next row of the same UAV; positions change evenly in between.
+    Values hold until the next row of the same UAV; positions are interpolated linearly.
 
     Args:
-        path: The file, its first line the names of its columns.
-        columns: From `COLUMNS` to the file's own names.
-        slot_s: Length of a slot.
-        origin: Latitude and longitude of x = y = 0; left out: the first row's.
+        path: The file; its first line names its columns.
+        columns: By name from `COLUMNS`: the column's name in the file.
+        slot_s: Length of a slot, s.
+        origin: Latitude and longitude of x = y = 0 (default: those of the first row), degrees.
 
     Raises:
         InputError: A column is missing, or a row is wrong.
@@ -61,7 +61,7 @@ def read(
         own_s = rows["time"].to_numpy(float)
         if not (np.diff(own_s) > 0).all():
             line = int(rows.index[int(np.argmin(np.diff(own_s) > 0)) + 1]) + 2
-            raise InputError(f"{path}, line {line}: its time is not after that of the row before")
+            raise InputError(f"{path}, line {line}: its time is not after that of the previous row")
         at = np.searchsorted(own_s, times_s + 1e-9, side="right") - 1
         for name in names:
             values[name][k] = rows[name].to_numpy(float)[np.maximum(at, 0)]
@@ -75,21 +75,22 @@ def read(
 def _table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
     for ours in columns:
         if ours not in COLUMNS:
-            raise InputError(f"`columns` {ours}: is none of {', '.join(COLUMNS)}")
+            raise InputError(f"`columns` {ours}: is not one of {', '.join(COLUMNS)}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
             text = io.StringIO(text_of(path))
             table = pd.read_csv(text, skipinitialspace=True, index_col=False)
     except (ValueError, pd.errors.ParserWarning) as error:
-        raise InputError(f"{path}: no CSV ({' '.join(str(error).split())[:120]})") from None
+        problem = " ".join(str(error).split())[:120]
+        raise InputError(f"{path}: is not a CSV file ({problem})") from None
     for theirs in columns.values():
         if theirs not in table:
             raise InputError(f"{path}: has no column {theirs!r}; it has {_named(table)}")
     table = table.rename(columns={theirs: ours for ours, theirs in columns.items()})
     if table.columns.duplicated().any():
         raise InputError(
-            f"{path}: two columns are {table.columns[table.columns.duplicated()][0]!r}"
+            f"{path}: has two columns {table.columns[table.columns.duplicated()][0]!r}"
         )
     if "time" not in table:
         raise InputError(f"{path}: has no column for time; it has {_named(table)}")
@@ -98,7 +99,7 @@ def _table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
     if not pd.api.types.is_numeric_dtype(table["time"]):
         moments = pd.to_datetime(table["time"], errors="coerce", utc=True, format="mixed")
         if moments.isna().any():
-            raise InputError(f"{path}, line {_line(moments.isna())}: its time is none")
+            raise InputError(f"{path}, line {_line(moments.isna())}: has no valid time")
         table["time"] = (moments - moments.min()).dt.total_seconds()
     if "uav" not in table:
         table["uav"] = 1
@@ -123,7 +124,7 @@ def _named(table: pd.DataFrame) -> str:
 def _positions(
     rows: pd.DataFrame, table: pd.DataFrame, origin: tuple[float, float] | None
 ) -> Array | None:
-    """Shape [n, 3]; None where the table has no places."""
+    """Positions of one UAV's rows, shape [n, 3]; None if the table has none."""
     if {"x", "y"} <= set(rows):
         z = rows["z"] if "z" in rows else 0 * rows["x"]
         return np.stack([rows["x"], rows["y"], z], axis=1).astype(float)

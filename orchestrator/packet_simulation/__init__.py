@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What do ns-3's packets say of the same rounds?
+"""Simulation of the same rounds with ns-3's packets.
 
-The driver of the simulation; its C++ stands in `ns3_scenarios`.
+This is the driver of the simulation; its C++ code is in `ns3_scenarios`.
 """

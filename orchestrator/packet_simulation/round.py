@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""One round on ns-3's packets: what the nodes do when a message is in or a step is over.
+"""A round with ns-3's packets: actions of the nodes when messages arrive or steps end.
 
-Time is whole nanoseconds of emulated time, as ns-3 counts it.
+Times are integer nanoseconds of emulated time, as in ns-3.
 """
 
 import heapq
@@ -51,20 +51,20 @@ UP, DOWN = False, True
 
 @dataclass(frozen=True)
 class Messages:
-    """Bytes of a round's messages as TCP sees them, and of their payloads."""
+    """Sizes of a round's messages in TCP, and of their payloads, in bytes."""
 
     adapters: int
     smashed: int
     gradient: int
     note: int
-    """RECEIPT and START: a header alone."""
+    """Size of RECEIPT and START, which are only a header."""
     adapters_payload: int
     smashed_payload: int
     gradient_payload: int
 
 
 def messages_of(scenario: Scenario, profile: SplitProfile, split: int) -> Messages:
-    """The messages of a round at that split point."""
+    """The message sizes of a round for a split point."""
     payload = payload_bytes(scenario, profile, split)
     header = profile.adapter_header_bytes[split - 1]
     return Messages(
@@ -80,27 +80,27 @@ def messages_of(scenario: Scenario, profile: SplitProfile, split: int) -> Messag
 
 @dataclass(frozen=True, order=True)
 class _Due:
-    """Something that happens at a known time."""
+    """An action at a known time."""
 
     at_ns: int
     serial: int
-    happen: Callable[[], None]
+    action: Callable[[], None]
 
 
 @dataclass
 class _Uav:
-    """What a UAV knows of its current iteration."""
+    """State of a UAV in its current iteration."""
 
     iteration: int = 0
     backward_ns: int = 0
-    """τ_CB(i-1)."""
+    """τ_CB(i-1), ns."""
     compute_ns: int = 0
-    """τ_CB(i-1) + τ_CF(i)."""
+    """τ_CB(i-1) + τ_CF(i), ns."""
 
 
 class PacketRound:
-    """One round: what UAVs do when a message has arrived or a computing step is over, and what the
-    base station does as `testbed.core.server_round` says."""
+    """A round: UAVs act when a message arrives or a computing step ends; the base station follows
+    `testbed.core.server_round`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class PacketRound:
         self.spans: list[tuple[int, int, int, float, float, int]] = []
 
     def play(self, progress: Callable[[float], None]) -> Round:
-        """From the broadcast to the last adapters."""
+        """Simulate the round from the broadcast to the last adapters."""
         slot_ns = self.rates.slot_ns
         slot = self.now_ns // slot_ns
         self._set_rates(slot)
@@ -157,7 +157,7 @@ class PacketRound:
             for arrival in arrived:
                 self.arrivals[arrival.link, arrival.down].popleft()()
             while self.dues and self.dues[0].at_ns <= self.now_ns:
-                heapq.heappop(self.dues).happen()
+                heapq.heappop(self.dues).action()
             for instruction in self.protocol.instructions():
                 self._begin(instruction)
         return round_of_spans(
@@ -168,7 +168,7 @@ class PacketRound:
             np.array(self.spans, dtype=SPAN),
         )
 
-    # The UAV.
+    # --- the UAV
 
     def _broadcast(self, client: int) -> None:
         received = BroadcastReceived(client, self.now_ns)
@@ -215,7 +215,7 @@ class PacketRound:
 
         self._at(start_ns + mine.backward_ns, done)
 
-    # The base station.
+    # --- the base station
 
     def _smashed(self, client: int, sent_ns: int) -> None:
         mine = self.uavs[client]
@@ -240,7 +240,7 @@ class PacketRound:
                 arrived = partial(self._gradient, client, self.now_ns)
                 self._send(client, DOWN, self.messages[client].gradient, arrived)
             case _:
-                raise AssertionError(f"nobody is lost here: {instruction}")
+                raise AssertionError(f"clients cannot be lost here: {instruction}")
 
     def _computed(self, client: int, iteration: int, start_ns: int) -> None:
         self._note(client, iteration, S, start_ns)
@@ -255,11 +255,11 @@ class PacketRound:
         )
         self.protocol.tell(AdaptersArrived(client))
 
-    # Time and links.
+    # --- time and links
 
-    def _at(self, at_ns: int, happen: Callable[[], None]) -> None:
-        """A step that began earlier than it was known of may end no sooner than now."""
-        heapq.heappush(self.dues, _Due(max(at_ns, self.now_ns), next(self.serial), happen))
+    def _at(self, at_ns: int, action: Callable[[], None]) -> None:
+        """Schedule an action; it is not executed before the current time."""
+        heapq.heappush(self.dues, _Due(max(at_ns, self.now_ns), next(self.serial), action))
 
     def _send(self, client: int, down: bool, size: int, arrived: Callable[[], None]) -> None:
         self.network.send(client, down, size)
@@ -270,12 +270,13 @@ class PacketRound:
 
     def _set_rates(self, slot: int) -> None:
         self.network.rates(*self.rates.at(slot, broadcast=self.broadcasting))
-        if (air := self.rates.air_at(slot, broadcast=self.broadcasting)) is not None:
-            self.network.impair(*air)
+        impairments = self.rates.impairments_at(slot, broadcast=self.broadcasting)
+        if impairments is not None:
+            self.network.impair(*impairments)
 
 
 class PacketRates:
-    """Rates of the links in each slot, as the emulation sets them."""
+    """Rates of the links in each slot, as in the emulation."""
 
     def __init__(
         self,
@@ -291,25 +292,25 @@ class PacketRates:
         self.links = LinkRates(*(np.empty((plan.clients, 0)) for _ in LinkRates._fields))
         self.transport = transport
         self.carries = self.links
-        """What is left of the rates where frames are sent more than once."""
+        """Rates that remain if frames are retransmitted."""
         self.slot_ns = _ns(scenario.slot_s)
         shape = shape_of(scenario)
         self.least_bps = shape.lowest_rate(scenario.slot_s)
-        # Where the rate carries payload alone, full frames need this much more of it.
+        # If the scenario's rates are for payload, full frames need rates that are larger by this.
         self.factor = (scenario.emulation.mtu + ETHERNET_BYTES) / shape.frame_bytes
         self.first_gradients_s = np.empty((plan.clients, 0))
         self.prospects = prospects_of(plan)
 
     def at(self, slot: int, broadcast: bool) -> tuple[list[float], list[float]]:
-        """Rates of the uplinks and of the downlinks in that slot, as ns-3's frames need them."""
+        """Rates of uplinks and downlinks in a slot, for ns-3's frames."""
         self._grow(slot)
         downlink = self.carries.broadcast if broadcast else self.carries.gradient
         return self._carried(self.carries.uplink[:, slot]), self._carried(downlink[:, slot])
 
-    def air_at(self, slot: int, broadcast: bool) -> tuple[Array, Array] | None:
-        """What frames of uplinks and downlinks meet in that slot; None where slots do not differ.
+    def impairments_at(self, slot: int, broadcast: bool) -> tuple[Array, Array] | None:
+        """Impairments of frames on uplinks and downlinks in a slot; None if all slots are equal.
 
-        Delay and jitter in s, probability of a loss; shape [K, 3] each.
+        Delay and jitter in s, and probability of loss; shape [K, 3] each.
         """
         if self.transport is None or self.transport.slots is None:
             return None
@@ -317,7 +318,7 @@ class PacketRates:
         return up[:, 0], (before if broadcast else after)[:, 0]
 
     def first_gradient_ns(self, client: int, arrived_ns: float) -> int:
-        """τ'_SG(0) of a client whose smashed data are in then; 0 where no order asks for it."""
+        """τ'_SG(0) for smashed data that arrive at a time; 0 if the order does not need it."""
         if not self.plan.paradigm.asks_for_first_gradient:
             return 0
         slot = int(arrived_ns) // self.slot_ns
@@ -325,7 +326,7 @@ class PacketRates:
         return _ns(self.first_gradients_s[client - 1, slot])
 
     def ahead(self, client: int, iteration: int, enqueued_ns: float) -> Ahead:
-        """What is to come for a client, at the rates of the slot in which it is enqueued."""
+        """A client's remaining work, at the rates of the slot in which it is enqueued."""
         slot = int(enqueued_ns) // self.slot_ns
         self._grow(slot)
         up, down = self.links.uplink[client - 1, slot], self.links.gradient[client - 1, slot]

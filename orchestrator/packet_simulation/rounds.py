@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A scenario's rounds on ns-3's packets: a third opinion beside the engine and the kernel.
+"""Simulates a scenario's rounds with ns-3's packets, in addition to the engine and the kernel.
 
-The nodes of the emulation are replayed here as what they send and wait for: the same messages of
-the same bytes over one TCP connection a link, the same modelled computing, and the same
-`testbed.core.schedule`, stepped by what ns-3's packets did (`ns3_scenarios.packets`). Time is whole
-nanoseconds of emulated time, as ns-3 counts it.
+Nodes are simulated by their messages: the same messages and sizes as in the emulation, over one TCP
+connection per link, with the same modelled computing and the same `testbed.core.schedule`, driven
+by the arrivals of ns-3's packets (`ns3_scenarios.packets`). Times are integer nanoseconds of
+emulated time, as in ns-3.
 
-One thing differs from the emulated base station by design: a gradient starts when the receipt of
-the one before has come back, where the kernel's links make up for that time out of their credit.
+One difference from the emulated base station is intended: a gradient starts when the receipt of the
+previous one has arrived, whereas the kernel's links make up for that time with their burst credit.
 """
 
 from dataclasses import dataclass, replace
@@ -30,16 +30,16 @@ from testbed.transport.framing import ETHERNET_BYTES
 from workloads.costs.profile import SplitProfile
 
 LINUX_WINDOW = 10
-"""Segments that TCP sends at first, where the scenario does not say."""
+"""TCP's initial window in segments, if the scenario does not set it."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """What came of it."""
+    """Result of a simulation."""
 
     timeline: Timeline
     counts: Counts
-    """What the links carried, all rounds together."""
+    """Counters of the links over all rounds."""
 
 
 def play(
@@ -51,56 +51,59 @@ def play(
     decide: Decide | None = None,
     progress: Progress = silent,
 ) -> Played:
-    """Play the scenario's rounds from t = 0, one after the other without a gap.
+    """Simulate the scenario's rounds from t = 0, without gaps.
 
-    Computing takes what the device profile says, also where the scenario would measure it.
+    Computing takes the time of the device profile, also if the scenario would measure it.
 
     Args:
-        scenario: What happens in a round, and what the links are like.
-        source: Channels.
+        scenario: The scenario.
+        source: The channel.
         profile: Costs of each split.
-        delay_s: One-way delay of every link; left out: the scenario's own delays.
-        decide: Who allocates; left out: the scenario's own split and shares.
-        progress: Told which round it is, how many emulated seconds it has taken, and as many.
+        delay_s: One-way delay of every link, s (default: the scenario's delays).
+        decide: Policy (default: the scenario's split and shares).
+        progress: Called with the round, and twice the emulated seconds since its start.
 
     Raises:
-        InputError: ns-3 does not play this transport or congestion control, or the trace is too
+        InputError: ns-3 does not support this transport or congestion control, or the trace is too
             short.
         ChannelError: ns-3 ended, or its models cannot be built.
     """
     shape, emulation = shape_of(scenario), scenario.emulation
-    for field, played in (("transport", "tcp"), ("connection", "kept")):
-        if (given := getattr(emulation, field)) != played:
-            raise InputError(f"emulation.{field}: ns-3 plays {played!r} alone, not {given!r}")
+    for field, supported in (("transport", "tcp"), ("connection", "kept")):
+        if (given := getattr(emulation, field)) != supported:
+            raise InputError(f"emulation.{field}: ns-3 supports only {supported!r}, not {given!r}")
     if scenario.scheme.asynchronous:
-        raise InputError(f"paradigm: ns-3 plays synchronous rounds, not {scenario.paradigm!r}")
+        raise InputError(f"paradigm: ns-3 needs synchronous rounds, not {scenario.paradigm!r}")
     if scenario.participation.deadline_s is not None:
-        raise InputError("participation.deadline_s: ns-3 plays rounds that wait for all")
+        raise InputError("participation.deadline_s: ns-3 needs rounds that wait for all clients")
     if scenario.faults.events or scenario.faults.random is not None:
         where = "events" if scenario.faults.events else "random"
-        raise InputError(f"faults.{where}: ns-3 plays rounds that nothing goes wrong in")
+        raise InputError(f"faults.{where}: ns-3 needs rounds without faults")
     if scenario.links.queue != "fifo" or scenario.links.ecn:
-        raise InputError("links.queue: ns-3 plays 'fifo' alone, without links.ecn")
+        raise InputError("links.queue: ns-3 supports only 'fifo', without links.ecn")
     if emulation.congestion_control not in CONGESTION_CONTROLS:
         raise InputError(
-            f"emulation.congestion_control: ns-3 plays {', '.join(CONGESTION_CONTROLS)}, "
+            f"emulation.congestion_control: ns-3 supports {', '.join(CONGESTION_CONTROLS)}, "
             f"not {emulation.congestion_control!r}"
         )
-    air = list(zip(*impairments_of(scenario), strict=True))
+    impairments = list(zip(*impairments_of(scenario), strict=True))
     if delay_s is not None and vary_by_slot(scenario):
-        raise InputError("delay_s: must be left out where links differ from slot to slot")
+        raise InputError("delay_s: not supported if links differ from slot to slot")
     if delay_s is not None:
-        air = [(replace(up, delay_s=delay_s), replace(down, delay_s=delay_s)) for up, down in air]
+        impairments = [
+            (replace(up, delay_s=delay_s), replace(down, delay_s=delay_s))
+            for up, down in impairments
+        ]
     settings = PacketSettings(
         links=scenario.uavs.count,
         mtu=emulation.mtu,
         frame_header_bytes=ETHERNET_BYTES,
-        impairments=air,
+        impairments=impairments,
         congestion_control=emulation.congestion_control,
         queue_frames=shape.queue_frames,
         initial_window=emulation.initial_window or LINUX_WINDOW,
         nagle=emulation.nagle,
-        # Packets that the kernel has cut into frames are acknowledged as such.
+        # Packets that the kernel splits into frames are acknowledged as packets.
         packet_s=0.0 if shape.single_frames else shape.packet_s,
     )
     channel = Channel.of(source)
@@ -111,7 +114,7 @@ def play(
 
 
 class PacketBackend:
-    """Rounds played packet by packet."""
+    """A backend that simulates rounds packet by packet."""
 
     def __init__(
         self,
@@ -130,7 +133,7 @@ class PacketBackend:
         self._transport = transport_of(scenario)
 
     def play(self, decision: Decision) -> Round:
-        """Play one round, from when the last one ended."""
+        """Simulate one round, from the end of the previous one."""
         scenario = self._scenario
         plan = plan_round(scenario, self._profile, decision.allocation, link_bytes)
         round_ = PacketRound(

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who decides a round's split and shares?
+"""Policies that decide a round's split points and shares.
 
-Functions from a situation to an allocation, and how they are found; no emulation.
+They are functions from a situation to an allocation, found by name; they do not emulate.
 """

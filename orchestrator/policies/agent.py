@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The paper's agent: PPO over attention on the last round's trajectories. All of it in this file.
+"""The paper's agent: PPO with attention over the last round's trajectories.
 
-Section IV of the paper gives architecture and sizes; what it leaves open is decided in `Settings`
-and named there. One action is a split point (categorical) and shares for each resource that the
-paradigm leaves to be decided (Dirichlet, with log-probabilities before the linear scaling).
+Section IV of the paper gives its architecture and sizes; other parameters are in `Settings`. An
+action is a split point (categorical) and, for each resource that the paradigm does not fix, the
+shares (Dirichlet, with log-probabilities before the linear scaling).
 """
 
 import math
@@ -29,10 +29,10 @@ from orchestrator.policies.environment import (
     Observation,
     UavSflEnv,
     allocation_of,
+    decided_shares,
     engine_backend,
     equal_allocation,
     observe,
-    shared_out,
 )
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -46,46 +46,46 @@ HISTORY = "rounds.parquet"
 
 @dataclass(frozen=True)
 class Settings:
-    """The paper's parameters, and what it leaves open."""
+    """The agent's parameters, those of the paper and those that it does not give."""
 
     gamma: float = 0.5
     """Discount factor."""
     learning_rate: float = 3e-4
-    """Of policy and value alike."""
+    """Learning rate of policy and value."""
     batch: int = 12
-    """B_m: rounds between two updates."""
+    """B_m: number of rounds between two updates."""
     key_size: int = 8
-    """D_S."""
+    """D_S: size of keys and queries."""
     feature_size: int = 16
-    """H."""
+    """H: number of features per UAV."""
     hidden: tuple[int, int, int] = (128, 64, 32)
     gae_lambda: float = 0.95
-    """Open in the paper; likewise all below."""
+    """Not given in the paper, like all following parameters."""
     clip: float = 0.2
     epochs: int = 10
     entropy: float = 0.01
     max_grad_norm: float = 0.5
     reward_scale: float = 0.01
-    """Times and energies are observed on the same scale."""
+    """Scale of rewards, and of observed times and energies."""
     metres: float = 1e-3
-    """Scale of coordinates."""
+    """Scale of coordinates in m."""
     concentration: float = 400.0
-    """Of each Dirichlet's components before learning: how close to equal shares it begins."""
+    """Initial concentration per Dirichlet component: larger means closer to equal shares."""
     logit_scale: float = 0.3
-    """Of the shares' logits: with 1, one update moves shares by more than their own spread, PPO's
-    clipping then stops all branches, and learning stalls (115 where 0.3 comes below 107)."""
+    """Scale of the shares' logits: with 1, an update moves shares by more than their spread, PPO's
+    clipping then stops all branches, and learning stalls (objective 115; below 107 with 0.3)."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What an agent sees and decides."""
+    """What an agent observes and decides."""
 
     trajectories: bool = True
-    """All slots of the last round by attention, or the distances at its last slot."""
+    """Whether it observes all slots of the last round by attention, else distances at its end."""
     shares: bool = True
-    """Decides shares; else they are equal."""
+    """Whether it decides shares; else they are equal."""
     split: bool = True
-    """Decides the split point; else it is the scenario's."""
+    """Whether it decides the split point; else the scenario does."""
 
 
 VARIANTS = {
@@ -94,30 +94,32 @@ VARIANTS = {
     "fixed-ra": Variant(shares=False),
     "fixed-u": Variant(split=False),
 }
-"""The paper's: DRL, DRL(-), fixed RA, and u = ũ. PipeSFL's agent is `drl` on `pipesfl`."""
+"""The paper's variants DRL, DRL(-), fixed RA and u = ũ. PipeSFL's agent is `drl` on `pipesfl`."""
 
 
 # --- networks ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Observations as tensors: B rounds."""
+class ObservationBatch:
+    """Observations of B rounds as tensors."""
 
     state: Tensor
-    """Shape [B, D]: last decision, energies, latency (and distances without trajectories)."""
+    """Shape [B, D]: last decision, energies, latency, and distances if there is no trajectory."""
     trajectory: Tensor
-    """Shape [B, K, M, 4], rounds shorter than M padded at their end; without: M = 0."""
+    """Shape [B, K, M, 4], padded at the end of shorter rounds; M = 0 without trajectories."""
     slots: Tensor
-    """Shape [B]: how many of the M slots each round has."""
+    """Shape [B]: number of slots of each round."""
 
-    def take(self, index: slice) -> "Seen":
+    def take(self, index: slice) -> "ObservationBatch":
         """Some of the rounds."""
-        return Seen(self.state[index], self.trajectory[index], self.slots[index])
+        return ObservationBatch(self.state[index], self.trajectory[index], self.slots[index])
 
 
-def seen(settings: Settings, splits: int, observations: list[Observation]) -> Seen:
-    """Scaled tensors of observations; splits: how many there are to choose from."""
+def to_tensors(
+    settings: Settings, splits: int, observations: list[Observation]
+) -> ObservationBatch:
+    """Scaled tensors of observations; `splits` is the number of possible split points."""
     states, paths = [], []
     for one in observations:
         parts = [np.eye(splits)[int(one["split"]) - 1]]
@@ -128,7 +130,7 @@ def seen(settings: Settings, splits: int, observations: list[Observation]) -> Se
         states.append(np.concatenate(parts))
         paths.append(torch.from_numpy(one.get("trajectory", np.empty((0, 1, 4), np.float32))))
     padded = settings.metres * nn.utils.rnn.pad_sequence(paths, batch_first=True)
-    return Seen(
+    return ObservationBatch(
         torch.tensor(np.array(states), dtype=torch.float32),
         padded.transpose(1, 2).contiguous(),
         torch.tensor([len(path) for path in paths]),
@@ -136,10 +138,10 @@ def seen(settings: Settings, splits: int, observations: list[Observation]) -> Se
 
 
 class Attention(nn.Module):
-    """Eq. (Attention): what a UAV's trajectory comes to, asked from its last slot.
+    """Eq. (Attention): features of a UAV's trajectory, with a query from its last slot.
 
-    There is one query and the slots are many, so keys and values are never written out: the query
-    is taken back through W_K to the slots, and the slots' weighted mean on through W_V.
+    There is one query and many slots, so keys and values are not calculated: the query is
+    multiplied by W_K, and the weighted mean of the slots by W_V.
     """
 
     def __init__(self, key_size: int, feature_size: int):
@@ -149,7 +151,7 @@ class Attention(nn.Module):
         self.value = _linear(4, feature_size, bias=False)
 
     def forward(self, trajectory: Tensor, slots: Tensor) -> Tensor:
-        """Features [B, K, H] of trajectories [B, K, M, 4]."""
+        """Features, shape [B, K, H], of trajectories, shape [B, K, M, 4]."""
         count, _, longest, _ = trajectory.shape
         key_size, feature_size = self.key.out_features, self.value.out_features
         key_positions = positions(longest, key_size)
@@ -180,7 +182,7 @@ def _linear(inputs: int, outputs: int, gain: float = math.sqrt(2), bias: bool = 
 
 
 class Trunk(nn.Module):
-    """Extractor and the first two hidden layers; policy and value have one each."""
+    """Feature extractor and first two hidden layers; policy and value have separate ones."""
 
     def __init__(self, settings: Settings, clients: int, state_size: int, trajectories: bool):
         super().__init__()
@@ -193,8 +195,8 @@ class Trunk(nn.Module):
             _linear(state_size + features, first), nn.Tanh(), _linear(first, second), nn.Tanh()
         )
 
-    def forward(self, seen: Seen) -> Tensor:
-        """Shape [B, 64]."""
+    def forward(self, seen: ObservationBatch) -> Tensor:
+        """Hidden features, shape [B, 64]."""
         state = seen.state
         if self.attention is not None:
             features = self.attention(seen.trajectory, seen.slots)
@@ -210,9 +212,9 @@ def _branch(settings: Settings, outputs: int, gain: float) -> nn.Sequential:
 
 
 class Policy(nn.Module):
-    """π: a distribution over split points and one over each resource's shares.
+    """Policy π: distributions over split points and over each resource's shares.
 
-    Only the branches exist that the variant decides.
+    It has only the branches that the variant decides.
     """
 
     def __init__(
@@ -229,7 +231,7 @@ class Policy(nn.Module):
             for name in names:
                 self.branches[name] = _branch(settings, clients, 0.01)
 
-    def forward(self, seen: Seen) -> dict[str, Categorical | Dirichlet]:
+    def forward(self, seen: ObservationBatch) -> dict[str, Categorical | Dirichlet]:
         """A distribution for each branch."""
         hidden = self.trunk(seen)
         made: dict[str, Categorical | Dirichlet] = {}
@@ -243,25 +245,25 @@ class Policy(nn.Module):
 
 
 class Value(nn.Module):
-    """V, with a feature extractor of its own."""
+    """Value function V, with its own feature extractor."""
 
     def __init__(self, settings: Settings, clients: int, state_size: int, trajectories: bool):
         super().__init__()
         self.trunk = Trunk(settings, clients, state_size, trajectories)
         self.branch = _branch(settings, 1, 1.0)
 
-    def forward(self, seen: Seen) -> Tensor:
-        """Shape [B]."""
+    def forward(self, seen: ObservationBatch) -> Tensor:
+        """Values, shape [B]."""
         value: Tensor = self.branch(self.trunk(seen))
         return value.squeeze(-1)
 
 
 class Agent(nn.Module):
-    """Policy and value, and how they learn."""
+    """Policy and value function, and their training."""
 
     def __init__(self, scenario: Scenario, variant: Variant, settings: Settings):
         super().__init__()
-        names, clients = shared_out(scenario.scheme), scenario.uavs.count
+        names, clients = decided_shares(scenario.scheme), scenario.uavs.count
         self.splits = splits = profile_of(scenario).splits
         state_size = splits + (len(names) + 1) * clients + 1
         state_size += 0 if variant.trajectories else clients
@@ -272,9 +274,10 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, observation: Observation, explore: bool) -> dict[str, Tensor]:
-        """A choice [1, ...] for each branch: drawn, or the likeliest split and the mean shares."""
+        """A choice [1, ...] per branch: a sample, or the likeliest split and the mean shares."""
         made: dict[str, Tensor] = {}
-        for name, choice in self.policy(seen(self.settings, self.splits, [observation])).items():
+        batch = to_tensors(self.settings, self.splits, [observation])
+        for name, choice in self.policy(batch).items():
             if explore:
                 made[name] = choice.sample()
             else:
@@ -284,9 +287,9 @@ class Agent(nn.Module):
     def update(
         self, observations: list[Observation], actions: list[dict[str, Tensor]], rewards: Tensor
     ) -> dict[str, float]:
-        """PPO on B rounds that followed each other; observations are B + 1."""
+        """Update with PPO on B consecutive rounds; there are B + 1 observations."""
         s = self.settings
-        everything = seen(s, self.splits, observations)
+        everything = to_tensors(s, self.splits, observations)
         batch = everything.take(slice(len(actions)))
         taken = {name: torch.cat([action[name] for action in actions]) for name in actions[0]}
         with torch.no_grad():
@@ -294,7 +297,7 @@ class Agent(nn.Module):
             values = self.value(everything)
             advantages = torch.empty_like(rewards)
             carried = torch.zeros(())
-            for t in reversed(range(len(rewards))):  # no end of episode anywhere
+            for t in reversed(range(len(rewards))):  # episodes do not end
                 surprise = rewards[t] + s.gamma * values[t + 1] - values[t]
                 carried = surprise + s.gamma * s.gae_lambda * carried
                 advantages[t] = carried
@@ -309,7 +312,7 @@ class Agent(nn.Module):
             loss = policy_loss - s.entropy * entropy.mean() + value_loss
             self.optimizer.zero_grad()
             loss.backward()
-            # Policy and value share nothing, so one must not shrink the other's gradient.
+            # Policy and value have separate parameters; their gradients are clipped separately.
             for network in (self.policy, self.value):
                 nn.utils.clip_grad_norm_(network.parameters(), s.max_grad_norm)
             self.optimizer.step()
@@ -320,17 +323,17 @@ class Agent(nn.Module):
             "change": (ratio - 1).abs().mean().item(),
         }
 
-    def _log_prob(self, batch: Seen, taken: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of whole actions and entropies, shape [B]."""
+    def _log_prob(self, batch: ObservationBatch, taken: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of actions and entropies, each of shape [B]."""
         choices = self.policy(batch)
         log_prob = sum(choice.log_prob(taken[name]) for name, choice in choices.items())
         return log_prob, sum(choice.entropy() for choice in choices.values())
 
 
 def action_of(scenario: Scenario, made: dict[str, Tensor]) -> Action:
-    """The environment's action; what the variant does not decide is the scenario's or equal."""
+    """The environment's action; undecided parts are the scenario's split and equal shares."""
     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
-    action: Action = dict.fromkeys(shared_out(scenario.scheme), equal)
+    action: Action = dict.fromkeys(decided_shares(scenario.scheme), equal)
     action["split"] = scenario.workload.deepest_split
     for name, choice in made.items():
         action[name] = int(choice) + 1 if name == "split" else choice[0].double().numpy()
@@ -353,28 +356,28 @@ def train(
     backend: MakeBackend = engine_backend,
     progress: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
-    """Train an agent round after round, on the trace of the scenario's seed.
+    """Train an agent, round after round, on the trace of the scenario's seed.
 
-    `out` gets `agent.pt`, from which a killed training goes on as if nothing had happened, and
-    `rounds.parquet`.
+    It writes `agent.pt`, from which an interrupted training resumes with the same results, and
+    `rounds.parquet` to `out`.
 
     Args:
-        scenario: Where and what.
-        out: A folder; one that holds a training of the same agent is resumed.
+        scenario: The scenario to train on.
+        out: Output folder; a training of the same agent in it is resumed.
         variant: One of `VARIANTS`.
-        rounds: How many rounds, in all; rounded up to whole batches.
-        seed: Of weights and actions; left out: the scenario's.
-        settings: The agent's parameters; left out: the paper's.
-        checkpoint_every: Updates between two checkpoints.
-        tensorboard: Write TensorBoard logs into `out`.
-        backend: What plays the rounds.
-        progress: Called after each batch with the number of rounds done.
+        rounds: Total number of rounds, rounded up to whole batches.
+        seed: Seed of weights and actions (default: the scenario's).
+        settings: Parameters of the agent (default: the paper's).
+        checkpoint_every: Number of updates between two checkpoints.
+        tensorboard: Whether to write TensorBoard logs to `out`.
+        backend: Makes the backend that executes the rounds.
+        progress: Called after each batch with the number of finished rounds.
 
     Returns:
-        One row a round: round, split, latency_s, max_energy_j, objective.
+        One row per round: round, split, latency_s, max_energy_j, objective.
 
     Raises:
-        InputError: No such variant, or `out` holds another agent.
+        InputError: There is no such variant, or `out` contains another agent.
     """
     settings = settings or Settings()
     seed = scenario.seed if seed is None else seed
@@ -391,14 +394,14 @@ def train(
     saved = _saved(checkpoint, identity)
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(1)  # The networks are too small to share out.
+        torch.set_num_threads(1)  # The networks are too small for several threads.
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
         agent = Agent(scenario, kind, settings)
         environment = UavSflEnv(scenario, trajectories=kind.trajectories, backend=backend)
         stack.callback(environment.close)
         history: list[list[float]] = [] if saved is None else saved["history"].tolist()
-        observation = _begun(agent, environment, saved)
+        observation = _start(agent, environment, saved)
         log = _logger(out, stack) if tensorboard else None
         updates = len(history) // settings.batch
         while len(history) < rounds:
@@ -419,43 +422,43 @@ def train(
 
 
 def _saved(checkpoint: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """What a training of the same agent has left; None if there was none.
+    """The checkpoint of an earlier training of the same agent; None if there is none.
 
     Raises:
-        InputError: It is another agent's.
+        InputError: The checkpoint is of another agent.
     """
     if not checkpoint.exists():
         return None
     saved = _read(checkpoint)
-    # Through the model: an agent stays the same when scenarios gain keys.
+    # Validation adds keys that scenarios have gained since.
     old = saved["identity"]
     old["scenario"] = Scenario.model_validate_json(old["scenario"]).model_dump_json()
     for key, value in identity.items():
         if old[key] != value:
-            raise InputError(f"`out`: {checkpoint.parent} holds an agent of another {key}")
+            raise InputError(f"`out`: {checkpoint.parent} contains an agent of another {key}")
     return saved
 
 
-def _begun(agent: Agent, environment: UavSflEnv, saved: dict[str, Any] | None) -> Observation:
-    """Begin a training, or put everything where it stood; what is observed then."""
+def _start(agent: Agent, environment: UavSflEnv, saved: dict[str, Any] | None) -> Observation:
+    """Start or resume a training; returns the first observation."""
     if saved is None:
         return environment.reset()[0]
     agent.load_state_dict(saved["networks"])
     agent.optimizer.load_state_dict(saved["optimizer"])
     torch.set_rng_state(saved["rng"])
-    return environment.resume(environment.scenario.seed, *_standing(saved))
+    return environment.resume(environment.scenario.seed, *_last_round(saved))
 
 
 def _batch(
     agent: Agent, environment: UavSflEnv, observation: Observation, history: list[list[float]]
 ) -> tuple[Observation, dict[str, float]]:
-    """Play a batch of rounds and learn from it; the last observation, and the losses.
+    """Execute a batch of rounds and update the agent; returns the last observation and losses.
 
     Args:
         agent: Acts and is updated.
-        environment: Where it acts.
-        observation: The last one.
-        history: Gets a row of `COLUMNS` a round.
+        environment: Executes the actions.
+        observation: The current observation.
+        history: Gets a row of `COLUMNS` per round.
     """
     settings = agent.settings
     observations, actions, rewards = [observation], [], []
@@ -484,7 +487,7 @@ COLUMNS = ("round", "split", "latency_s", "max_energy_j", "objective")
 
 
 def history_table(history: list[list[float]]) -> pd.DataFrame:
-    """The rounds of a training."""
+    """The rounds of a training as a table."""
     table = pd.DataFrame(np.array(history).reshape(-1, len(COLUMNS)), columns=list(COLUMNS))
     return table.astype({"round": int, "split": int})
 
@@ -503,7 +506,7 @@ def _logger(out: Path, stack: ExitStack) -> Any:
     return log
 
 
-# --- checkpoints: tensors and plain values only --------------------------------------------------
+# --- checkpoints: tensors and JSON values only ---------------------------------------------------
 
 
 def _save(
@@ -539,13 +542,13 @@ def _read(path: Path) -> dict[str, Any]:
         assert {"scenario", "variant", "seed", "settings"} <= identity.keys()
     except FileNotFoundError:
         raise InputError(f"{path}: no such agent; train one first") from None
-    except Exception as error:  # whatever torch and zipfile make of a broken file
+    except Exception as error:  # torch raises many kinds for broken files
         raise InputError(f"{path}: not a trained agent ({type(error).__name__})") from None
     return dict(state)
 
 
-def _standing(saved: dict[str, Any]) -> tuple[Round, Allocation]:
-    """The round after which the training was saved, without its steps."""
+def _last_round(saved: dict[str, Any]) -> tuple[Round, Allocation]:
+    """The last round before the checkpoint, without its steps, and its allocation."""
     shares = {name: values.numpy() for name, values in saved["shares"].items()}
     played = Round(
         index=saved["round"],
@@ -564,21 +567,21 @@ def _standing(saved: dict[str, Any]) -> tuple[Round, Allocation]:
 
 
 def agent_policy(scenario: Scenario, path: Path) -> Decide:
-    """A policy that does what a trained agent finds likeliest (split) or means to give (shares).
+    """The policy of a trained agent: its likeliest split and mean shares.
 
     Args:
-        scenario: The scenario to decide for; it needs as many UAVs as the agent was trained with
-            and a paradigm that shares out the same resources.
-        path: `agent.pt`, or the folder that holds it.
+        scenario: The scenario to decide for; it must have the same number of UAVs as in training,
+            and a paradigm that divides the same resources.
+        path: Path of `agent.pt`, or of its folder.
 
     Raises:
-        InputError: No such agent, or it does not fit the scenario.
+        InputError: There is no such agent, or it does not fit the scenario.
     """
     saved = _read(path / CHECKPOINT if path.is_dir() else path)
     identity = saved["identity"]
     trained = Scenario.model_validate_json(identity["scenario"])
-    wanted = (scenario.uavs.count, shared_out(scenario.scheme))
-    if wanted != (trained.uavs.count, shared_out(trained.scheme)):
+    wanted = (scenario.uavs.count, decided_shares(scenario.scheme))
+    if wanted != (trained.uavs.count, decided_shares(trained.scheme)):
         raise InputError(
             f"allocation.agent: {path} decides for {trained.uavs.count} UAVs under "
             f"{trained.paradigm}, not {scenario.uavs.count} under {scenario.paradigm}"

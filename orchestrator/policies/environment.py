@@ -1,16 +1,16 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A Gymnasium environment: each step is a round, each action its allocation.
+"""A Gymnasium environment in which each step is a round and each action its allocation.
 
     import gymnasium, orchestrator.policies.environment
     environment = gymnasium.make("UavSfl-v0", scenario="paper")
 
-The observation is the paper's, eq. (State_Space_server): what was decided in the last round, what
-it cost, and where the UAVs were in each of its slots. Rounds differ in length, so the trajectory
-is a `Sequence` of slots; `trajectories=False` gives the distances at the last slot instead, and
-with them a space of fixed size. The task goes on for ever: there is no terminal state, and an
-episode is truncated only after the number of rounds one asks for, or where a replayed trace ends.
+The observation is the paper's, eq. (State_Space_server): the allocation and the costs of the last
+round, and the UAVs' positions in each of its slots. Rounds differ in length, so the trajectory is a
+`Sequence` of slots; `trajectories=False` gives the distances in the last slot instead, in a space
+of fixed size. There is no terminal state: an episode is only truncated, after a given number of
+rounds or at the end of a replayed trace.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,45 +40,45 @@ Action = dict[str, Any]
 Floats = npt.NDArray[np.float32]
 
 MakeBackend = Callable[[Scenario, Channel], AbstractContextManager[Backend]]
-"""Makes what plays the rounds of an episode: the engine, or an emulated network. An episode ends
-where that raises `TraceExhausted` or `RunEnds`."""
+"""Makes the backend that executes the rounds of an episode: the engine or an emulated network. An
+episode ends when the backend raises `TraceExhausted` or `RunEnds`."""
 
 LARGEST = 1e6
-"""Of any observed time, energy, coordinate or distance: spaces have to be bounded."""
+"""Limit of observed times, energies, coordinates and distances, because spaces are bounded."""
 
 
 @contextmanager
 def engine_backend(scenario: Scenario, channel: Channel) -> Iterator[Backend]:
-    """Rounds played by the slot-level engine."""
+    """A backend that predicts rounds with the slot-level engine."""
     yield EngineBackend(scenario, channel, profile_of(scenario))
 
 
-def shared_out(paradigm: Paradigm) -> tuple[str, ...]:
-    """The shares that a paradigm leaves to be decided."""
+def decided_shares(paradigm: Paradigm) -> tuple[str, ...]:
+    """Names of the shares that a paradigm does not fix."""
     alpha = ("alpha",) if paradigm.server_compute == "parallel" else ()
     rho = ("rho",) if paradigm.gradient_transmission == "parallel" else ()
     return (*alpha, "beta", *rho)
 
 
 def equal_allocation(scenario: Scenario) -> Allocation:
-    """1/K each, and the scenario's split."""
+    """Equal shares 1/K, with the scenario's split."""
     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
     return Allocation(split_of(scenario), equal, equal, equal)
 
 
-# --- what is observed and decided ----------------------------------------------------------------
+# --- observations and actions --------------------------------------------------------------------
 
 
 def trajectory_of(scenario: Scenario, channel: SlotTrace, round_: Round) -> Floats:
     """χ_k(s) of all slots of a round, shape [M, K, 4]: coordinates and distance to the BS, in m.
 
-    Of a channel that is known late, as many slots as the round had, up to the last that is known.
+    If the channel is known late, these are the round's number of slots up to the last known one.
 
     Raises:
-        InputError: The trace brings no positions.
+        InputError: The trace has no positions.
     """
     if channel.position_m is None:
-        raise InputError("trace: position is missing; what is observed needs it")
+        raise InputError("trace: position is missing; observations need it")
     first, last = (
         int(time_s / channel.slot_s + 1e-6)
         for time_s in (round_.start_s, round_.start_s + round_.latency_s)
@@ -94,17 +94,18 @@ def trajectory_of(scenario: Scenario, channel: SlotTrace, round_: Round) -> Floa
 def observe(
     scenario: Scenario, round_: Round, allocation: Allocation, channel: SlotTrace, whole: bool
 ) -> Observation:
-    """What is seen of a round: eq. (State_Space_server).
+    """The observation of a round: eq. (State_Space_server).
 
     Args:
-        scenario: Where and what.
-        round_: The round that was played.
-        allocation: What it was played with.
-        channel: A trace that reaches the round's last slot.
-        whole: All slots under `trajectory`, or the last slot's distances under `distance_m`.
+        scenario: The scenario.
+        round_: The round.
+        allocation: The round's allocation.
+        channel: A trace that contains the round's last slot.
+        whole: Whether to include all slots (`trajectory`), or the last slot's distances
+            (`distance_m`).
     """
     seen: Observation = {"split": np.int64(allocation.splits[0])}
-    for name in shared_out(scenario.scheme):
+    for name in decided_shares(scenario.scheme):
         seen[name] = getattr(allocation, name).astype(np.float32)
     seen["energy_j"] = round_.energy_j.astype(np.float32)
     seen["latency_s"] = np.array([round_.latency_s], np.float32)
@@ -117,14 +118,14 @@ def observe(
 
 
 def observation_space(scenario: Scenario, whole: bool) -> spaces.Dict:
-    """The space of `observe`."""
+    """The space of the observations that `observe` returns."""
     clients = scenario.uavs.count
 
     def box(shape: tuple[int, ...], low: float = 0.0, high: float = LARGEST) -> spaces.Box:
         return spaces.Box(low, high, shape, np.float32)
 
     seen: dict[str, spaces.Space[Any]] = {"split": _split_space(scenario)}
-    for name in shared_out(scenario.scheme):
+    for name in decided_shares(scenario.scheme):
         seen[name] = box((clients,), high=1.0)
     seen["energy_j"], seen["latency_s"] = box((clients,)), box((1,))
     if whole:
@@ -139,19 +140,19 @@ def _split_space(scenario: Scenario) -> spaces.Discrete:
 
 
 def action_space(scenario: Scenario) -> spaces.Dict:
-    """u, and weights for each resource that the paradigm shares out."""
+    """The split point u, and weights for each resource that the paradigm divides."""
     clients = scenario.uavs.count
     weights = {
-        name: spaces.Box(0.0, 1.0, (clients,), np.float32) for name in shared_out(scenario.scheme)
+        name: spaces.Box(0.0, 1.0, (clients,), np.float32)
+        for name in decided_shares(scenario.scheme)
     }
     return spaces.Dict({"split": _split_space(scenario), **weights})
 
 
 def allocation_of(scenario: Scenario, action: Action) -> Allocation:
-    """The allocation that an action stands for.
+    """The allocation for an action.
 
-    Weights are divided by their sum, which leaves shares as they are, and scaled by
-    eq. (Action_trans) to respect the least share.
+    Weights are divided by their sum, and scaled by eq. (Action_trans) to respect the least share.
     """
     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
 
@@ -168,18 +169,17 @@ def allocation_of(scenario: Scenario, action: Action) -> Allocation:
 
 
 class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # unseen by mypy
-    """Rounds of split federated learning over a UAV network, one a step.
+    """Rounds of split federated learning over a UAV network, one per step.
 
-    The reward is minus the round's objective, in s. `info` tells its parts. A reset plays round 0
-    with equal shares, so that there is something to observe. `reset(seed=n)` flies the trace of
-    seed n.
+    The reward is minus the round's objective, in s; `info` has its parts. A reset executes round 0
+    with equal shares, to have something to observe. `reset(seed=n)` uses the trace of seed n.
 
     Args:
-        scenario: A scenario, or the file of one; left out: the paper's.
-        rounds: Steps after which an episode is truncated; left out: never.
-        trajectories: Observe all slots of the last round, or the last distances alone.
-        source: Makes the channel of a scenario; left out: ns-3.
-        backend: Makes what plays the rounds; left out: the engine.
+        scenario: A scenario or its file (default: the paper's).
+        rounds: Number of steps after which an episode is truncated (default: never).
+        trajectories: Whether to observe all slots of the last round, or only the last distances.
+        source: Makes the channel of a scenario (default: ns-3).
+        backend: Makes the backend that executes the rounds (default: the engine).
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
@@ -198,9 +198,9 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         if scenario.workload.differing_splits:
             raise InputError("workload.split: must be one number for an agent")
         if scenario.scheme.asynchronous:
-            raise InputError("paradigm: an agent decides for synchronous rounds alone")
+            raise InputError("paradigm: an agent needs synchronous rounds")
         if scenario.participation != EVERYBODY:
-            raise InputError("participation: an agent decides for rounds of all UAVs alone")
+            raise InputError("participation: an agent needs rounds of all UAVs")
         self.scenario = scenario
         self.rounds = rounds
         self.trajectories = trajectories
@@ -214,7 +214,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin anew at t = 0; the first time with the scenario's own seed unless one is given."""
+        """Start at t = 0; the first time with the scenario's seed unless one is given."""
         super().reset(seed=seed)
         if seed is not None:
             self._seed = seed
@@ -225,7 +225,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         return self._observe(), self._info()
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play one round."""
+        """Execute a round."""
         allocation = allocation_of(self.scenario, action)
         last = self.round
         try:
@@ -236,19 +236,19 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         return self._observe(), -self.round.objective, False, truncated, self._info()
 
     def resume(self, seed: int, round_: Round, allocation: Allocation) -> Observation:
-        """Stand where an episode of this seed stood after a round; answer what was observed."""
+        """Restore the state after a round of an episode with this seed; returns the observation."""
         self._seed = seed
         self._begin(seed)
         self.round, self.allocation = round_, allocation
         return self._observe()
 
     def close(self) -> None:
-        """End ns-3's process, and the emulated network."""
+        """End ns-3's process and the emulated network."""
         self._episode.close()
 
     @property
     def seed(self) -> int:
-        """The seed of the trace that is flown."""
+        """The seed of the current trace."""
         return self._seed
 
     def _begin(self, seed: int) -> None:
@@ -278,7 +278,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
 
 
 def register() -> None:
-    """Make `UavSfl-v0` known to Gymnasium."""
+    """Register `UavSfl-v0` with Gymnasium."""
     if "UavSfl-v0" not in gymnasium.registry:
         gymnasium.register("UavSfl-v0", entry_point="orchestrator.policies.environment:UavSflEnv")
 

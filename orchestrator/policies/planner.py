@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The planner: before each round it tries allocations on a forecast of the channel.
+"""The planner: a policy that searches an allocation on a forecast of the channel before each round.
 
-No training, no model but the engine. The forecast lets the UAVs fly on as they just flew. On it the
-batched engine plays candidates, generation by generation; the best ones are the parents of the
-next. A child is its parent made *balanced*, plus noise. Balanced means what holds near the optimum:
-nobody who decides the round's end could spare bandwidth, so all these end together; nobody who
-decides the largest energy could either, so all these spend the same; everyone else has just what
-these two bounds ask for. The engine tells each candidate's waits and times on air, so the shares
-that would balance it follow in closed form but for one bisection.
+It needs no training. The forecast extrapolates the UAVs' current flight. The batched engine
+evaluates generations of candidates on it; the best ones are the parents of the next generation. A
+child is its *balanced* parent plus noise. Balancing uses a property of the optimum: the clients
+that determine the round's end all end together, those that determine the largest energy all spend
+the same, and the others have just enough bandwidth for these two bounds. The engine gives each
+candidate's waiting and transfer times, so the balanced shares follow in closed form except for one
+root search.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,29 +30,29 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.paradigm import Paradigm
 
 FORECAST_SLOT_S = 1.0
-"""Forecasts know nothing finer, and coarse slots make the engine three times faster."""
+"""Forecasts have no finer detail, and coarse slots make the engine three times faster."""
 FORECAST_SLOTS = 128
 VELOCITY_S = 3.0
-"""Over a few seconds, the gusts of a Gauss–Markov flight cancel out in part."""
+"""Time over which velocities are averaged, s: gusts of a Gauss–Markov flight partly cancel out."""
 LONGEST_FORECAST_SLOTS = 1 << 17
 
 CHILDREN = 32
 PARENTS = 3
 GENERATIONS = 20
 BALANCING_STEPS = 6
-"""Balancing alone, from equal shares, before the search begins."""
+"""Number of balancing steps, from equal shares, before the search."""
 AIMS = (0.92, 1.0, 1.08)
-"""Each of these steps aims at the largest energy as it is, and at less and more."""
+"""Targets of the largest energy in each of these steps, relative to the current one."""
 NEWTON_STEPS = 5
 WORTH_A_LOOK = 1.05
-"""Splits whose balanced objective is within this factor of the best one's are searched."""
+"""Splits are searched if their balanced objective is within this factor of the best one."""
 NOISE = (5e-4, 0.02)
-"""Standard deviations of the logarithms of shares, drawn log-uniformly: large steps and small."""
+"""Range of the standard deviation of shares' logarithms, drawn log-uniformly."""
 MOVES = 48
-"""Of a generation, where each client has its own split point: how many other cuts are tried."""
+"""With a split point per client: most changes of a single split point per generation."""
 MOVE_BALANCING_STEPS = 2
 AIM_NOISE = 0.02
-"""Likewise of the largest energy that balancing aims at."""
+"""Standard deviation of the logarithm of the largest energy that balancing aims at."""
 
 
 # --- the forecast --------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ AIM_NOISE = 0.02
 
 @dataclass(frozen=True)
 class Outlook:
-    """The round to come as far as it can be predicted; it starts at t = 0."""
+    """The predicted conditions of the next round, which starts at t = 0."""
 
     costs: SplitCosts
     radio: ShannonFdma
@@ -69,7 +69,7 @@ class Outlook:
     slot_s: float
 
     def of(self, clients: Collection[int] | None) -> "Outlook":
-        """The round of some of the clients, from 1."""
+        """The conditions for a round of some of the clients, numbered from 1."""
         if clients is None or len(clients) == len(self.radio.uplink_power_w):
             return self
         at, costs = np.array(sorted(clients)) - 1, self.costs
@@ -83,10 +83,10 @@ class Outlook:
         return Outlook(own, radio, _rows(self.gain, at), self.slot_s)
 
     def play(self, tried: "Candidates") -> BatchTimes:
-        """What would come of the candidates.
+        """Simulate the round with each candidate.
 
         Raises:
-            TraceExhausted: One of them would outlast the forecast.
+            TraceExhausted: One of them takes longer than the forecast.
         """
         return simulate_batch(
             self.costs,
@@ -104,10 +104,10 @@ class Outlook:
 def forecast(scenario: Scenario, known: SlotTrace, start_s: float, slots: int) -> SlotValues:
     """Gains of the coming slots of `FORECAST_SLOT_S`, at their middles, shape [K, slots].
 
-    UAVs keep their velocity over the last `VELOCITY_S` and turn back at the edges of their ring.
-    Distance changes the last gain as the channel's LOS path loss says; what else is in it (shadow
-    fading, no line of sight) stays. Without positions or path loss the last gain stays;
-    an outage is taken for over.
+    UAVs keep their mean velocity over the last `VELOCITY_S` and turn back at the edges of their
+    ring. The last gain changes with distance according to the channel's LOS path loss; its other
+    components (shadow fading, no line of sight) remain. Without positions or path loss the gain
+    remains. Outages are assumed to end.
     """
     return each_way(lambda way: _forecast(scenario, known, way, start_s, slots), known.values)
 
@@ -115,8 +115,8 @@ def forecast(scenario: Scenario, known: SlotTrace, start_s: float, slots: int) -
 def _forecast(
     scenario: Scenario, known: SlotTrace, gain: Array, start_s: float, slots: int
 ) -> Array:
-    """The forecast of one direction."""
-    last = _last_heard(gain)
+    """The forecast for one direction."""
+    last = _last_nonzero(gain)
     path_loss_db = mean_loss(scenario)
     if known.position_m is None or path_loss_db is None:
         return np.repeat(last[:, None], slots, axis=1)
@@ -129,7 +129,7 @@ def _forecast(
     offset = position - np.array(scenario.base_station.position_m)
     path = offset[:, None] + velocity[:, None] * times_s[:, None]
     inner, outer = np.array(scenario.uavs.ring_m).T[:, :, None]
-    # Radii folded back into the ring, as a mirror at either edge would.
+    # Radii are reflected at the edges of the ring.
     beyond = (np.hypot(path[..., 0], path[..., 1]) - inner) % (2 * (outer - inner))
     radius = inner + np.minimum(beyond, 2 * (outer - inner) - beyond)
 
@@ -141,12 +141,12 @@ def _forecast(
     return last[:, None] * 10 ** ((now_db - loss_db(np.hypot(radius, path[..., 2]))) / 10)
 
 
-def _last_heard(gain: Array) -> Array:
-    """Each UAV's last gain that was not 0; for one never heard, the worst of the others."""
+def _last_nonzero(gain: Array) -> Array:
+    """Each UAV's last gain above 0; if it has none, the smallest one of the others."""
     last = gain[:, -1].copy()
     for k in np.flatnonzero(last == 0):
-        heard = gain[k][gain[k] > 0]
-        last[k] = heard[-1] if heard.size else 0.0
+        nonzero = gain[k][gain[k] > 0]
+        last[k] = nonzero[-1] if nonzero.size else 0.0
     worst = last[last > 0].min(initial=1.0)
     return np.where(last > 0, last, worst)
 
@@ -159,7 +159,7 @@ def _rows(gain: SlotValues, at: npt.NDArray[np.int64]) -> SlotValues:
 
 
 def _among(allocation: Allocation, clients: Collection[int] | None) -> Allocation:
-    """An allocation of all, as one of these clients alone."""
+    """The part of an allocation for some clients, as an allocation of these only."""
     if clients is None or len(clients) == len(allocation.beta):
         return allocation
     at, kept = np.array(sorted(clients)) - 1, allocation.among(clients)
@@ -168,7 +168,7 @@ def _among(allocation: Allocation, clients: Collection[int] | None) -> Allocatio
 
 
 def _for_all(found: Allocation, clients: Collection[int] | None, count: int) -> Allocation:
-    """An allocation of these clients as one of all; the others' shares mean nothing."""
+    """Extend an allocation of some clients to all; the others' shares are not used."""
     if clients is None or len(clients) == count:
         return found
     at, split = np.array(sorted(clients)) - 1, np.full(count, found.splits[0])
@@ -183,20 +183,20 @@ def _for_all(found: Allocation, clients: Collection[int] | None, count: int) -> 
 
 @dataclass(frozen=True)
 class Candidates:
-    """N allocations; shares have shape [N, K]."""
+    """N candidate allocations; shares have shape [N, K]."""
 
     split: npt.NDArray[np.int64]
-    """u_k, shape [N, K]."""
+    """Split points u_k, shape [N, K]."""
     alpha: Array
     beta: Array
     rho: Array
 
     def take(self, index: npt.NDArray[np.int64]) -> "Candidates":
-        """The candidates of these indices."""
+        """The candidates with these indices."""
         return Candidates(self.split[index], self.alpha[index], self.beta[index], self.rho[index])
 
     def allocation(self, at: int, paradigm: Paradigm) -> Allocation:
-        """One of them; shares of what the paradigm does not share out are equal."""
+        """One candidate as an allocation; shares that the paradigm fixes are equal."""
         equal = np.full_like(self.beta[at], 1 / self.beta.shape[1])
         return Allocation(
             tuple(self.split[at].tolist()),
@@ -207,7 +207,7 @@ class Candidates:
 
 
 def joined(parts: Sequence[Candidates]) -> Candidates:
-    """All candidates of the parts."""
+    """Concatenate candidates."""
     return Candidates(*(np.concatenate([getattr(p, name) for p in parts]) for name in _FIELDS))
 
 
@@ -215,7 +215,7 @@ _FIELDS = ("split", "alpha", "beta", "rho")
 
 
 def candidates(allocations: Sequence[Allocation]) -> Candidates:
-    """The allocations, side by side."""
+    """Make candidates from allocations."""
     split = np.array([a.splits for a in allocations])
     return Candidates(
         split, *(np.array([getattr(a, name) for a in allocations]) for name in _FIELDS[1:])
@@ -223,14 +223,14 @@ def candidates(allocations: Sequence[Allocation]) -> Candidates:
 
 
 def joined_times(parts: Sequence[BatchTimes]) -> BatchTimes:
-    """All outcomes of the parts."""
+    """Concatenate the results of simulations."""
     return BatchTimes(
         *(np.concatenate([getattr(p, n) for p in parts]) for n in BatchTimes.__annotations__)
     )
 
 
 def taken(times: BatchTimes, index: npt.NDArray[np.int64]) -> BatchTimes:
-    """The outcomes of these indices."""
+    """The results with these indices."""
     return BatchTimes(*(getattr(times, n)[index] for n in BatchTimes.__annotations__))
 
 
@@ -240,16 +240,16 @@ def taken(times: BatchTimes, index: npt.NDArray[np.int64]) -> BatchTimes:
 def balanced(
     outlook: Outlook, tried: Candidates, times: BatchTimes, largest_energy_j: Array
 ) -> Candidates:
-    """Shares under which clients would end together, were everybody's waits to stay the same.
+    """Shares with which clients would end together if all waiting times remained the same.
 
-    Time on air is taken to go with β^-γ near the candidate, γ the elasticity of Shannon's rate:
-    below 1, since less bandwidth means less noise.
+    Transfer times near the candidate are approximated as proportional to β^-γ with the elasticity γ
+    of Shannon's rate, which is below 1 because less bandwidth has less noise.
 
     Args:
-        outlook: The round.
+        outlook: Conditions of the round.
         tried: N candidates.
-        times: What came of them.
-        largest_energy_j: What no client may exceed, shape [N].
+        times: Results of their simulation.
+        largest_energy_j: Limit of each client's energy, shape [N], J.
     """
     costs, radio, u = outlook.costs, outlook.radio, tried.split - 1
     iterations, clients = costs.iterations, tried.beta.shape[1]
@@ -278,12 +278,12 @@ def balanced(
     for_energy = np.maximum(least, tried.beta * (uplink_s / limit_s) ** (1 / elasticity))
 
     def by(end_s: Array, server_s: Array) -> tuple[Array, Array]:
-        """Bandwidth to end by then, and time on air."""
+        """Bandwidth needed to end at a time, and the transfer time left until then."""
         left_s = np.maximum(end_s[:, None] - rest_s - server_s, 1e-3)
         return tried.beta * (air_s / left_s) ** (1 / elasticity), left_s
 
     def earliest(end_s: Array, server_s: Array) -> Array:
-        """When all could end together: Newton's method, on a function convex and decreasing."""
+        """Earliest common end, by Newton's method on a convex decreasing function."""
         for _ in range(NEWTON_STEPS):
             for_time, left_s = by(end_s, server_s)
             slope = ((for_time > for_energy) * for_time / (elasticity * left_s)).sum(axis=1)
@@ -296,7 +296,7 @@ def balanced(
     end_s = earliest(times.latency_s, server_s)
     for_time, _ = by(end_s, server_s)
     urgent = for_time > for_energy
-    # What a second less is worth to the bandwidth of those in a hurry; the others get along.
+    # Gain in bandwidth per second saved, for the clients that determine the end; else 0.
     worth = urgent * np.minimum(for_time, 1.0) / (elasticity * air_s)
     if parallel_server:
         spare_s = end_s[:, None] - rest_s - air_s
@@ -312,12 +312,12 @@ def balanced(
 
 
 def _power_elasticity(snr: Array) -> Array:
-    """d ln(rate) / d ln(power) of Shannon's rate."""
+    """The elasticity d ln(rate) / d ln(power) of Shannon's rate."""
     return np.asarray(snr / ((1 + snr) * np.log1p(snr)))
 
 
 def _divided(floor: Array, weight: Array) -> Array:
-    """Shares that go with the weights, but are no lower than the floor; rows sum to 1."""
+    """Shares proportional to weights, but not below the floor; rows sum to 1."""
     level = 1 / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
     for _ in range(NEWTON_STEPS):
         above = level * weight >= floor
@@ -341,12 +341,12 @@ def search(
     """The best allocation found for the round, and its objective.
 
     Args:
-        outlook: The round.
-        warm: Allocations to begin with, besides balanced ones for each split.
-        rng: Where noise comes from.
-        splits: The split points to choose from; left out: all.
-        generations: How long to search.
-        per_client: Whether each client may have a split point of its own.
+        outlook: Conditions of the round.
+        warm: Initial allocations, in addition to balanced ones for each split.
+        rng: Generator of the noise.
+        splits: Allowed split points (default: all).
+        generations: Number of generations.
+        per_client: Whether each client may have its own split point.
 
     Raises:
         TraceExhausted: The forecast is too short.
@@ -398,7 +398,7 @@ def _moved(
     splits: Sequence[int],
     rng: np.random.Generator,
 ) -> tuple[Candidates, BatchTimes]:
-    """The best candidate with one client cut elsewhere, some of all such moves, made balanced."""
+    """Variants of the best candidate with one client's split point changed, balanced."""
     at = int(np.argmin(times.objective))
     start, clients = tried.split[at], tried.split.shape[1]
     moves = [(k, u) for k in range(clients) for u in splits if u != start[k]]
@@ -433,14 +433,14 @@ def _children(
 
 
 def varied_shares(tried: Candidates, rng: np.random.Generator) -> Candidates:
-    """The candidates with noise on the logarithms of their shares."""
+    """Add noise to the logarithms of the candidates' shares."""
     low, high = np.log(NOISE)
     size = np.exp(rng.uniform(low, high, (len(tried.split), 1)))
 
     def noisy(shares: Array, scale: float) -> Array:
         return lifted(shares * np.exp(scale * size * rng.normal(size=shares.shape)))
 
-    # Computing and power weigh less than bandwidth: to matter, they have to move further.
+    # Shares of computing and power have less effect than bandwidth and need larger changes.
     return Candidates(tried.split, noisy(tried.alpha, 3), noisy(tried.beta, 1), noisy(tried.rho, 3))
 
 
@@ -454,10 +454,10 @@ def planner(
     generations: int = GENERATIONS,
     per_client: bool = False,
 ) -> Decide:
-    """A policy that plans every round afresh, beginning with the plan of the one before.
+    """A policy that plans every round anew, starting from the previous plan.
 
-    Its choices depend on the scenario, its seed and the past alone. Where `per_client`, each client
-    may be cut elsewhere.
+    Its decisions depend only on the scenario, its seed and the past. With `per_client`, clients may
+    have different split points.
     """
     costs, radio = split_costs(scenario, profile_of(scenario)), ShannonFdma.of(scenario)
 
@@ -479,7 +479,7 @@ def planner(
             except TraceExhausted:
                 slots *= 2
                 if slots > LONGEST_FORECAST_SLOTS:
-                    # A channel this bad lets no plan end within a day: nothing to choose from.
+                    # With such a bad channel no plan ends within a day.
                     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
                     return Allocation(split_of(scenario), equal, equal, equal)
             else:

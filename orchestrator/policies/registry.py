@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who decides a round's allocation: every policy is a function from a `Situation` to it."""
+"""Policies by name; a policy is a function from a `Situation` to an allocation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
-    """The policy of that name.
+    """The policy with a name.
 
     Args:
-        scenario: What it decides for.
-        name: `fixed`: the scenario's shares; `equal`: 1/K; `static`: the best allocation that never
-            changes; `planner`: searched before each round; `per-client-planner`: likewise, with a
-            split point for each client; `agent`: a trained one; or a plugin's.
-            Split points: the scenario's for the first two, else decided.
-        agent: Where a trained agent is: `agent.pt` or the folder that holds it.
+        scenario: The scenario that it decides for.
+        name: `fixed`: the scenario's shares; `equal`: 1/K; `static`: the best constant allocation;
+            `planner`: a search before each round; `per-client-planner`: the same with a split point
+            per client; `agent`: a trained agent; or the name of a plug-in. `fixed` and `equal` use
+            the scenario's split points, the others decide them.
+        agent: Path of a trained agent's `agent.pt` or of its folder.
 
     Raises:
-        InputError: No such policy, no such agent, or a plugin that refuses its parameters.
+        InputError: There is no such policy or agent, or a plug-in refuses its parameters.
     """
     if agent is not None:
         section = scenario.allocation.model_copy(update={"agent": str(agent)})
@@ -83,10 +83,10 @@ def trained(scenario: Scenario) -> Decide:
 
 
 def decider(scenario: Scenario) -> Decide | None:
-    """The scenario's own policy; None where its split and shares simply stand in it.
+    """The scenario's policy; None if its split and shares are fixed in the scenario.
 
     Raises:
-        InputError: No such agent.
+        InputError: There is no such agent.
     """
     section = scenario.allocation
     if section.policy in {"fixed", "equal"}:
@@ -95,10 +95,10 @@ def decider(scenario: Scenario) -> Decide | None:
 
 
 def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
-    """A plugin's policy, whose decisions are held to what an allocation must be.
+    """Wrap a plug-in's policy and check its decisions.
 
     Raises (when it decides):
-        RunError: It failed, or what it decided is no allocation.
+        RunError: The plug-in failed, or its decision is not a valid allocation.
     """
 
     splits = profile_of(scenario).splits
@@ -110,20 +110,20 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
         except (Exception, SystemExit) as error:  # A plugin does not say how a run ends.
             raise RunError(f"{where}: {reason(error)}") from error
         if not isinstance(allocation, Allocation):
-            raise RunError(f"{where}: must answer with an Allocation, not {_shown(allocation)}")
-        split: object = allocation.split  # a plugin's: whatever it may be
+            raise RunError(f"{where}: must return an Allocation, not {_shown(allocation)}")
+        split: object = allocation.split  # may have any type
         points = split if isinstance(split, tuple) else (split,)
         if not all(_is_split(u, splits) for u in points):
             raise RunError(f"{where}: split must be 1 to {splits}, not {_shown(split)}")
         if len(points) not in (1, scenario.uavs.count):
             raise RunError(
-                f"{where}: split must have one entry a UAV: {scenario.uavs.count}, "
+                f"{where}: split must have one entry per UAV: {scenario.uavs.count}, "
                 f"not {len(points)}"
             )
         if len(points) > 1 and scenario.workload.server_adapters == "shared":
             raise RunError(f"{where}: split must be one number where server_adapters is 'shared'")
         if allocation.clients is not None:
-            raise RunError(f"{where}: clients must be left out: `participation` chooses them")
+            raise RunError(f"{where}: clients must not be set: `participation` chooses them")
         for share in ("alpha", "beta", "rho"):
             if not _is_shares(getattr(allocation, share), scenario.uavs.count):
                 raise RunError(
@@ -140,7 +140,7 @@ def _is_split(given: Any, splits: int) -> bool:
 
 
 def _is_shares(given: object, count: int) -> bool:
-    """Whether it is an array of so many positive numbers that sum to 1."""
+    """Whether `given` is an array of `count` positive numbers that sum to 1."""
     try:
         value = np.asarray(given, float)
     except (TypeError, ValueError):
@@ -149,12 +149,12 @@ def _is_shares(given: object, count: int) -> bool:
 
 
 def _shown(value: object) -> str:
-    """What a plugin answered, in a line of an error."""
+    """A plug-in's result as part of an error message."""
     return " ".join(repr(value).split())[:80]
 
 
 def always(allocation: Allocation) -> Decide:
-    """A policy that never changes its mind."""
+    """A policy that always returns the same allocation."""
 
     def decide(now: Situation) -> Allocation:
         return allocation
@@ -163,7 +163,7 @@ def always(allocation: Allocation) -> Decide:
 
 
 class Timed:
-    """A policy that remembers how long it took to decide."""
+    """A policy that measures how long its decisions take."""
 
     def __init__(self, decide: Decide):
         self.decide = decide
@@ -188,18 +188,18 @@ def evaluate(
     """Predict rounds under a policy.
 
     Args:
-        scenario: What happens in a round.
-        source: Channels.
+        scenario: The scenario.
+        source: The channel.
         decide: The policy.
-        rounds: How many; left out: the scenario's.
-        progress: Called after each round with the number of rounds done.
+        rounds: Number of rounds (default: the scenario's).
+        progress: Called after each round with the number of finished rounds.
 
     Returns:
-        One row a round: round, paradigm, split, start_s, latency_s, max_energy_j, objective,
+        One row per round: round, paradigm, split, start_s, latency_s, max_energy_j, objective,
         decision_s.
 
     Raises:
-        InputError: The source's UAVs are not the scenario's, or its trace is too short.
+        InputError: The source does not have the scenario's UAVs, or its trace is too short.
     """
     timed = Timed(decide)
     timeline = predict(

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The best static allocation: found once, offline, and kept for all rounds.
+"""The best static allocation: optimised once, offline, and used for all rounds.
 
-What it is optimised on has nothing to do with what it is judged on: rounds that start at times
-spread evenly over a long channel trace of another seed. The search is an evolution strategy. It
-begins with what the planner would choose in some of these rounds, on average; each generation adds
-noise to the best candidates so far and keeps those of the lowest mean objective over all rounds.
+It is optimised on other data than it is evaluated on: rounds that start at evenly spaced times of
+a long channel trace with another seed. The search is an evolution strategy. It starts from the
+mean of the planner's choices for some of these rounds; each generation adds noise to the best
+candidates and keeps those with the lowest mean objective over all rounds.
 """
 
 from functools import lru_cache
@@ -31,23 +31,23 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 
 OTHER_SEED = 2**31 - 1
-"""The search flies on a trace of seed `OTHER_SEED - scenario.seed % 2**30`."""
+"""The search uses a trace with the seed `OTHER_SEED - scenario.seed % 2**30`."""
 SPREAD_S = 300.0
-"""Time between sampled rounds: enough for the UAVs to be elsewhere."""
+"""Time between sampled rounds, s: long enough for independent positions of the UAVs."""
 PLANNED = 8
 CHILDREN = 16
 PARENTS = 4
 
 
 def best_static(scenario: Scenario, *, rounds: int = 64, generations: int = 60) -> Allocation:
-    """The allocation of lowest mean objective over the sampled rounds.
+    """The allocation with the lowest mean objective over the sampled rounds.
 
-    It depends on the channel's settings, never on the scenario's own trace.
+    It depends on the channel's settings, not on the scenario's own trace.
 
     Args:
-        scenario: Where and what.
-        rounds: How many rounds to optimise for.
-        generations: How long to search.
+        scenario: The scenario.
+        rounds: Number of rounds to optimise for.
+        generations: Number of generations.
     """
     alone = scenario.model_copy(
         update={"seed": OTHER_SEED - scenario.seed % 2**30, "rounds": 1, "name": "static"}

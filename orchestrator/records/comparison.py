@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Results held against each other: what rounds took, of what, what was learned, what it costs."""
+"""Compares results: latencies, error budgets, learning, costs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from testbed.core.timeline import STEPS, Timeline
 
 PRECISION = ("workload.wire_dtype", "workload.dtype")
 CODEC = "workload.wire_parameters"
-"""Begins the keys that say more of the wire's precision."""
-UNTOLD = {"name", "emulation.dilation", "emulation.runtime", "workload.wire_error"}
-"""Keys that make no other experiment."""
+"""Prefix of further keys of the wire's precision."""
+UNLABELLED = {"name", "emulation.dilation", "emulation.runtime", "workload.wire_error"}
+"""Keys that do not make experiments different."""
 MOST_NAMED = 3
-"""Keys whose values name a result; where more differ, folders do."""
+"""Most keys whose values may name a result; if more differ, its folder does."""
 MOST_LETTERS = 24
-"""Of a value in a name."""
+"""Longest value in a name, characters."""
 LEARNED = (
     *("train_loss", "train_accuracy", "held_out_loss", "held_out_accuracy"),
     *("smashed_error", "gradient_error"),
@@ -36,12 +36,12 @@ LEARNED = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results beside each other; every table has them in the order in which they were given."""
+    """Results to compare; every table has them in the given order."""
 
     results: Sequence[Result]
     played: Sequence[PlayedSession] = ()
     names: Sequence[str] = ()
-    """Of the results; none: they are named by what tells them apart."""
+    """Names of the results (default: made from their differences)."""
 
     @cached_property
     def labels(self) -> list[str]:
@@ -58,7 +58,7 @@ class Comparison:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row a result.
+        """One row per result.
 
         run, execution, rounds; latency_s, its mean, and latency_low_s and latency_high_s, its
         extremes; against_first, how much longer than the first result's in the rounds that both
@@ -78,12 +78,12 @@ class Comparison:
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """One row a round of a result: run, and the columns of `Timeline.summary`."""
+        """One row per round of a result: run, and the columns of `Timeline.summary`."""
         return self._stacked([result.timeline.summary() for result in self.results])
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """Mean duration in s of each kind of step, over all rounds: index run, columns steps."""
+        """Mean duration of each kind of step over all rounds, s: index run, columns steps."""
         means = []
         for result in self.results:
             spans = result.timeline.frame()
@@ -95,9 +95,9 @@ class Comparison:
 
     @cached_property
     def budgets(self) -> pd.DataFrame:
-        """What parts a result from the payload's prediction, in s, its mean over the rounds.
+        """Contribution of each cause to the difference from the payload prediction, mean, s.
 
-        Index run, of results that have an error budget; columns the causes.
+        Index: run, for results that have an error budget; columns: causes.
         """
         means = {
             name: result.budget.mean()
@@ -110,12 +110,12 @@ class Comparison:
 
     @cached_property
     def sessions(self) -> pd.DataFrame:
-        """One row a session and direction.
+        """One row per session and direction.
 
         run, direction, seconds, offered_mbps and carried_mbps (of all links together), share
         (carried of offered), most_queued_bytes (of any link), valid.
         """
-        names = _apart_by_number([session.name for session in self.played])
+        names = _with_numbers([session.name for session in self.played])
         rows = []
         for name, session in zip(names, self.played, strict=True):
             for direction, own in session.table.groupby("direction", sort=False):
@@ -139,16 +139,16 @@ class Comparison:
 
     @cached_property
     def differing(self) -> dict[str, list[Any]]:
-        """The dotted keys in which scenarios differ; values of results, then of sessions."""
+        """By dotted key in which scenarios differ: values of the results, then of the sessions."""
         return differing([*self.results, *self.played])
 
     @property
     def lacks(self) -> list[str]:
-        """What results cannot tell, a line each."""
+        """What is missing in results, one line each."""
         return list(dict.fromkeys(line for result in self.results for line in result.lacks))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A JSON object a result: its row, rounds, mean steps and budget; then the sessions'."""
+        """A JSON object per result: its row, rounds, mean steps and budget; then the sessions'."""
         objects = []
         for row in _plain(self.table):
             mine = row["run"]
@@ -171,14 +171,14 @@ class Comparison:
 
 
 def compare(given: Sequence[Result | PlayedSession], names: Sequence[str] = ()) -> Comparison:
-    """Hold results, and sessions, against each other.
+    """Compare results and sessions.
 
     Args:
-        given: What to compare.
-        names: Of those that are results; none: they are named by what tells them apart.
+        given: Results and sessions.
+        names: Names of the results (default: made from their differences).
 
     Raises:
-        InputError: There is none.
+        InputError: `given` is empty.
     """
     if not given:
         raise InputError("DIR: nothing was given to compare")
@@ -219,31 +219,31 @@ def _row(result: Result, first: Timeline) -> dict[str, Any]:
 
 
 def _latencies(timeline: Timeline) -> pd.Series:
-    """By round."""
+    """Latencies in s, by round."""
     return pd.Series({r.index: r.latency_s for r in timeline}, dtype=float)
 
 
 def _relative(latency_s: pd.Series, to_s: pd.Series) -> float:
-    """How much larger over the rounds that both have; NaN where they have none that take time."""
+    """Relative difference over the common rounds; NaN if these take no time."""
     common = latency_s.index.intersection(to_s.index)
     theirs = to_s[common].sum()
     return float(latency_s[common].sum() / theirs - 1) if theirs else np.nan
 
 
 def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Its rows as JSON has them, which knows neither NaN nor infinity."""
+    """The table's rows as JSON values, with null for NaN and infinity."""
     known = table.replace([np.inf, -np.inf], np.nan).notna()
     cells = table.astype(object).where(known, None)
     return [{str(name): value for name, value in row.items()} for row in cells.to_dict("records")]
 
 
 def train_of(result: Result) -> pd.DataFrame:
-    """The result's batches, by time; empty where it learned nothing."""
+    """Training values of each batch, by time; empty if the result has no learning."""
     return _part(result, "train")
 
 
 def held_out_of(result: Result) -> pd.DataFrame:
-    """The result's evaluations, by time; empty where there was none."""
+    """Evaluation results, by time; empty if there are none."""
     return _part(result, "held-out")
 
 
@@ -251,7 +251,7 @@ def _part(result: Result, data: str) -> pd.DataFrame:
     table = result.learning
     if table.empty:
         return pd.DataFrame({"round": [], "time_s": [], "loss": [], "accuracy": []})
-    if "data" not in table:  # of a run before there were evaluations
+    if "data" not in table:  # written before evaluations existed
         table = table.assign(data="train")
     return table[table["data"] == data].sort_values("time_s", kind="stable")
 
@@ -263,27 +263,26 @@ def _rms(table: pd.DataFrame, column: str) -> float:
 
 
 def label(results: Sequence[Result]) -> list[str]:
-    """A name for each: its paradigm, then the values of other keys in which results differ.
+    """Name each result by its paradigm and the values of other keys in which results differ.
 
-    Where these are many, or long, folders tell results apart; who played them does where that
-    differs.
+    If these are many or long, folders are used instead; the execution is added where it differs.
     """
-    keys = [key for key in differing(results) if key not in {"paradigm", *UNTOLD}]
+    keys = [key for key in differing(results) if key not in {"paradigm", *UNLABELLED}]
     values = [_values(result) for result in results]
-    told = [
+    distinctions = [
         [f"{key.rpartition('.')[2]} {own[key]}" for key in keys if key in own] for own in values
     ]
-    long = max((len(part) for parts in told for part in parts), default=0) > MOST_LETTERS
+    long = max((len(part) for parts in distinctions for part in parts), default=0) > MOST_LETTERS
     if len(keys) > MOST_NAMED or long:
-        told = [[result.name] for result in results]
+        distinctions = [[result.name] for result in results]
     if len({result.execution for result in results}) > 1:
-        for parts, result in zip(told, results, strict=True):
+        for parts, result in zip(distinctions, results, strict=True):
             parts.append(result.execution)
     names = [
         ", ".join([title_of(_paradigm(result)), *parts])
-        for result, parts in zip(results, told, strict=True)
+        for result, parts in zip(results, distinctions, strict=True)
     ]
-    return _apart_by_number(
+    return _with_numbers(
         [
             f"{name} ({result.name})" if names.count(name) > 1 else name
             for name, result in zip(names, results, strict=True)
@@ -296,12 +295,12 @@ def _paradigm(result: Result) -> str:
 
 
 def _values(result: Result | PlayedSession) -> dict[str, Any]:
-    """Its scenario's values by dotted keys; none where it has no scenario."""
+    """The values of its scenario by dotted key; empty if it has no scenario."""
     return trees.flat(result.scenario.model_dump(mode="json")) if result.scenario else {}
 
 
-def _apart_by_number(names: Sequence[str]) -> list[str]:
-    """Names of which no two are equal: the second of two is numbered 2."""
+def _with_numbers(names: Sequence[str]) -> list[str]:
+    """The names, made unique by numbers: the second of two equal ones is numbered 2."""
     return [
         f"{name} {names[: k + 1].count(name)}" if name in names[:k] else name
         for k, name in enumerate(names)
@@ -309,9 +308,9 @@ def _apart_by_number(names: Sequence[str]) -> list[str]:
 
 
 def differing(results: Sequence[Result | PlayedSession]) -> dict[str, list[Any]]:
-    """The dotted keys in which the results' scenarios differ, and each one's value.
+    """By dotted key in which scenarios differ: the value of each result.
 
-    None where a result has no scenario.
+    The value is None if a result has no scenario.
     """
     values = [_values(result) for result in results]
     keys = trees.differing([own for own in values if own])
@@ -319,10 +318,10 @@ def differing(results: Sequence[Result | PlayedSession]) -> dict[str, list[Any]]
 
 
 def precision_costs(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """What lower precision costs: each run beside the one that is float32 and else the same.
+    """What lower precision costs: each run compared with the float32 run of the same scenario.
 
     Returns:
-        run, against, and the differences of the last round that both have: train_loss, and
+        run, against, and the differences in the last common round: train_loss, and
         held_out_loss and held_out_accuracy where both were evaluated (else NaN).
     """
     labels, costs = label(results), []
@@ -330,17 +329,17 @@ def precision_costs(results: Sequence[Result]) -> list[dict[str, Any]]:
         if run.learning.empty or {_values(run).get(key) for key in PRECISION} == {"float32"}:
             continue
         for base, other in enumerate(results):
-            apart = set(differing([run, other])) - UNTOLD - {"rounds"}
-            keys = {key for key in apart if not key.startswith(CODEC)}
+            different = set(differing([run, other])) - UNLABELLED - {"rounds"}
+            keys = {key for key in different if not key.startswith(CODEC)}
             exact = all(_values(other).get(key) == "float32" for key in PRECISION)
             if exact and keys <= set(PRECISION):
                 costs.append(
                     {
                         "run": labels[k],
                         "against": labels[base],
-                        "train_loss": _apart(train_of(run), train_of(other), "loss"),
-                        "held_out_loss": _apart(held_out_of(run), held_out_of(other), "loss"),
-                        "held_out_accuracy": _apart(
+                        "train_loss": _difference(train_of(run), train_of(other), "loss"),
+                        "held_out_loss": _difference(held_out_of(run), held_out_of(other), "loss"),
+                        "held_out_accuracy": _difference(
                             held_out_of(run), held_out_of(other), "accuracy"
                         ),
                     }
@@ -349,8 +348,8 @@ def precision_costs(results: Sequence[Result]) -> list[dict[str, Any]]:
     return costs
 
 
-def _apart(left: pd.DataFrame, right: pd.DataFrame, column: str) -> float:
-    """How far the means of the last common round are apart."""
+def _difference(left: pd.DataFrame, right: pd.DataFrame, column: str) -> float:
+    """Difference of the means in the last common round."""
     means = [table.groupby("round")[column].mean() for table in (left, right)]
     common = means[0].index.intersection(means[1].index)
     if not len(common):

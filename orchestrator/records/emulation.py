@@ -82,7 +82,7 @@ class RoundRecord:
     evaluation: pd.DataFrame | None = None
     """Of the state after the round; None: none was due."""
     air: pd.DataFrame | None = None
-    """See `orchestrator.analysis.air_frames.by_slot`; None where frames are not impaired."""
+    """See `orchestrator.analysis.frame_loss.by_slot`; None where frames are not impaired."""
     elsewhere: dict[str, Machine] = field(default_factory=dict)
     """The same as `machine` of others that have nodes, by the name of a host there."""
     passes: dict[str, Any] | None = None

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What can be held against each other: rounds, whoever played them, and where they are kept."""
+"""Results that can be compared: rounds with their scenario, read from directories or files."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +24,10 @@ EXECUTIONS = {
     "predicted_wire": "predicted, frames",
     "predicted": "predicted, payload",
 }
-"""Who played the rounds of a run, best first: its timelines, and what they are called."""
+"""By kind of timeline, best first: the name of the execution."""
 CROSS_CHECK = "opinions.json"
 MOST_JSON_BYTES = 256 << 20
-"""Of a file of rounds."""
+"""Size limit of a JSON file."""
 
 Moment = Annotated[float, Field(ge=-1e9, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=100_000)]
@@ -61,7 +61,7 @@ class _Budget(BaseModel):
 
 
 class _Rounds(BaseModel):
-    """What `predict --json` and `run --json` write, or a cross-check's file."""
+    """The JSON that `predict --json`, `run --json` and `cross-check --json` write."""
 
     rounds: list[_Round] = []
     predicted: list[_Round] = []
@@ -75,35 +75,35 @@ class _Rounds(BaseModel):
 
 @dataclass(frozen=True)
 class Result:
-    """Rounds that somebody played, and what is known about them."""
+    """The rounds of one execution (a measurement or a prediction), and facts about them."""
 
     name: str
-    """Of its folder or file."""
+    """Name of its folder or file."""
     scenario: Scenario | None
-    """None where only its rounds were given."""
+    """None if only rounds were given."""
     execution: str
-    """Who played them."""
+    """Name of what executed the rounds, e.g. a value of `EXECUTIONS`."""
     timeline: Timeline
     prediction: Timeline
-    """The engine's, of the same rounds; none where they are a prediction themselves."""
+    """The engine's prediction of the same rounds; empty if the rounds are a prediction."""
     budget: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """What parts them from the payload's prediction, in s: index round, a column for each cause."""
+    """Differences from the payload prediction, s: index round, one column per cause."""
     learning: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """`learning.parquet`; no rows where nothing was learnt."""
+    """The table `learning.parquet`; empty if the run has no training."""
     valid: bool | None = None
     lacks: Sequence[str] = ()
-    """What it cannot tell, a line each."""
+    """What is missing in it, one line each."""
 
 
 def read_results(path: str | Path) -> list[Result | PlayedSession]:
-    """Read what may be compared: one result, or each execution of a cross-check.
+    """Read one result, or one result per execution of a cross-check.
 
     Args:
         path: The directory of a run, a session or a cross-check; or a file that `predict --json`,
             `run --json` or `cross-check --json` has written.
 
     Raises:
-        InputError: It is nothing of that, or broken: one line names the file and what it lacks.
+        InputError: It is none of these, or is broken; the message names the file.
     """
     path = Path(path)
     if path.is_file():
@@ -118,27 +118,27 @@ def read_results(path: str | Path) -> list[Result | PlayedSession]:
 
 
 def result_of(run: Run) -> Result:
-    """A run, by what it measured, or else predicted.
+    """The result of a run: its measured rounds, or else its predicted ones.
 
     Raises:
-        InputError: It holds no round.
+        InputError: The run has no round.
     """
     timelines = {kind: getattr(run, kind) for kind in EXECUTIONS}
     kind = next((kind for kind, timeline in timelines.items() if len(timeline)), None)
     if kind is None:
-        raise InputError(f"{run.folder}: holds no round, measured or predicted")
+        raise InputError(f"{run.folder}: has no measured or predicted round")
     missing = [run.absent[name] for name in ("measured", "budget") if name in run.absent]
     lacks = [f"{run.folder}: {why}" for why in missing]
     if kind != "measured":
-        lacks.append(f"{run.folder}: stands with what was {EXECUTIONS[kind]}")
+        lacks.append(f"{run.folder}: is compared as {EXECUTIONS[kind]}")
     return Result(
         name=run.folder,
-        # A run's name may be what no file is called.
+        # The name in a run's manifest may not be a valid file name.
         scenario=run.scenario.model_copy(update={"name": run.scenario_name}),
         execution=EXECUTIONS[kind],
         timeline=timelines[kind],
         prediction=_prediction(kind, timelines["predicted_wire"], timelines["predicted"]),
-        # Without a measurement, nothing is parted from its prediction.
+        # Only a measurement differs from its prediction.
         budget=run.budget if kind == "measured" else pd.DataFrame(),
         learning=run.tables.get("learning", pd.DataFrame()),
         valid=run.valid,
@@ -165,7 +165,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
     if read.rounds:
         found["predicted"] = _timeline(read.rounds, scenario, path)
     kind = next((kind for kind, timeline in found.items() if len(timeline)), None)
-    lacks = f"{name}: holds timelines alone: no error budget"
+    lacks = f"{name}: has only timelines, no error budget"
     if kind is not None:
         budget = pd.DataFrame([{"round": b.round, **b.parts} for b in read.error_budget])
         yield Result(
@@ -179,7 +179,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
             lacks=() if len(budget) else (lacks,),
         )
     elif not read.opinions:
-        raise InputError(f"{path}: holds no round: must be JSON of predict, run or cross-check")
+        raise InputError(f"{path}: has no round: must be JSON of predict, run or cross-check")
     for execution, rounds in read.opinions.items():
         complaints = read.kernel_complaints if execution == "kernel" else None
         yield Result(
@@ -194,7 +194,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
 
 
 def _timeline(rounds: Sequence[_Round], scenario: Scenario, path: Path) -> Timeline:
-    """The inverse of `Timeline.to_json`; clients that were lost are not told apart."""
+    """Inverse of `Timeline.to_json`, without the losses of clients."""
     made = []
     for entry in rounds:
         spans = np.array(

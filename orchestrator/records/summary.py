@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a run's tables say in short: means, differences, shares. Numbers alone, no words."""
+"""Summaries of a run's tables: means, differences and shares, as numbers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,22 +16,22 @@ from testbed.core.timeline import STEPS
 
 @dataclass(frozen=True)
 class Headline:
-    """The run in a few numbers; None where there is none."""
+    """Key values of a run; None if unknown."""
 
     measured_s: float | None
-    """Mean over the rounds, as all of these."""
+    """Latencies in s are means over the rounds."""
     wire_s: float | None
     predicted_s: float | None
     wire_error: float | None
-    """Measured over predicted with frames, less 1."""
+    """(measured - predicted with frames) / predicted with frames."""
     predicted_error: float | None
     worst_error: float | None
-    """The largest of the rounds' errors against predicted with frames, with its sign."""
+    """Signed error of the round with the largest error against the prediction with frames."""
     measured_rounds: int
 
 
 def headline(run: Run) -> Headline:
-    """The run in short, over the rounds that were measured and predicted."""
+    """The key values, over the rounds that were measured and predicted."""
     table = run.rounds
 
     def mean(rows: pd.DataFrame, kind: str) -> float | None:
@@ -61,7 +61,7 @@ def headline(run: Run) -> Headline:
 
 
 def budget_means(run: Run) -> dict[str, float] | None:
-    """Each part of the error budget in seconds, on average over the rounds; None without one."""
+    """Mean over the rounds of each part of the error budget, s; None without a budget."""
     if "budget" not in run.tables:
         return None
     means = run.tables["budget"].groupby("part")["seconds"].mean()
@@ -69,10 +69,10 @@ def budget_means(run: Run) -> dict[str, float] | None:
 
 
 def step_comparison(run: Run) -> pd.DataFrame:
-    """Predicted against measured durations by kind of step, over all rounds, clients, iterations.
+    """Predicted and measured durations by kind of step, over all rounds, clients, iterations.
 
     Columns: step, count, predicted_s and measured_s (means), difference_s (mean), p95_s (95th
-    percentile of the absolute difference). Empty where nothing can be compared.
+    percentile of the absolute difference). Empty if nothing can be compared.
     """
     columns = ["step", "count", "predicted_s", "measured_s", "difference_s", "p95_s"]
     if run.prediction is None or "measured" not in run.tables:
@@ -83,20 +83,20 @@ def step_comparison(run: Run) -> pd.DataFrame:
     )
     both = predicted.merge(measured, on=KEYS)
     both["difference_s"] = both["duration_s_y"] - both["duration_s_x"]
-    both["apart_s"] = both["difference_s"].abs()
+    both["distance_s"] = both["difference_s"].abs()
     by_step = both.groupby("step").agg(
         count=("step", "size"),
         predicted_s=("duration_s_x", "mean"),
         measured_s=("duration_s_y", "mean"),
         difference_s=("difference_s", "mean"),
-        p95_s=("apart_s", lambda apart: apart.quantile(0.95)),
+        p95_s=("distance_s", lambda distance: distance.quantile(0.95)),
     )
     present = [step for step in STEPS if step in by_step.index]
     return by_step.loc[present].reset_index()[columns]
 
 
 def budget_by_step(run: Run) -> pd.DataFrame | None:
-    """Mean change of a step's duration, in s, that each part brings: index step, columns part."""
+    """Mean contribution of each part to a step's duration, s: index step, columns part."""
     if "budget_steps" not in run.tables:
         return None
     means = run.tables["budget_steps"].pivot_table(
@@ -107,7 +107,7 @@ def budget_by_step(run: Run) -> pd.DataFrame | None:
 
 
 def lateness(run: Run) -> dict[str, float] | None:
-    """Percentiles of the injector's lateness in real seconds; None without a record."""
+    """Percentiles of the injector's lateness, s of real time; None if not recorded."""
     if "injector" not in run.tables:
         return None
     late = run.tables["injector"]["lateness_s"].to_numpy(float)
@@ -116,7 +116,7 @@ def lateness(run: Run) -> dict[str, float] | None:
 
 
 def differences(rounds: pd.DataFrame) -> pd.DataFrame:
-    """The rounds (see `Run.rounds`) with what sets each apart from its predictions.
+    """The rounds (see `Run.rounds`) with their differences from the predictions.
 
     Adds `<kind>_difference_s`, measured less predicted, and `<kind>_error`, the relative one.
     """
@@ -128,9 +128,9 @@ def differences(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def losses(run: Run) -> pd.DataFrame:
-    """Who was lost in which round: round, client, cause, and when by each kind of timeline.
+    """Lost clients: round, client, cause, and for each kind of timeline when they were lost, s.
 
-    NaN where it was not; no rows where nobody was lost.
+    NaN if a timeline has no such loss; no rows if no client was lost.
     """
     columns = ["measured", *([run.prediction] if run.prediction else [])]
     if "lost" not in run.tables:
@@ -142,7 +142,7 @@ def losses(run: Run) -> pd.DataFrame:
 
 
 def overheads(run: Run) -> list[dict[str, Any]]:
-    """What the links carried in the rounds: purpose, up and down (bytes), share of all bytes."""
+    """Bytes on the links in all rounds: purpose, up, down, share of all bytes."""
     if "accounts" not in run.tables:
         return []
     table = run.tables["accounts"]
@@ -163,7 +163,7 @@ def overheads(run: Run) -> list[dict[str, Any]]:
 
 
 def composition(run: Run) -> list[dict[str, Any]]:
-    """What a round's latency is made of, on average: part, seconds, share of the latency."""
+    """Mean composition of a round's latency: part, seconds, share of the latency."""
     if "waterfall" not in run.tables:
         return []
     means = run.tables["waterfall"].groupby("part", sort=False)["seconds"].mean()
@@ -176,7 +176,7 @@ def composition(run: Run) -> list[dict[str, Any]]:
 
 
 def bytes_by_step(run: Run) -> dict[str, tuple[float, float]]:
-    """Mean bytes of each kind of transfer: payload, and with the frames around it."""
+    """Mean bytes of each kind of transfer: payload, and including headers."""
     kinds = ("predicted", "predicted_wire")
     if any(kind not in run.tables for kind in kinds):
         return {}

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The tables of a run directory, read from files that nobody has checked.
+"""Reads the tables of a run directory from files that are not trusted.
 
-A file's claims are held against its length, and against the memory that there is, before memory is
-taken for it; its values against what a run of the scenario can have.
+Before memory is allocated, the sizes that a file claims are checked against its length and the free
+memory; its values are checked against the ranges that the scenario allows.
 """
 
 from collections.abc import Mapping
@@ -28,30 +28,29 @@ MOST_FILE_BYTES = 1 << 30
 MOST_FOOTER_BYTES = 4 << 20
 MOST_ROW_GROUPS = 10_000
 MOST_WORDS, MOST_LETTERS = 10_000, 1000
-"""Different texts in a column, and UTF-8 bytes of one."""
-EASY_BYTES, MOST_GROWTH = 256 << 20, 200
-"""A table of more bytes than this in memory, and of more than so many times its file's, holds
-nothing that was measured."""
+"""Most distinct texts in a column, and longest text in UTF-8 bytes."""
+SAFE_BYTES, MOST_EXPANSION = 256 << 20, 200
+"""A table is refused if it takes more bytes in memory and more than this multiple of its file."""
 CODECS = ("SNAPPY", "UNCOMPRESSED")
-"""No page grows beyond 22 times its length in these; what others unfold to is not known before."""
+"""Codecs with a known bound: no page expands by more than a factor of 22."""
 WIDTHS = {"BOOLEAN": 1, "INT32": 8, "INT64": 8, "FLOAT": 8, "DOUBLE": 8, "BYTE_ARRAY": 24}
-"""Bytes of a value in memory at least, by its type in the file."""
+"""By type in the file: least number of bytes of a value in memory."""
 MOST_S = 1e9
-"""Of a moment or a duration: 31 years."""
+"""Limit of a time or duration, s: 31 years."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column may hold."""
+    """Allowed values of a column."""
 
     kind: Literal["integer", "number", "text"]
     low: float = -np.inf
     high: float | Literal["rounds", "clients", "iterations"] = np.inf
-    """At most; or the quantity of the scenario that it must stay within."""
+    """Largest value, or the quantity of the scenario that limits it."""
     may_lack: bool = False
-    """Whether NaN may stand where there is nothing, and infinity where something diverged."""
+    """Whether NaN is allowed for missing values, and infinity for diverged ones."""
     words: tuple[str, ...] = ()
-    """All texts that there are; none: any."""
+    """Allowed texts; empty: any."""
 
 
 TEXT = Column("text")
@@ -101,9 +100,9 @@ TABLES: dict[str, dict[str, Column]] = {
     "air_slots": {"round": ROUND, "slot": SLOT, "client": CLIENT, "direction": WAY}
     | {"lost_frames": AMOUNT, "arrived_frames": AMOUNT, "asked_loss": SHARE},
     "budget": {"round": ROUND, "part": TEXT, "seconds": SECONDS},
-    # A step that not every stage of the budget has, after a loss, has no parts.
+    # A step that is missing in a stage of the budget, after a loss, has no parts.
     "budget_steps": _STEPS | {"part": TEXT, "seconds": ANY},
-    # Before the first round, and over no client, the global model was evaluated.
+    # Round -1, client 0 or iteration 0: evaluations of the global model.
     "learning": {
         "round": Column("integer", -1, "rounds"),
         "client": Column("integer", 0, "clients"),
@@ -131,7 +130,7 @@ TABLES: dict[str, dict[str, Column]] = {
     },
     "energy": {"kind": TEXT, "round": ROUND, "client": CLIENT, "energy_j": AMOUNT},
 }
-"""By file stem: the columns that are read, and what they may hold. A file may have others."""
+"""By file stem: the required columns and their allowed values. A file may have others."""
 
 OPTIONAL = {
     "data": TEXT,
@@ -140,8 +139,8 @@ OPTIONAL = {
     "gradient_error": ANY,
     "split": Column("integer", 0, 1000),
 }
-"""Columns that tables of some runs have besides."""
-ONCE = {
+"""Columns that only some runs' tables have."""
+UNIQUE = {
     **dict.fromkeys(
         ("predicted", "predicted_wire", "measured"), ("round", "client", "iteration", "step")
     ),
@@ -151,11 +150,11 @@ ONCE = {
     "air_slots": ("round", "slot", "client", "direction"),
     "session": ("slot", "client", "direction"),
 }
-"""What no two rows of a table share."""
+"""By file stem: columns that together identify a row."""
 
 
 class Absent(Exception):
-    """A table tells nothing; the message goes on from the file's name."""
+    """A table is missing or incomplete; the message continues a sentence after the file's name."""
 
 
 def read_table(
@@ -165,17 +164,17 @@ def read_table(
     *,
     may_be_empty: bool = False,
 ) -> pd.DataFrame:
-    """A table of a run directory, or of a session's.
+    """Read a table of a run's or a session's directory.
 
     Args:
         path: The file.
-        scenario: What the run was of.
-        columns: Those that are read; left out: those of `TABLES` for the file's stem.
-        may_be_empty: Whether a table without rows is one.
+        scenario: The run's scenario, which limits the values.
+        columns: Required columns (default: those in `TABLES` for the file's stem).
+        may_be_empty: Whether the table may have no rows.
 
     Raises:
-        Absent: It is not there, has no rows, or was written without a column that is read.
-        InputError: It is no such table, is larger than it may be, or holds what no run has.
+        Absent: The file or a required column is missing, or the table has no rows.
+        InputError: It is not such a table, is too large, or has a value that is not allowed.
     """
     if not path.exists():
         raise Absent("is not in the run directory")
@@ -200,7 +199,7 @@ def read_table(
         _check_rows(frame, path.stem)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or _short(error)})") from None
-    except (ValueError, pa.ArrowException) as error:  # Arrow's own are both
+    except (ValueError, pa.ArrowException) as error:  # Arrow raises both
         raise InputError(f"{path}: {_short(error)}") from None
     return frame
 
@@ -211,16 +210,16 @@ def _short(error: Exception) -> str:
 
 
 def _arrow(data: bytes) -> pa.Table:
-    """The table that a Parquet file holds, its texts as dictionaries.
+    """Read a Parquet file as a table with dictionary-encoded texts.
 
     Raises:
-        ValueError: The file says to hold more than it does, or than is ever measured.
+        ValueError: The file is broken, or claims more data than it can contain.
     """
     footer_bytes = int.from_bytes(data[-8:-4], "little")
     if len(data) < 12 or data[-4:] != b"PAR1" or footer_bytes > len(data) - 12:
-        raise ValueError("is not a Parquet file, or not all of one")
+        raise ValueError("is not a complete Parquet file")
     if footer_bytes > MOST_FOOTER_BYTES:
-        raise ValueError(f"describes itself in {footer_bytes} bytes")
+        raise ValueError(f"has a footer of {footer_bytes} bytes")
     about = pq.read_metadata(pa.BufferReader(data))
     if about.num_row_groups > MOST_ROW_GROUPS:
         raise ValueError(f"has {about.num_row_groups} row groups")
@@ -228,7 +227,7 @@ def _arrow(data: bytes) -> pa.Table:
     for index in range(about.num_columns):
         column = about.schema.column(index)
         if column.path != column.name or column.physical_type not in WIDTHS:
-            raise ValueError(f"{column.path[:80]}: holds neither numbers nor texts")
+            raise ValueError(f"{column.path[:80]}: contains neither numbers nor texts")
         if column.physical_type == "BYTE_ARRAY":
             texts.append(column.name)
         each_bytes += WIDTHS[column.physical_type]
@@ -247,35 +246,35 @@ def _arrow(data: bytes) -> pa.Table:
     table = file.read(use_threads=False).replace_schema_metadata(None).unify_dictionaries()
     own = [name for name in table.column_names if not name.startswith("__index_level_")]
     if len(set(own)) < len(own):
-        raise ValueError("has two columns of one name")
+        raise ValueError("has two columns with the same name")
     return table.select(own)
 
 
 def _check_size(needed: int, held: int) -> None:
-    """Refuse what takes more memory than a file can mean, or than there is.
+    """Check the memory that a table needs against its file's size and the free memory.
 
     Raises:
-        ValueError: Says how much.
+        ValueError: It needs too much.
     """
-    if needed > max(EASY_BYTES, MOST_GROWTH * held):
+    if needed > max(SAFE_BYTES, MOST_EXPANSION * held):
         raise ValueError(f"claims {needed:,} bytes of values in a file of {held:,}")
-    # Arrow's copy, pandas' and one of what is made of it.
+    # One copy for Arrow, one for pandas and one for derived tables.
     if 3 * needed > (free := psutil.virtual_memory().available):
-        raise ValueError(f"needs {3 * needed:,} bytes of memory, and {free:,} are free")
+        raise ValueError(f"needs {3 * needed:,} bytes of memory, but only {free:,} are free")
 
 
 def _other(stem: str, name: str) -> Column | None:
-    """What a column may hold that is not among those that every such table has."""
+    """Allowed values of a column that is not required; None: any."""
     if stem == "accounts" and name.endswith("_bytes"):
         return Column("number", -(2**53), 2**53)
     return OPTIONAL.get(name)
 
 
 def _check(table: pa.Table, name: str, column: Column | None, limits: dict[str, int]) -> None:
-    """Hold a column's values against what they may be.
+    """Check a column's values.
 
     Raises:
-        ValueError: Names the column and the first value that is wrong.
+        ValueError: A value is not allowed; the message names it and the column.
     """
     values = table.column(name)
     if pa.types.is_dictionary(values.type):
@@ -285,12 +284,12 @@ def _check(table: pa.Table, name: str, column: Column | None, limits: dict[str, 
         return
     real, whole = pa.types.is_floating(values.type), pa.types.is_integer(values.type)
     if not {"number": real or whole, "integer": whole, "text": False}[column.kind]:
-        raise ValueError(f"{name}: holds {values.type}, not {column.kind}s")
+        raise ValueError(f"{name}: contains {values.type}, not {column.kind}s")
     array = values.to_numpy()
     if column.may_lack:
         return
     high = limits[column.high] if isinstance(column.high, str) else column.high
-    wrong = ~((array >= column.low) & (array <= high))  # NaN is neither
+    wrong = ~((array >= column.low) & (array <= high))  # true for NaN
     if values.null_count or wrong.any():
         found = array[wrong][0] if wrong.any() else "nothing"
         raise ValueError(f"{name}: must be {column.low:.15g} to {high:.15g}, not {found}")
@@ -299,9 +298,9 @@ def _check(table: pa.Table, name: str, column: Column | None, limits: dict[str, 
 def _check_words(values: pa.ChunkedArray, name: str, column: Column | None) -> None:
     words = values.chunk(0).dictionary
     if column is not None and (column.kind != "text" or not _is_text(words.type)):
-        raise ValueError(f"{name}: holds {words.type}, not {column.kind}s")
+        raise ValueError(f"{name}: contains {words.type}, not {column.kind}s")
     if len(words) > MOST_WORDS or (pc.max(pc.binary_length(words)).as_py() or 0) > MOST_LETTERS:
-        raise ValueError(f"{name}: holds more text than a name has")
+        raise ValueError(f"{name}: contains too many or too long texts")
     if column is None:
         return
     if values.null_count:
@@ -316,7 +315,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _frame(table: pa.Table, held: int) -> pd.DataFrame:
-    """The table with its texts written out, as pandas has it."""
+    """The table as a data frame, its texts decoded."""
     for index, name in enumerate(table.column_names):
         values = table.column(name)
         if pa.types.is_dictionary(values.type):
@@ -329,12 +328,12 @@ def _frame(table: pa.Table, held: int) -> pd.DataFrame:
 
 
 def _check_rows(frame: pd.DataFrame, stem: str) -> None:
-    """Hold a table's rows against each other.
+    """Check that no row is repeated.
 
     Raises:
-        ValueError: Says which are wrong.
+        ValueError: Two rows have the same values in the columns of `UNIQUE`.
     """
-    if stem in ONCE and (again := frame.duplicated(list(ONCE[stem]))).any():
-        found = frame.loc[again, list(ONCE[stem])].iloc[0]
+    if stem in UNIQUE and (again := frame.duplicated(list(UNIQUE[stem]))).any():
+        found = frame.loc[again, list(UNIQUE[stem])].iloc[0]
         where = ", ".join(f"{name} {value}" for name, value in found.items())
-        raise ValueError(f"has two rows of {where}")
+        raise ValueError(f"has two rows with {where}")

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Timelines out of the tables of a run directory, to the digit as they were written."""
+"""Converts timelines and decisions to tables of a run directory, and back without loss."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from testbed.core.timeline import DIFFERING, SPAN, STEPS, Loss, Round, Timeline
 
 
 def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
-    """By kind of timeline, round and client: kind, round, client, energy_j, split."""
+    """One row per kind of timeline, round and client: kind, round, client, energy_j, split."""
     return pd.DataFrame(
         [
             (kind, round_.index, client, float(energy_j), split)
@@ -34,9 +34,9 @@ def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
 
 
 def decision_table(decision: Decision) -> pd.DataFrame:
-    """What was decided for each client in a round: round, client, split, alpha, beta, rho.
+    """The decision for each client in a round: round, client, split, alpha, beta, rho.
 
-    Shares are 0 for those who do not take part.
+    Shares are 0 for clients that do not participate.
     """
     shares = decision.allocation
     clients = np.arange(1, len(shares.alpha) + 1)
@@ -64,13 +64,13 @@ def allocation_of(table: pd.DataFrame) -> Allocation:
 
 
 def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> Timeline:
-    """The timeline of that kind; no round where its tables are not there.
+    """The timeline of a kind; it has no rounds if the kind's tables are missing.
 
     Args:
-        tables: Of a run directory, by file stem: the kind's own, `rounds`, `energy`, `lost`. Where
-            `energy` is missing, as in directories of old, energies are NaN.
+        tables: The tables of a run directory, by file stem: the kind's own, `rounds`, `energy`,
+            `lost`. If `energy` is missing, as in old directories, energies are NaN.
         kind: `predicted`, `predicted_wire` or `measured`.
-        clients: K.
+        clients: Number of UAVs, K.
     """
     if kind not in tables or "rounds" not in tables:
         return Timeline([])
@@ -101,7 +101,7 @@ def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> 
 
 
 def _spans(table: pd.DataFrame) -> dict[int, np.ndarray]:
-    """Steps of dtype `SPAN` by round."""
+    """Steps by round, each array of dtype `SPAN`."""
     spans = np.empty(len(table), SPAN)
     for name in SPAN.names or ():
         values = table[name]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How is a run shown: pages, figures, traces?
+"""Presentation of results: pages, plots, traces.
 
-Views of what others found; a number that is not in a record is not made here.
+It only shows values from records and calculates no new ones.
 """

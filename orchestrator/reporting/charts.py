@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What the charts of a run's report draw, packed as plain JSON values.
+"""Data for the charts in a run's report, as JSON values.
 
 Times of steps are rounded to 10 ns, rates to a kbit/s, positions to a decimetre.
 """
@@ -14,20 +14,20 @@ import pandas as pd
 
 from orchestrator.records.reader import KINDS, Run
 from orchestrator.records.summary import lateness
-from orchestrator.reporting.legend import OF_THE_AIR, STEP_COLOURS, STEP_TITLES, part_title
+from orchestrator.reporting.legend import IMPAIRMENT_PARTS, STEP_COLOURS, STEP_TITLES, part_title
 from testbed.core.paradigm import keeps_step, title_of
 from testbed.core.timeline import STEPS
 
-# What a page carries at most, so that a long run opens as readily as a short one.
+# Limits of the data in a page, so that the report of a long run opens as fast as a short one's.
 MAX_SPANS = 60_000
-"""Steps of each kind: 100 UAVs, 20 rounds of 3 iterations, and room."""
+"""Most steps per kind of timeline: enough for 100 UAVs and 20 rounds of 3 iterations."""
 MAX_RATE_POINTS = 240_000
-"""Of all UAVs, both directions."""
+"""Most points of rates, over all UAVs and both directions."""
 MAX_PATH_POINTS_EACH = 600
 
 
 def chart_data(run: Run) -> dict[str, Any]:
-    """Everything that the scripts draw."""
+    """All data for the scripts' charts."""
     scenario = run.scenario
     return {
         "uavs": scenario.uavs.count,
@@ -56,7 +56,7 @@ def chart_data(run: Run) -> dict[str, Any]:
 
 
 def steps_of() -> list[dict[str, str]]:
-    """The steps of a round in their order: name, title, colour."""
+    """The steps of a round in order: name, title, colour."""
     return [
         {"name": step, "title": STEP_TITLES[step], "colour": STEP_COLOURS[step]} for step in STEPS
     ]
@@ -67,7 +67,7 @@ def _number(value: Any, digits: int) -> float | None:
 
 
 def column_of(values: Any, digits: int) -> list[float | None]:
-    """A column as JSON has it: null for what is not a number, no digits that say nothing."""
+    """A column as JSON values: rounded, null for values that are not finite."""
     array = np.round(np.asarray(values, float), digits)
     if digits == 0:
         return [int(value) if np.isfinite(value) else None for value in array]
@@ -75,10 +75,10 @@ def column_of(values: Any, digits: int) -> list[float | None]:
 
 
 def spans_of(table: pd.DataFrame, most: int | None = None) -> dict[str, Any]:
-    """Columns of the first steps by round and client, whole clients only, and how many there are.
+    """The first steps by round and client, as columns, and the total number of steps.
 
-    At most `MAX_SPANS`, or as many as are asked for. Clients are in the order of the file, and
-    within one the steps by start.
+    Only whole clients are included, at most `most` steps (default: `MAX_SPANS`). Clients are in
+    ascending order, and the steps of each by start.
     """
     ordered = table.sort_values(["round", "client", "start_s"], kind="stable")
     kept = len(ordered)
@@ -103,7 +103,7 @@ def spans_of(table: pd.DataFrame, most: int | None = None) -> dict[str, Any]:
 
 
 def _rates(run: Run) -> dict[str, Any] | None:
-    """Rates by client in kbit/s; slots are merged to their mean where they are too many."""
+    """Rates by client in kbit/s; too many slots are merged into means."""
     if "rates" not in run.tables:
         return None
     table = run.tables["rates"].sort_values(["client", "slot"], kind="stable")
@@ -134,8 +134,8 @@ def _rates(run: Run) -> dict[str, Any] | None:
 
 
 def _lost_frames(run: Run) -> dict[str, Any] | None:
-    """Frames that the air lost, a bar where there are any; slots are merged to their sum where
-    they are too many."""
+    """Frames that channel impairments lost, one bar per client, direction and slot with a loss; too
+    many slots are merged into sums."""
     if "air_slots" not in run.tables:
         return None
     table = run.tables["air_slots"]
@@ -156,7 +156,7 @@ def _lost_frames(run: Run) -> dict[str, Any] | None:
 
 
 def _end_s(run: Run) -> float:
-    """When the run ends, by whatever kind of timeline goes on longest."""
+    """End of the run in s: the latest end in any kind of timeline."""
     return max(
         (float(run.tables[kind]["end_s"].max()) for kind in KINDS if kind in run.tables),
         default=0.0,
@@ -164,7 +164,7 @@ def _end_s(run: Run) -> float:
 
 
 def _paths(run: Run) -> dict[str, Any] | None:
-    """Horizontal positions in metres over the run, thinned to what a path needs."""
+    """Horizontal positions over the run in m, at most `MAX_PATH_POINTS_EACH` per UAV."""
     if run.trace is None or run.trace.position_m is None:
         return None
     slots = min(run.trace.slots, int(np.ceil(_end_s(run) / run.trace.slot_s)) + 1)
@@ -178,15 +178,15 @@ def _paths(run: Run) -> dict[str, Any] | None:
     }
 
 
-def worth_showing(parts: pd.DataFrame) -> list[str]:
-    """The columns of an error budget but for what only the air adds, where it adds nothing."""
-    return [str(part) for part in parts if part not in OF_THE_AIR or parts[part].any()]
+def visible_parts(parts: pd.DataFrame) -> list[str]:
+    """The columns of an error budget, without unused ones for channel impairments."""
+    return [str(part) for part in parts if part not in IMPAIRMENT_PARTS or parts[part].any()]
 
 
 def budget_rows(run: Run) -> list[dict[str, Any]] | None:
-    """By round: the prediction for the payload, the parts, and the measured latency.
+    """By round: the payload prediction, the parts, and the measured latency.
 
-    Rounds that lack either latency are left out; None if none is left.
+    Rounds without either latency are omitted; None if no round remains.
     """
     if "budget" not in run.tables:
         return None
@@ -194,7 +194,7 @@ def budget_rows(run: Run) -> list[dict[str, Any]] | None:
         index="round", columns="part", values="seconds", aggfunc="sum"
     )
     wide = wide.reindex(columns=run.parts).fillna(0.0)
-    shown = worth_showing(wide)
+    shown = visible_parts(wide)
     columns = ["round", "predicted_latency_s", "measured_latency_s"]
     return [
         {
@@ -212,7 +212,7 @@ def budget_rows(run: Run) -> list[dict[str, Any]] | None:
 
 
 def _histogram(run: Run) -> dict[str, Any] | None:
-    """Lateness in ten bins a decade, over the decades that occur."""
+    """Histogram of lateness with ten bins per decade, over the decades that occur."""
     if "injector" not in run.tables:
         return None
     late = np.maximum(run.tables["injector"]["lateness_s"].to_numpy(float), 1e-7)
@@ -224,8 +224,8 @@ def _histogram(run: Run) -> dict[str, Any] | None:
 
 
 def _learning(run: Run) -> list[dict[str, Any]] | None:
-    """Curves of training (the mean over clients at each iteration, and each client's own) and of
-    the global model on held-out data, where it was evaluated."""
+    """Training curves (mean over clients at each iteration, and each client's own) and the global
+    model's curve on held-out data, if it was evaluated."""
     if "learning" not in run.tables:
         return None
     table = run.tables["learning"]
@@ -263,13 +263,14 @@ def _learning(run: Run) -> list[dict[str, Any]] | None:
 
 
 def training_curve(batches: pd.DataFrame, paradigm: str) -> pd.DataFrame:
-    """Means of time_s, loss and accuracy, by time: over clients at each iteration; in asynchronous
-    rounds, whose clients are at different iterations, over as many batches in a row as there are
-    clients.
+    """Mean time_s, loss and accuracy over clients at each iteration, sorted by time.
+
+    In asynchronous rounds clients are at different iterations; there, means are over as many
+    consecutive batches as there are clients.
 
     Args:
-        batches: Of training: client, round, iteration, time_s, loss, accuracy.
-        paradigm: Whose rounds they are of.
+        batches: Training values: client, round, iteration, time_s, loss, accuracy.
+        paradigm: Paradigm of the rounds.
     """
     if keeps_step(paradigm):
         keys: Any = [name for name in ("round", "iteration") if name in batches]
@@ -280,5 +281,5 @@ def training_curve(batches: pd.DataFrame, paradigm: str) -> pd.DataFrame:
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table's rows."""
+    """A table's rows as dicts."""
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Results beside each other on one page: latencies, timelines, error budgets, learning curves.
+"""A page that compares results: latencies, timelines, error budgets, learning curves.
 
-One HTML page from run directories and the like, as `orchestrator.reporting.report` makes one of a
-single run.
+It is a single HTML page, like the report of one run (`orchestrator.reporting.report`).
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from orchestrator.reporting.charts import (
     spans_of,
     steps_of,
     training_curve,
-    worth_showing,
+    visible_parts,
 )
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, part_title
 from orchestrator.reporting.pages import render_page
@@ -38,24 +37,24 @@ from testbed.system.files import write_whole
 SCRIPTS = ("charts", "frame", "compare")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b")
 DASHES = ("", "7 4", "2 3")
-"""Results beyond the colours are told apart by dashes."""
+"""After all colours are used, dashes distinguish results."""
 MOST_SPANS = 30_000
-"""Steps of a result that the page draws: the first rounds' of a long one."""
+"""Most steps of a result that the page draws; the first rounds are kept."""
 MOST_DOTS = 300
-"""Rounds of a result that are drawn one by one."""
+"""Most rounds of a result that are drawn as dots."""
 MOST_POINTS = 400
-"""Of a session's curve; more slots than that are merged to their mean."""
+"""Most points of a session's curve; more slots are merged into means."""
 
 
 def write_comparison(given: Sequence[str | Path], path: Path) -> Comparison:
-    """Write the page of what stands in these places.
+    """Read results and write a page that compares them.
 
     Args:
-        given: What `orchestrator.records.results.read_results` takes.
-        path: The page.
+        given: Paths that `orchestrator.records.results.read_results` accepts.
+        path: Path of the page.
 
     Raises:
-        InputError: One of them is nothing that can be compared.
+        InputError: One of them cannot be read as a result.
     """
     comparison = compare([result for each in given for result in read_results(each)])
     write_page(comparison, path)
@@ -63,13 +62,13 @@ def write_comparison(given: Sequence[str | Path], path: Path) -> Comparison:
 
 
 def write_page(comparison: Comparison, path: Path) -> None:
-    """Write the page of a comparison, whole or not at all."""
+    """Write the page of a comparison atomically."""
     page = render(comparison)
     write_whole(path, lambda part: part.write_text(page, encoding="utf-8"))
 
 
 def render(comparison: Comparison) -> str:
-    """The page of a comparison."""
+    """The page of a comparison, as HTML."""
     labels, results = comparison.labels, comparison.results
     table = comparison.table
     learned = any(len(result.learning) for result in results)
@@ -95,7 +94,7 @@ def render(comparison: Comparison) -> str:
         step_titles={step: STEP_TITLES[step] for step in STEPS if step in comparison.steps},
         step_colours=STEP_COLOURS,
         budgets=comparison.budgets.to_dict("index"),
-        part_titles={part: part_title(part) for part in worth_showing(comparison.budgets)},
+        part_titles={part: part_title(part) for part in visible_parts(comparison.budgets)},
         sessions=comparison.sessions.to_dict("records"),
         session_names=list(dict.fromkeys(r["run"] for r in comparison.sessions.to_dict("records"))),
         places=[result.name for result in results] + [s.name for s in comparison.played],
@@ -122,7 +121,7 @@ def _title(comparison: Comparison) -> str:
 
 
 def _timeline(result: Result, name: str, number: int) -> dict[str, Any]:
-    """Its rounds and steps; times of steps from the start of their round."""
+    """The rounds and steps of a result; the times of steps are relative to their round's start."""
     rounds = list(result.timeline)
     predicted = {round_.index: round_.latency_s for round_ in result.prediction}
     frame = result.timeline.frame()
@@ -143,7 +142,7 @@ def _timeline(result: Result, name: str, number: int) -> dict[str, Any]:
 
 
 def _budgets(comparison: Comparison) -> list[dict[str, Any]]:
-    """By cause: what it adds to each result that has a budget, and that one's number."""
+    """By cause: the contribution to each result that has a budget."""
     numbers = [comparison.labels.index(str(name)) for name in comparison.budgets.index]
     return [
         {
@@ -169,7 +168,7 @@ def _curve(result: Result, name: str, number: int) -> dict[str, Any]:
 
 
 def _carried(session: PlayedSession, number: int) -> dict[str, Any]:
-    """What all links of a direction carried together over time, in Mb/s."""
+    """Sum of the rates that a session's links carried over time, by direction, Mb/s."""
     slot_s = session.scenario.slot_s
     curves: dict[str, Any] = {"label": session.name, **_style(number)}
     for direction in ("up", "down"):

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Numbers as pages and figures print them."""
+"""Formats numbers for pages and plots."""
 
 import re
 from typing import Any
@@ -16,7 +16,7 @@ def _known(value: float | None) -> bool:
 
 
 def seconds(value: float | None) -> str:
-    """`12.345 s`."""
+    """Format seconds: `12.345 s`."""
     return _signed(f"{value:,.3f} s") if _known(value) else NOTHING
 
 
@@ -29,12 +29,12 @@ def milliseconds(value: float | None) -> str:
 
 
 def in_ms(value: float | None) -> str:
-    """The same without its unit, for columns that have it in their head."""
+    """Format seconds as signed milliseconds without the unit, for columns with a unit."""
     return milliseconds(value).removesuffix(" ms")
 
 
 def sentence(text: str) -> str:
-    """With a capital and a full stop."""
+    """Add a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
@@ -53,12 +53,12 @@ def _signed(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """`1,234.50`, with a true minus."""
+    """Format a number: `1,234.50`, with a true minus."""
     return _signed(f"{value:,.{digits}f}") if _known(value) else NOTHING
 
 
 def plain(value: Any) -> str:
-    """A value of the manifest, in words."""
+    """Format a value of the manifest."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -67,7 +67,7 @@ def plain(value: Any) -> str:
 
 
 def observed(value: Any, check: str) -> str:
-    """What a check of the validity compares, in the unit that its name says."""
+    """Format the value of a validity check, in the unit that the check's name ends with."""
     if isinstance(value, (bool, str)) or value is None:
         return plain(value)
     if check.endswith("_s"):

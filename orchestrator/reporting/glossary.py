@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What the words and letters on pages mean: each page explains those that stand on it.
+"""Explanations of the terms on pages; each page lists the terms that occur on it.
 
 ``python -m orchestrator.reporting.glossary > docs/glossary.md``
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from orchestrator.reporting.legend import STEP_TITLES
 
 STEPS = r"\b(?:SM|CF|CA|SG|CB|CM)\b"
-"""Where one of them stands, all steps are explained."""
+"""If one of these occurs, all steps are explained."""
 
 DOCS = """<!--
 SPDX-FileCopyrightText: UAV-SFL testbed authors
@@ -22,25 +22,25 @@ SPDX-License-Identifier: MIT
 
 # Glossary
 
-Written by `python -m orchestrator.reporting.glossary` from what pages explain themselves by.
+Written by `python -m orchestrator.reporting.glossary`; pages explain the terms that they use.
 Clients and iterations count from 1, rounds and slots from 0; times are seconds of emulated time.
 """
 
 
 @dataclass(frozen=True)
 class Term:
-    """A word or a symbol."""
+    """A word or symbol with its explanation."""
 
     name: str
     meaning: str
     pattern: str
-    """A regular expression that finds it in a text."""
+    """Regular expression that finds the term in a text."""
 
 
 def _steps() -> Iterator[Term]:
-    told = {
-        "SM": "the base station sends all clients their part of the adapters; all begin when "
-        "the slowest has them",
+    meanings = {
+        "SM": "the base station broadcasts each client's part of the adapters; all clients begin "
+        "when the slowest has received it",
         "CF": "the client computes the first u stages forward",
         "CA": "the client sends its activations and labels (smashed data) up",
         "S": "the base station computes the rest forward and backward",
@@ -48,12 +48,12 @@ def _steps() -> Iterator[Term]:
         "CB": "the client computes backward",
         "CM": "after the last iteration the client sends its adapters up",
     }
-    for step, meaning in told.items():
+    for step, meaning in meanings.items():
         yield Term(step, f"{STEP_TITLES[step]}: {meaning}", STEPS)
 
 
 def _word(name: str, meaning: str, pattern: str | None = None) -> Term:
-    """A word that is found by itself, also in the plural."""
+    """A term; by default its name is found as a word, also in the plural."""
     return Term(name, meaning, pattern or rf"(?i:\b{re.escape(name)}s?\b)")
 
 
@@ -80,35 +80,34 @@ TERMS: dict[str, tuple[Term, ...]] = {
         _word("adapter", "the low-rank (LoRA) matrices that are trained; all else is frozen"),
         _word(
             "lag",
-            "how far a client is behind: what its next gradient already took; the larger, "
-            "the earlier it is served",
+            "how far a client is behind: the time that its next gradient has already taken; a "
+            "larger lag is served earlier",
         ),
         _word(
             "gate",
-            "what a schedule waits for before it computes, or sends: nothing, or until all "
-            "clients' data are there",
+            "condition for computing or sending: none, or the data of all clients have arrived",
         ),
         _word("paradigm", "how the server's computing and its downlink are shared and ordered"),
         _word(
             "CPSFL",
-            "parallel computing, gradients sent one after the other, larger lag first",
+            "parallel computing, sequential gradients, larger lag first",
             r"\bCPSFL\b|\bcpsfl\b",
         ),
         _word(
             "PipeSFL",
-            "computing one after the other, larger lag first, gradients in parallel",
+            "sequential computing, larger lag first, parallel gradients",
             r"(?i:\bPipeSFL\b)",
         ),
         _word("SFL-PP", "computing and gradients in parallel", r"(?i:\bSFL-PP\b)"),
         _word(
             "SFL-PS, SFL-SP",
-            "vanilla: gradients (PS) or computing (SP) one after the other, "
-            "first come, all waiting for all",
+            "vanilla: sequential gradients (PS) or sequential computing (SP), first come first "
+            "served, with synchronised clients",
             r"(?i:\bSFL-(?:PS|SP)\b)",
         ),
         _word(
             "AT",
-            "intra-round asynchronous training: nobody waits for all; '-no-at' is without",
+            "intra-round asynchronous training: no client waits for all; '-no-at' is without",
             r"\bAT\b|-no-at",
         ),
         _word(
@@ -118,15 +117,15 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
     ),
     "Predicted and measured": (
-        _word("payload", "the bytes of the tensors alone, as the paper counts"),
+        _word("payload", "only the bytes of the tensors, as in the paper"),
         _word(
             "with frames",
-            "counting what the link really carries: headers and framing, too",
+            "all bytes on the link, including headers and framing",
             r"(?i:with frames|predicted, frames|engine, frames|\bwire\b)",
         ),
-        _word("emulated time", "time as the emulated network has it: real time over dilation"),
-        _word("dilation", "by how much emulated time is slower than real time"),
-        _word("overrun", "what a computing step took longer than its model says"),
+        _word("emulated time", "time in the emulated network: real time divided by dilation"),
+        _word("dilation", "factor by which emulated time is slower than real time"),
+        _word("overrun", "time by which a computing step exceeded its model"),
         _word(
             "error budget",
             "the difference of measured and predicted latency, split by cause: "
@@ -134,20 +133,20 @@ TERMS: dict[str, tuple[Term, ...]] = {
             "several machines, rest",
         ),
         _word("injector", "the process that sets every link's rate at the start of every slot"),
-        _word("calibration", "a transfer over every link before the run, against its rate"),
+        _word("calibration", "a transfer over every link before the run, compared with its rate"),
         _word(
             "valid",
-            "every check kept its limit; from a run that is not valid nothing follows",
+            "every check is within its limit; results of a run that is not valid must not be used",
             r"(?i:\bvalid(?:ity)?\b)",
         ),
         _word("CI95", "95 % confidence interval of a mean", r"(?i:ci95|95 % conf)"),
     ),
 }
-"""By what they belong to."""
+"""Terms by heading."""
 
 
 def terms_on(html: str) -> list[Term]:
-    """The terms that stand on a page, in the glossary's order; its scripts and styles aside."""
+    """The terms that occur in a page's text, in the glossary's order."""
     text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", " ", html, flags=re.S)
     return [term for terms in TERMS.values() for term in terms if re.search(term.pattern, text)]
 

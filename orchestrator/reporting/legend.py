@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What pages and figures call things, and in which colours they draw them. Needs nothing."""
+"""Titles and colours for pages and plots, without any dependency."""
 
 STEP_TITLES = {
     "SM": "adapters broadcast",
@@ -22,17 +22,17 @@ STEP_COLOURS = {
     "CB": "#0072b2",
     "CM": "#d55e00",
 }
-"""Okabe and Ito's seven colours, told apart under every kind of colour blindness."""
+"""Okabe and Ito's colours, which can be distinguished with every colour blindness."""
 
 PART_TITLES = {
     "start": "start of the round",
     "compute": "computing",
     "injection": "rate injection",
 }
-"""What the page calls the parts of the error budget that need more than their name."""
+"""Titles of the error budget's parts, if they differ from their names."""
 
-OF_THE_AIR = ("delay", "loss")
-"""Parts of the error budget that there are where links delay or lose frames, and nowhere else."""
+IMPAIRMENT_PARTS = ("delay", "loss")
+"""Parts of the error budget that exist only if links delay or lose frames."""
 
 PURPOSES = {
     "payload": "tensors",
@@ -42,13 +42,13 @@ PURPOSES = {
     "quic": "QUIC's headers and tags",
     "header": "Ethernet, IP, TCP and UDP headers of frames with data",
     "ack": "frames without data: acknowledgements",
-    "resent_lost": "frames sent again, since the air had lost some",
-    "resent_dropped": "frames sent again, since a queue had dropped some",
-    "resent_spurious": "frames sent again that were not missing: timeouts and probes too early",
+    "resent_lost": "retransmissions of frames that the channel lost",
+    "resent_dropped": "retransmissions of frames that a queue dropped",
+    "resent_spurious": "spurious retransmissions: premature timeouts and probes",
     "handshake": "opening connections",
-    "other": "what the links counted beyond that",
+    "other": "other bytes that the links counted",
 }
-"""What the bytes of a link are for, in words."""
+"""By account of a link's bytes: their purpose."""
 
 STYLES = {
     "cpsfl": ("#d55e00", "-", "o"),
@@ -59,18 +59,18 @@ STYLES = {
     "pipesfl-no-ps": ("#0072b2", ":", "s"),
     "sfl-pp": ("#009e73", "-", "D"),
 }
-"""Colour, line and marker of each paradigm; colours tell apart under colour blindness."""
+"""Colour, line and marker of each paradigm, distinguishable with every colour blindness."""
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = "osD^v<>"
 
 
 def part_title(part: str) -> str:
-    """What the page calls a part of the error budget."""
+    """Title of a part of the error budget."""
     return PART_TITLES.get(part, part)
 
 
 def line_style(axis: str | None, value: str, number: int) -> tuple[str, str, str]:
-    """Colour, line and marker of a line: a paradigm's own, else by its number."""
+    """Colour, line and marker: those of a paradigm, else by number."""
     if axis == "paradigm" and value in STYLES:
         return STYLES[value]
     lines = ("-", "--", ":")

@@ -1,13 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The live view: a page on loopback that shows a run while it goes.
+"""The live view: a page on loopback that shows the progress of a run.
 
-It listens only where it was asked for, on a free port of 127.0.0.1; a random token in the address
-keeps other users of the machine out. The page asks for what is new some times a second. What it
-shows of a round in progress comes from the base station, which tells its steps and queues now and
-then (`workloads.nodes.progress`); the steps on board of the UAVs are known when the round has
-ended. A run in virtual time tells its host what there is to show (`Live` inside, `Mirror` there).
+It listens on a free port of 127.0.0.1; a random token in the address excludes other users of the
+machine. The page polls for changes every `POLL_S`. The base station reports its steps and queues
+during a round (`workloads.nodes.progress`); the UAVs' own steps are known after the round. A run in
+virtual time sends the contents of the page to its host (`Live` in the guest, `Mirror` on the host).
 """
 
 import hmac
@@ -39,30 +38,30 @@ from testbed.system import inside
 log = logging.getLogger(__name__)
 
 SCRIPTS = ("charts", "live")
-ASK_S = 0.25
-"""Between two questions of the page."""
+POLL_S = 0.25
+"""Time between two requests of the page, s."""
 LINGER_S = 2.0
-"""How long the end of a run waits for a page that watched to hear of it."""
+"""Longest time that a run waits at its end for an open page to receive the final state, s."""
 NICE = 10
-"""The view's threads go behind everything else: nothing waits for them."""
+"""Niceness of the view's threads, which must not delay the run."""
 
 Row = tuple[int, int, int, float, float]
 """Client, iteration, index of the step, start_s, end_s."""
 
 
 class View:
-    """What the page asks; the server's threads do so."""
+    """State of a page, which the server's threads read."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
         self.lock = threading.Lock()
         self.phase = "starting nodes"
-        self.told = threading.Event()
-        """Set when a page has heard that the run has ended."""
-        self.asked_s = 0.0
+        self.informed = threading.Event()
+        """Set when a page has received the final state."""
+        self.requested_s = 0.0
 
     def whole(self) -> dict[str, Any]:
-        """All that there is to show; the lock is held."""
+        """The complete state; call it with the lock held."""
         return {
             "phase": self.phase,
             "round": -1,
@@ -72,12 +71,12 @@ class View:
         }
 
     def state(self, round_: int, steps: int) -> dict[str, Any]:
-        """What is new for a page that has so many measured steps of that round."""
+        """The changes for a page that has the first `steps` measured steps of a round."""
         with self.lock:
-            self.asked_s = time.monotonic()
+            self.requested_s = time.monotonic()
             state = self.whole()
             if self.phase == "ended":
-                self.told.set()
+                self.informed.set()
         if "steps" not in state:
             return state
         same = round_ == state["round"] and state["phase"] == "running"
@@ -86,27 +85,27 @@ class View:
         return state | {"from": steps, "steps": state["steps"][steps:], "predicted": None}
 
     def end(self) -> None:
-        """The run has ended; waits a moment for a page that watches to hear of it."""
+        """Mark the run as ended, and wait shortly for an open page to receive that."""
         with self.lock:
             self.phase = "ended"
-        if time.monotonic() - self.asked_s < LINGER_S:
-            self.told.wait(LINGER_S)
+        if time.monotonic() - self.requested_s < LINGER_S:
+            self.informed.wait(LINGER_S)
 
 
 class Live(View):
-    """A run that is watched.
+    """The state of a run that is shown live.
 
     Args:
-        scenario: Which it is of.
-        tell: Given all that there is to show, whenever that has changed.
+        scenario: The run's scenario.
+        send: Called with the complete state after every change.
     """
 
     def __init__(
-        self, scenario: Scenario, tell: Callable[[dict[str, Any]], object] | None = None
+        self, scenario: Scenario, send: Callable[[dict[str, Any]], object] | None = None
     ) -> None:
         super().__init__(scenario.rounds)
         self.slot_s = scenario.slot_s
-        self.tell = tell
+        self.send = send
         self.index = -1
         self.clock: EmulatedClock | None = None
         self.expected_s = 0.0
@@ -118,7 +117,7 @@ class Live(View):
         self.rates_bps: dict[str, Array] = {}
         self.position_m: Array | None = None
 
-    # What the run tells.
+    # Called by the run.
 
     def begin(
         self,
@@ -129,15 +128,15 @@ class Live(View):
         downlink_bps: Array,
         position_m: Array | None,
     ) -> None:
-        """A round begins.
+        """Show the start of a round.
 
         Args:
-            expected: As the engine predicts it from this start, with the bytes on the link.
-            clock: The round's.
+            expected: The engine's prediction from this start, with the bytes on the link.
+            clock: The round's clock.
             first: Slot of the rates' first column.
-            uplink_bps: Shape [K, slots], as `downlink_bps`.
-            downlink_bps: Of gradients.
-            position_m: Shape [K, S, 3] from slot 0; None where the trace brings none.
+            uplink_bps: Uplink rates, shape [K, slots].
+            downlink_bps: Downlink rates for gradients, shape [K, slots].
+            position_m: Positions from slot 0, shape [K, S, 3]; None if the trace has none.
         """
         with self.lock:
             self.phase = "running"
@@ -153,7 +152,7 @@ class Live(View):
         self._changed()
 
     def heard(self, message: Progress) -> None:
-        """The base station told how far its round is."""
+        """Show a progress report of the base station."""
         with self.lock:
             self.measured += [
                 (client, iteration, STEPS.index(step), start_s, end_s)
@@ -163,7 +162,7 @@ class Live(View):
         self._changed()
 
     def finished(self, measured: Round) -> None:
-        """The round has ended: now all its steps are known."""
+        """Show all steps of a round that has ended."""
         with self.lock:
             self.phase = "between rounds"
             self.measured = _rows(measured)
@@ -172,15 +171,15 @@ class Live(View):
         self._changed()
 
     def _changed(self) -> None:
-        if self.tell is not None:
+        if self.send is not None:
             with self.lock:
                 state = self.whole()
-            self.tell(state)
+            self.send(state)
 
-    # What there is to show.
+    # Called for the page.
 
     def whole(self) -> dict[str, Any]:
-        """All that there is to show; the lock is held."""
+        """The complete state; call it with the lock held."""
         state = super().whole() | {
             "round": self.index,
             "latencies_s": list(self.latencies_s),
@@ -213,20 +212,20 @@ class Live(View):
 
 
 class Mirror(View):
-    """A run in virtual time that is watched from its host."""
+    """The state of a run in virtual time, on its host."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario.rounds)
         self._shown: dict[str, Any] | None = None
 
     def show(self, state: dict[str, Any]) -> None:
-        """Take what the run has told."""
+        """Replace the state by one that the run has sent."""
         with self.lock:
             self.phase = state["phase"]
             self._shown = state
 
     def whole(self) -> dict[str, Any]:
-        """All that there is to show; the lock is held."""
+        """The complete state; call it with the lock held."""
         return super().whole() | (self._shown or {}) | {"phase": self.phase}
 
 
@@ -237,12 +236,12 @@ def _rows(round_: Round) -> list[Row]:
     ]
 
 
-_watches: type[Observer] = Live  # what mypy holds it against
+_implements: type[Observer] = Live  # checked by mypy
 
 
 @contextmanager
 def serve(scenario: Scenario) -> Iterator[Live]:
-    """A live view that is served while the context lasts; its address is logged."""
+    """Serve a live view while the context lasts; logs its address."""
     live = Live(scenario)
     with served(live, _page(scenario)):
         yield live
@@ -250,26 +249,26 @@ def serve(scenario: Scenario) -> Iterator[Live]:
 
 @contextmanager
 def mirror(scenario: Scenario) -> Iterator[Mirror]:
-    """The same, of a run in virtual time."""
+    """Serve a live view of a run in virtual time while the context lasts; logs its address."""
     view = Mirror(scenario)
     with served(view, _page(scenario)):
         yield view
 
 
 @contextmanager
-def told(scenario: Scenario) -> Iterator[Live]:
-    """A run in virtual time tells its host what there is to show, while the context lasts."""
+def forwarded(scenario: Scenario) -> Iterator[Live]:
+    """Forward the view of a run in virtual time to its host while the context lasts."""
     yield Live(scenario, inside.report_state)
 
 
 @contextmanager
 def served(view: View, page: str) -> Iterator[None]:
-    """A page on loopback for as long as the context lasts; its address is logged."""
+    """Serve a page on loopback while the context lasts; logs its address."""
     token = secrets.token_urlsafe(24)
-    # A class a view: the handler's class is all that the server lets one choose.
+    # The server creates handlers itself: their parameters are attributes of a class.
     handler = type("Handler", (_Handler,), {"view": view, "token": token, "page": page.encode()})
     with _Server(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=_behind(server.serve_forever), args=(0.1,), daemon=True).start()
+        threading.Thread(target=_niced(server.serve_forever), args=(0.1,), daemon=True).start()
         log.info("live view: http://127.0.0.1:%d/%s/", server.server_port, token)
         try:
             yield
@@ -278,8 +277,8 @@ def served(view: View, page: str) -> Iterator[None]:
             server.shutdown()
 
 
-def _behind(function: Any) -> Any:
-    """The function, run by a thread that goes behind everything else."""
+def _niced(function: Any) -> Any:
+    """Wrap a thread's function so that it runs with niceness `NICE`."""
 
     def run(*arguments: Any) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
@@ -292,17 +291,17 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Bind, without asking a name server who we are."""
+        """Bind without looking up the host's name."""
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A page that goes away in the middle of an answer is no error."""
+        """Ignore errors of a connection, e.g. that the page was closed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers who knows the token; to everybody else only that it does not."""
+    """Answers requests with the right token; all others get status 403."""
 
     view: View
     token: str
@@ -311,14 +310,14 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10
 
     def do_GET(self) -> None:
-        """The page, or what is new for it."""
-        asked = urlsplit(self.path)
-        _, token, *rest = f"{asked.path}//".split("/")
+        """Send the page, or its changes."""
+        target = urlsplit(self.path)
+        _, token, *rest = f"{target.path}//".split("/")
         known = hmac.compare_digest(token.encode(), self.token.encode())
-        if known and rest[0] == "" and asked.path.endswith("/"):
+        if known and rest[0] == "" and target.path.endswith("/"):
             self._answer(200, "text/html; charset=utf-8", self.page)
         elif known and rest[0] == "state":
-            query = parse_qs(asked.query)
+            query = parse_qs(target.query)
             round_, steps = (_count(query.get(name)) for name in ("round", "steps"))
             state = json.dumps(self.view.state(round_, steps), allow_nan=False)
             self._answer(200, "application/json", state.encode())
@@ -326,7 +325,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(403)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse, whatever was wrong, without a word on what there is."""
+        """Refuse every invalid request alike, without information."""
         self.close_connection = True
         self._answer(403, "text/plain", b"")
 
@@ -344,7 +343,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Stderr is for the run."""
+        """Log nothing: stderr is for the run."""
 
 
 def _count(given: list[str] | None) -> int:
@@ -357,7 +356,7 @@ def _page(scenario: Scenario) -> str:
         "rings_m": scenario.uavs.rings_m,
         "ring": [scenario.uavs.rings_m.index(ring) for ring in scenario.uavs.ring_m],
         "base_station_m": scenario.base_station.position_m,
-        "ask_s": ASK_S,
+        "ask_s": POLL_S,
         "steps": [
             {"name": step, "title": STEP_TITLES[step], "colour": STEP_COLOURS[step]}
             for step in STEPS

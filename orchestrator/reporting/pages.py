@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A page that needs nothing but itself: template, style, scripts and data in one file.
+"""Renders self-contained HTML pages: template, style, scripts and data in one file.
 
-Its content security policy forbids it to ask for anything else, and allows no script but its own.
+The content security policy forbids all requests, and all scripts except the page's own.
 """
 
 import base64
@@ -31,17 +31,17 @@ FILTERS = (
     "observed",
     "sentence",
 )
-"""The functions of `formatting` that templates may use."""
+"""Functions of `formatting` that are filters in templates."""
 
 
 def render_page(template: str, scripts: Iterable[str], chart_data: Any, **context: Any) -> str:
-    """The page of a template.
+    """Render a template.
 
     Args:
-        template: Its file in `templates/`.
-        scripts: Stems of the scripts there, in the order in which the page runs them.
-        chart_data: What they draw, as JSON has it; no NaN, no infinity.
-        context: What the template names.
+        template: Name of a file in `templates/`.
+        scripts: Names of scripts there without suffix, in the order of execution.
+        chart_data: Data for the scripts, as JSON values without NaN and infinity.
+        context: Variables of the template.
     """
     script = "".join(_source(f"{name}.js") for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -50,22 +50,22 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
         "script": Markup(script),
         "script_hash": digest,
         "data": Markup(_embedded(chart_data)),
-        # It is rendered twice.
+        # The page is rendered twice, but iterators can be used only once.
         **{name: list(v) if isinstance(v, Iterator) else v for name, v in context.items()},
     }
     page = _environment().get_template(template)
-    # What stands on the page decides what is to be explained on it.
+    # The text of the page determines which terms its glossary explains.
     return page.render(glossary=terms_on(page.render(glossary=[], **parts)), **parts)
 
 
 def breakable(name: object) -> Markup:
-    """A name that may be broken behind its underscores."""
+    """A name that browsers may break after underscores."""
     return escape(name).replace("_", Markup("_<wbr>"))
 
 
 @functools.cache
 def _environment() -> Environment:
-    """One for all pages: to compile templates takes longer than to fill them."""
+    """The environment for all pages, cached because compiling templates takes long."""
     environment = Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
@@ -83,6 +83,6 @@ def _source(name: str) -> str:
 
 
 def _embedded(value: Any) -> str:
-    """JSON that cannot leave the script element in which it stands."""
+    """JSON that cannot end the script element around it."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Timelines as a trace that https://ui.perfetto.dev and chrome://tracing open.
+"""Exports timelines as traces for https://ui.perfetto.dev and chrome://tracing.
 
-The trace event format's JSON object form ("Trace Event Format", Google): metadata (phase M) names
-processes and threads, complete events (X) are slices, counters (C) are curves; times in µs. Each
-timeline is a process, each node a thread. Slices of one thread may not overlap: where a node does
-several things at once, as a base station that computes in parallel, it gets further threads.
+The format is the JSON object form of Google's "Trace Event Format": metadata (phase M) names
+processes and threads, complete events (X) are slices, counters (C) are curves; times are in µs.
+Each timeline is a process and each node a thread. Slices of a thread must not overlap; a node with
+concurrent steps, e.g. a base station that computes in parallel, has several threads.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,11 +17,11 @@ import pandas as pd
 
 COMPUTING = frozenset({"CF", "S", "CB"})
 TITLES = {
-    "predicted": "predicted, payload alone",
+    "predicted": "predicted, payload only",
     "predicted_wire": "predicted, with frames",
     "measured": "measured",
 }
-"""Of the timelines of a run directory."""
+"""By kind of timeline: its title."""
 _ROUNDS, _LINKS = "rounds", "links"
 
 Event = dict[str, Any]
@@ -30,10 +30,10 @@ Event = dict[str, Any]
 def trace(
     timelines: Mapping[str, pd.DataFrame], rates: pd.DataFrame | None = None
 ) -> dict[str, Any]:
-    """The trace as a JSON object.
+    """A trace as a JSON object.
 
     Args:
-        timelines: By title, tables as `testbed.core.timeline.Timeline.frame` makes them.
+        timelines: By title: table of steps as made by `testbed.core.timeline.Timeline.frame`.
         rates: Rates of the links in each slot: slot, time_s, client, uplink_bps, downlink_bps.
     """
     events: list[Event] = []
@@ -48,7 +48,7 @@ def trace(
 
 
 def of_run(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """The trace of a run directory's tables, by file stem."""
+    """The trace of a run, from its tables by file stem."""
     timelines = {title: tables[kind] for kind, title in TITLES.items() if kind in tables}
     return trace(timelines, tables.get("rates"))
 
@@ -76,7 +76,7 @@ def _named(kind: str, pid: int, tid: int, **args: Any) -> Event:
 
 
 def _lanes(slices: Iterable[Event]) -> list[list[Event]]:
-    """The slices on as few lanes as keep them from overlapping, earlier ones on earlier lanes."""
+    """Distribute slices over as few lanes as possible without overlaps, in order of time."""
     lanes: list[list[Event]] = []
     for event in sorted(slices, key=lambda event: (event["ts"], event["dur"])):
         for lane in lanes:
@@ -97,7 +97,7 @@ def _rounds(table: pd.DataFrame) -> Iterator[Event]:
 
 
 def _nodes(table: pd.DataFrame) -> dict[str, list[Event]]:
-    """Slices of the base station, which computes S, and of every UAV: all that it does or gets."""
+    """Slices of the base station (S) and of every UAV (its other steps)."""
     clients = sorted(set(table["client"]))
     tracks: dict[str, list[Event]] = {"base station": [], **{f"UAV {k}": [] for k in clients}}
     for row in table.to_dict("records"):

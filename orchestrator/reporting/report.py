@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The report of a run: one HTML page that needs nothing but itself."""
+"""The report of a run: a self-contained HTML page."""
 
 import contextlib
 import shlex
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from orchestrator.analysis.error_budget import calibration_in_short
+from orchestrator.analysis.error_budget import calibration_summary
 from orchestrator.emulated.validity import CHECKS, remedies
 from orchestrator.records.reader import Run, read_run
 from orchestrator.records.summary import (
@@ -29,7 +29,7 @@ from orchestrator.records.summary import (
     overheads,
     step_comparison,
 )
-from orchestrator.reporting.charts import budget_rows, chart_data, records, worth_showing
+from orchestrator.reporting.charts import budget_rows, chart_data, records, visible_parts
 from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
 from orchestrator.reporting.legend import (
     PART_TITLES,
@@ -44,7 +44,7 @@ from testbed.core.timeline import DIFFERING
 from testbed.system.files import write_whole
 
 SCRIPTS = ("charts", "frame", "model", "timeline", "map", "panels", "page")
-"""In the order in which the page runs them; a later one builds on the earlier ones."""
+"""Scripts in the order of execution; each may use the earlier ones."""
 
 MANIFEST = (
     *("testbed_version", "revision", "dirty", "command", "started", "finished", "seed", "python"),
@@ -52,19 +52,19 @@ MANIFEST = (
     *("mtu", "dilation", "valid", "validity", "status", "failure", "data", "plugins", "partition"),
     "faults",
 )
-"""The manifest's entries that the page shows; one that is missing shows as a dash."""
+"""Entries of the manifest that the page shows; missing ones are shown as a dash."""
 
 MOST_CLIENTS = 24
-"""Bars of the picture of who has what."""
+"""Most clients in the chart of the class distribution."""
 MAX_ROUND_ROWS = 500
-"""What the page's tables show at most; the Parquet files have all."""
+"""Most rows of the page's tables; the Parquet files have all rows."""
 
 
 def write_report(run_dir: Path) -> Path:
-    """Write `report.html` into a run directory, whole or not at all, and answer its path.
+    """Write `report.html` into a run directory atomically; returns its path.
 
     Raises:
-        InputError: It is not the directory of a run.
+        InputError: It is not a run directory.
     """
     page = render(read_run(run_dir))
     path = run_dir / "report.html"
@@ -73,7 +73,7 @@ def write_report(run_dir: Path) -> Path:
 
 
 def render(run: Run) -> str:
-    """The page of a run."""
+    """The report of a run, as HTML."""
     manifest, rounds = dict.fromkeys(MANIFEST) | run.manifest, run.rounds
     by_step, short, budget = budget_by_step(run), headline(run), _budget_rows(run)
     return render_page(
@@ -97,7 +97,7 @@ def render(run: Run) -> str:
         all_part_titles=PART_TITLES,
         step_part_titles={}
         if by_step is None
-        else {part: part_title(part) for part in worth_showing(by_step)},
+        else {part: part_title(part) for part in visible_parts(by_step)},
         calibration=_calibration(run),
         overheads=overheads(run),
         composition=composition(run),
@@ -120,13 +120,13 @@ def render(run: Run) -> str:
 
 
 def holdings(partition: Any) -> list[dict[str, Any]]:
-    """Who has what, a row a client: client, samples, and its classes as parts of a bar.
+    """Class distribution, one row per client: client, samples, and the parts of a bar.
 
-    Each part has a class, how many samples of it, and where it lies, in shares of the largest
-    client's samples. Of more than `MOST_CLIENTS`, the first.
+    Each part has a class, its number of samples, and its place as a share of the largest
+    client's samples. Only the first `MOST_CLIENTS` clients are included.
 
     Args:
-        partition: As the manifest has it; empty rows where that is something else.
+        partition: The manifest's entry; the result is empty if it is not valid.
     """
     rows: list[list[tuple[int, int]]] = []
     with contextlib.suppress(TypeError, ValueError, LookupError):
@@ -151,8 +151,8 @@ def holdings(partition: Any) -> list[dict[str, Any]]:
 
 
 def frame_losses(run: Run) -> dict[int, dict[str, dict[str, float]]]:
-    """Frames that the air lost, by client (0: all of them) and direction: lost, frames, share, and
-    asked, the share that was to be lost; empty where none were to be."""
+    """Lost frames by client (0: all clients) and direction: lost, frames, share, and asked, the
+    configured share; empty without configured loss."""
     if "air_slots" not in run.tables:
         return {}
     table = run.tables["air_slots"]
@@ -171,7 +171,7 @@ def frame_losses(run: Run) -> dict[int, dict[str, dict[str, float]]]:
 
 
 def reading(run: Run, short: Headline) -> str:
-    """The run in a sentence or two."""
+    """One or two sentences that summarise the run."""
     sentences = []
     if run.manifest.get("status") == "failed":
         after = f"after {short.measured_rounds} of {run.scenario.rounds} rounds"
@@ -185,21 +185,21 @@ def reading(run: Run, short: Headline) -> str:
         took = f"The {short.measured_rounds} rounds took on average"
     first = f"{took} {seconds(short.measured_s)} on the emulated network"
     if short.wire_error is not None:
-        first += f", {_apart(short.wire_error)} the engine predicts for the frames on the link"
+        first += f", {_compared(short.wire_error)} the engine predicts with frames"
     sentences.append(first + ".")
     if short.predicted_error is not None:
-        sentence = f"That is {_apart(short.predicted_error)} its prediction for the payload alone"
+        sentence = f"That is {_compared(short.predicted_error)} its prediction for the payload only"
         if (parts := budget_means(run)) is not None:
             largest = max(parts, key=lambda part: abs(parts[part]))
             share = f"{part_title(largest)} ({milliseconds(parts[largest])})"
-            sentence += f"; the largest part of the gap is {share}"
+            sentence += f"; the largest part of the difference is {share}"
         sentences.append(sentence + ".")
     return " ".join(sentences)
 
 
-def _apart(error: float) -> str:
+def _compared(error: float) -> str:
     if abs(error) < 5e-6:
-        return "just what"
+        return "exactly what"
     return f"{percent(abs(error), sign=False)} {'more' if error > 0 else 'less'} than"
 
 
@@ -208,7 +208,7 @@ def _ended(sentence: str) -> str:
 
 
 def _split_points(run: Run) -> str:
-    """The split points of all rounds, or of the scenario where there is none."""
+    """The split points of all rounds, or the scenario's if there are no rounds."""
     rounds = run.rounds["split"].tolist() or np.ravel(run.scenario.workload.split).tolist()
     if DIFFERING not in rounds:
         return _range(rounds)
@@ -222,7 +222,7 @@ def _range(values: Iterable[int]) -> str:
 
 
 def _budget_rows(run: Run) -> list[dict[str, Any]]:
-    """The budget by round, with what the parts leave unexplained (nothing, if all is well)."""
+    """The error budget by round, with the remainder that the parts do not explain."""
     rows = []
     for row in (budget_rows(run) or [])[:MAX_ROUND_ROWS]:
         gap_s = row["measured_s"] - row["predicted_s"]
@@ -232,10 +232,10 @@ def _budget_rows(run: Run) -> list[dict[str, Any]]:
 
 
 def _calibration(run: Run) -> list[dict[str, Any]]:
-    """One row a direction and level of rates: rate_bps, and the links' errors."""
+    """One row per direction and level of rates: rate_bps, and the links' errors."""
     if "calibration" not in run.tables:
         return []
-    return records(calibration_in_short(run.tables["calibration"]))
+    return records(calibration_summary(run.tables["calibration"]))
 
 
 def _command(command: Any) -> str:

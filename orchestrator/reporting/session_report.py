@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The report of a session: what each link could carry as a band, what it carried as a line."""
+"""The report of a session: each link's capacity as a band, its load as a line."""
 
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,20 @@ from orchestrator.scenario.schema import Scenario
 from testbed.system.files import write_whole
 
 WIDTH, HEIGHT = 560, 110
-"""Of a chart, in its own units."""
+"""Size of a chart in SVG units."""
 MOST_POINTS = 400
-"""Of a curve; more slots than that are merged to their mean."""
+"""Most points of a curve; more slots are merged into means."""
 SHOWN = ("started", "valid", "downlink", "failure", "programs", "validity", "calibration")
-"""The manifest's entries that the page shows."""
+"""Entries of the manifest that the page shows."""
 DIRECTIONS = {"up": "Uplink", "down": "Downlink"}
 Array = npt.NDArray[np.float64]
 
 
 def write_session_report(folder: Path) -> Path:
-    """Write `report.html` into a session's folder, whole or not at all, and answer its path.
+    """Write `report.html` into a session's folder atomically; returns its path.
 
     Raises:
-        InputError: It is not the folder of a session that is over.
+        InputError: It is not the folder of a session that has ended.
     """
     session = read_session(folder)
     page = render(session.manifest, session.scenario, session.table)
@@ -41,7 +41,7 @@ def write_session_report(folder: Path) -> Path:
 
 
 def render(manifest: dict[str, Any], scenario: Scenario, table: pd.DataFrame) -> str:
-    """The page of a session; `table` is its `session.parquet`."""
+    """The report of a session as HTML; `table` is its `session.parquet`."""
     return render_page(
         "session.html",
         ("charts", "frame", "plain"),

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What questions are answered by many runs: figures, overheads, cross-checks, validation?
+"""Studies: questions that need many runs, such as figures, overheads, cross-checks, validation.
 
-Each study says what varies and what is drawn; the machinery is the campaign's. `validation` finds
-where an analytical model holds; the models are in `orchestrator.theory`.
+A study defines what varies and what is drawn; campaigns compute the points. `validation` finds the
+region in which an analytical model is valid; the models are in `orchestrator.theory`.
 """

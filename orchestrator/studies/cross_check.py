@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A cross-check: the same rounds by every execution that says how long they take, side by side.
+"""A cross-check: the same rounds by every method that predicts or measures their latency.
 
-Closed forms, the slot-level engine (payload alone, and with frames), ns-3's packets, and the
-kernel's links. The engine knows slots and queues but no packets; ns-3 adds TCP, acknowledgements,
-receipts and delay; the kernel adds a real TCP, timers and programs that get to run.
+The methods are closed forms, the slot-level engine (payload only, and with frames), ns-3's packets
+and the kernel's links. The engine has slots and queues but no packets; ns-3 adds TCP,
+acknowledgements, receipts and delay; the kernel adds real TCP, timers and process scheduling.
 """
 
 import logging
@@ -48,36 +48,36 @@ TRANSFERS = ("SM", "CA", "SG", "CM")
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """What one of the paper's equations says of the first round."""
+    """The first round's latency according to an analytical model."""
 
     what: str
     seconds: float
-    """As the paper has it: the channel of the first slot for ever, payload alone."""
+    """According to the paper: constant channel of the first slot, payload only, s."""
     with_adapters_s: float
-    """With the longest SM and the longest CM on top, where the equation leaves them out."""
+    """Including the longest SM and the longest CM if the model ignores them, s."""
 
 
 @dataclass(frozen=True)
 class CrossCheck:
-    """The rounds of a scenario by every execution of them."""
+    """The rounds of a scenario according to every method."""
 
     closed_forms: Sequence[ClosedForm]
     timelines: dict[str, Timeline]
-    """By name: `PAYLOAD`, `WIRE`, `PACKETS` and, if it was asked, `KERNEL`."""
+    """Timelines by name: `PAYLOAD`, `WIRE`, `PACKETS` and, if emulated, `KERNEL`."""
     delay_s: float
-    """One way, of ns-3's links."""
+    """One-way delay of ns-3's links, s."""
     complaints: Sequence[str]
-    """Why the kernel's run is not valid; empty where it is."""
+    """Failed validity checks of the emulation; empty if it is valid."""
     by_delay: Sequence[tuple[float, Timeline]]
-    """ns-3's packets at each delay."""
+    """Timelines of ns-3's packets by delay in s."""
 
     @property
     def reference(self) -> str:
-        """What the others are held against."""
+        """Name of the timeline that the others are compared with."""
         return KERNEL if KERNEL in self.timelines else WIRE
 
     def to_json(self, scenario: Scenario) -> dict[str, Any]:
-        """Everything as one JSON object; what others read in it keeps its names."""
+        """The results as a JSON object; its keys are kept for other programs that read it."""
         return {
             "scenario": scenario.model_dump(mode="json"),
             "closed_forms": [vars(form) for form in self.closed_forms],
@@ -100,15 +100,15 @@ def cross_check(
     """Predict, simulate and emulate the scenario's rounds.
 
     Args:
-        scenario: What to play.
-        source: Channels.
-        folder: Existing folder for the emulation's run; None leaves the kernel out.
-        delays_s: One-way delays of ns-3's links: the first is for the comparison, and where there
-            are more of them, ns-3 plays the rounds at each. Left out: the scenario's own delays.
-        progress: Told what is being done.
+        scenario: The scenario.
+        source: The channel.
+        folder: Existing folder for the emulation's run; None: no emulation.
+        delays_s: One-way delays of ns-3's links, s (default: the scenario's delays). The first one
+            is used in the comparison; if there are several, ns-3 simulates the rounds with each.
+        progress: Called with the current activity.
 
     Raises:
-        InputError: The trace is too short, or this machine or ns-3 cannot play the scenario.
+        InputError: The trace is too short, or this machine or ns-3 does not support the scenario.
         RunError: The emulation failed.
         ChannelError: ns-3 ended, or its models cannot be built.
     """
@@ -148,15 +148,15 @@ def cross_check(
 
 
 def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
-    """What analytical models say of the first round under the scenario's own shares.
+    """The first round's latency according to analytical models, with the scenario's shares.
 
-    Of the paper's equations, those that speak of its paradigm; the queue where there are no gates;
-    of installed models, all, an interval in two lines. None where somebody else decides the shares,
-    or not all take part.
+    These are the paper's equations for the scenario's paradigm, the queue if there are no gates,
+    and all plug-in models, with two entries for an interval. The list is empty if a policy decides
+    the shares, or if not all UAVs participate.
 
     Raises:
-        InputError: A model that the scenario names cannot be loaded, or lacks a parameter.
-        RunError: A model failed that the scenario names.
+        InputError: A model in the scenario cannot be loaded, or lacks a parameter.
+        RunError: A built-in model, or one in the scenario, failed.
     """
     decided = scenario.allocation.policy not in ("fixed", "equal") or selection(scenario)
     if decided or scenario.scheme.asynchronous:
@@ -166,35 +166,35 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
     radio = radio_access(scenario, channel)
     forms = []
     for name in ANALYTICAL_MODELS.names():
-        asked = _asked(name, scenario)
-        if asked is None or asked.metric != "latency_s" or name == models.CPSFL_BOUNDS:
+        model = _model(name, scenario)
+        if model is None or model.metric != "latency_s" or name == models.CPSFL_BOUNDS:
             continue
         equation = models.EQUATIONS.get(name)
         without = name == models.QUEUE or (equation is not None and not equation.has_adapters)
         bare = theory.without_adapters(plan) if without else plan
         try:
-            said = asked(plan, radio, channel.values, channel.slot_s)
-            alone = asked(bare, radio, channel.values, channel.slot_s) if without else said
+            result = model(plan, radio, channel.values, channel.slot_s)
+            alone = model(bare, radio, channel.values, channel.slot_s) if without else result
         except RunError as error:
             if name in {*models.EQUATIONS, *models.COMPOSED, *scenario.analytical_models}:
                 raise
-            log.warning("%s; it is left out", error)
+            log.warning("%s; the model is omitted", error)
             continue
-        if said is None or alone is None:
+        if result is None or alone is None:
             continue
         for end, relation in (("low_s", "at least "), ("high_s", "at most ")):
-            with_adapters_s, seconds = getattr(said, end), getattr(alone, end)
+            with_adapters_s, seconds = getattr(result, end), getattr(alone, end)
             if not 0 < with_adapters_s < math.inf:
                 continue
-            named = "" if equation or not said.is_interval else relation
-            forms.append(ClosedForm(named + asked.title, seconds, with_adapters_s))
-            if not said.is_interval:
+            named = "" if equation or not result.is_interval else relation
+            forms.append(ClosedForm(named + model.title, seconds, with_adapters_s))
+            if not result.is_interval:
                 break
     return forms
 
 
-def _asked(name: str, scenario: Scenario) -> models.AnalyticalModel | None:
-    """The model; None where it is broken, and the scenario does not ask for it."""
+def _model(name: str, scenario: Scenario) -> models.AnalyticalModel | None:
+    """The model; None if it cannot be loaded and is not in the scenario."""
     try:
         return models.model(name, scenario)
     except InputError:
@@ -204,8 +204,8 @@ def _asked(name: str, scenario: Scenario) -> models.AnalyticalModel | None:
 
 
 def write(check: CrossCheck, scenario: Scenario, folder: Path) -> None:
-    """Write opinions.json, figures, and a trace for Perfetto into a new or existing folder."""
-    from orchestrator.reporting import figures
+    """Write opinions.json, plots, and a trace for Perfetto into a folder, created if missing."""
+    from orchestrator.reporting import plots
 
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "opinions.json", check.to_json(scenario))
@@ -213,10 +213,10 @@ def write(check: CrossCheck, scenario: Scenario, folder: Path) -> None:
         (f"{name}: {timeline.rounds[0].latency_s:.3f} s", timeline.rounds[0])
         for name, timeline in check.timelines.items()
     ]
-    figures.write_figure(folder / "opinions", lambda: figures.gantts(first))
+    plots.write_plot(folder / "opinions", lambda: plots.gantts(first))
     if len(check.by_delay) > 1:
         lines = {scenario.paradigm: over_delay(check)}
-        figures.write_figure(folder / "delay", lambda: figures.over_delay(lines))
+        plots.write_plot(folder / "delay", lambda: plots.over_delay(lines))
     frames = {name: timeline.frame() for name, timeline in check.timelines.items()}
     write_json(folder / "trace.json", trace(frames))
 
@@ -225,29 +225,29 @@ def write(check: CrossCheck, scenario: Scenario, folder: Path) -> None:
 
 
 def latencies(check: CrossCheck) -> pd.DataFrame:
-    """A row an execution: latency of the first round, mean of all, and against the reference.
+    """One row per method: latency of the first round, mean latency, and differences.
 
-    Columns: execution, first_s, mean_s, difference_ms and difference_percent (of the means; of the
-    first round for closed forms).
+    Columns: execution, first_s, mean_s, difference_ms and difference_percent (of the means; for
+    closed forms of the first round).
     """
     reference = check.timelines[check.reference].summary()["latency_s"]
     rows: list[tuple[str, float, float, float, float]] = []
     for form in check.closed_forms:
         first_s = form.with_adapters_s
-        apart_s = first_s - reference[0]
-        rows.append((form.what, first_s, np.nan, 1e3 * apart_s, 100 * apart_s / reference[0]))
+        difference_s = first_s - reference[0]
+        percent = 100 * difference_s / reference[0]
+        rows.append((form.what, first_s, np.nan, 1e3 * difference_s, percent))
     for name, timeline in check.timelines.items():
         latency = timeline.summary()["latency_s"]
-        apart_s = latency.mean() - reference.mean()
-        rows.append(
-            (name, latency[0], latency.mean(), 1e3 * apart_s, 100 * apart_s / reference.mean())
-        )
+        difference_s = latency.mean() - reference.mean()
+        percent = 100 * difference_s / reference.mean()
+        rows.append((name, latency[0], latency.mean(), 1e3 * difference_s, percent))
     columns = ["execution", "first_s", "mean_s", "difference_ms", "difference_percent"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def steps(check: CrossCheck) -> pd.DataFrame:
-    """A row a kind of step, a column an execution: mean durations in s."""
+    """Mean durations in s: one row per kind of step, one column per method."""
     means = {
         name: timeline.frame()
         .assign(duration_s=lambda t: t["end_s"] - t["start_s"])
@@ -259,11 +259,11 @@ def steps(check: CrossCheck) -> pd.DataFrame:
 
 
 def transfers(check: CrossCheck) -> pd.DataFrame:
-    """How each transfer's duration differs from the reference's, by execution and kind of transfer.
+    """Differences of transfer durations from the reference, by method and kind of transfer.
 
     Columns: execution, step, transfers, then in per cent: mean_percent (signed), median_percent,
-    p95_percent, max_percent (of sizes); and worst, the transfer that differs most, as
-    round/client/iteration.
+    p95_percent, max_percent (of absolute values); and worst, the transfer with the largest
+    difference, as round/client/iteration.
     """
     rows = []
     for name in (WIRE, PACKETS, KERNEL):
@@ -291,7 +291,7 @@ def transfers(check: CrossCheck) -> pd.DataFrame:
 
 
 def over_delay(check: CrossCheck) -> pd.DataFrame:
-    """A row a delay: delay_ms, mean_s (latency), added_ms, and mean durations of the transfers."""
+    """One row per delay: delay_ms, mean_s (latency), added_ms, and mean durations of transfers."""
     rows = []
     for delay_s, timeline in check.by_delay:
         table = timeline.frame()

@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Figure 8 and its table: who decides best, under the paper's scenario with I = 5.
+"""Figure 8 and its table: comparison of policies in the paper's scenario with I = 5.
 
-Who decides stands in `campaigns/figure8.yaml`, with what the paper lacks: the best static
-allocation, the planner, a bound that no allocation beats, and the front of latency and energy as λ
-varies. Every policy flies the same traces, seed by seed, so differences are paired. All rounds are
-kept, and what was killed resumes where it stood. Here stands what is drawn and tabulated of them.
+`campaigns/figure8.yaml` defines the policies. In addition to the paper's, these are the best static
+allocation and the planner; there are also a lower bound over all allocations and the trade-off of
+latency and energy for several λ. All policies use the same traces, seed by seed, so differences are
+paired. All rounds are stored, and an interrupted campaign resumes. This module draws and tabulates
+the results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,31 +25,31 @@ from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.cluster import HERE, Progress, run_campaign
 from orchestrator.campaign.folder import CampaignFolder, distinct
 from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
-from orchestrator.reporting.figures import WIDTH_IN, write_figure
+from orchestrator.reporting.plots import WIDTH_IN, write_plot
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster
 from testbed.system.files import write_csv
 
 LAST = 1000
-"""Means are over the last rounds, as the paper's."""
+"""Number of last rounds that means are over, as in the paper."""
 SPAN = 21
-"""Rounds of the figure's moving average, as the paper's."""
+"""Number of rounds of the figure's moving average, as in the paper."""
 TOLERANCE = 0.02
-"""Of the objectives that the paper states: agents are trained anew, with what the paper lacks."""
+"""Relative tolerance for the paper's objectives: agents are trained again, with choices of ours."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the table."""
+    """A row of the table."""
 
     title: str
     paper: float | None = None
-    """The objective that the paper states."""
+    """Objective in the paper."""
     note: str = ""
-    """What has to be said beside the number."""
+    """Remark on the number."""
     style: tuple[str, str] = ("#777777", "-")
-    """Colour and line."""
+    """Colour and line of the curve."""
 
 
 OURS = "concentration {concentration:g} and logit_scale {logit_scale:g} are our choices"
@@ -57,8 +58,8 @@ FIXED_RA = "the paper's fixed CCRA (fixed RA): equal shares, the agent chooses u
 ENTRIES = {
     "equal": Entry(
         "Equal shares, u = 2",
-        note="no scheme of the paper's; its 122.3 is of fixed RA, which comes to this once the "
-        "agent has settled on u = 2",
+        note="not in the paper; its 122.3 is for fixed RA, which equals this after the "
+        "agent has converged to u = 2",
         style=("#777777", "-"),
     ),
     "fixed-ra": Entry("DRL, fixed shares", 122.3, FIXED_RA, ("#777777", ":")),
@@ -83,67 +84,68 @@ def run(
     cluster: Cluster = HERE,
     progress: Progress = lambda done, total: None,
 ) -> pd.DataFrame:
-    """Play or train everything, and write table and figures.
+    """Run or train everything, and write the table and plots.
 
     Writes `fig8.csv` (the table), `fig8_paired.csv`, `fig8_front.csv`, `fig8.png`, `fig8.pdf`,
     `fig8_front.png`, `fig8_front.pdf`, and, as other reproductions do, `report.html`,
     `summary.json` and `summary.md` into the campaign's directory.
 
     Args:
-        out: The campaign's directory; what it holds is not done again.
-        campaign: `campaigns/figure8.yaml`.
-        entries: Which of `ENTRIES`.
-        seeds: Seeds of the channel and of the agents; None: the campaign's.
-        rounds: Rounds of each; None: the campaign's. The mean is over the last `LAST`.
-        weights: λ of the front, flown with the first seed; None: the campaign's; empty: no front.
-        cluster: Who computes.
-        progress: Called with the number of points done and their total.
+        out: The campaign's directory; finished points in it are kept.
+        campaign: The campaign `campaigns/figure8.yaml`.
+        entries: Names from `ENTRIES`.
+        seeds: Seeds of channel and agents (default: the campaign's).
+        rounds: Rounds per point (default: the campaign's). Means are over the last `LAST`.
+        weights: Values of λ for the trade-off, with the first seed (default: the campaign's);
+            empty: no trade-off.
+        cluster: Workers.
+        progress: Called with the number of finished points and of all points.
 
     Returns:
         The table; see `table`.
 
     Raises:
-        InputError: No such entry, or `out` holds something else.
+        InputError: There is no such entry, or `out` contains something else.
         RunError: A point failed, or all workers were lost.
     """
     for name in entries:
         if name not in ENTRIES:
             raise InputError(f"reproduce: {name!r} is not one of {', '.join(ENTRIES)}")
-    asked = narrowed(_chosen(campaign, entries, weights), seeds=seeds, rounds=rounds)
+    chosen = narrowed(_chosen(campaign, entries, weights), seeds=seeds, rounds=rounds)
     folder = CampaignFolder(out)
-    done = run_campaign(asked, folder, cluster=cluster, progress=progress)
+    done = run_campaign(chosen, folder, cluster=cluster, progress=progress)
     for id_, why in done.failed.items():
         raise RunError(f"reproduce: point {id_}: {why}")
-    played = Played(folder, cells(asked))
+    played = Results(folder, cells(chosen))
     made = table(played)
     write_csv(out / "fig8.csv", made)
     write_csv(out / "fig8_paired.csv", paired(played))
-    write_figure(out / "fig8", partial(over_rounds, played))
+    write_plot(out / "fig8", partial(over_rounds, played))
     sections = [
         Section(
             "fig8",
-            f"Figure 8: who decides best, mean of the last {LAST} rounds",
+            f"Figure 8: comparison of policies, mean of the last {LAST} rounds",
             list(_findings(played)),
             made,
             ["fig8"],
-            f"Moving averages over {SPAN} rounds of the first seed; thin black lines: what the "
-            "paper states.",
+            f"Moving averages over {SPAN} rounds with the first seed; thin black lines: values "
+            "in the paper.",
         )
     ]
     if played.front:
         front = _front(played)
         write_csv(out / "fig8_front.csv", front)
-        write_figure(out / "fig8_front", partial(front_figure, front))
-        title = "Beyond the paper: latency against energy as λ varies"
+        write_plot(out / "fig8_front", partial(front_figure, front))
+        title = "Not in the paper: trade-off of latency and energy for several λ"
         sections.append(Section("fig8_front", title, [], front, ["fig8_front"]))
     rounds_ = len(played.first(played.entries[0]))
-    settings = f"{rounds_:,} rounds of each of {len(played.seeds)} channels"
+    settings = f"{rounds_:,} rounds for each of {len(played.seeds)} channels"
     Reproduction(sections, settings).write(out)
     return made
 
 
-def _findings(played: "Played") -> Iterator[Finding]:
-    """The objectives that the paper states, beside ours."""
+def _findings(played: "Results") -> Iterator[Finding]:
+    """Compare the paper's objectives with ours."""
     for name in played.entries:
         entry, means = ENTRIES[name], played.last_means(name)
         if entry.paper is None or means is None:
@@ -165,7 +167,7 @@ def _findings(played: "Played") -> Iterator[Finding]:
 def _chosen(
     campaign: Campaign, entries: Sequence[str], weights: Sequence[float] | None
 ) -> Campaign:
-    """The campaign with these values of its axes `policy` and `weight` alone."""
+    """The campaign with only these values of its axes `policy` and `weight`."""
     studies = {}
     for name, study in campaign.studies.items():
         points = study.axes["policy"].points or {}
@@ -174,13 +176,13 @@ def _chosen(
         if "weight" in axes and weights is not None:
             axes["weight"] = axes["weight"].model_copy(update={"values": list(weights)})
         if kept and all(axis.values != [] for axis in axes.values()):
-            # What is compared must be there; this is the figure's part of the campaign alone.
+            # The compared values may be missing in this part of the campaign.
             studies[name] = study.model_copy(update={"axes": axes, "compare": None})
     return campaign.model_copy(update={"studies": studies})
 
 
-class Played:
-    """The rounds that a campaign has come to, by entry and seed."""
+class Results:
+    """The rounds of a campaign's points, by entry and seed."""
 
     def __init__(self, folder: CampaignFolder, placed: Sequence[Cell]):
         self._paths = folder.finished(distinct(placed).values())
@@ -192,22 +194,22 @@ class Played:
         self.front = [cell for cell in placed if cell.study == "front"]
 
     def of(self, cell: Cell, name: str = "rounds") -> pd.DataFrame | None:
-        """A table of a cell's point; None if it has no such."""
+        """A table of a cell's point; None if the point does not have it."""
         file = self._paths[cell.point.id] / f"{name}.parquet"
         return pd.read_parquet(file) if file.is_file() else None
 
     def rounds(self, cell: Cell) -> pd.DataFrame:
-        """All its rounds."""
+        """All rounds of a cell's point."""
         rounds = self.of(cell)
         assert rounds is not None
         return rounds
 
     def first(self, entry: str) -> pd.DataFrame:
-        """An entry's rounds with the first seed."""
+        """The rounds of an entry with the first seed."""
         return self.rounds(self._cells[entry, self.seeds[0]])
 
     def last_means(self, entry: str, name: str = "rounds") -> pd.DataFrame | None:
-        """Means over the last rounds, one row a seed; None if the entry has no such table."""
+        """Means over the last rounds, one row per seed; None if the entry has no such table."""
         tables = [self.of(self._cells[entry, seed], name) for seed in self.seeds]
         means = [t.iloc[-LAST:].mean(numeric_only=True) for t in tables if t is not None]
         return pd.DataFrame(means) if means else None
@@ -216,11 +218,11 @@ class Played:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def table(played: Played) -> pd.DataFrame:
-    """One row an entry: means over seeds, halves of their 95 % intervals, and the paper's.
+def table(played: Results) -> pd.DataFrame:
+    """One row per entry: means over seeds, half widths of 95 % intervals, the paper's values.
 
-    Of an agent that learns there are two: what came of the actions that it drew while it learned,
-    which is what the paper states; and what it has learned, drawing nothing.
+    An agent has two rows: its rounds during training, with sampled actions, as in the paper; and
+    the rounds of the trained agent, with deterministic actions.
     """
     rows = []
     for name in played.entries:
@@ -263,8 +265,8 @@ def _row(
     return row | {"seeds": len(means), "note": note}
 
 
-def paired(played: Played) -> pd.DataFrame:
-    """What DRL gains over others on the same traces: difference, 95 % interval, paired t-test."""
+def paired(played: Results) -> pd.DataFrame:
+    """Gain of DRL over the others on the same traces: difference, 95 % interval, paired t-test."""
     rows = []
     drl = played.last_means("drl") if "drl" in played.entries else None
     if drl is not None:
@@ -289,7 +291,7 @@ def paired(played: Played) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _front(played: Played) -> pd.DataFrame:
+def _front(played: Results) -> pd.DataFrame:
     rows = []
     for cell in played.front:
         last = played.rounds(cell).iloc[-LAST:]
@@ -305,11 +307,11 @@ def _front(played: Played) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# --- figures -------------------------------------------------------------------------------------
+# --- plots ---------------------------------------------------------------------------------------
 
 
-def over_rounds(played: Played) -> Figure:
-    """Latency, largest energy and objective of each round, moving averages, for the first seed."""
+def over_rounds(played: Results) -> Figure:
+    """Moving averages of each round's latency, largest energy and objective, first seed."""
     figure = Figure(figsize=(WIDTH_IN, 6.2), layout="constrained")
     panels = figure.subplots(3, 1, sharex=True)
     labels = ("Latency of a round (s)", "Largest energy of a UAV (J)", "Objective")
@@ -338,14 +340,14 @@ def over_rounds(played: Played) -> Figure:
 
 
 def front_figure(front: pd.DataFrame) -> Figure:
-    """Latency against largest energy, a point for each λ."""
+    """Latency over largest energy, one point per λ."""
     figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
     axes = figure.add_subplot()
     for name, rows in front.groupby("policy", sort=False):
         entry = ENTRIES[str(name)]
         colour, line = entry.style
         if name == "equal":
-            rows = rows.iloc[:1]  # λ changes nothing there
+            rows = rows.iloc[:1]  # does not depend on λ
         axes.plot(
             rows["max_energy_j"], rows["latency_s"], line, color=colour, marker="o", markersize=4,
             markerfacecolor="white", label=entry.title,

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed overhead`: a scenario emulated and accounted for, once or for each value of a choice."""
+"""`testbed overhead`: overheads of an emulated scenario, optionally for several values of a key."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -24,7 +24,7 @@ from orchestrator.emulated.rounds import emulate
 from orchestrator.emulated.validity import validity
 from orchestrator.policies.registry import decider
 from orchestrator.records.emulation import Emulation
-from orchestrator.reporting.figures import WIDE_IN, write_figure
+from orchestrator.reporting.plots import WIDE_IN, write_plot
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -51,46 +51,46 @@ _GREY, _ORANGE, _BLUE, _RED = "#999999", "#e69f00", "#0072b2", "#d55e00"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A scenario's overheads; everything is a mean over its rounds."""
+    """Overheads of a scenario, as means over its rounds."""
 
     value: str
-    """Of the choice that is swept; empty where there is none."""
+    """Value of the swept key; empty without a sweep."""
     up_bytes: dict[str, float]
-    """By `BYTES`, of all UAVs' links."""
+    """Bytes by purpose (`BYTES`), on all UAVs' links."""
     down_bytes: dict[str, float]
     parts_s: dict[str, float]
-    """By `PARTS`."""
+    """Latency in s by part (`PARTS`)."""
     predicted_s: float
     predicted_wire_s: float
     measured_s: float
     valid: bool
     complaints: list[str]
-    """Why it is not valid."""
+    """Failed validity checks."""
 
     @property
     def both_ways(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Up and down."""
+        """Uplink and downlink bytes by purpose."""
         return self.up_bytes, self.down_bytes
 
     def bytes_of(self, name: str) -> float:
-        """Both ways."""
+        """Bytes of a purpose in both directions."""
         return self.up_bytes[name] + self.down_bytes[name]
 
     @property
     def link_bytes(self) -> float:
-        """All that the links carried in a round."""
+        """Bytes of all purposes in a round."""
         return sum(self.bytes_of(name) for name in BYTES)
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """The outcome as a JSON object."""
         return asdict(self)
 
 
 def sweep_of(text: str | None) -> list[tuple[str, list[str]]]:
-    """The values of ``--sweep KEY=VALUE,VALUE...`` with the overrides that set them.
+    """Parse ``--sweep KEY=VALUE,VALUE...`` into the values and the overrides that set them.
 
     Raises:
-        InputError: It is nothing of the kind.
+        InputError: The text has another form.
     """
     if text is None:
         return [("", [])]
@@ -105,15 +105,15 @@ def study(
     open_channel: Callable[[Scenario], Any],
     progress: Callable[[str], Progress],
 ) -> list[Outcome]:
-    """Emulate scenarios one after the other.
+    """Emulate scenarios, one after the other.
 
     Args:
-        points: Value of the choice, and the scenario that has it.
-        open_channel: A context with a scenario's channel.
-        progress: Who is told how far a point is.
+        points: Values of the swept key, each with its scenario.
+        open_channel: Makes a context with a scenario's channel.
+        progress: For a value, returns the function to call with the progress.
 
     Raises:
-        InputError: This machine cannot run one of them; none has been run then.
+        InputError: This machine cannot run one of them; then none is run.
         RunError: A run failed.
     """
     for _, scenario in points:
@@ -143,18 +143,18 @@ def _emulated(scenario: Scenario, source: ChannelSource, progress: Progress) -> 
 
 
 def bytes_of_a_round(accounts: Sequence[pd.DataFrame], direction: str) -> dict[str, float]:
-    """Mean bytes of a round in a direction, by `BYTES`.
+    """Mean bytes per round in a direction, by `BYTES`.
 
-    What a link carried before its UAV took part, at the start or when it came back, is no round's.
+    Bytes that a link carried before its UAV participated, e.g. when it reconnected, are excluded.
 
     Args:
-        accounts: Of a whole run; see `orchestrator.analysis.byte_accounts.account`.
+        accounts: Accounts of all rounds; see `orchestrator.analysis.byte_accounts.account`.
         direction: `up` or `down`.
     """
     table = pd.concat(accounts)
     rounds = table[table["round"] != SET_UP]
     way = rounds[rounds["direction"] == direction]
-    # Runs of before QUIC have no column for it.
+    # Old runs have no column for QUIC.
     sums = way.reindex(columns=list(BYTES), fill_value=0).sum()
     return {str(name): float(size) for name, size in (sums / rounds["round"].nunique()).items()}
 
@@ -181,10 +181,10 @@ def _outcome(value: str, done: Emulation) -> Outcome:
 
 
 def bytes_table(outcome: Outcome) -> Table:
-    """One row a kind of overhead: bytes up and down, share of all bytes, what it adds to a round.
+    """One row per kind of overhead: bytes up and down, share of all bytes, time in a round.
 
-    What has no part of its own in the latency (see `orchestrator.analysis.waterfall`) has none
-    here.
+    Purposes without their own part of the latency (see `orchestrator.analysis.waterfall`) have no
+    time.
     """
     table = Table(box=None, pad_edge=False)
     table.add_column("bytes")
@@ -207,7 +207,7 @@ def bytes_table(outcome: Outcome) -> Table:
 
 
 def waterfall_table(outcome: Outcome) -> Table:
-    """From payload over the channel's rates to what was measured, part by part."""
+    """The parts of the latency, from payload at the channel's rates to the measured value."""
     table = Table(box=None, pad_edge=False)
     table.add_column("latency")
     for column in ("ms", "% of round", "sum ms"):
@@ -226,7 +226,7 @@ def _time(seconds: float | None, round_s: float) -> tuple[str, str]:
 
 
 def sweep_table(key: str, outcomes: Sequence[Outcome]) -> Table:
-    """One column a value: overheads as per cent of the payload, and latencies."""
+    """One column per value: overheads relative to the payload in per cent, and latencies."""
     table = Table(box=None, pad_edge=False, title=key, title_justify="left", title_style="bold")
     table.add_column("")
     for outcome in outcomes:
@@ -249,11 +249,11 @@ def sweep_table(key: str, outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-# --- pictures ------------------------------------------------------------------------------------
+# --- plots ---------------------------------------------------------------------------------------
 
 
 def waterfall_figure(outcome: Outcome) -> Figure:
-    """The waterfall: the whole round above, and what comes on top of the prediction below."""
+    """The waterfall chart: the whole round, and the parts after payload and computing."""
     figure = Figure(figsize=(WIDE_IN, 4.8), layout="constrained")
     whole, above = figure.subplots(2, 1, height_ratios=(1, 3))
     begins = np.concatenate([[0.0], np.cumsum(list(outcome.parts_s.values()))])
@@ -289,7 +289,7 @@ def waterfall_figure(outcome: Outcome) -> Figure:
     whole.set_xlim(0, max(begins) * 1.02)
     above.invert_yaxis()
     above.margins(x=0.15)
-    above.set_xlabel("on top of payload over the channel's rates, and computing (ms)")
+    above.set_xlabel("in addition to payload at the channel's rates, and computing (ms)")
     above.grid(axis="x", alpha=0.3)
     for axes in (whole, above):
         axes.tick_params(labelsize=8)
@@ -297,23 +297,23 @@ def waterfall_figure(outcome: Outcome) -> Figure:
 
 
 def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
-    """Overhead bytes by kind on the left, latencies on the right, over the values of a choice."""
+    """Bar chart of overhead bytes by kind, and plot of latencies, over the values of a key."""
     figure = Figure(figsize=(WIDE_IN, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     places = np.arange(len(outcomes))
     payload = np.array([outcome.bytes_of("payload_bytes") for outcome in outcomes])
     below = np.zeros(len(outcomes))
     for name in BYTES[1:]:
-        # What TCP counts and no link has carried is nothing to stack.
+        # Bytes that TCP counted but the links did not carry are negative and not stacked.
         sizes = np.array([max(0.0, outcome.bytes_of(name)) for outcome in outcomes])
         share = 100 * sizes / payload
         if share.any():
             label = name.removesuffix("_bytes")
             left.bar(places, share, 0.6, below, label=label, color=COLOURS[name])
             below += share
-    left.set_ylabel("bytes beside the payload (% of it)")
+    left.set_ylabel("overhead bytes (% of payload)")
     for name, label, marker, colour in (
-        ("predicted_s", "payload alone", "s", _GREY),
+        ("predicted_s", "payload only", "s", _GREY),
         ("predicted_wire_s", "predicted", "o", _BLUE),
         ("measured_s", "measured", "x", _RED),
     ):
@@ -332,7 +332,7 @@ def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
 
 
 def write(folder: Path, key: str, outcomes: Sequence[Outcome]) -> list[Path]:
-    """Tables as CSV, pictures as PNG and PDF; the pictures' paths."""
+    """Write tables as CSV and plots as PNG and PDF; returns the PNG files' paths."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [
         (outcome.value, name.removesuffix("_bytes"), *(b[name] for b in outcome.both_ways))
@@ -350,11 +350,11 @@ def write(folder: Path, key: str, outcomes: Sequence[Outcome]) -> list[Path]:
     )
     made = []
     for outcome in outcomes:
-        # A point would begin the name's suffix.
+        # A point in the value would begin the file's suffix.
         name = "-".join(["waterfall", outcome.value.replace(".", "_")]).rstrip("-")
-        write_figure(folder / name, partial(waterfall_figure, outcome))
+        write_plot(folder / name, partial(waterfall_figure, outcome))
         made.append(folder / f"{name}.png")
     if key:
-        write_figure(folder / "sweep", partial(sweep_figure, key, outcomes))
+        write_plot(folder / "sweep", partial(sweep_figure, key, outcomes))
         made.append(folder / "sweep.png")
     return made

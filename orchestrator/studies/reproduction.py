@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a reproduction of the paper came to: findings, figures and tables; as text, and a page."""
+"""Results of a reproduction of the paper: findings, figures and tables, as text and as a page."""
 
 import base64
 from collections.abc import Sequence
@@ -22,27 +22,27 @@ from testbed.system.files import write_json, write_whole
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the paper states, and what came out here."""
+    """A claim of the paper, our result, and whether it agrees."""
 
     where: str
     statement: str
     paper: str
     ours: str
     criterion: str
-    """What ours had to be to agree."""
+    """Condition for agreement."""
     agrees: bool
     deviation: float | None = None
-    """Ours over the paper's, less 1, where both are numbers."""
+    """(ours - paper) / paper if both are numbers."""
     note: str = ""
 
     @property
     def verdict(self) -> str:
-        """Whether it agrees, in a word."""
+        """Whether the result agrees, as a word."""
         return "yes" if self.agrees else "NO"
 
     @property
     def deviation_text(self) -> str:
-        """The deviation in per cent; empty where there is none."""
+        """The deviation in per cent; empty if there is none."""
         return "" if self.deviation is None else percent(self.deviation)
 
     def __rich__(self) -> RenderableType:
@@ -62,34 +62,34 @@ class Finding:
 
 @dataclass(frozen=True)
 class Section:
-    """A table or figure of the paper, made anew."""
+    """A table or figure of the paper, reproduced."""
 
     name: str
     title: str
     findings: Sequence[Finding]
     table: pd.DataFrame
-    """What is drawn, or all there is."""
+    """The drawn values, or all values."""
     figures: Sequence[str] = ()
-    """Stems of the figures' files in the reproduction's folder."""
+    """Stems of the figures' files in the output folder."""
     caption: str = ""
-    """What one must know to read the figures."""
+    """Explanation of the figures."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """All that was made anew, in the paper's order."""
+    """All reproduced tables and figures, in the paper's order."""
 
     sections: Sequence[Section]
     settings: str
-    """Rounds and seeds that means are over."""
+    """Numbers of rounds and seeds that means are over."""
 
     @property
     def findings(self) -> list[Finding]:
-        """Those of all sections."""
+        """The findings of all sections."""
         return [finding for section in self.sections for finding in section.findings]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """One object a finding."""
+        """One JSON object per finding."""
         return [asdict(finding) for finding in self.findings]
 
     def markdown(self) -> str:
@@ -120,7 +120,7 @@ class Reproduction:
         )
 
     def write(self, folder: Path) -> None:
-        """Write `summary.json`, `summary.md`, and `report.html`, into which figures are put."""
+        """Write `summary.json`, `summary.md`, and `report.html` with embedded figures."""
         write_json(folder / "summary.json", self.to_json())
         markdown, page = self.markdown(), self._page(folder)
         write_whole(folder / "summary.md", lambda part: part.write_text(markdown, "utf-8"))

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What do the paper's closed forms and bounds say, and do they hold?
+"""The paper's closed forms, bounds and theorems, and their comparison with the engine.
 
-Formulas and their checks against the engine; nothing measured.
+It contains no measurements.
 """

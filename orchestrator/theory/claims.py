@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The paper's claims about latency, held against the engine and against exhaustive search."""
+"""Compares the paper's claims about latency with the engine and with exhaustive search."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -45,53 +45,53 @@ from testbed.core.timeline import S
 from workloads.costs.profile import SplitProfile
 
 MOST_ORDERED = 7
-"""Clients whose K! orders are all tried."""
+"""Most clients for which all K! orders are tried."""
 SEARCHED = (4, 3)
-"""Most clients and iterations of the search through all sequences."""
+"""Most clients and iterations for which all sequences are searched."""
 NETWORKS = 500
-"""Random networks for theorem 2 and (17)."""
+"""Number of random networks for theorem 2 and (17)."""
 
 NOT_ALWAYS = (
-    "Not true of every network: a gradient of small lag may start just before one of large lag is "
+    "Not true for all networks: a gradient of small lag may start just before one of large lag is "
     "ready. COUNTEREXAMPLE in orchestrator/theory/closed_forms.py: CPSFL 4.0 s, CPSFL w/o AT 3.1 s."
 )
 NO_BOUND = (
     "The paper calls the hatted tau_2 an approximate upper bound of CPSFL. It is a lower bound of "
-    "tau_2, hence no bound of CPSFL at all, whatever this line says of this scenario."
+    "tau_2 and therefore no bound of CPSFL, whatever the result for this scenario."
 )
 EQUAL_BACKWARDS = (
-    "Holds where CB is equal, as with equal UAVs. Larger lag first is best between iterations, but "
-    "the last one ends with CB alone."
+    "Holds if all CB are equal, as with equal UAVs. Larger lag first is optimal between "
+    "iterations, but the last iteration ends with CB only."
 )
 EQUAL_UAVS = (
-    "A bound where the client of smallest lag has the shortest CF + CA + S and the shortest CB, as "
-    "with equal UAVs; not otherwise."
+    "A bound if the client of smallest lag has the shortest CF + CA + S and the shortest CB, as "
+    "with equal UAVs; otherwise not."
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One claim of the paper, held against a value found without it."""
+    """A claim of the paper and the result of its check."""
 
     claim: str
     equation: str
     assumptions: str
-    """By number; `-` for none."""
+    """Numbers of the assumptions; `-` for none."""
     value_s: float
-    """What the engine, or a search, says."""
+    """Value from the engine or from a search, s."""
     relation: str
-    """What the paper says it is to the form: `=`, `<=` or `>=`."""
+    """Claimed relation of the value to the form: `=`, `<=` or `>=`."""
     form_s: float
     note: str = ""
 
     @property
     def difference(self) -> float:
-        """Value over form, less 1."""
+        """Relative difference: (value - form) / form."""
         return self.value_s / self.form_s - 1
 
     @property
     def holds(self) -> bool:
-        """Whether the claim holds, to nine digits."""
+        """Whether the claim holds, up to a relative error of 1e-9."""
         too_large, too_small = self.difference > 1e-9, self.difference < -1e-9
         return not (
             (too_large and self.relation in ("=", "<=")) or (too_small and self.relation != "<=")
@@ -105,7 +105,7 @@ class TheoryTable:
     rows: list[Row]
 
     def frame(self) -> pd.DataFrame:
-        """One row a claim: the fields of `Row`, difference and holds."""
+        """One row per claim: the fields of `Row`, difference and holds."""
         rows = [
             asdict(row) | {"difference": row.difference, "holds": row.holds} for row in self.rows
         ]
@@ -137,10 +137,10 @@ class TheoryTable:
 
 
 def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> TheoryTable:
-    """Hold every form and bound against the engine, for the scenario's first round.
+    """Compare all forms and bounds with the engine, for the scenario's first round.
 
-    Where assumption 1 is made, the channel stays as it is in slot 0; where assumption 2 is made,
-    and in all forms but (13), SM and CM carry nothing.
+    Under assumption 1 the channel remains as in slot 0; under assumption 2, and in all forms
+    except (13), SM and CM transfer no data.
     """
     channel = Channel.of(source)
     radio, gain = radio_access(scenario, channel.now), channel.trace(1).values[:, 0]
@@ -155,7 +155,7 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
 
 
 def _plan(scenario: Scenario, profile: SplitProfile, name: str) -> RoundPlan:
-    """The scenario's round under a paradigm of the paper's, in its own service order."""
+    """The plan of the scenario's round under another paradigm, with that one's own order."""
     of_paper: dict[str, object] = {"paradigm": name, "order": None, "order_parameters": {}}
     other = Scenario.model_validate(scenario.model_dump() | of_paper)
     return plan_round(other, profile, fixed_allocation(other))
@@ -166,7 +166,7 @@ def _constant_round(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) -> Ro
     return simulate(plan, radio, gain[:, None], 1e9)
 
 
-def _alike(gain: SlotValues) -> SlotValues:
+def _equalised(gain: SlotValues) -> SlotValues:
     """Everybody's gain the geometric mean of all."""
     return each_way(lambda way: np.full_like(way, np.exp(np.log(way).mean())), gain)
 
@@ -288,7 +288,7 @@ def _theorems(
         best_iteration_s(sg, lag),
     )
     few, few_radio, chosen = _only(plan, radio, SEARCHED[0], SEARCHED[1])
-    equal = _alike(gain[chosen])
+    equal = _equalised(gain[chosen])
     p = pipeline(constant_durations(few, few_radio, equal))
     engine_s = _constant_round(few, few_radio, equal).latency_s
     size = f"K = {few.clients}, I = {few.iterations}"
@@ -331,9 +331,9 @@ def _only(
 
 
 def _random_networks(scenario: Scenario, profile: SplitProfile) -> Iterator[Row]:
-    """The scenario with its UAVs thrown anew into their rings, area-uniform, in line of sight."""
+    """Claims for random line-of-sight placements of UAVs, uniform over the area of their rings."""
     path_loss_db = mean_loss(scenario)
-    if path_loss_db is None:  # of a package's channel there is none that is known
+    if path_loss_db is None:  # a plug-in channel has no known path loss
         return
     rng = np.random.default_rng(scenario.seed)
     radio = ShannonFdma.of(scenario)
@@ -371,9 +371,9 @@ def _random_networks(scenario: Scenario, profile: SplitProfile) -> Iterator[Row]
             worst[0],
             relation,
             worst[1],
-            f"Fails in {failed} of {NETWORKS} random placements of the UAVs, by "
-            f"{100 * gaps.max():.2f} % at most and {100 * np.maximum(gaps, 0).mean():.3f} % on "
-            "average."
+            f"Fails for {failed} of {NETWORKS} random placements of the UAVs; the largest relative "
+            f"difference is {100 * gaps.max():.2f} %, the mean "
+            f"{100 * np.maximum(gaps, 0).mean():.3f} %."
             if failed
             else "",
         )

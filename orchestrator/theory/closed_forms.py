@@ -1,26 +1,26 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The paper's closed forms and bounds of a round's latency, and searches for the best orders.
+"""The paper's closed forms and bounds of a round's latency, and searches for optimal orders.
 
-Equations are numbered as the paper's LaTeX source numbers them. Assumption 1: the channel stays as
-it is during a round. Assumption 2: the adapters' upload (CM) takes no time. Assumption 3: gradients
-take equally long to all clients. The paper leaves the broadcast (SM) out of all forms but (13).
+Equations are numbered as in the paper's LaTeX source. Assumption 1: the channel is constant during
+a round. Assumption 2: the adapters' upload (CM) takes no time. Assumption 3: gradients take equally
+long to all clients. All forms of the paper except (13) ignore the broadcast (SM).
 
-Four of the paper's claims say more than holds; `orchestrator.theory.claims` shows by how much:
+Four claims of the paper do not hold in general; `orchestrator.theory.claims` shows by how much:
 
-- (17), that CPSFL is never slower than CPSFL w/o AT. Not waiting lets a gradient of small lag start
-  just before one of large lag is ready, and it cannot be interrupted; waiting for all would have
-  put the large lag first. `COUNTEREXAMPLE` is such a round.
-- Theorem 2, that greedy by lag is the best order. Its proof compares approximations ('≈') and
-  supposes that the number of transmissions a client waits for is settled by its rank. Gradients
-  become ready at different times, so another order, or leaving the downlink idle for a moment, can
-  be better.
-- That CPSFL w/o AT is the fastest vanilla SFL-PS, tau_1 >= tau_2. Larger lag first is best between
-  iterations (theorem 1), but the last one ends with CB alone: where backwards differ between
-  clients, another order can be better. With equal UAVs it holds.
-- That the hatted form of (16) is an approximate upper bound of CPSFL. It bounds (16) from below, so
-  it bounds CPSFL on no side.
+- (17), that CPSFL is never slower than CPSFL w/o AT. Without waiting, a gradient of small lag may
+  start just before one of large lag is ready, and it cannot be interrupted; with waiting, the one
+  of large lag would have been first. `COUNTEREXAMPLE` is such a round.
+- Theorem 2, that serving the largest lag first is optimal. Its proof compares approximations ('≈')
+  and assumes that a client's rank determines the number of transmissions that it waits for.
+  Gradients become ready at different times, so another order, or a short idle time of the downlink,
+  can be better.
+- That CPSFL w/o AT is the fastest vanilla SFL-PS, tau_1 >= tau_2. Larger lag first is optimal
+  between iterations (theorem 1), but the last iteration ends with CB only: if clients' CB differ,
+  another order can be better. The claim holds with equal UAVs.
+- That the hatted form of (16) is an approximate upper bound of CPSFL. It is a lower bound of (16)
+  and therefore no bound of CPSFL.
 """
 
 from dataclasses import dataclass, replace
@@ -42,10 +42,10 @@ from testbed.core.timeline import CA, CB, CF, CM, SG, SM, S
 
 @dataclass(frozen=True)
 class Durations:
-    """How long each step of a round takes, in s."""
+    """Duration of each step of a round, s."""
 
     sm_s: Array
-    """Shape [K]; likewise `cm_s`. The others: shape [K, I]."""
+    """Shape [K], as `cm_s`; the others have shape [K, I]."""
     cf_s: Array
     ca_s: Array
     s_s: Array
@@ -55,17 +55,17 @@ class Durations:
 
     @property
     def iterations(self) -> int:
-        """I."""
+        """Number of iterations, I."""
         return int(self.cf_s.shape[1])
 
     @property
     def lag_s(self) -> Array:
-        """l_k, eq. (12), shape [K, I - 1]: of iterations 2 to I."""
+        """Lag l_k, eq. (12), of iterations 2 to I, shape [K, I - 1], s."""
         return self.cb_s[:, :-1] + (self.cf_s + self.ca_s + self.s_s)[:, 1:]
 
 
 def without_adapters(plan: RoundPlan) -> RoundPlan:
-    """Assumption 2, and no broadcast."""
+    """The plan under assumption 2 and without broadcast."""
     return replace(plan, sm_bytes=0 * plan.sm_bytes, cm_bytes=0 * plan.cm_bytes)
 
 
@@ -84,7 +84,7 @@ def constant_durations(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) ->
 
 
 def durations_of(times: RoundTimes, clients: int) -> Durations:
-    """The durations that the steps of a simulated round came to have."""
+    """Durations of the steps of a simulated round."""
     spans = times.spans
     took = {
         step: (spans["end_s"] - spans["start_s"])[spans["step"] == step].reshape(clients, -1)
@@ -96,9 +96,9 @@ def durations_of(times: RoundTimes, clients: int) -> Durations:
 
 
 def upper_bound_s(d: Durations) -> float:
-    """τ_max, eq. (13): SFL-PS with the client of largest lag served last, in every iteration.
+    """τ_max, eq. (13), s: SFL-PS that serves the client of largest lag last in every iteration.
 
-    Holds for the durations that the steps came to have, under any channel.
+    It holds for the actual durations of steps, with any channel.
     """
     ready, all_sg = (d.cf_s + d.ca_s + d.s_s)[:, 0], d.sg_s.sum(axis=0)
     between = (all_sg[:-1] + d.lag_s.max(axis=0)).sum() if d.iterations > 1 else 0.0
@@ -106,7 +106,7 @@ def upper_bound_s(d: Durations) -> float:
 
 
 def iteration_latency_s(sg_s: Array, lag_s: Array, order: npt.NDArray[np.int64]) -> float:
-    """T_iter, eq. (15): one synchronous iteration; `order` lists clients, first served first.
+    """T_iter, eq. (15), s: one synchronous iteration that serves clients in `order`.
 
     The paper numbers clients by non-decreasing lag and serves the last first: `larger_lag_first`.
     """
@@ -114,23 +114,23 @@ def iteration_latency_s(sg_s: Array, lag_s: Array, order: npt.NDArray[np.int64])
 
 
 def larger_lag_first(lag_s: Array) -> npt.NDArray[np.int64]:
-    """The order of the paper's scheduling, from lags of shape [K]."""
+    """Order of the paper's scheduling, for lags of shape [K]."""
     return np.argsort(-lag_s, kind="stable")
 
 
 def lag_of(d: Durations) -> Array:
-    """l_k, eq. (12), under assumption 1, shape [K]."""
+    """Lag l_k, eq. (12), under assumption 1, shape [K], s."""
     return (d.cb_s + d.cf_s + d.ca_s + d.s_s)[:, 0]
 
 
 def iteration_of(d: Durations) -> float:
-    """T_iter, eq. (15), larger lag first, under assumption 1."""
+    """T_iter, eq. (15), with larger lag first, under assumption 1, s."""
     lag = lag_of(d)
     return iteration_latency_s(d.sg_s[:, 0], lag, larger_lag_first(lag))
 
 
 def without_at_s(d: Durations) -> float:
-    """τ2, eq. (16): CPSFL w/o AT, under assumptions 1 and 2."""
+    """τ2, eq. (16), s: CPSFL w/o AT under assumptions 1 and 2."""
     lag, sg = lag_of(d), d.sg_s[:, 0]
     order = larger_lag_first(lag)
     return (
@@ -141,15 +141,15 @@ def without_at_s(d: Durations) -> float:
 
 
 def without_at_hat_s(d: Durations) -> float:
-    """The hatted τ2, after eq. (16): I times T_iter; τ2 is never below it."""
+    """The hatted τ2, after eq. (16), s: I · T_iter, a lower bound of τ2."""
     return d.iterations * iteration_of(d)
 
 
 def cpsfl_lower_bound_s(d: Durations) -> float:
-    """Eq. (18): CPSFL's downlink busy from its first gradient to its last, assumptions 1 and 2.
+    """Eq. (18), s: CPSFL if its downlink is always busy, under assumptions 1 and 2.
 
-    The paper lets the client of smallest lag be the first one ready and the last one done. That is
-    a bound where this client has the shortest CF + CA + S and the shortest CB, as with equal UAVs.
+    The paper assumes that the client of smallest lag is the first to be ready and the last to end.
+    This is a bound if that client has the shortest CF + CA + S and CB, as with equal UAVs.
     """
     k = int(np.argmin(lag_of(d)))
     ends = d.cf_s[k, 0] + d.ca_s[k, 0] + d.s_s[k, 0] + d.cb_s[k, 0]
@@ -157,12 +157,12 @@ def cpsfl_lower_bound_s(d: Durations) -> float:
 
 
 def sfl_pp_s(d: Durations) -> float:
-    """τ_PP, eq. (21), under assumptions 1 and 2; durations of `sfl-pp`."""
+    """τ_PP, eq. (21), under assumptions 1 and 2, s; `d` are durations of `sfl-pp`."""
     return d.iterations * float((d.cf_s + d.ca_s + d.s_s + d.sg_s + d.cb_s)[:, 0].max())
 
 
 def pipesfl_without_at_s(d: Durations) -> float:
-    """τ3, eq. (23): PipeSFL w/o AT, under assumptions 1 and 2; durations of `pipesfl`."""
+    """τ3, eq. (23), s: PipeSFL w/o AT under assumptions 1 and 2; `d` are durations of `pipesfl`."""
     lag, tail = _pipesfl_lag(d), (d.sg_s + d.cb_s)[:, 0]
     order = larger_lag_first(lag)
     return (
@@ -173,21 +173,21 @@ def pipesfl_without_at_s(d: Durations) -> float:
 
 
 def pipesfl_without_at_hat_s(d: Durations) -> float:
-    """The hatted τ3, after eq. (23); τ3 is never below it."""
+    """The hatted τ3, after eq. (23), s: a lower bound of τ3."""
     lag = _pipesfl_lag(d)
     return d.iterations * iteration_latency_s(d.s_s[:, 0], lag, larger_lag_first(lag))
 
 
 def _pipesfl_lag(d: Durations) -> Array:
-    """l'_k, eq. (22), shape [K]."""
+    """Lag l'_k, eq. (22), shape [K], s."""
     return (d.cf_s + d.ca_s + d.sg_s + d.cb_s)[:, 0]
 
 
-# --- theorems, against all orders ----------------------------------------------------------------
+# --- theorems, compared with all orders ----------------------------------------------------------
 
 
 def best_iteration_s(sg_s: Array, lag_s: Array) -> float:
-    """The smallest T_iter of all K! orders, for theorem 1."""
+    """The smallest T_iter over all K! orders, for theorem 1, s."""
     orders = np.array(list(permutations(range(len(sg_s)))))
     return float((np.cumsum(sg_s[orders], axis=1) + lag_s[orders]).max(axis=1).min())
 
@@ -197,17 +197,17 @@ class Pipeline:
     """CPSFL's downlink under assumptions 1 and 2; arrays have shape [K], in s."""
 
     ready_s: Array
-    """CF + CA + S: when the first gradient is there."""
+    """CF + CA + S: time when the first gradient is ready."""
     lag_s: Array
-    """From one gradient's end to the next one's readiness."""
+    """Time from the end of a gradient until the next one is ready."""
     sg_s: Array
     tail_s: Array
-    """CB: from the last gradient's end to the client's own."""
+    """CB: time from the end of the last gradient to the client's end."""
     iterations: int
 
 
 def pipeline(d: Durations) -> Pipeline:
-    """The downlink's view of those durations."""
+    """The parameters of the downlink, from durations of steps."""
     return Pipeline(
         ready_s=(d.cf_s + d.ca_s + d.s_s)[:, 0],
         lag_s=lag_of(d),
@@ -218,20 +218,20 @@ def pipeline(d: Durations) -> Pipeline:
 
 
 def order_latency_s(p: Pipeline, order: npt.NDArray[np.int64]) -> float:
-    """CPSFL when, of all gradients ready, the client named first in `order` is served."""
+    """Latency of CPSFL if, among the ready gradients, the first client in `order` is served, s."""
     return float(_serve(p.ready_s, p.lag_s, p.sg_s, p.tail_s, p.iterations, order))
 
 
 def best_order_s(p: Pipeline) -> float:
-    """The best of all K! orders of priority."""
+    """The shortest latency over all K! orders of priority, s."""
     orders = permutations(range(len(p.sg_s)))
     return min(order_latency_s(p, np.array(order)) for order in orders)
 
 
 def best_sequence_s(p: Pipeline) -> float:
-    """The best of all (K I)! / I!^K sequences of gradients, even where the downlink must idle.
+    """The shortest latency over all (K I)! / I!^K sequences of gradients, with idle times, s.
 
-    No schedule of any kind is faster. Branch and bound; meant for K I up to about 15.
+    No other schedule is faster. This is a branch-and-bound search for K I up to about 15.
     """
     left = np.full(len(p.sg_s), p.iterations)
     upper = order_latency_s(p, larger_lag_first(p.lag_s)) * (1 + 1e-12)
@@ -275,7 +275,7 @@ def _search(
     sg_s: Array,
     tail_s: Array,
 ) -> float:
-    """The best end below `best_s` that can follow from here, else `best_s`."""
+    """The earliest end that can follow from this state if it is below `best_s`, else `best_s`."""
     total_s, first_s, last_s, bound_s = 0.0, np.inf, np.inf, end_s
     for k in range(ready.size):
         if left[k] > 0:
@@ -310,6 +310,6 @@ COUNTEREXAMPLE = Durations(
     cb_s=np.array([[0.1], [1.1]]),
     cm_s=np.zeros(2),
 )
-"""Against (17), under assumptions 1 to 3: client 1, of lag 1.0, is ready at 0.9 and sent first, to
-1.9; client 2, of lag 2.1, follows to 2.9 and ends at 4.0. Had the downlink waited for it until 1.0,
-client 2 would have ended at 2.0 + 1.1 = 3.1, and client 1 at 3.0 + 0.1 = 3.1, which is τ2."""
+"""Counterexample to (17) under assumptions 1 to 3. Client 1 (lag 1.0) is ready at 0.9 and is sent
+first, until 1.9; client 2 (lag 2.1) follows until 2.9 and ends at 4.0. If the downlink had waited
+for client 2 until 1.0, client 2 would have ended at 3.1 and client 1 also at 3.1, which is τ2."""

@@ -1,32 +1,32 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A bound below which no allocation can bring a round's objective, by Lagrangian relaxation.
+"""A lower bound of a round's objective over all allocations, by Lagrangian relaxation.
 
-Relaxed away: all waiting (for the server, for the downlink, for other clients), and the channel's
-changes: every transfer has the client's best gain of the time in which the round can lie. Under
-parallel transmission every client also has all of the base station's power. Each of these can only
-shorten steps. What is left of a round with split point u is
+The relaxation ignores all waiting (for the server, the downlink and other clients) and changes of
+the channel: every transfer has the client's best gain in the longest possible round. Under parallel
+transmission every client also has the full power of the base station. Each relaxation can only
+shorten steps. The relaxed problem for split point u is
 
     minimise  T + λ E   subject to   c_k + X_k(β_k) + s / α_k <= T,   e + p_k x_k(β_k) <= E,
                                      Σ α_k = Σ β_k = 1,   α_k, β_k >= the least share,
 
-with c_k the steps that no share changes, x_k the time of all uploads, X_k that of all transfers
-that use β_k, s the server's work for one client in a round, and e the energy of computing. For any
-weights μ_k, ν_k >= 0 with Σ μ_k = 1 and Σ ν_k = λ, and any prices π, σ >= 0,
+with c_k the steps that do not depend on shares, x_k the time of all uploads, X_k the time of all
+transfers that depend on β_k, s the server's work for one client in a round, and e the energy of
+computing. For any weights μ_k, ν_k >= 0 with Σ μ_k = 1 and Σ ν_k = λ, and any prices π, σ >= 0,
 
     Σ μ_k c_k + λ e + Σ_k min_β [μ_k X_k(β) + ν_k p_k x_k(β) + π β] - π + Σ_k min_α [μ_k s / α
     + σ α] - σ
 
-is no larger than the minimum (weak duality: the minimiser is one of the points over which each term
-is minimised, and there the constraints' terms are at most 0). So weights and prices need no proof
-of their own; a poor choice only makes the bound low. x and X are convex in β (Shannon's rate is
+is not larger than the minimum (weak duality: the minimiser is one of the points over which each
+term is minimised, and there the constraints' terms are at most 0). Weights and prices therefore
+need no proof; a poor choice only makes the bound low. x and X are convex in β (Shannon's rate is
 concave in the bandwidth, and its reciprocal convex), so the inner minima are found by bisection of
-the derivative, to far below the digits shown.
+the derivative, with an error far below the digits shown.
 
-Where each client may have a split point of its own, its broadcast waits for nobody else's, and its
-terms are least over u_k, too: the same weights and prices serve all u_k, so the sum of these minima
-is still no larger than the minimum.
+If each client may have its own split point, its broadcast does not wait for others, and its terms
+are also minimised over u_k: the same weights and prices serve all u_k, so the sum of these minima
+is still not larger than the minimum.
 """
 
 from collections.abc import Sequence
@@ -41,8 +41,8 @@ from orchestrator.engine.plan import Array
 from orchestrator.engine.radio import ShannonFdma, shannon_bps
 from orchestrator.policies.shares import least_share, lifted
 
-TURNS = 800
-MIXED_TURNS = 300
+UPDATES = 800
+MIXED_UPDATES = 300
 BISECTIONS = 40
 
 
@@ -56,22 +56,22 @@ def lower_bound(
     *,
     per_client: bool = False,
 ) -> Array:
-    """What no allocation can undercut in each of N rounds, shape [N].
+    """A lower bound of the objective in each of N rounds over all allocations, shape [N].
 
-    An allocation that undercuts `reached` has T + λ E < reached, so its round ends within `reached`
-    of its start, and, E being no less than its own bound, within what that leaves. Gains of that
-    whole time must be known: a client might do all its transfers in its very last slot. Where the
-    trace ends before, nothing is proven, and the bound is NaN.
+    A better allocation has T + λ E < `reached`, so its round takes less than `reached`, and, with
+    the bound of E, less than the remaining time. The gains of this whole interval must be known,
+    because a client might transfer everything in its last slot. If the trace ends before, the bound
+    is NaN.
 
     Args:
-        costs: See `split_costs`.
-        radio: What turns a gain into a rate.
-        gain: Shape [K, S].
-        slot_s: Length of a slot.
-        start_s: When the rounds start, shape [N].
-        reached: An objective that some allocation is known to reach in each round, shape [N]: it
-            limits how long a round worth looking at can last.
-        per_client: Whether each client may have a split point of its own.
+        costs: Costs of the split points, see `split_costs`.
+        radio: Parameters that convert gains to rates.
+        gain: Gains, shape [K, S].
+        slot_s: Length of a slot, s.
+        start_s: Start times of the rounds, shape [N], s.
+        reached: Objective of a known allocation in each round, shape [N]; it limits the duration of
+            better rounds.
+        per_client: Whether each client may have its own split point.
     """
     least = _over_mixed_splits if per_client else _over_splits
     longest_s = reached
@@ -122,48 +122,48 @@ def _over_mixed_splits(
     time_weight: float,
     energy_weight: float,
 ) -> Array:
-    """The bound of time_weight · T + energy_weight · E over a split point for each client, [N]."""
+    """The bound of time_weight · T + energy_weight · E over all clients' split points, [N]."""
     rounds = [_relaxed(costs, radio, gain, u, alone=True) for u in range(costs.splits)]
     clients = rounds[0].gain.shape[1]
     mu = np.full_like(rounds[0].gain, time_weight / clients)
     nu = np.full_like(mu, energy_weight / clients)
     price = _price(rounds, mu, nu)
     bound = _mixed(rounds, mu, nu, price).bound
-    for turn in range(MIXED_TURNS):
+    for update in range(MIXED_UPDATES):
         found = _mixed(rounds, mu, nu, price)
         bound = np.fmax(bound, found.bound)
-        step = 0.5 / (1 + 0.05 * turn)
+        step = 0.5 / (1 + 0.05 * update)
         mu, nu = _shifted(mu, found.time_s, step), _shifted(nu, found.energy_j, step)
         price = price * np.exp(step * np.clip(found.bandwidth - 1, -0.5, 0.5))
     return np.asarray(bound)
 
 
 class _Mixed(NamedTuple):
-    """What the least of every client's terms comes to, at given weights and price."""
+    """The minimum over every client's terms, for given weights and price."""
 
     bound: Array
-    """Shape [N]."""
+    """Lower bound, shape [N]."""
     time_s: Array
-    """Of each client, where its terms are least, shape [N, K]."""
+    """Time of each client at its minimum, shape [N, K], s."""
     energy_j: Array
     bandwidth: Array
-    """Sum of the shares of bandwidth there, shape [N, 1]."""
+    """Sum of the bandwidth shares at the minimum, shape [N, 1]."""
 
 
 def _mixed(rounds: Sequence["_Relaxed"], mu: Array, nu: Array, price: Array) -> _Mixed:
-    """The bound at these weights and this price of bandwidth, shape [N, 1]."""
+    """The bound for these weights and this price of bandwidth, shape [N, 1]."""
     work_s = np.mean([round_.server_s for round_ in rounds])
     server_price = work_s * np.sqrt(mu).sum(axis=1, keepdims=True) ** 2
     terms, times, energies, shares = [], [], [], []
     for round_ in rounds:
-        beta, air = _cheapest(round_, mu, nu, price)
+        beta, transfers = _cheapest(round_, mu, nu, price)
         server_s, of_server = np.full_like(mu, round_.server_s), mu * round_.server_s
         if round_.parallel_server:
             alpha = _cheapest_alpha(round_.server_s, mu, server_price)
             server_s = np.asarray(round_.server_s / alpha)
             of_server = mu * server_s + server_price * alpha
-        time_s = round_.fixed_s + air.all_s
-        energy_j = round_.compute_j + round_.radio.uplink_power_w * air.up_s
+        time_s = round_.fixed_s + transfers.all_s
+        energy_j = round_.compute_j + round_.radio.uplink_power_w * transfers.up_s
         terms.append(mu * time_s + nu * energy_j + price * beta + of_server)
         times.append(time_s + server_s)
         energies.append(energy_j)
@@ -181,19 +181,19 @@ def _mixed(rounds: Sequence["_Relaxed"], mu: Array, nu: Array, price: Array) -> 
 
 
 def _price(rounds: Sequence["_Relaxed"], mu: Array, nu: Array) -> Array:
-    """A price of bandwidth to begin with, shape [N, 1]: what it is worth at equal shares."""
+    """Initial price of bandwidth, shape [N, 1]: its value at equal shares."""
     equal = np.full_like(mu, 1 / mu.shape[1])
-    pulls = [round_.pull(mu, nu, round_.on_air(equal)) for round_ in rounds]
+    pulls = [round_.pull(mu, nu, round_.transfer_times(equal)) for round_ in rounds]
     return np.asarray(np.min(pulls, axis=0).sum(axis=1, keepdims=True))
 
 
-class _OnAir(NamedTuple):
-    """Times of transfers under shares β, each [N, K]."""
+class _TransferTimes(NamedTuple):
+    """Times of transfers for shares β, each [N, K]."""
 
     up_s: Array
-    """x, all uploads."""
+    """x: time of all uploads, s."""
     all_s: Array
-    """X, all transfers that β decides."""
+    """X: time of all transfers that depend on β, s."""
     up_slope: Array
     """-dx / d ln β."""
     all_slope: Array
@@ -202,49 +202,51 @@ class _OnAir(NamedTuple):
 
 @dataclass(frozen=True)
 class _Relaxed:
-    """A round of one split point with all waiting left out."""
+    """The relaxed problem for one split point, without waiting."""
 
     radio: ShannonFdma
     gain: Array
-    """Of the uplink, shape [N, K]."""
+    """Uplink gains, shape [N, K]."""
     gain_down: Array
     fixed_s: Array
-    """c, shape [N, K]."""
+    """c, shape [N, K], s."""
     server_s: float
-    """s."""
+    """s, in seconds."""
     compute_j: Array
-    """e, shape [K]."""
+    """e, shape [K], J."""
     up_bits: float
     down_bits: float
-    """Of a round, where β decides how long they take; else 0."""
+    """Bits per round if their time depends on β, else 0."""
     parallel_server: bool
 
-    def on_air(self, beta: Array) -> _OnAir:
-        """What shares β of the bands come to."""
+    def transfer_times(self, beta: Array) -> _TransferTimes:
+        """Times of transfers for shares β of the bands."""
         radio, gain = self.radio, self.gain
         up_hz = beta * radio.uplink_hz
         up_s, up_slope = _transfer(self.up_bits, up_hz, radio.uplink_power_w, radio, gain)
         if not self.down_bits:
-            return _OnAir(up_s, up_s, up_slope, up_slope)
+            return _TransferTimes(up_s, up_s, up_slope, up_slope)
         down_hz = beta * radio.downlink_hz
         down_s, slope = _transfer(
             self.down_bits, down_hz, radio.downlink_power_w, radio, self.gain_down
         )
-        return _OnAir(up_s, up_s + down_s, up_slope, up_slope + slope)
+        return _TransferTimes(up_s, up_s + down_s, up_slope, up_slope + slope)
 
-    def pull(self, mu: Array, nu: Array, air: _OnAir) -> Array:
-        """How fast the weighted sum falls as ln β grows, shape [N, K]."""
-        return mu * air.all_slope + nu * self.radio.uplink_power_w * air.up_slope
+    def pull(self, mu: Array, nu: Array, transfers: _TransferTimes) -> Array:
+        """Decrease of the weighted sum per increase of ln β, shape [N, K]."""
+        return mu * transfers.all_slope + nu * self.radio.uplink_power_w * transfers.up_slope
 
-    def towards_minimum(self, mu: Array, nu: Array, beta: Array, air: _OnAir) -> Array:
-        """A step of the fixed point that the best shares are: β_k as client k's pull."""
-        return np.sqrt(beta * lifted(_normalised(self.pull(mu, nu, air))))
+    def towards_minimum(
+        self, mu: Array, nu: Array, beta: Array, transfers: _TransferTimes
+    ) -> Array:
+        """A fixed-point step towards the optimal shares: β_k is proportional to the pull."""
+        return np.sqrt(beta * lifted(_normalised(self.pull(mu, nu, transfers))))
 
 
 def _relaxed(
     costs: SplitCosts, radio: ShannonFdma, gains: SlotValues, u: int, *, alone: bool = False
 ) -> _Relaxed:
-    """The relaxed round of split point u + 1; `alone`: nobody waits for others' broadcasts."""
+    """The relaxed problem for split point u + 1; `alone`: without waiting for other broadcasts."""
     gain, gain_down = both_ways(gains)
     iterations = costs.iterations
     parallel_down = costs.paradigm.gradient_transmission == "parallel"
@@ -270,19 +272,19 @@ def _relaxed(
 def _dual(round_: _Relaxed, time_weight: float, energy_weight: float) -> Array:
     """The bound of time_weight · T + energy_weight · E, shape [N]."""
     mu, nu, beta = _weights(round_, time_weight, energy_weight)
-    bound = _least_on_air(round_, mu, nu, beta)
+    bound = _link_terms(round_, mu, nu, beta)
     if not round_.parallel_server:
         return np.asarray(bound + mu.sum(axis=1) * round_.server_s)
-    return np.asarray(bound + _least_at_server(round_, mu))
+    return np.asarray(bound + _server_terms(round_, mu))
 
 
 def _weights(
     round_: _Relaxed, time_weight: float, energy_weight: float
 ) -> tuple[Array, Array, Array]:
-    """μ, ν and the shares β that go with them, each [N, K]: good ones, which need no proof.
+    """Weights μ, ν and corresponding shares β, each [N, K]; any choice gives a valid bound.
 
-    Whoever is over the others gains weight; shares follow weights (a fixed point of the inner
-    minimum); the mean of the later turns is free of most of the swinging.
+    Weights of clients with large values grow, shares follow the weights (a fixed point of the inner
+    minimum), and the mean over later updates removes most of the oscillation.
     """
     gain, power = round_.gain, round_.radio.uplink_power_w
     clients = gain.shape[1]
@@ -290,57 +292,57 @@ def _weights(
     nu = np.full_like(gain, energy_weight / clients)
     alpha = beta = np.full_like(gain, 1 / clients)
     sums: list[Array] = [np.zeros_like(mu), np.zeros_like(nu)]
-    for turn in range(TURNS):
-        air = round_.on_air(beta)
-        beta = round_.towards_minimum(mu, nu, beta, air)
+    for update in range(UPDATES):
+        transfers = round_.transfer_times(beta)
+        beta = round_.towards_minimum(mu, nu, beta, transfers)
         alpha = lifted(_normalised(np.sqrt(mu + 1e-9)))
         server_s = round_.server_s / alpha if round_.parallel_server else round_.server_s
-        step = 1.0 / (1 + 0.05 * turn)
-        mu = _shifted(mu, round_.fixed_s + air.all_s + server_s, step)
-        nu = _shifted(nu, power * air.up_s, step)
-        if turn >= TURNS // 2:
+        step = 1.0 / (1 + 0.05 * update)
+        mu = _shifted(mu, round_.fixed_s + transfers.all_s + server_s, step)
+        nu = _shifted(nu, power * transfers.up_s, step)
+        if update >= UPDATES // 2:
             sums = [sums[0] + mu, sums[1] + nu]
-    later = TURNS - TURNS // 2
+    later = UPDATES - UPDATES // 2
     return sums[0] / later, sums[1] / later, beta
 
 
 def _shifted(weights: Array, values: Array, step: float) -> Array:
-    """Weights [N, K] of the same sum, more of it where values are large."""
+    """Weights [N, K] with the same sum, moved towards large values."""
     grown = weights * np.exp(step * (values - values.max(axis=1, keepdims=True)))
     return np.asarray(weights.sum(axis=1, keepdims=True) * _normalised(grown))
 
 
-def _least_on_air(round_: _Relaxed, mu: Array, nu: Array, beta: Array) -> Array:
-    """The bound's terms but the server's, shape [N]: least over β at a price near the best one."""
+def _link_terms(round_: _Relaxed, mu: Array, nu: Array, beta: Array) -> Array:
+    """The bound's terms without the server's, shape [N]: minimal over β at a near-optimal price."""
     power = round_.radio.uplink_power_w
     for _ in range(20):
-        air = round_.on_air(beta)
-        beta = round_.towards_minimum(mu, nu, beta, air)
-    price = round_.pull(mu, nu, air).sum(axis=1, keepdims=True)
-    high, air = _cheapest(round_, mu, nu, price)
-    time, energy = round_.fixed_s + air.all_s, round_.compute_j + power * air.up_s
+        transfers = round_.transfer_times(beta)
+        beta = round_.towards_minimum(mu, nu, beta, transfers)
+    price = round_.pull(mu, nu, transfers).sum(axis=1, keepdims=True)
+    high, transfers = _cheapest(round_, mu, nu, price)
+    time, energy = round_.fixed_s + transfers.all_s, round_.compute_j + power * transfers.up_s
     bound = (mu * time + nu * energy + price * high).sum(axis=1)
     return np.asarray(bound - price[:, 0])
 
 
-def _cheapest(round_: _Relaxed, mu: Array, nu: Array, price: Array) -> tuple[Array, _OnAir]:
-    """Shares β at which what is weighted and paid for is least, each client's for itself."""
+def _cheapest(round_: _Relaxed, mu: Array, nu: Array, price: Array) -> tuple[Array, _TransferTimes]:
+    """Shares β that minimise each client's weighted terms plus the price of bandwidth."""
     low, high = np.full_like(mu, least_share(mu.shape[1])), np.ones_like(mu)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        falling = round_.pull(mu, nu, round_.on_air(middle)) > price * middle
+        falling = round_.pull(mu, nu, round_.transfer_times(middle)) > price * middle
         low, high = np.where(falling, middle, low), np.where(falling, high, middle)
-    return high, round_.on_air(high)
+    return high, round_.transfer_times(high)
 
 
 def _cheapest_alpha(server_s: float, mu: Array, price: Array) -> Array:
-    """Likewise of the server, in closed form."""
+    """Shares α that minimise the server's terms, in closed form."""
     best = np.sqrt(mu * server_s / np.maximum(price, 1e-12))
     return np.clip(best, least_share(mu.shape[1]), 1.0)
 
 
-def _least_at_server(round_: _Relaxed, mu: Array) -> Array:
-    """The server's terms, shape [N]: least over α in closed form at the best price."""
+def _server_terms(round_: _Relaxed, mu: Array) -> Array:
+    """The server's terms, shape [N]: minimal over α in closed form at the optimal price."""
     server_s = round_.server_s
     price = server_s * (np.sqrt(mu).sum(axis=1, keepdims=True)) ** 2
     alpha = _cheapest_alpha(server_s, mu, price)
@@ -357,14 +359,14 @@ def _rate(
 def _transfer(
     bits: float, bandwidth_hz: Array, power_w: Array | float, radio: ShannonFdma, gain: Array
 ) -> tuple[Array, Array]:
-    """How long bits take, and minus its derivative by the bandwidth's logarithm."""
+    """Duration of a transfer, and minus its derivative by the bandwidth's logarithm, s."""
     snr = power_w * gain / (bandwidth_hz * radio.noise_w_per_hz)
     seconds = bits / shannon_bps(bandwidth_hz, snr)
     return seconds, seconds * _bandwidth_elasticity(snr)
 
 
 def _bandwidth_elasticity(snr: Array) -> Array:
-    """d ln(rate) / d ln(bandwidth) of Shannon's rate."""
+    """The elasticity d ln(rate) / d ln(bandwidth) of Shannon's rate."""
     return np.asarray(1 - snr / ((1 + snr) * np.log1p(snr)))
 
 

@@ -1,15 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Analytical models by name: the paper's equations, and those that other packages register.
+"""Analytical models by name: the paper's equations, and those of plug-ins.
 
-A model is a function of a round's plan, the radio, the gains [K, S] from the round's start on, and
-the length of a slot; and of parameters of its own, by keyword. It answers with the round's latency
-in s, with an interval that holds it, with seconds by step that add up to it, or with None where it
-says nothing of such a round.
+A model is a function of a round's plan, the radio, the gains [K, S] from the round's start on, the
+length of a slot, and its own keyword parameters. It returns the round's latency in s, an interval
+that contains it, seconds by step whose sum it is, or None if it does not apply to such a round.
 
-An equation of the paper says something else of each paradigm: τ2 is the latency of CPSFL w/o AT
-and, as the paper has it, an upper bound of CPSFL's. `EQUATIONS` has what each claims of which.
+The meaning of an equation depends on the paradigm: τ2 is the latency of CPSFL w/o AT and, according
+to the paper, an upper bound of CPSFL. `EQUATIONS` lists these claims.
 """
 
 import math
@@ -35,28 +34,28 @@ FIELD = "analytical_models"
 
 
 class Interval(NamedTuple):
-    """Bounds of a latency in s, both included; 0 and infinity where there is none."""
+    """Closed interval of latencies in s; 0 and infinity if there is no bound."""
 
     low_s: float
     high_s: float
 
 
-class Said(NamedTuple):
-    """What a model says of a round."""
+class ModelResult(NamedTuple):
+    """Latency of a round according to a model, s; `low_s` and `high_s` differ for bounds."""
 
     low_s: float
     high_s: float
-    """As `low_s`, where it is no interval."""
+    """Equal to `low_s` unless the model gives bounds."""
     by_step_s: dict[str, float]
-    """Empty where it was not asked by step."""
+    """Seconds by step; empty if the model does not give them."""
 
     @property
     def is_interval(self) -> bool:
-        """Whether it bounds and does not state."""
+        """Whether the result is an interval, not a single value."""
         return self.low_s != self.high_s
 
     def error(self, value_s: float) -> float:
-        """Model over value, less 1; 0 within an interval, else by its nearer end."""
+        """(model - value) / value; for bounds 0 inside, otherwise for the nearer bound."""
         if self.low_s <= value_s <= self.high_s:
             return 0.0
         return (self.low_s if value_s < self.low_s else self.high_s) / value_s - 1
@@ -69,18 +68,18 @@ Relation = Literal["=", "<=", ">="]
 
 @dataclass(frozen=True)
 class Equation:
-    """One of the paper's closed forms, and what the paper has it be to which paradigms."""
+    """One of the paper's closed forms, and the relation that the paper claims for each paradigm."""
 
     name: str
     title: str
     form: Callable[[Durations], float]
     relation: Callable[[Paradigm], Relation | None]
-    """What a round is to the form: as long (`=`), at most (`<=`) or at least (`>=`); None where the
-    form does not speak of the paradigm."""
+    """Relation of a round to the form: equal (`=`), at most (`<=`) or at least (`>=`); None if the
+    form does not apply to the paradigm."""
     has_adapters: bool = False
-    """Whether SM and CM are in it; they go on top where they are not."""
+    """Whether the form includes SM and CM; otherwise they are added."""
     metric: str = "latency_s"
-    """What it is of."""
+    """Metric of the round that the form gives."""
 
     def __call__(
         self, plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float
@@ -110,7 +109,7 @@ def _claimed(relation: Relation, seconds: float, least_s: float, most_s: float) 
 
 
 def _of(**relations: Relation) -> Callable[[Paradigm], Relation | None]:
-    """By the paradigm's name, with `_` for `-`; nothing of one that has another service order."""
+    """Relations by the paradigm's name, with `_` for `-`; None for other service orders."""
     return lambda paradigm: (
         relations.get(paradigm.name.replace("-", "_")) if paradigm in BUILT_IN else None
     )
@@ -163,7 +162,7 @@ EQUATIONS = {
         ),
     )
 }
-"""The paper's equations by name; numbered as its source numbers them."""
+"""The paper's equations by name, numbered as in its source."""
 
 
 def cpsfl_bounds(plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float) -> Answer:
@@ -199,38 +198,38 @@ ANALYTICAL_MODELS.add(EQUATIONS | {name: function for name, (_, function) in COM
 
 @dataclass(frozen=True)
 class AnalyticalModel:
-    """A model that can be asked, with its parameters."""
+    """A model with its parameters."""
 
     name: str
     title: str
     metric: str
-    """What of a round it speaks of."""
+    """Metric of the round that the model gives."""
     function: Function
     parameters: Mapping[str, Any]
 
     def __call__(
         self, plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float
-    ) -> Said | None:
+    ) -> ModelResult | None:
         """What it says of a round.
 
         Args:
-            plan: Durations and bytes.
-            radio: What turns a gain into a rate.
-            gain: Shape [K, S] or for each direction, from the round's start on.
-            slot_s: Length of a slot.
+            plan: Durations and bytes of the round.
+            radio: Parameters that convert gains to rates.
+            gain: Gains, shape [K, S] or for each direction, from the round's start on.
+            slot_s: Length of a slot, s.
 
         Raises:
-            RunError: It failed, or what it answers is none of what a model may answer.
+            RunError: The model failed, or its result is not valid.
         """
         try:
             answer = self.function(plan, radio, gain, slot_s, **self.parameters)
         except Exception as error:
             raise RunError(f"{FIELD} {self.name!r}: {reason(error)}") from error
-        return _said(self.name, answer)
+        return _result(self.name, answer)
 
 
 def model(name: str, scenario: Scenario) -> AnalyticalModel:
-    """The model of that name, with the parameters that the scenario gives it.
+    """The model with a name, with its parameters in the scenario.
 
     Raises:
         InputError: No model has that name, it cannot be loaded, or its parameters do not fit.
@@ -244,24 +243,24 @@ def model(name: str, scenario: Scenario) -> AnalyticalModel:
     return AnalyticalModel(name, title, metric, function, parameters)
 
 
-def _said(name: str, answer: object) -> Said | None:
+def _result(name: str, answer: object) -> ModelResult | None:
     match answer:
         case None:
             return None
         case Real():
-            said = Said(float(answer), float(answer), {})
+            result = ModelResult(float(answer), float(answer), {})
         case tuple() if len(answer) == 2 and all(isinstance(end, Real) for end in answer):
-            said = Said(float(answer[0]), float(answer[1]), {})
+            result = ModelResult(float(answer[0]), float(answer[1]), {})
         case Mapping() if answer and all(isinstance(v, Real) for v in answer.values()):
             if unknown := [step for step in answer if step not in STEPS]:
                 raise RunError(f"{FIELD} {name!r}: {not_one_of(str(unknown[0]), list(STEPS))}")
             by_step = {step: float(seconds) for step, seconds in answer.items()}
-            said = Said(sum(by_step.values()), sum(by_step.values()), by_step)
+            result = ModelResult(sum(by_step.values()), sum(by_step.values()), by_step)
         case _:
             raise RunError(
-                f"{FIELD} {name!r}: must answer with seconds, an interval of two, seconds by step "
+                f"{FIELD} {name!r}: must return seconds, an interval of two, seconds by step "
                 f"or None, not {answer!r}"
             )
-    if not 0 <= said.low_s <= said.high_s or math.isinf(said.low_s):
-        raise RunError(f"{FIELD} {name!r}: {answer!r} is no time, nor an interval of times")
-    return said
+    if not 0 <= result.low_s <= result.high_s or math.isinf(result.low_s):
+        raise RunError(f"{FIELD} {name!r}: {answer!r} is not a time or an interval of times")
+    return result

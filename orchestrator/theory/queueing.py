@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The server as a queue: an approximation of any round without gates.
+"""The server as a queue: an approximation for any round without gates.
 
-Each client goes round: forward, upload, computing, gradient, backward. Where the server serves one
-at a time, it waits; how long on average is what the Pollaczek–Khinchine formula says of an M/G/1
-queue whose arrivals are the other clients' (as in the arrival theorem of closed networks, where a
-customer sees the network without itself). The more they wait the less often they come, so waiting
-is a fixed point. Clients that start together and lags that differ are what it leaves out.
+Clients circulate: forward, upload, server, gradient, backward. At a sequential station a client
+waits for the mean time that the Pollaczek–Khinchine formula gives for an M/G/1 queue with the other
+clients' arrivals (as in the arrival theorem of closed networks, where a customer sees the network
+without itself). Longer waiting makes arrivals less frequent, so the waiting time is a fixed point.
+The model ignores that clients start together and that lags differ.
 """
 
 import numpy as np
@@ -18,11 +18,11 @@ from orchestrator.theory.closed_forms import Durations
 
 
 def waiting_s(apart_s: Array, stations: list[Array]) -> float:
-    """Mean time that a client waits in an iteration, at all stations together.
+    """Mean waiting time of a client per iteration, at all stations together, s.
 
     Args:
-        apart_s: What an iteration takes a client that never waits, shape [K].
-        stations: Of each sequential station the service times of clients, shape [K].
+        apart_s: Duration of an iteration without waiting, shape [K], s.
+        stations: For each sequential station the clients' service times, shape [K], s.
     """
     clients = len(apart_s)
     if clients == 1 or not stations:
@@ -30,7 +30,7 @@ def waiting_s(apart_s: Array, stations: list[Array]) -> float:
     others = (clients - 1) / clients
 
     def found(waited_s: float) -> float:
-        """What they would wait if they waited so long: falls as it grows."""
+        """Waiting time that results from a waiting time; it decreases as that one grows."""
         rate = others / (apart_s + waited_s)
         waits_s = 0.0
         for service_s in stations:
@@ -40,8 +40,8 @@ def waiting_s(apart_s: Array, stations: list[Array]) -> float:
             waits_s += float(rate @ service_s**2) / (2 * (1 - load))
         return waits_s
 
-    # At the least waiting that leaves every station a load below 1, it is infinite; at what all
-    # others take together, with nobody apart, it is less.
+    # At the least waiting time with loads below 1, the result is infinite; for the time that all
+    # other clients need together, it is smaller than that.
     low = 0.0
     high = float(sum(service_s.sum() for service_s in stations)) + 1.0
     while found(high) > high:
@@ -58,12 +58,12 @@ def waiting_s(apart_s: Array, stations: list[Array]) -> float:
 
 
 def queueing_s(d: Durations, *, sequential_server: bool, sequential_downlink: bool) -> float:
-    """A round's latency: the slowest client, which waits as long as all do on average.
+    """A round's latency: that of the slowest client with the mean waiting time, s.
 
     Args:
         d: Durations under assumption 1.
         sequential_server: Whether the server computes for one client at a time.
-        sequential_downlink: Whether gradients go to one client at a time.
+        sequential_downlink: Whether gradients are sent to one client at a time.
     """
     steps = (d.cf_s, d.ca_s, d.s_s, d.sg_s, d.cb_s)
     apart_s = sum((step.mean(axis=1) for step in steps), np.zeros(len(d.sm_s)))

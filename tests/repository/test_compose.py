@@ -118,7 +118,7 @@ def test_a_campaign_comes_up_with_scheduler_and_workers(project: tuple[Path, Up]
     names = ("campaign", "scheduler", "predictor", "worker")
     done = run("up", "--no-build", "--abort-on-container-exit", *names)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "38 points, 38 of them made now, 0 failed" in done.stdout
+    assert "38 points, 38 of them computed now, 0 failed" in done.stdout
     assert (folder / "runs" / "quickstart" / "report.html").is_file()
 
 

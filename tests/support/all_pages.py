@@ -27,7 +27,7 @@ from packet_cases import small
 from small_scenario import TREE
 from synthetic_run import make_run, make_session, manifest
 
-from orchestrator.reporting import figures
+from orchestrator.reporting import plots
 from orchestrator.reporting.comparison import write_comparison
 from orchestrator.reporting.live import serve
 from orchestrator.reporting.live_session import watched
@@ -90,7 +90,7 @@ def _broken(folder: Path) -> Path:
 def _reproduction(folder: Path) -> Path:
     """A figure of seven curves, a wide table, and a finding with much to say."""
     folder.mkdir()
-    paradigms = [name for name in figures.STYLES if name != "sfl-pp"] + ["sfl-pp"]
+    paradigms = [name for name in plots.STYLES if name != "sfl-pp"] + ["sfl-pp"]
     rows = [
         {"x": x, "paradigm": name, "latency_s": 9 - x + number, "latency_ci95_s": 0.1,
          "over_reference": 0.01 * number, "over_reference_ci95": 0.001}
@@ -98,9 +98,7 @@ def _reproduction(folder: Path) -> Path:
         for number, name in enumerate(paradigms)
     ]  # fmt: skip
     table = pd.DataFrame(rows)
-    figures.write_figure(
-        folder / "fig4", lambda: figures.comparison(table, "Split point u", "sfl-pp")
-    )
+    plots.write_plot(folder / "fig4", lambda: plots.comparison(table, "Split point u", "sfl-pp"))
     finding = Finding(
         "fig4", "a claim " * 9, "paper's " * 5, "30.1 % " * 4, "it is " * 9, False, 0.1, "note " * 9
     )

@@ -138,7 +138,7 @@ def drawn(top: str) -> list[tuple[str, str]]:
 
 
 def page() -> str:
-    """What docs/architecture.md shows: packages, the question each answers, and the arrows."""
+    """What docs/architecture.md shows: packages, the purpose of each, and the arrows."""
     return "\n".join(_lines())
 
 
@@ -148,7 +148,7 @@ def _lines() -> Iterator[str]:
         yield ""
         yield f"{' '.join(_docstring(ROOT / top))}"
         yield ""
-        yield "| package | the question it answers | what belongs there, and what does not |"
+        yield "| package | purpose | what it contains, and what not |"
         yield "|---|---|---|"
         for package in PACKAGES[top]:
             question, other = _docstring(ROOT / top / package)

@@ -51,7 +51,7 @@ PRELOAD = (
     "testbed.host.doctor",
 )
 LEARNING = ("torch", "timm", "workloads.learning.real", "workloads.costs.counting")
-TESTS = ("docker", "orchestrator.reporting.figures")
+TESTS = ("docker", "orchestrator.reporting.plots")
 """What tests import, too."""
 SHARED = "TESTBED_WARM"
 """In the environment: the addresses of servers that are shared, with torch the second."""

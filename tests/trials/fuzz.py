@@ -265,7 +265,7 @@ def folders(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
     from orchestrator.reporting import comparison
     from orchestrator.reporting.perfetto import of_run
     from orchestrator.reporting.report import render
-    from orchestrator.reporting.run_figures import figures
+    from orchestrator.reporting.run_plots import draw_run
 
     with tempfile.TemporaryDirectory() as folder:
         run_dir = make_run(Path(folder) / "run", uavs=2, rounds=2)
@@ -279,7 +279,7 @@ def folders(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
             comparison.render(both).encode()
             json.dumps(both.to_json(), allow_nan=False)
             if drawn:
-                figures(run_dir, run_dir.parent / "figures")
+                draw_run(run_dir, run_dir.parent / "figures")
 
         return _in_folder(run_dir, inputs, seed, show)
 

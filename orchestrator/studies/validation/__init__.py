@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Where does an analytical model hold, by how much is it wrong, and why?
+"""Validation of an analytical model: where it is valid, how large its error is, and why.
 
-The space that is sampled, its points played by engine, packets and kernel, and what follows from
-them. The models themselves stand in `orchestrator.theory`, who computes in `orchestrator.campaign`.
+It samples a space of scenarios, evaluates its points with engine, packets and kernel, and analyses
+the errors. The models are in `orchestrator.theory`, the workers in `orchestrator.campaign`.
 """

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Points on the kernel's links: each a `testbed run` of its own, in virtual time if it can be.
+"""Evaluates points on the kernel's links, each by its own `testbed run`.
 
-In virtual time they do not disturb each other, so that as many are played at once as there are
-cores; on the real clock it is one after the other.
+In virtual time, if its kernel is built, one run per core is executed in parallel, because runs do
+not disturb each other; with the real clock they are executed one after the other.
 """
 
 import os
@@ -34,12 +34,12 @@ def play(
     folder: Path,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    """Emulate points without learning.
+    """Emulate points without training.
 
     Returns:
-        For each its `clock`, whether it is `valid`, the checks that it `missed`, the metric's
-        `value` of what was measured (None where the run failed), the `budget` of its error in s,
-        and `failure`, if any.
+        For each point its `clock`, whether it is `valid`, the failed checks (`missed`), the
+        metric's measured `value` (None if the run failed), the `budget` of its error in s, and
+        `failure`, if any.
     """
     virtual = bool(points) and guest_kernel.find() is not None
     changes: dict[str, Any] = {"workload.compute": "none", "workload.compute_time": "modelled"}
@@ -64,7 +64,7 @@ def play(
 def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
     clock = scenario.emulation.clock
     about: dict[str, Any] = {"clock": clock, "valid": False, "missed": [], "value": None}
-    # What another version of the program played is played again.
+    # Runs of another version of the program are repeated.
     text = f"# sources {source_sha256()}\n"
     text += yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False)
     file, out = place.with_suffix(".yaml"), place

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a validation is asked for, and what came of it."""
+"""The request for a validation, and its result."""
 
 import math
 from collections.abc import Callable
@@ -17,34 +17,34 @@ from orchestrator.studies.validation.region import Region
 from orchestrator.studies.validation.shrink import plain
 from orchestrator.studies.validation.space import Space
 from orchestrator.studies.validation.worker import ROUNDING
-from orchestrator.theory.models import Said
+from orchestrator.theory.models import ModelResult
 
 TOLERANCE = 0.05
-"""Relative error up to which a model that states a value counts as right."""
+"""Default relative tolerance of models that give a value."""
 RESAMPLES = 1000
-"""Of the bootstrap that intervals of means and quantiles come from."""
+"""Number of bootstrap samples for intervals of means and quantiles."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is to be validated, and how."""
+class Request:
+    """The model to validate, and how to do it."""
 
     scenario: Scenario
     model: str
     space: Space
     samples: int = 4000
     packets: int | None = None
-    """Points that ns-3's packets play; None: a hundredth of the samples."""
+    """Number of points for ns-3's packets; None: 1 % of the samples."""
     kernel: int = 0
-    """Points that the kernel's links play."""
+    """Number of points for the kernel's links."""
     tolerance: float | None = None
-    """Relative error up to which the model is right; None: none for bounds, else `TOLERANCE`."""
+    """Tolerated relative error; None: 0 for bounds, else `TOLERANCE`."""
     metric: str | None = None
-    """What is held against the model; None: what the model is of."""
+    """Metric to compare; None: the model's."""
     seed: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; equal ones have equal results."""
+        """The request as JSON values; equal requests have equal results."""
         return {
             "scenario": self.scenario.model_dump(mode="json"),
             "model": self.model,
@@ -60,40 +60,40 @@ class Asked:
 
 @dataclass(frozen=True)
 class Validation:
-    """What came of it."""
+    """Result of a validation."""
 
-    asked: Asked
+    request: Request
     metric: str
     keys: list[dict[str, Any]]
-    """Of the design's points."""
+    """Values of the keys at the design's points."""
     values: dict[str, Array]
-    """What each execution says, by name, shape [N]; not a number where it was not asked."""
-    said: list[Said | None]
-    """What the model says."""
+    """By method: values of the metric, shape [N]; NaN if a point was not evaluated."""
+    results: list[ModelResult | None]
+    """The model's results at the points; None if it does not apply."""
     region: Region
     sensitivity: list[dict[str, Any]]
-    """Keys, the one that moves the error most first."""
+    """Sensitivity by key, the largest first."""
     counterexample: Scenario | None
     worst: dict[str, Any]
-    """The worst case as it was found, the simple one, and where their errors come from."""
+    """The worst case as found, simplified, and the causes of its error."""
     kernel_runs: list[dict[str, Any]]
 
     def errors(self, execution: str) -> Array:
-        """Model over an execution, less 1, shape [N]; see `Said.error`."""
+        """Relative errors of the model against a method, shape [N]; see `ModelResult.error`."""
         found = [
-            math.nan if said is None or not math.isfinite(value) else said.error(value)
-            for said, value in zip(self.said, self.values[execution], strict=True)
+            math.nan if result is None or not math.isfinite(value) else result.error(value)
+            for result, value in zip(self.results, self.values[execution], strict=True)
         ]
         errors = np.array(found)
         return np.where(np.abs(errors) < ROUNDING, 0.0, errors)
 
     @property
     def is_interval(self) -> bool:
-        """Whether the model bounds."""
-        return any(said is not None and said.is_interval for said in self.said)
+        """Whether the model gives bounds."""
+        return any(result is not None and result.is_interval for result in self.results)
 
     def distribution(self, execution: str) -> dict[str, Any]:
-        """What the errors are like, each figure with its 95 % interval."""
+        """Statistics of the errors, each with its 95 % interval."""
         errors = self.errors(execution)
         errors = errors[np.isfinite(errors)]
         if not len(errors):
@@ -112,16 +112,16 @@ class Validation:
             ("median_size", size, np.median),
             ("p95_size", size, lambda part, axis: np.quantile(part, 0.95, axis=axis)),
         ):
-            found[name] = _bootstrapped(values, of, self.asked.seed)
+            found[name] = _bootstrapped(values, of, self.request.seed)
         return found | {"largest": float(errors[size.argmax()])}
 
     def to_json(self) -> dict[str, Any]:
-        """Everything; what others read in it keeps its names."""
+        """The results as JSON values; keys are kept for other programs that read them."""
         return {
-            "model": self.asked.model,
+            "model": self.request.model,
             "metric": self.metric,
-            "samples": self.asked.samples,
-            "seed": self.asked.seed,
+            "samples": self.request.samples,
+            "seed": self.request.seed,
             "errors": {name: _listed(self.errors(name)) for name in self.values},
             "distribution": {name: self.distribution(name) for name in self.values},
             "region": {
@@ -135,9 +135,9 @@ class Validation:
             "counterexample": {} if self.counterexample is None else plain(self.counterexample),
             "worst": self.worst,
             "kernel": self.kernel_runs,
-            "space": self.asked.space.model_dump(mode="json", exclude_none=True),
+            "space": self.request.space.model_dump(mode="json", exclude_none=True),
             "points": self.keys,
-            "scenario": self.asked.scenario.model_dump(mode="json"),
+            "scenario": self.request.scenario.model_dump(mode="json"),
         }
 
 

@@ -29,13 +29,13 @@ PART_TITLES = {
     "channel": "the channel changes during the round",
     "adapters": "SM and CM, the adapters' transfers",
     "differences": "UAVs' channels and shares differ",
-    "form": "the form itself, with none of these",
+    "form": "the form itself, without these causes",
 }
 
 
 def page(found: Validation) -> str:
     """The page as HTML."""
-    asked = found.asked
+    request = found.request
     errors = found.errors("engine")
     text = None
     if found.counterexample is not None:
@@ -44,15 +44,15 @@ def page(found: Validation) -> str:
         "validation.html",
         ("charts", "frame", "plain"),
         {},
-        title=f"{asked.model} on {asked.scenario.name}",
-        model_title=model(asked.model, asked.scenario).title,
-        asked=asked,
+        title=f"{request.model} on {request.scenario.name}",
+        model_title=model(request.model, request.scenario).title,
+        asked=request,
         metric=found.metric,
         unit=" s" if found.metric.endswith("_s") else " J" if found.metric.endswith("_j") else "",
         worst_keys={key: _in_words(value) for key, value in found.worst["keys"].items()},
         is_interval=found.is_interval,
         bounds_alone=found.is_interval and found.region.tolerance == 0,
-        silent=int(sum(one is None for one in found.said)),
+        silent=int(sum(result is None for result in found.results)),
         rows=[{"name": TITLES[name], **found.distribution(name)} for name in found.values],
         bars=_histogram(errors[np.isfinite(errors)]),
         region=found.region,
@@ -67,9 +67,9 @@ def page(found: Validation) -> str:
 
 
 def _keys(found: Validation) -> dict[str, dict[str, Any]]:
-    keys: dict[str, dict[str, Any]] = found.asked.space.model_dump(mode="json", exclude_none=True)[
-        "keys"
-    ]
+    keys: dict[str, dict[str, Any]] = found.request.space.model_dump(
+        mode="json", exclude_none=True
+    )["keys"]
     return keys
 
 
@@ -80,7 +80,7 @@ def _range(value: dict[str, Any]) -> str:
 
 
 def _in_words(value: Any) -> str:
-    """A number of what a space holds, a list of them, or how one is drawn."""
+    """Format a value of a space, a list of values, or a distribution."""
     if isinstance(value, dict):
         return _range(value)
     if isinstance(value, list):
@@ -89,7 +89,7 @@ def _in_words(value: Any) -> str:
 
 
 def _histogram(errors: Array) -> dict[str, Any]:
-    """Bars of an inline drawing, 600 wide and 120 high."""
+    """Bars of an SVG histogram, 600 units wide and 120 high."""
     low, high = float(errors.min()), float(errors.max())
     if high - low < 1e-12:
         low, high = low - 0.01, high + 0.01
@@ -112,7 +112,7 @@ def write(found: Validation, folder: Path) -> None:
     """Write validation.json, validation.html, space.yaml, counterexample.yaml into the folder."""
     write_json(folder / "validation.json", found.to_json())
     write_json(folder / "environment.json", environment())
-    text = found.asked.space.to_yaml()
+    text = found.request.space.to_yaml()
     write_whole(folder / "space.yaml", lambda part: part.write_text(text, "utf-8"))
     if found.counterexample is not None:
         simple = yaml.safe_dump(plain(found.counterexample), sort_keys=False, width=100)

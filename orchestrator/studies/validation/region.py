@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Where a model holds, in words: the leaves of a small decision tree over the keys that vary."""
+"""The region in which a model is valid: leaves of a small decision tree over the varied keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from orchestrator.engine.plan import Array
 Flags = npt.NDArray[np.bool_]
 
 DEPTH = 4
-"""Conditions of a rule, at most."""
+"""Most conditions of a rule."""
 PURE = 0.99
-"""Share of a leaf's points at which the model must hold for the leaf to be part of the region."""
+"""Share of a leaf's points at which the model must be valid for the leaf to be included."""
 LEAST = 0.01
-"""Share of all points that a leaf has at least."""
+"""Least share of all points in a leaf."""
 HELD_OUT = 0.3
-"""Share of the points that the tree does not see."""
+"""Share of the points that are held out from fitting the tree."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A bound on one key."""
+    """A bound of one key."""
 
     column: int
     at_most: bool
@@ -33,37 +33,37 @@ class Condition:
     value: float
 
     def of(self, values: Array) -> Flags:
-        """Whether it is met, at points [N, columns]."""
+        """Whether it is met at points, shape [N, columns]."""
         column = values[:, self.column]
         met: Flags = column <= self.value if self.at_most else column > self.value
         return met
 
     def text(self, names: Sequence[str]) -> str:
-        """As people write it."""
+        """The condition as text."""
         name = names[self.column]
-        if " = " in name:  # one value of several that are no numbers
+        if " = " in name:  # indicator of one of several non-numeric values
             return name.replace(" = ", " is not ", 1) if self.at_most else name
         return f"{name} {'<=' if self.at_most else '>'} {self.value:g}"
 
 
 @dataclass(frozen=True)
 class Region:
-    """Where a model holds within a tolerance; a point is in it if it meets all of some rule."""
+    """Region in which a model is valid within a tolerance: points that meet at least one rule."""
 
     tolerance: float
     names: list[str]
-    """Of the columns."""
+    """Names of the columns."""
     rules: list[tuple[Condition, ...]]
-    """None: nowhere. One without conditions: everywhere."""
+    """Rules; without any the region is empty, with one without conditions it is the whole space."""
     share: float
-    """Of the space."""
+    """Share of the space."""
     held_out_share: float | None
-    """Of points in it that the tree has not seen, where the model holds; None: there are none."""
+    """Share of held-out points in the region at which the model is valid; None without any."""
     held_out: int
-    """How many those are."""
+    """Number of held-out points in the region."""
 
     def has(self, values: Array) -> Flags:
-        """Whether points [N, columns] are in it."""
+        """Whether points, shape [N, columns], are in the region."""
         inside = np.zeros(len(values), np.bool_)
         for rule in self.rules:
             inside |= np.all(
@@ -72,7 +72,7 @@ class Region:
         return inside
 
     def texts(self) -> list[str]:
-        """A line a rule."""
+        """One line per rule."""
         return [
             " and ".join(condition.text(self.names) for condition in rule) or "everywhere"
             for rule in self.rules
@@ -82,14 +82,14 @@ class Region:
 def region(
     names: list[str], values: Array, holds: Flags, tolerance: float, rng: np.random.Generator
 ) -> Region:
-    """Where the model holds.
+    """Fit the region in which a model is valid.
 
     Args:
-        names: Of the columns.
-        values: Of the keys at the points, shape [N, columns].
-        holds: Whether the model holds there, shape [N].
-        tolerance: What that means.
-        rng: Draws the points that are held out.
+        names: Names of the columns.
+        values: Values of the keys at the points, shape [N, columns].
+        holds: Whether the model is valid at the points, shape [N].
+        tolerance: Tolerance of `holds`.
+        rng: Draws the held-out points.
     """
     order = rng.permutation(len(values))
     kept, out = np.split(order, [len(order) - int(HELD_OUT * len(order))])
@@ -111,7 +111,7 @@ def region(
 def _grown(
     values: Array, holds: Flags, rule: tuple[Condition, ...], least: int
 ) -> list[tuple[Condition, ...]]:
-    """The rules of leaves in which the model holds."""
+    """The rules of the leaves in which the model is valid."""
     pure = bool(holds.mean() >= PURE)
     if pure and holds.all():
         return [rule]
@@ -129,7 +129,7 @@ def _grown(
 
 
 def _best(values: Array, holds: Flags, least: int) -> tuple[int, float] | None:
-    """Column and threshold of the least Gini impurity; None where no split has any use."""
+    """Column and threshold with the least Gini impurity; None if no split reduces it."""
     count, total = len(holds), holds.sum()
     best, found = 2 * total * (count - total) / count - 1e-9, None
     for column in range(values.shape[1]):
@@ -149,7 +149,7 @@ def _best(values: Array, holds: Flags, least: int) -> tuple[int, float] | None:
 
 
 def _between(low: float, high: float) -> float:
-    """The shortest number from `low` to below `high`, so that a rule is what it says."""
+    """The number with the fewest digits in [low, high), so that rules are exact as printed."""
     for digits in range(1, 17):
         value = float(f"{(low + high) / 2:.{digits}g}")
         if low <= value < high:
@@ -158,7 +158,7 @@ def _between(low: float, high: float) -> float:
 
 
 def _merged(rules: list[tuple[Condition, ...]]) -> list[tuple[Condition, ...]]:
-    """Rules without conditions that a later one of the same key makes needless."""
+    """Remove conditions that a later one for the same key makes redundant."""
     merged = []
     for rule in rules:
         last = {(c.column, c.at_most): c for c in rule}

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The worst case, looked for from the worst points of a design, and made simple.
+"""Searches for the worst case from the worst points of a design, and simplifies it.
 
-A counterexample is worth what it explains: UAVs stand still if they can, there are as few of them,
-as few iterations and as few keys off their defaults as still show the error, in round numbers.
+A counterexample should explain the error: UAVs are stationary if possible, and it has the fewest
+UAVs, iterations and keys without default values that still show the error, with round numbers.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,34 +21,34 @@ from orchestrator.studies.validation.worker import Player
 from testbed.core.errors import InputError, RunError
 
 STARTS = 4
-"""Of a design's worst points, so many are followed."""
+"""Number of a design's worst points from which the search starts."""
 NEAR = 0.15
-"""Standard deviation of the first steps, in the unit cube; they become smaller."""
+"""Standard deviation of the first steps, in the unit cube; later steps are smaller."""
 STILL_TRIED = 60
-"""Of a design's worst points, so many are tried with UAVs that stand still."""
-KEPT = 0.5
-"""Of its error, a simplified scenario must still show so much where the model states a value."""
-BROKEN = 1e-3
-"""And where it bounds: a bound that is broken by so much, relative, is broken."""
-WRONG = 1e-4
-"""Relative: by what a model must be wrong at all."""
+"""Number of a design's worst points that are tried with stationary UAVs."""
+KEPT_ERROR = 0.5
+"""Share of the error that a simplified scenario must still show, for models that give a value."""
+LEAST_VIOLATION = 1e-3
+"""Relative violation of a bound that a simplified scenario must still show."""
+LEAST_ERROR = 1e-4
+"""Least relative error of a counterexample."""
 SEARCHED = 64
-"""Points, and again so many steps, for each number of UAVs and each placement of them."""
+"""Points, and as many steps, that are searched per number of UAVs and placement."""
 PLACED = 3
-"""Placements of each number of UAVs."""
-STANDING = {
+"""Placements that are tried per number of UAVs."""
+STATIONARY = {
     "mobility.speed_m_s": [0.0, 0.0],
     "mobility.mean_speed_m_s": 0.0,
     "mobility.speed_deviation_m_s": 0.0,
 }
 TRIALS = 2000
-"""Of simplifications, at most."""
+"""Most simplifications that are tried."""
 
 Margin = Callable[[Scenario], float]
 
 
 def margin_of(player: Player) -> Margin:
-    """How far the model is from being wrong; infinite where nothing can be said."""
+    """A function for the model's margin (`worker.margin`); infinite if it cannot be computed."""
 
     def margin(scenario: Scenario) -> float:
         try:
@@ -61,8 +61,8 @@ def margin_of(player: Player) -> Margin:
 
 
 def limit_of(lowest: float, is_interval: bool) -> float:
-    """The margin that a simplified scenario must keep to show what the worst one shows."""
-    return max(KEPT * lowest, -BROKEN) if is_interval else KEPT * lowest
+    """The margin that a simplified scenario must not exceed, for a worst case with `lowest`."""
+    return max(KEPT_ERROR * lowest, -LEAST_VIOLATION) if is_interval else KEPT_ERROR * lowest
 
 
 def worst_point(
@@ -74,16 +74,16 @@ def worst_point(
     trials: int,
     rng: np.random.Generator,
 ) -> tuple[Array, float]:
-    """The worst point that a random walk from the worst points of a design finds, and its margin.
+    """Random walks from a design's worst points; returns the worst point found and its margin.
 
     Args:
-        space: Where to look.
-        tree: The base scenario's plain values.
-        design: Points of the unit cube, shape [N, keys].
-        margins: At those, shape [N]; not a number where the model says nothing.
-        margin: Of a scenario.
-        trials: How many points to try.
-        rng: Of the steps.
+        space: The space.
+        tree: The base scenario as JSON values.
+        design: Points in the unit cube, shape [N, keys].
+        margins: Margins of the design's points, shape [N]; NaN if the model gives no result.
+        margin: Computes the margin of a scenario.
+        trials: Number of points to try.
+        rng: Generator of the steps.
     """
     order = np.argsort(np.where(np.isfinite(margins), margins, np.inf), kind="stable")
     best, found = design[order[0]], float(margins[order[0]])
@@ -112,17 +112,16 @@ def simplest_start(
     limit: float,
     rng: np.random.Generator,
 ) -> Scenario:
-    """What to simplify: a scenario at least as wrong as the limit, with UAVs that stand still if
-    there is one, and as few of them as a short search finds; else the worst point.
+    """A scenario to simplify, with a margin of at most the limit.
 
-    A channel that changes makes many a form wrong that assumes it does not; a counterexample
-    without that says more.
+    If a short search finds one, it has stationary and few UAVs; otherwise it is the worst point.
+    Many forms assume a constant channel; a counterexample with a constant channel explains more.
     """
     scenario = tree_at(tree, space.keys_at(worst), "space")
     if scenario.mobility.model != GAUSS_MARKOV:
         return scenario
     still = _deep(tree)
-    for key, value in STANDING.items():
+    for key, value in STATIONARY.items():
         put(still, key, value, key)
     fixed = [
         key for key in space.keys if key == "seed" or key.startswith(("uavs.tx", "uavs.count"))
@@ -147,7 +146,7 @@ def simplest_start(
 
 
 def _of_count(tree: dict[str, Any], count: int, of: int) -> dict[str, Any]:
-    """So many of a scenario's UAVs, spread evenly over them."""
+    """A part of a scenario's UAVs, evenly chosen."""
     chosen = np.linspace(0, of - 1, count).round().astype(int)
     changed = _deep(tree)
     for name, value in changed["uavs"].items():
@@ -161,7 +160,7 @@ def _of_count(tree: dict[str, Any], count: int, of: int) -> dict[str, Any]:
 
 
 def shrunk(scenario: Scenario, margin: Margin, limit: float) -> Scenario:
-    """The simplest scenario that is still as wrong as the limit, by greedy simplification."""
+    """Simplify a scenario greedily while its margin is at most the limit."""
     trials = 0
     simpler = True
     while simpler and trials < TRIALS:
@@ -175,14 +174,14 @@ def shrunk(scenario: Scenario, margin: Margin, limit: float) -> Scenario:
 
 
 def plain(scenario: Scenario) -> dict[str, Any]:
-    """What stands in a file of the scenario: what is not at its default."""
+    """The values of a scenario that differ from the defaults, as in its file."""
     return scenario.model_dump(mode="json", exclude_defaults=True)
 
 
 def _simpler(scenario: Scenario) -> Iterator[Scenario]:
-    """Scenarios that are simpler in one respect, what matters most first."""
+    """Scenarios that are simpler in one respect, the most important respects first."""
     tree = plain(scenario)
-    # What was taken away may come back by itself, filled in from other keys.
+    # Removed values may be restored from other keys by validation.
     return (tried for tried in _reduced(scenario, tree) if plain(tried) != tree)
 
 
@@ -194,10 +193,10 @@ def _reduced(scenario: Scenario, tree: dict[str, Any]) -> Iterator[Scenario]:
     for fewer in range(1, scenario.workload.local_iterations):
         yield from _valid(tree, {"workload.local_iterations": fewer})
     for key, value in _leaves(tree):
-        # Without these it would be another model, or another claim of it.
+        # Other values of these would change the model or its claim.
         if key.startswith(("analytical_models", "paradigm")):
             continue
-        if key in {"name", "uavs.tx_power_w", "workload.local_iterations", *STANDING}:
+        if key in {"name", "uavs.tx_power_w", "workload.local_iterations", *STATIONARY}:
             continue
         yield from _valid(tree, {}, without=key)
         for digits in (1, 2):

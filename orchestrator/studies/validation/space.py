@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The space of scenarios that a model is held against: which keys vary, over which values.
+"""The space of scenarios for a validation: the varied keys and their distributions.
 
-A point of the space is a point of the unit cube, one coordinate a key; `Space.keys_at` makes the
-values of it. Space files have one mapping, `keys`, from dotted keys to what each is drawn from.
+A point of the space is a point of the unit cube with one coordinate per key; `Space.keys_at`
+converts it to values. A space file has one mapping, `keys`, from dotted keys to distributions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,14 @@ from orchestrator.scenario.schema import Scenario, Section
 from testbed.core.errors import InputError
 
 PLACEMENTS = 16
-"""Seeds of a default space: each is another flight, which ns-3 has to fly."""
+"""Number of seeds in a default space; ns-3 generates a channel for each."""
 
 
 class Range(Distribution):
-    """What a key is drawn from; a plain list is short for `choice`."""
+    """Distribution of a key; a plain list is a `choice`."""
 
     choice: list[JsonValue] | None = Field(default=None, min_length=1)  # type: ignore[assignment]
-    """Any of these, with equal probability."""
+    """Values with equal probabilities."""
 
     @model_validator(mode="before")
     @classmethod
@@ -40,7 +40,7 @@ class Range(Distribution):
         return {"choice": given} if isinstance(given, list) else given
 
     def at(self, share: float) -> JsonValue:
-        """Where the distribution function reaches this share, 0 <= share < 1."""
+        """The quantile for a probability, 0 <= share < 1."""
         if self.uniform:
             low, high = self.uniform
             return low + share * (high - low)
@@ -57,7 +57,7 @@ class Range(Distribution):
 
     @property
     def ordered(self) -> bool:
-        """Whether its values are numbers, which can be compared."""
+        """Whether all values are numbers."""
         return self.choice is None or all(
             isinstance(value, (int, float)) and not isinstance(value, bool) for value in self.choice
         )
@@ -67,7 +67,7 @@ class Space(Section):
     """A space file."""
 
     keys: dict[str, Range] = Field(min_length=1, max_length=64)
-    """By dotted key of the scenario."""
+    """Distributions by dotted scenario key."""
 
     @field_validator("keys")
     @classmethod
@@ -79,14 +79,14 @@ class Space(Section):
         return keys
 
     def keys_at(self, point: Array) -> dict[str, JsonValue]:
-        """The values of a point of the unit cube, shape [keys]."""
+        """The values for a point of the unit cube, shape [keys]."""
         return {
             key: range_.at(float(share))
             for (key, range_), share in zip(self.keys.items(), point, strict=True)
         }
 
     def to_yaml(self) -> str:
-        """A space file; `load_space` reads the same space from it."""
+        """The contents of a space file; `load_space` reads an equal space from it."""
         tree = self.model_dump(mode="json", exclude_none=True)
         return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
 
@@ -95,11 +95,11 @@ def load_space(path: Path, scenario: Scenario) -> Space:
     """Read a space file.
 
     Args:
-        path: YAML.
-        scenario: What the space varies; each end of each key is tried on it.
+        path: The YAML file.
+        scenario: The base scenario; the ends of all ranges are checked with it.
 
     Raises:
-        InputError: One line that names the file, the key and what it may be.
+        InputError: The file is not valid; the message names the file, the key and allowed values.
     """
     tree = read_tree(path, "space")
     try:
@@ -120,16 +120,16 @@ def _ends(range_: Range) -> Iterator[JsonValue]:
 
 
 def at(scenario: Scenario, keys: Mapping[str, Any], source: str) -> Scenario:
-    """The scenario with these values; one round of it.
+    """A scenario with one round and these values.
 
     Raises:
-        InputError: A value is not one that the key may have.
+        InputError: A value is not allowed.
     """
     return tree_at(scenario.model_dump(mode="json"), keys, source)
 
 
 def tree_at(tree: dict[str, Any], keys: Mapping[str, Any], source: str) -> Scenario:
-    """As `at`, of the scenario's plain values, which stay as they are."""
+    """Like `at`, for a scenario as JSON values, which are not changed."""
     changed = _copy(tree)
     for key, value in keys.items():
         put(changed, key, value, f"{source}: {key}")
@@ -142,11 +142,11 @@ def _copy(tree: Any) -> Any:
 
 
 def default_space(scenario: Scenario) -> Space:
-    """Around a scenario: its split, its iterations and batches, bands, powers, speeds, placements.
+    """The space around a scenario: split, iterations, batch size, bands, powers, speeds, seeds.
 
-    Bands and powers by a factor of 4 to either side, the base station's speed from an eighth to
-    twice; UAVs of one speed, or of speeds that differ by up to 4, 16 and 64; 16 placements of them.
-    What stands in a list of one value a UAV stays as it is.
+    Bands and powers vary by a factor of 4 in both directions, the base station's speed from an
+    eighth to twice; UAVs have one speed, or speeds that differ by up to 4, 16 and 64; there are 16
+    seeds for their placement. Values in lists with one entry per UAV are not varied.
     """
     work, radio, station = scenario.workload, scenario.radio, scenario.base_station
     by = partial(_by, least=1e-6, most=1e21)
@@ -173,16 +173,16 @@ def _fleets(speed: Any) -> dict[str, Any]:
 
 
 def _by(value: Any, factor: float, *, least: float, most: float) -> dict[str, Any]:
-    """A factor to either side, within bounds; nothing where it is no single number."""
+    """A range by a factor in both directions, within bounds; empty if the value is not a number."""
     if not isinstance(value, (int, float)):
         return {}
     return {"log_uniform": (max(least, value / factor), min(most, value * factor))}
 
 
 def features(space: Space, keys: list[dict[str, JsonValue]]) -> tuple[list[str], Array]:
-    """Columns that a tree can split, and their values, shape [points, columns].
+    """Columns for the decision tree, and their values, shape [points, columns].
 
-    A number is a column; of what is none, each value is one, `KEY = VALUE`, of 0 and 1.
+    A numeric key is a column; other keys have a column of 0 and 1 per value, `KEY = VALUE`.
     """
     names: list[str] = []
     columns = []

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A validation: an analytical model held against engine, packets and kernel over a space.
+"""Compares an analytical model with engine, packets and kernel over a space of scenarios.
 
-The engine plays every point of a scrambled Sobol design; the packets and the kernel play those that
-say most: the worst, those at the edge of the tolerance, and the design's first, which fill the
-space. Each finished job is kept in the folder, so that a validation that was interrupted goes on.
+The engine evaluates every point of a scrambled Sobol design. Packets and kernel evaluate the most
+informative ones: the worst, those near the limit of the tolerance, and the design's first, which
+fill the space. Finished jobs are stored, so that an interrupted validation resumes.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ import numpy as np
 from scipy.stats import qmc, sobol_indices
 
 from orchestrator.analysis import metrics
-from orchestrator.campaign.cluster import POOL, worked
+from orchestrator.campaign.cluster import POOL, run_jobs
 from orchestrator.engine.plan import Array
 from orchestrator.records.manifest import source_sha256
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.validation import kernel
-from orchestrator.studies.validation.outcome import RESAMPLES, TOLERANCE, Asked, Validation
+from orchestrator.studies.validation.outcome import RESAMPLES, TOLERANCE, Request, Validation
 from orchestrator.studies.validation.region import Region, region
 from orchestrator.studies.validation.shrink import (
-    WRONG,
+    LEAST_ERROR,
     limit_of,
     margin_of,
     shrunk,
@@ -45,88 +45,89 @@ from orchestrator.studies.validation.worker import (
     parts,
     play,
 )
-from orchestrator.theory.models import Said, model
+from orchestrator.theory.models import ModelResult, model
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.host.dask_cluster import Cluster
 from testbed.system.files import check_no_link, write_json
 
-TOGETHER = 250
+MOST_JOB_POINTS = 250
 """Points of a job, at most."""
 FEWEST = 16
-"""Samples, at least."""
+"""Least number of samples."""
 FEWEST_SOBOL = 64
-"""Rows of each of Saltelli's two designs, at least: below, the indices' intervals mean nothing."""
+"""Least number of rows of Saltelli's two designs: with fewer, the intervals are meaningless."""
 SETTINGS = "settings.json"
 
 
 def validate(
-    asked: Asked,
+    request: Request,
     folder: Path,
     *,
     cluster: Cluster = POOL,
     progress: Progress = silent,
 ) -> Validation:
-    """Hold a model against engine, packets and kernel.
+    """Compare a model with engine, packets and kernel.
 
     Args:
-        asked: What to validate.
-        folder: Where finished jobs are kept and found again.
-        cluster: Who computes.
-        progress: Told how far it is.
+        request: What to validate.
+        folder: Folder in which finished jobs are stored.
+        cluster: Workers.
+        progress: Called with the number of points.
 
     Raises:
-        InputError: No such model or metric, a point is no scenario, or the folder is of another
-            validation.
-        RunError: The model failed, says nothing anywhere, or all workers were lost.
+        InputError: There is no such model or metric, a point is not a valid scenario, or the folder
+            is that of another validation.
+        RunError: The model failed or does not apply to any point, or all workers were lost.
     """
-    metric = asked.metric or model(asked.model, asked.scenario).metric
+    metric = request.metric or model(request.model, request.scenario).metric
     metrics.metric(metric)
-    tree = asked.scenario.model_dump(mode="json")
-    design, keys = _design(asked, tree)
-    first, second, exchanged = _saltelli(asked)
-    more = [asked.space.keys_at(point) for point in (*first, *second, *exchanged)]
+    tree = request.scenario.model_dump(mode="json")
+    design, keys = _design(request, tree)
+    first, second, exchanged = _saltelli(request)
+    more = [request.space.keys_at(point) for point in (*first, *second, *exchanged)]
     for point in (*keys, *more):
         tree_at(tree, point, "space")
-    work = _Work(asked, folder, cluster, progress)
-    answers = work.done("engine", [*keys, *more])
-    said = [_said(answer) for answer in answers]
-    if all(one is None for one in said[: len(keys)]):
+    jobs = _Jobs(request, folder, cluster, progress)
+    answers = jobs.results("engine", [*keys, *more])
+    results = [_result(answer) for answer in answers]
+    if all(result is None for result in results[: len(keys)]):
         raise RunError(
-            f"model {asked.model!r} says nothing of any point, such as paradigm "
-            f"{asked.scenario.paradigm!r}"
+            f"model {request.model!r} does not apply to any point, e.g. to paradigm "
+            f"{request.scenario.paradigm!r}"
         )
     values = {
         name: np.array([a[name] for a in answers[: len(keys)]], float)
         for name in ("engine", "frames")
     }
     engine = np.array([answer["engine"] for answer in answers], float)
-    margins = np.array([margin(s, v) for s, v in zip(said, engine, strict=True)])
+    margins = np.array([margin(r, v) for r, v in zip(results, engine, strict=True)])
     own = margins[: len(keys)]
-    sensitivity = _sensitivity(asked, _moves(said, engine)[len(keys) :], len(first))
+    sensitivity = _sensitivity(request, _responses(results, engine)[len(keys) :], len(first))
     sizes = np.array(
-        [0.0 if s is None else abs(s.error(v)) for s, v in zip(said, engine, strict=True)]
+        [0.0 if r is None else abs(r.error(v)) for r, v in zip(results, engine, strict=True)]
     )
-    where = _region(asked, keys, said, sizes[: len(keys)])
-    count = max(1, asked.samples // 100) if asked.packets is None else asked.packets
+    where = _region(request, keys, results, sizes[: len(keys)])
+    count = max(1, request.samples // 100) if request.packets is None else request.packets
     from_edge = np.abs(sizes[: len(keys)] - where.tolerance)
-    telling = _telling(own, from_edge, max(count, asked.kernel))
-    chosen, on_kernel = telling[:count], telling[: asked.kernel]
+    informative = _informative(own, from_edge, max(count, request.kernel))
+    chosen, on_kernel = informative[:count], informative[: request.kernel]
     values["packets"] = np.full(len(keys), np.nan)
-    for at, answer in zip(chosen, work.done("packets", [keys[at] for at in chosen]), strict=True):
+    found = jobs.results("packets", [keys[at] for at in chosen])
+    for at, answer in zip(chosen, found, strict=True):
         values["packets"][at] = answer["packets"]
     values["kernel"] = np.full(len(keys), np.nan)
-    runs = kernel.play(asked.scenario, [keys[at] for at in on_kernel], metric, folder, progress)
+    runs = kernel.play(request.scenario, [keys[at] for at in on_kernel], metric, folder, progress)
     for at, run in zip(on_kernel, runs, strict=True):
         run["point"] = int(at)
         values["kernel"][at] = math.nan if run["value"] is None else run["value"]
-    counterexample, worst = _worst(asked, tree, design, own, progress)
+    counterexample, worst = _worst(request, tree, design, own, progress)
     return Validation(
-        asked,
+        request,
         metric,
         keys,
-        {name: found for name, found in values.items() if np.isfinite(found).any()},
-        said[: len(keys)],
+        {name: value for name, value in values.items() if np.isfinite(value).any()},
+        results[: len(keys)],
         where,
         sensitivity,
         counterexample,
@@ -136,29 +137,32 @@ def validate(
 
 
 def _region(
-    asked: Asked, keys: list[dict[str, Any]], said: Sequence[Said | None], sizes: Array
+    request: Request,
+    keys: list[dict[str, Any]],
+    results: Sequence[ModelResult | None],
+    sizes: Array,
 ) -> Region:
-    """Where the model is right, of the design's points that it speaks of."""
-    speaks = np.array([one is not None for one in said[: len(keys)]])
-    bounds = any(one is not None and one.is_interval for one in said)
-    tolerance = asked.tolerance if asked.tolerance is not None else 0.0 if bounds else TOLERANCE
-    names, columns = features(asked.space, keys)
+    """The region in which the model is valid, fitted to the points to which it applies."""
+    applies = np.array([result is not None for result in results[: len(keys)]])
+    bounds = any(result is not None and result.is_interval for result in results)
+    tolerance = request.tolerance if request.tolerance is not None else 0.0 if bounds else TOLERANCE
+    names, columns = features(request.space, keys)
     holds = sizes <= max(tolerance, ROUNDING)
-    rng = np.random.default_rng([asked.seed, 2])
-    return region(names, columns[speaks], holds[speaks], tolerance, rng)
+    rng = np.random.default_rng([request.seed, 2])
+    return region(names, columns[applies], holds[applies], tolerance, rng)
 
 
-def _said(answer: dict[str, Any]) -> Said | None:
+def _result(answer: dict[str, Any]) -> ModelResult | None:
     if answer["low"] is None:
         return None
-    return Said(answer["low"], math.inf if answer["high"] is None else answer["high"], {})
+    return ModelResult(answer["low"], math.inf if answer["high"] is None else answer["high"], {})
 
 
-def _moves(said: Sequence[Said | None], values: Array) -> Array:
-    """What a sensitivity is of: a value's error, an interval's margin."""
+def _responses(results: Sequence[ModelResult | None], values: Array) -> Array:
+    """The quantities for sensitivities: errors of values, margins of intervals."""
     found = [
-        math.nan if s is None else margin(s, v) if s.is_interval else s.error(v)
-        for s, v in zip(said, values, strict=True)
+        math.nan if r is None else margin(r, v) if r.is_interval else r.error(v)
+        for r, v in zip(results, values, strict=True)
     ]
     return np.array(found)
 
@@ -167,21 +171,21 @@ def _sobol(dimensions: int, count: int, seed: Any) -> Array:
     """The first points of a scrambled Sobol sequence, shape [count, dimensions]."""
     sampler = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # counts that are no power of 2
+        warnings.simplefilter("ignore", UserWarning)  # counts that are not powers of 2
         points: Array = sampler.random(count)
     return points
 
 
-def _design(asked: Asked, tree: dict[str, Any]) -> tuple[Array, list[dict[str, Any]]]:
-    design = _sobol(len(asked.space.keys), asked.samples, [asked.seed, 0])
-    return design, [asked.space.keys_at(point) for point in design]
+def _design(request: Request, tree: dict[str, Any]) -> tuple[Array, list[dict[str, Any]]]:
+    design = _sobol(len(request.space.keys), request.samples, [request.seed, 0])
+    return design, [request.space.keys_at(point) for point in design]
 
 
-def _saltelli(asked: Asked) -> tuple[Array, Array, Array]:
-    """Two designs [n, keys], and the first with each key of the second, shape [keys n, keys]."""
-    count = len(asked.space.keys)
-    n = max(FEWEST_SOBOL, 2 ** int(math.log2(asked.samples / 8)))
-    both = _sobol(2 * count, n, [asked.seed, 1])
+def _saltelli(request: Request) -> tuple[Array, Array, Array]:
+    """Two designs, each [n, keys], and the first with each key of the second, [keys n, keys]."""
+    count = len(request.space.keys)
+    n = max(FEWEST_SOBOL, 2 ** int(math.log2(request.samples / 8)))
+    both = _sobol(2 * count, n, [request.seed, 1])
     first, second = both[:, :count], both[:, count:]
     exchanged = np.repeat(first[None], count, axis=0)
     for key in range(count):
@@ -189,12 +193,14 @@ def _saltelli(asked: Asked) -> tuple[Array, Array, Array]:
     return first, second, exchanged.reshape(-1, count)
 
 
-def _sensitivity(asked: Asked, moves: Array, n: int) -> list[dict[str, Any]]:
-    """Total Sobol indices of the error, the largest first; 0 where it never changes."""
-    names = list(asked.space.keys)
-    # Where the model says nothing, it is as wrong as on average.
+def _sensitivity(request: Request, responses: Array, n: int) -> list[dict[str, Any]]:
+    """Total Sobol indices of the error, the largest first; 0 for a constant error."""
+    names = list(request.space.keys)
+    # Points to which the model does not apply get the mean.
     filled = np.where(
-        np.isfinite(moves), moves, np.nanmean(moves) if np.isfinite(moves).any() else 0
+        np.isfinite(responses),
+        responses,
+        np.nanmean(responses) if np.isfinite(responses).any() else 0,
     )
     filled = filled - filled.mean()
     first, second, exchanged = np.split(filled, [n, 2 * n])
@@ -204,7 +210,7 @@ def _sensitivity(asked: Asked, moves: Array, n: int) -> list[dict[str, Any]]:
         ]
     given = {"f_A": first[None], "f_B": second[None], "f_AB": exchanged.reshape(len(names), 1, n)}
     found = sobol_indices(func=given, n=n)
-    low, high = _total_interval(first, second, exchanged.reshape(len(names), n), asked.seed)
+    low, high = _total_interval(first, second, exchanged.reshape(len(names), n), request.seed)
     rows = [
         {
             "key": key,
@@ -221,9 +227,9 @@ def _sensitivity(asked: Asked, moves: Array, n: int) -> list[dict[str, Any]]:
 def _total_interval(
     first: Array, second: Array, exchanged: Array, seed: int
 ) -> tuple[Array, Array]:
-    """95 % intervals of the total indices, shape [keys] each, by a bootstrap over the designs.
+    """95 % intervals of the total indices, shape [keys] each, by bootstrap over the designs.
 
-    Jansen's estimator, as scipy has it; its own bootstrap cannot be repeated by a seed.
+    This is Jansen's estimator, as in scipy, whose own bootstrap is not reproducible by a seed.
     """
     rng = np.random.default_rng([seed, 3])
     found = []
@@ -235,9 +241,9 @@ def _total_interval(
     return low, high
 
 
-def _telling(margins: Array, from_edge: Array, wanted: int) -> list[int]:
-    """Points that say most, by turns: the worst, those nearest to the edge of the tolerance, and
-    the design's first."""
+def _informative(margins: Array, from_edge: Array, wanted: int) -> list[int]:
+    """The most informative points, in turn from: the worst, those nearest to the limit of the
+    tolerance, and the design's first."""
     usable = np.flatnonzero(np.isfinite(margins))
     orders = [
         usable[np.argsort(margins[usable], kind="stable")],
@@ -249,25 +255,25 @@ def _telling(margins: Array, from_edge: Array, wanted: int) -> list[int]:
 
 
 def _worst(
-    asked: Asked, tree: dict[str, Any], design: Array, margins: Array, progress: Progress
+    request: Request, tree: dict[str, Any], design: Array, margins: Array, progress: Progress
 ) -> tuple[Scenario | None, dict[str, Any]]:
-    """The counterexample, if any, and what is known of the worst case."""
+    """The counterexample, if any, and facts about the worst case."""
     with channels() as kept:
-        player = Player(asked.model, asked.metric, kept)
+        player = Player(request.model, request.metric, kept)
         of = margin_of(player)
-        rng = np.random.default_rng([asked.seed, 4])
+        rng = np.random.default_rng([request.seed, 4])
         progress("worst case", 0, 3)
         point, found = worst_point(
-            asked.space, tree, design, margins, of, max(100, asked.samples // 4), rng
+            request.space, tree, design, margins, of, max(100, request.samples // 4), rng
         )
-        keys = asked.space.keys_at(point)
+        keys = request.space.keys_at(point)
         worst = {"keys": keys, **_about(player, tree_at(tree, keys, "space"))}
-        if found >= -WRONG:
+        if found >= -LEAST_ERROR:
             progress("worst case", 3, 3)
             return None, worst
         progress("worst case", 1, 3)
         limit = limit_of(found, bool(worst["is_interval"]))
-        start = simplest_start(asked.space, tree, point, design, margins, of, limit, rng)
+        start = simplest_start(request.space, tree, point, design, margins, of, limit, rng)
         progress("worst case", 2, 3)
         simple = shrunk(start, of, limit)
         progress("worst case", 3, 3)
@@ -275,69 +281,69 @@ def _worst(
 
 
 def _about(player: Player, scenario: Scenario) -> dict[str, Any]:
-    played = player.play(scenario)
-    asked = player.model(scenario)
-    said = played.said
+    evaluated = player.play(scenario)
+    analytical = player.model(scenario)
+    result = evaluated.result
     about: dict[str, Any] = {
-        "engine": played.engine,
-        "frames": played.frames,
-        "is_interval": said is not None and said.is_interval,
-        "error": None if said is None else played.error,
-        "margin": None if said is None else played.margin,
+        "engine": evaluated.engine,
+        "frames": evaluated.frames,
+        "is_interval": result is not None and result.is_interval,
+        "error": None if result is None else evaluated.error,
+        "margin": None if result is None else evaluated.margin,
         "model": None
-        if said is None
-        else [said.low_s, said.high_s if math.isfinite(said.high_s) else None],
+        if result is None
+        else [result.low_s, result.high_s if math.isfinite(result.high_s) else None],
     }
     latency = (
         player.metric(scenario) == "latency_s"
         and not scenario.faults.events
         and scenario.faults.random is None
     )
-    if said is not None and latency:
+    if result is not None and latency:
         with contextlib.suppress(RunError):
-            about["budget"] = parts(asked, played.case)
+            about["budget"] = parts(analytical, evaluated.case)
     return about
 
 
-def check_folder(asked: Asked, folder: Path) -> None:
-    """Refuse a folder in which something else lies than this validation, or nothing.
+def check_folder(request: Request, folder: Path) -> None:
+    """Check that a folder is empty, does not exist, or contains this validation.
 
     Raises:
-        InputError: Names it.
+        InputError: It does not; the message names it.
     """
     check_no_link(folder)
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise InputError(f"`out`: {folder} is no folder")
+        raise InputError(f"`out`: {folder} is not a folder")
     settings = folder / SETTINGS
     if not settings.is_file():
         if any(folder.iterdir()):
-            raise InputError(f"`out`: {folder} exists already and holds no validation")
-    elif json.loads(settings.read_text("utf-8")) != asked.to_json():
-        raise InputError(f"`out`: {folder} holds another validation; ask as then, or elsewhere")
+            raise InputError(f"`out`: {folder} exists already and contains no validation")
+    elif json.loads(settings.read_text("utf-8")) != request.to_json():
+        raise InputError(f"`out`: {folder} contains another validation; use another folder")
 
 
-class _Work:
-    """Jobs, and the answers of those that are finished."""
+class _Jobs:
+    """Jobs, and the stored results of finished ones."""
 
-    def __init__(self, asked: Asked, folder: Path, cluster: Cluster, progress: Progress):
-        self._asked = asked
+    def __init__(self, request: Request, folder: Path, cluster: Cluster, progress: Progress):
+        self._asked = request
         self._folder = folder
         self._cluster = cluster
         self._progress = progress
         self._task = {
             "source_sha256": source_sha256(),
-            "scenario": asked.scenario.model_dump(mode="json"),
-            "model": asked.model,
-            "metric": asked.metric,
+            "scenario": request.scenario.model_dump(mode="json"),
+            "model": request.model,
+            "metric": request.metric,
         }
-        check_folder(asked, folder)
+        check_folder(request, folder)
         (folder / "parts").mkdir(parents=True, exist_ok=True)
-        write_json(folder / SETTINGS, asked.to_json())
+        write_json(folder / SETTINGS, request.to_json())
 
-    def done(self, by: str, keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The answers about points, in their order; those that are kept are not asked for again."""
+    def results(self, by: str, keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The results of points, in order; stored results are reused."""
         points = [{"id": str(at), "keys": point} for at, point in enumerate(keys)]
         jobs = list(self._jobs(by, points))
         task = self._task | {"by": by}
@@ -355,11 +361,11 @@ class _Work:
         of_job = {point["id"]: digest for digest, job in missing.items() for point in job}
         waiting = {digest: len(job) for digest, job in missing.items()}
         with contextlib.closing(
-            worked(play, task, list(missing.values()), self._cluster)
+            run_jobs(play, task, list(missing.values()), self._cluster)
         ) as answers:
             for answer in answers:
                 if "failure" in answer:
-                    why = answer["failure"]  # of a lost worker, with what else is known of it
+                    why = answer["failure"]  # a dict if the worker was lost
                     raise RunError(why["failure"] if isinstance(why, dict) else why)
                 found[answer["id"]] = _finite(answer)
                 digest = of_job[answer["id"]]
@@ -371,15 +377,15 @@ class _Work:
         return [found[str(at)] for at in range(len(points))]
 
     def _jobs(self, by: str, points: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-        """Points in the order of their placements, so that few channels are made twice."""
+        """Jobs of points, sorted by seed so that few channels are generated twice."""
         if by == "packets":
             yield from ([point] for point in points)
             return
         ordered = sorted(
             points, key=lambda point: (str(point["keys"].get("seed")), int(point["id"]))
         )
-        for at in range(0, len(ordered), TOGETHER):
-            yield ordered[at : at + TOGETHER]
+        for at in range(0, len(ordered), MOST_JOB_POINTS):
+            yield ordered[at : at + MOST_JOB_POINTS]
 
     @staticmethod
     def _digest(task: dict[str, Any], job: Any) -> str:
@@ -388,7 +394,7 @@ class _Work:
 
 
 def _finite(answer: dict[str, Any]) -> dict[str, Any]:
-    """Without infinity and what is no number, which JSON has not."""
+    """Replace infinities and NaN by None, for JSON."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in answer.items()

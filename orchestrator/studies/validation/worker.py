@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a worker does for a validation: play points, and ask the model about them.
+"""A worker's part of a validation: evaluates points by simulation and with the model.
 
-Tasks, jobs and answers are plain values, as a campaign's are.
+Tasks, jobs and results are JSON values, like a campaign's.
 """
 
 import math
@@ -35,31 +35,31 @@ from orchestrator.scenario.channel import Channel, channel_settings, open_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import EVERYBODY, Scenario
 from orchestrator.studies.validation.space import tree_at
-from orchestrator.theory.models import AnalyticalModel, Said, model
+from orchestrator.theory.models import AnalyticalModel, ModelResult, model
 from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import SplitProfile
 
-OPEN = 4
-"""Channels that can grow, at most: each has ns-3 in a process of its own."""
-KEPT = 256
-"""Channels of which what was made is kept, at most."""
+MOST_OPEN = 4
+"""Most channels that can be extended; each has an ns-3 process."""
+MOST_CACHED = 256
+"""Most channels whose generated part is kept."""
 
 
 class Channels:
-    """The channels of scenarios. What was made of one stays when its ns-3 is let go of."""
+    """Cache of scenarios' channels. The generated part is kept after ns-3's process has ended."""
 
     def __init__(self) -> None:
         self._open: dict[Any, tuple[ExitStack, Channel]] = {}
         self._made: dict[Any, Channel] = {}
 
     def of(self, scenario: Scenario) -> Channel:
-        """The scenario's channel; it may end, see `forget`."""
+        """The scenario's channel; it may be too short, see `forget`."""
         settings = channel_settings(scenario)
         if settings in self._made:
             return self._made[settings]
         if settings not in self._open:
-            if len(self._open) >= OPEN:
+            if len(self._open) >= MOST_OPEN:
                 self._retire(next(iter(self._open)))
             stack = ExitStack()
             source = stack.enter_context(open_source(scenario, None))
@@ -67,25 +67,25 @@ class Channels:
         return self._open[settings][1]
 
     def forget(self, scenario: Scenario) -> bool:
-        """Let a channel that has ended be made anew, longer; whether it can be."""
+        """Remove a channel that was too short, to generate it again; returns whether it was one."""
         return self._made.pop(channel_settings(scenario), None) is not None
 
     def _retire(self, settings: Any) -> None:
         stack, channel = self._open.pop(settings)
-        if len(self._made) >= KEPT:
+        if len(self._made) >= MOST_CACHED:
             del self._made[next(iter(self._made))]
         self._made[settings] = Channel.of(Replay(channel.now))
         stack.close()
 
     def close(self) -> None:
-        """Let go of all."""
+        """End all processes of ns-3."""
         while self._open:
             self._open.popitem()[1][0].close()
 
 
 @contextmanager
 def channels() -> Iterator[Channels]:
-    """Channels that are let go of in the end."""
+    """A cache of channels, closed at the context's end."""
     kept = Channels()
     try:
         yield kept
@@ -95,7 +95,7 @@ def channels() -> Iterator[Channels]:
 
 @dataclass(frozen=True)
 class Case:
-    """A round as the model is asked about it."""
+    """Arguments for the model of a round."""
 
     plan: RoundPlan
     radio: RadioAccess
@@ -105,47 +105,47 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Played:
-    """A point, played by the engine, and what the model says of it."""
+class Evaluation:
+    """A point, simulated by the engine, and the model's result."""
 
     engine: float
-    """The metric of the first round, payload alone; likewise with frames."""
+    """Metric of the first round with payload only; `frames` includes headers."""
     frames: float
-    said: Said | None
+    result: ModelResult | None
     case: Case
 
     @property
     def error(self) -> float:
-        """Model over engine, less 1; not a number where the model says nothing."""
-        return _error(self.said, self.engine)
+        """Relative error of the model against the engine; NaN if the model does not apply."""
+        return _error(self.result, self.engine)
 
     @property
     def margin(self) -> float:
-        """How far the model is from being wrong, relative: at most 0 unless it is an interval."""
-        return margin(self.said, self.engine)
+        """Relative distance from a wrong result, see `margin`; positive only inside an interval."""
+        return margin(self.result, self.engine)
 
 
-def _error(said: Said | None, value: float) -> float:
-    error = math.nan if said is None else said.error(value)
+def _error(result: ModelResult | None, value: float) -> float:
+    error = math.nan if result is None else result.error(value)
     return 0.0 if abs(error) < ROUNDING else error
 
 
 ROUNDING = 1e-9
-"""Relative errors below are the arithmetic's."""
+"""Smaller relative errors are rounding errors."""
 
 
-def margin(said: Said | None, value: float) -> float:
-    """For an interval how far inside the value is, relative; else less what the error is."""
-    if said is None:
+def margin(result: ModelResult | None, value: float) -> float:
+    """Relative distance of the value from an interval's ends, negative outside; else -|error|."""
+    if result is None:
         return math.nan
-    if not said.is_interval:
-        return -abs(said.error(value))
-    inside = min(said.high_s / value - 1, 1 - said.low_s / value)
+    if not result.is_interval:
+        return -abs(result.error(value))
+    inside = min(result.high_s / value - 1, 1 - result.low_s / value)
     return 0.0 if abs(inside) < ROUNDING else inside
 
 
 class Player:
-    """Plays points of one model."""
+    """Evaluates points for one model."""
 
     def __init__(self, name: str, metric: str | None, kept: Channels):
         self._name = name
@@ -154,15 +154,15 @@ class Player:
         self._profiles: dict[str, SplitProfile] = {}
 
     def model(self, scenario: Scenario) -> AnalyticalModel:
-        """The model, with the scenario's parameters."""
+        """The model with the scenario's parameters."""
         return model(self._name, scenario)
 
     def metric(self, scenario: Scenario) -> str:
-        """What is held against the model."""
+        """The metric that is compared with the model."""
         return self._metric or self.model(scenario).metric
 
-    def play(self, scenario: Scenario) -> Played:
-        """The scenario's first round by the engine, and what the model says of it.
+    def play(self, scenario: Scenario) -> Evaluation:
+        """Simulate the scenario's first round with the engine, and apply the model to it.
 
         Raises:
             RunError: The model failed.
@@ -175,17 +175,17 @@ class Player:
                 raise
             return self._play(scenario)
 
-    def _play(self, scenario: Scenario) -> Played:
-        asked = self.model(scenario)
+    def _play(self, scenario: Scenario) -> Evaluation:
+        analytical = self.model(scenario)
         metric = self.metric(scenario)
         value = partial(metrics.value_of, metric, metrics.metric(metric))
         rounds, case = self._rounds(scenario)
         engine, frames = (value(Timeline([round_])) for round_ in rounds)
-        said = asked(case.plan, case.radio, case.gain, case.slot_s)
-        return Played(engine, frames, said if math.isfinite(engine) else None, case)
+        result = analytical(case.plan, case.radio, case.gain, case.slot_s)
+        return Evaluation(engine, frames, result if math.isfinite(engine) else None, case)
 
     def packets(self, scenario: Scenario) -> float:
-        """The metric of the scenario's first round on ns-3's packets."""
+        """The metric of the scenario's first round, simulated with ns-3's packets."""
         metric = self.metric(scenario)
         channel, profile = self._channels.of(scenario), self._profile(scenario)
         played = play_packets(scenario, channel, profile, decide=decider(scenario))
@@ -204,12 +204,12 @@ class Player:
             return engine.play(decision), engine.plan(allocation)
 
         if scenario.scheme.asynchronous:
-            raise InputError("paradigm: models are validated for synchronous rounds")
+            raise InputError("paradigm: validation needs synchronous rounds")
         if scenario.participation != EVERYBODY:
-            raise InputError("participation: models are validated for rounds of all UAVs")
+            raise InputError("participation: validation needs rounds of all UAVs")
         payload, plan = played(payload_bytes)
         frames, _ = played(link_bytes)
-        # As many slots whoever has asked before, and enough for a model that is too slow.
+        # This number does not depend on the cache, and suffices for models that are too slow.
         slots = 2 * math.ceil(payload.end_s / channel.slot_s) + 10
         trace = channel.trace(slots)
         if trace.slots < slots:
@@ -227,16 +227,16 @@ class Player:
 
 
 def play(task: dict[str, Any], job: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Play points, by the engine or by ns-3's packets.
+    """Evaluate points with the engine or with ns-3's packets.
 
     Args:
-        task: `source_sha256` of the program that asks, the base `scenario` as plain values,
+        task: `source_sha256` of the submitting program, the base `scenario` as JSON values,
             `model`, `metric` (or None), and `by`: `engine` or `packets`.
         job: Points, each with `id` and `keys`.
 
     Returns:
-        For each its `id`, and `engine`, `frames`, `low` and `high`, which are None where the model
-        says nothing; or `packets`; or `failure`, a line.
+        For each point its `id`, and `engine`, `frames`, `low` and `high`, of which the last two are
+        None if the model does not apply; or `packets`; or `failure`, one line.
     """
     if source_sha256() != task["source_sha256"]:
         raise RunError(f"worker on {platform.node()}: runs other sources than the orchestrator")
@@ -253,59 +253,59 @@ def _answer(task: dict[str, Any], point: dict[str, Any], player: Player) -> dict
         played = player.play(scenario)
     except (InputError, RunError) as error:
         return {"id": point["id"], "failure": f"{error} (at {point['keys']})"}
-    said = played.said
+    result = played.result
     return {
         "id": point["id"],
         "engine": played.engine,
         "frames": played.frames,
-        "low": None if said is None else said.low_s,
-        "high": None if said is None else said.high_s,
+        "low": None if result is None else result.low_s,
+        "high": None if result is None else result.high_s,
     }
 
 
 def light(scenario: Scenario) -> Scenario:
-    """The scenario without learning: the same bytes, and computing takes its modelled time."""
+    """The scenario without training: the same bytes, and modelled computing times."""
     workload = scenario.workload.model_copy(update={"compute": "none", "compute_time": "modelled"})
     return scenario.model_copy(update={"workload": workload})
 
 
 PARTS = ("channel", "adapters", "differences", "form")
-"""Where an error comes from, in the order in which causes are taken away. channel: it changes
-during the round. adapters: SM and CM. differences: the UAVs' channels and shares differ. form: what
-is left when none of it is there."""
+"""Causes of an error, in the order in which they are removed. channel: changes of the channel
+during the round. adapters: SM and CM. differences: different channels and shares of UAVs. form: the
+remaining error."""
 
 
-def parts(asked: AnalyticalModel, case: Case) -> dict[str, float]:
-    """What each cause adds to how far the model is from the engine; they add up to all of it.
+def parts(analytical: AnalyticalModel, case: Case) -> dict[str, float]:
+    """Contribution of each cause to the model's error; only for latencies.
 
-    Of latencies alone; the sum is `Played.error`, of an interval its `margin`.
+    Their sum is `Evaluation.error`, or `Evaluation.margin` for an interval.
     """
     from orchestrator.engine.engine import simulate
     from orchestrator.theory.closed_forms import without_adapters
 
-    def apart(plan: RoundPlan, gain: SlotValues, slot_s: float) -> float:
-        said = asked(plan, case.radio, gain, slot_s)
+    def error(plan: RoundPlan, gain: SlotValues, slot_s: float) -> float:
+        result = analytical(plan, case.radio, gain, slot_s)
         latency_s = simulate(plan, case.radio, gain, slot_s).latency_s
-        if said is not None and said.is_interval:
-            return margin(said, latency_s)
-        return _error(said, latency_s)
+        if result is not None and result.is_interval:
+            return margin(result, latency_s)
+        return _error(result, latency_s)
 
     still = each_way(lambda way: np.repeat(way[:, :1], 2, axis=1), case.gain)
     bare = without_adapters(case.plan)
-    same = each_way(_alike, still)
+    same = each_way(_equalised, still)
     equal = np.full(bare.clients, 1 / bare.clients)
     shares = replace(bare.allocation, alpha=equal, beta=equal, rho=equal)
     for_ever = 1e9
     steps = [
-        apart(case.plan, case.gain, case.slot_s),
-        apart(case.plan, still, for_ever),
-        apart(bare, still, for_ever),
-        apart(replace(bare, allocation=shares), same, for_ever),
+        error(case.plan, case.gain, case.slot_s),
+        error(case.plan, still, for_ever),
+        error(bare, still, for_ever),
+        error(replace(bare, allocation=shares), same, for_ever),
         0.0,
     ]
     return {part: steps[n] - steps[n + 1] for n, part in enumerate(PARTS)}
 
 
-def _alike(gain: Array) -> Array:
-    """The geometric mean of all UAVs' gains in place of each."""
+def _equalised(gain: Array) -> Array:
+    """Replace all gains by their geometric mean."""
     return np.full_like(gain, np.exp(np.log(np.maximum(gain[:, 0], 1e-300)).mean()))

@@ -14,7 +14,7 @@ from orchestrator.analysis.byte_accounts import (
     RESENT,
     account,
     carried_bytes,
-    closed,
+    completed,
     to_json,
     totals,
 )
@@ -136,7 +136,7 @@ def test_what_the_links_counted_beyond_the_books_is_a_row_of_each() -> None:
     )
     before: Any = SimpleNamespace(uplink=[link(10), link(1)], downlink=[link(0), link(40)])
     for earlier, due in ((None, [17, 5, 0, 0]), (before, [7, 4, 0, -40])):
-        whole = closed(table, 4, earlier, after, Shape())
+        whole = completed(table, 4, earlier, after, Shape())
         rest = whole.tail(4)
         assert len(whole) == 7
         assert rest["direction"].tolist() == ["up", "up", "down", "down"]
@@ -182,7 +182,7 @@ def test_what_was_resent_is_told_apart_by_what_the_link_lost_and_dropped(
         )
         for at in (0, 1)
     )
-    table = closed(account(4, books, "tcp"), 4, before, after, Shape())
+    table = completed(account(4, books, "tcp"), 4, before, after, Shape())
     assert table.index.tolist() == list(range(len(table)))
     assert not set(FRAMES) & set(table)
     up = table[(table["direction"] == "up") & (table["kind"] != "")]
@@ -198,14 +198,14 @@ def test_a_quic_link_that_loses_nothing_resends_in_vain() -> None:
     ways: Any = SimpleNamespace(uplink=[link(0, lost_frames=1)], downlink=[link(0)])
     calm: Any = SimpleNamespace(uplink=[link(0)], downlink=[link(0)])
     for after, due in ((ways, [158, 0, 0]), (calm, [0, 0, 158])):
-        table = closed(account(4, books, "quic"), 4, None, after, Shape())
+        table = completed(account(4, books, "quic"), 4, None, after, Shape())
         assert table[list(RESENT)].sum().tolist() == due
 
 
 def test_json_has_what_all_links_carried_in_each_round() -> None:
     books = [("up", 1, FRAME), ("up", 2, FRAME), ("down", 1, FRAME)]
     nothing: Any = SimpleNamespace(uplink=[link(0)] * 2, downlink=[link(0)] * 2)
-    (only,) = to_json([closed(account(4, books, "tls"), 4, None, nothing, Shape())])
+    (only,) = to_json([completed(account(4, books, "tls"), 4, None, nothing, Shape())])
     assert only["round"] == 4
     assert list(only["up"]) == list(only["down"]) == list(BYTES)
     assert (only["up"]["payload_bytes"], only["down"]["payload_bytes"]) == (20_000, 10_000)

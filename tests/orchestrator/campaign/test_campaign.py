@@ -14,7 +14,7 @@ from small_campaign import ROOT, campaign_tree, write_campaign
 
 from orchestrator.analysis.axes import Axis
 from orchestrator.campaign import spec
-from orchestrator.campaign.spec import Beside, cells, load_campaign, narrowed, to_yaml
+from orchestrator.campaign.spec import PointOptions, cells, load_campaign, narrowed, to_yaml
 from orchestrator.reporting.legend import STYLES
 from testbed.core.errors import InputError
 
@@ -97,7 +97,7 @@ def test_emulated_cells_are_narrowed_and_changed(tmp_path: Path) -> None:
     [
         ({"studies": {}}, "studies"),
         ({"colour": "red"}, "colour: no such key"),
-        ({"repeats": [1, 1]}, "repeats: must be different seeds"),
+        ({"repeats": [1, 1]}, "repeats: must be one or more different seeds"),
         ({"repeats": 10**9}, r"repeats: [^.]"),
         ({"mode": "guess"}, "mode: "),
         ({"set": {"workload.local_iterations": 0}}, r"studies.split \(u = 2, paradigm = cpsfl\)"),
@@ -120,13 +120,16 @@ def test_wrong_campaigns_are_refused_by_field(
     [
         ({"axes": {"latency_s": [1]}}, "'latency_s' is a column of the results"),
         ({"axes": {"u": {"values": [1], "draws": 2}}}, "exactly one of values, points, draws"),
-        ({"axes": {"u": {"draws": 2}}}, "draws and of belong together"),
+        ({"axes": {"u": {"draws": 2}}}, "draws and of must be given together"),
         ({"axes": {"a": {"draws": 2, "of": {"b": {"key": "k"}}}}}, "needs exactly one of uniform"),
-        ({"axes": {"a": {"draws": 2, "of": {"b": {"key": "k", "uniform": [2, 1]}}}}}, "no range"),
-        ({"compare": {"over": "v", "baseline": 1}}, "compare.over: 'v' is no axis"),
+        (
+            {"axes": {"a": {"draws": 2, "of": {"b": {"key": "k", "uniform": [2, 1]}}}}},
+            "not a valid range",
+        ),
+        ({"compare": {"over": "v", "baseline": 1}}, "compare.over: 'v' is not an axis"),
         ({"compare": {"over": "u", "baseline": 7}}, "compare.baseline: 7 is not one of"),
         ({"compare": {"over": "u", "baseline": 2, "of": ["joy"]}}, r"compare\.of"),
-        ({"plot": [{"x": "u", "lines": "w"}]}, "plot.0.lines: 'w' is no axis"),
+        ({"plot": [{"x": "u", "lines": "w"}]}, "plot.0.lines: 'w' is not an axis"),
         ({"emulate": {"where": {"u": [4]}}}, "emulate.where.u: 4 is not one of"),
         ({"trace": "gone.npz"}, "gone.npz"),
     ],
@@ -227,9 +230,9 @@ def test_keys_beside_the_scenario_say_what_a_point_is(tmp_path: Path) -> None:
     axes = {"who": {"points": {"drl": {"train": "drl"}, "equal": {"bound_rounds": 2}, "plain": {}}}}
     path = with_study(tmp_path, axes=axes, compare=None, plot=[], trace=None)
     drl, _, equal, _, plain, _ = cells(load_campaign(path))
-    assert drl.point.beside == Beside(train="drl")
-    assert equal.point.beside == Beside(bound_rounds=2)
-    assert plain.point.beside == Beside()
+    assert drl.point.options == PointOptions(train="drl")
+    assert equal.point.options == PointOptions(bound_rounds=2)
+    assert plain.point.options == PointOptions()
     assert len({drl.point.id, equal.point.id, plain.point.id}) == 3
     assert drl.point.scenario == plain.point.scenario
 
@@ -238,9 +241,9 @@ def test_agents_are_those_that_can_be_trained() -> None:
     from orchestrator.policies.agent import VARIANTS
 
     for name in VARIANTS:
-        assert Beside.model_validate({"train": name}).train == name
+        assert PointOptions.model_validate({"train": name}).train == name
     with pytest.raises(ValueError, match="train"):
-        Beside.model_validate({"train": "sarsa"})
+        PointOptions.model_validate({"train": "sarsa"})
 
 
 @pytest.mark.parametrize(
@@ -249,8 +252,11 @@ def test_agents_are_those_that_can_be_trained() -> None:
         ({"set": {"train": "sarsa"}, "trace": None}, "train: "),
         ({"set": {"bound_rounds": -1}}, "bound_rounds: "),
         ({"set": {"train": "drl"}}, "train: an agent learns on ns-3's channel"),
-        ({"set": {"bound_rounds": 1}, "mode": "run"}, "bound_rounds: is of predicted points"),
-        ({"set": {"train": "drl", "bound_rounds": 1}, "trace": None}, "bound_rounds: is of rounds"),
+        ({"set": {"bound_rounds": 1}, "mode": "run"}, "bound_rounds: is only for predicted points"),
+        (
+            {"set": {"train": "drl", "bound_rounds": 1}, "trace": None},
+            "bound_rounds: not supported together with `train`",
+        ),
     ],
 )
 def test_what_points_cannot_be_is_refused(

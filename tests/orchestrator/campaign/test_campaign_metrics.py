@@ -73,7 +73,7 @@ def test_a_campaign_compares_and_draws_them(tmp_path: Path) -> None:
 
 def test_points_without_a_metric_stay_the_points_that_they_were(tmp_path: Path) -> None:
     plain = load_campaign(write_campaign(tmp_path))
-    assert all(cell.point.beside.metrics == [] for cell in cells(plain))
+    assert all(cell.point.options.metrics == [] for cell in cells(plain))
     study = campaign_tree(tmp_path)["studies"]["split"]
     study["compare"]["of"] = ["latency_s", "objective"]
     same = load_campaign(write_campaign(tmp_path, studies={"split": study}))
@@ -92,5 +92,5 @@ def test_a_metric_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_number_is_said() -> None:
-    with pytest.raises(RunError, match="metric 'words': must answer with numbers, not 'many'"):
+    with pytest.raises(RunError, match="metric 'words': must return numbers, not 'many'"):
         metrics.values_of("words", metrics.metric("words"), Timeline([]))

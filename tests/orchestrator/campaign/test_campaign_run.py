@@ -136,13 +136,13 @@ def test_one_orchestration_at_a_time(tmp_path: Path, small: Path) -> None:
     with folder.held(folder.campaign()):
         done = warm.run("campaign", "run", small)
     assert done.returncode == 2
-    assert f"process {os.getpid()} works on" in done.stderr
+    assert f"process {os.getpid()} already uses" in done.stderr
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("x")
-    with pytest.raises(InputError, match="holds no campaign"):
+    with pytest.raises(InputError, match="contains no campaign"):
         run(write_campaign(tmp_path), tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
 
@@ -235,12 +235,15 @@ def test_workers_die_with_a_killed_orchestrator(tmp_path: Path, small: Path) -> 
 
 @pytest.mark.parametrize(
     ("victim", "words"),
-    [("worker", r"waited 0\.2 s for a worker: "), ("scheduler", "the scheduler is gone$")],
+    [
+        ("worker", r"no worker is left after waiting for 0\.2 s"),
+        ("scheduler", "lost the connection to the scheduler$"),
+    ],
 )
 def test_a_campaign_whose_workers_or_scheduler_are_lost_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, words: str
 ) -> None:
-    monkeypatch.setattr(campaign_run, "LOOK_S", 0.1)
+    monkeypatch.setattr(campaign_run, "CHECK_INTERVAL_S", 0.1)
     dask = [sys.executable, "-m", "distributed.cli"]
     connect = ["--scheduler-file", str(tmp_path / "scheduler.json")]
     here = ["--host", "127.0.0.1", "--no-dashboard"]
@@ -256,7 +259,9 @@ def test_a_campaign_whose_workers_or_scheduler_are_lost_ends(
     def kill(done: int, total: int) -> None:
         if done:
             # A scheduler that has just died still seems to be there, without workers.
-            monkeypatch.setattr(campaign_run, "WORKERS_S", 0.2 if victim == "worker" else 30.0)
+            monkeypatch.setattr(
+                campaign_run, "NO_WORKER_TIMEOUT_S", 0.2 if victim == "worker" else 30.0
+            )
             processes[victim].kill()
             processes[victim].wait()
 

@@ -141,15 +141,18 @@ def test_a_number_that_cannot_be_read_is_refused_by_name(
 @pytest.mark.parametrize(
     ("study", "says"),
     [
-        ({"mode": "predict"}, "studies.s.reads: are of sessions, mode 'up'; the mode is 'predict'"),
+        (
+            {"mode": "predict"},
+            "studies.s.reads: only for sessions (mode 'up'); the mode is 'predict'",
+        ),
         ({"plot": [{"x": "size"}]}, "studies.s.plot.0.y: 'latency_s' is not one of b, rtt_ms"),
         ({"set": {"until": ["bs"]}}, "until: bs has no command that could end"),
         ({"set": {"downlink": "both"}}, "downlink: input should be 'dedicated' or 'shared'"),
-        ({"set": {"bound_rounds": 3}}, "bound_rounds: is not of sessions"),
+        ({"set": {"bound_rounds": 3}}, "bound_rounds: is not for sessions"),
         ({"set": {"allocation.policy": "planner"}}, "allocation.policy: 'planner' decides for"),
         (
             {"mode": "predict", "reads": {}, "plot": [], "compare": None},
-            "seconds: is of sessions alone, mode 'up'",
+            "seconds: is only for sessions (mode 'up')",
         ),
         (
             {"axes": {"b": [1]}, "plot": [], "compare": None},

@@ -17,7 +17,7 @@ from processes import family, gone, until
 from small_campaign import ROOT, campaign_tree, write_campaign
 
 from ns3_scenarios.trace import Replay, load_trace
-from orchestrator.campaign.cluster import _has_worker, _jobs, computed, plain_point, run_campaign
+from orchestrator.campaign.cluster import _jobs, compute_points, plain_point, run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import Campaign, cells, load_campaign, narrowed
 from orchestrator.campaign.verify import verify
@@ -25,7 +25,7 @@ from orchestrator.campaign.worker import Files, play
 from orchestrator.engine.rounds import predict
 from orchestrator.records.manifest import source_sha256
 from orchestrator.scenario.profiles import profile_of
-from testbed.host.dask_cluster import Cluster
+from testbed.host.dask_cluster import Cluster, has_worker
 
 PAPER = load_campaign(ROOT / "campaigns" / "paper.yaml")
 
@@ -42,7 +42,7 @@ def test_rounds_computed_at_once_are_those_of_the_prediction_bit_for_bit(tmp_pat
     campaign = small(tmp_path, steps_rounds=2)
     source = Replay(load_trace(tmp_path / "trace.npz"))
     points = {cell.point.id: cell.point for cell in cells(campaign)}
-    for answer in computed(list(points.values()), 1, Cluster(workers=0)):
+    for answer in compute_points(list(points.values()), 1, Cluster(workers=0)):
         scenario = points[answer["id"]].scenario
         timeline = predict(scenario, source, profile_of(scenario))
         rounds = table(answer["files"], "rounds")
@@ -60,7 +60,10 @@ def test_what_goes_wrong_is_predicted_round_by_round(tmp_path: Path) -> None:
     tree = campaign_tree(tmp_path)["scenario"] | {"faults": {"events": [fault]}}
     campaigns = [small(tmp_path), small(tmp_path, scenario=tree)]
     usual, slow = (
-        [table(a["files"], "rounds")["latency_s"] for a in computed(points, 1, Cluster(workers=0))]
+        [
+            table(a["files"], "rounds")["latency_s"]
+            for a in compute_points(points, 1, Cluster(workers=0))
+        ]
         for points in ([cell.point for cell in cells(campaign)][:1] for campaign in campaigns)
     )
     assert usual[0][0] == slow[0][0]
@@ -72,8 +75,8 @@ def test_processes_and_this_process_answer_alike(tmp_path: Path) -> None:
     answers = [
         {a["id"]: {n: f for n, f in a["files"].items() if n.endswith("parquet")} for a in came}
         for came in (
-            computed(points, 1, Cluster(workers=0)),
-            computed(points, 1, Cluster(workers=2, pool=True)),
+            compute_points(points, 1, Cluster(workers=0)),
+            compute_points(points, 1, Cluster(workers=2, pool=True)),
         )
     ]
     assert answers[0] == answers[1]
@@ -84,9 +87,9 @@ def test_processes_end_with_who_started_them_even_if_it_is_killed(tmp_path: Path
     os.mkfifo(pipe := tmp_path / "pipe")
     program = f"""
 from pathlib import Path
-from orchestrator.campaign.cluster import worked
+from orchestrator.campaign.cluster import run_jobs
 from testbed.host.dask_cluster import Cluster
-[*worked(Path.read_text, Path({str(pipe)!r}), [None, None], Cluster(workers=2, pool=True))]
+[*run_jobs(Path.read_text, Path({str(pipe)!r}), [None, None], Cluster(workers=2, pool=True))]
 """
     # Who opens the pipe waits for who reads: they are at work then, and find nothing to read.
     with subprocess.Popen([sys.executable, "-c", program]) as process, pipe.open("w"):
@@ -105,8 +108,8 @@ def test_a_scheduler_that_has_just_gone_has_no_worker(said: Any, there: bool) ->
         def scheduler_info(self, n_workers: int) -> Any:
             return said
 
-    assert _has_worker(Client(), {"slot": 1}) is there
-    assert not _has_worker(Client(), {"other": 1})
+    assert has_worker(Client(), {"slot": 1}) is there
+    assert not has_worker(Client(), {"other": 1})
 
 
 def test_points_of_a_channel_stay_together_while_all_workers_have_work() -> None:

@@ -146,7 +146,7 @@ def test_commands_stand_under_headings_with_whole_descriptions() -> None:
         "Machine:": "doctor",
     }.items():
         assert f"{heading} {first} " in said
-    assert "hold them against the prediction." in said
+    assert "compare them with the prediction." in said
     assert "..." not in said.replace("[ARGS]...", "")
 
 
@@ -270,7 +270,7 @@ def test_evaluate_says_what_a_split_point_for_each_client_gains(tmp_path: Path) 
     assert (
         said["per-client-planner"][5].split()
         == (
-            f"objective of the best split point for all {common:.4f}: gain {1 - each / common:.1%}"
+            f"objective of the best common split point {common:.4f}: gain {1 - each / common:.1%}"
         ).split()
     )
 

@@ -82,10 +82,10 @@ def test_a_library_that_does_not_return_ends_in_time() -> None:
 
 
 def test_who_is_to_outlive_a_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert signal.SIGTERM in stopping.ending()
+    assert signal.SIGTERM in stopping.ending_signals()
     for handler in (signal.SIG_DFL, signal.SIG_IGN):
         monkeypatch.setattr(stopping.signal, "getsignal", {signal.SIGHUP: handler}.get)
-        assert (signal.SIGHUP in stopping.ending()) == (handler == signal.SIG_DFL)
+        assert (signal.SIGHUP in stopping.ending_signals()) == (handler == signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("name", STATUS)

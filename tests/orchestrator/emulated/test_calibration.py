@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from orchestrator.analysis.error_budget import calibration_in_short, integral_end_s
+from orchestrator.analysis.error_budget import calibration_summary, integral_end_s
 from orchestrator.emulated.calibration import GAP_S, LEVELS, MOST_S, UPLINK_S, _levels, _schedule
 from testbed.network.shaping import Shape
 from testbed.transport import wire
@@ -91,5 +91,5 @@ def test_in_short_errors_count_without_their_sign():
             "error": [-0.4, 0.1, 0.2],
         }
     )
-    (row,) = calibration_in_short(table).to_dict("records")
+    (row,) = calibration_summary(table).to_dict("records")
     assert (row["rate_bps"], row["error_p50"], row["error_max"]) == (2.0, 0.2, 0.4)

@@ -35,7 +35,7 @@ def test_the_dilation_that_would_do_is_named() -> None:
 
 
 def test_in_virtual_time_no_other_program_is_to_blame() -> None:
-    assert remedy("rest_share", 0.1, 0.01, 1.0, "virtual").startswith("no other program is there")
+    assert remedy("rest_share", 0.1, 0.01, 1.0, "virtual").startswith("no other program runs")
     assert remedy("of another version", 1, 0, 1.0, "virtual") == ""
 
 
@@ -51,7 +51,7 @@ def test_the_console_says_it_below_each_broken_check() -> None:
     assert "wait until the machine is idle" in lines[2]
     assert lines[3].startswith("  dropped_frames")
     assert "a queue was full" in lines[4]
-    assert lines[5:] == ["  --wait-quiet 10m begins when nothing else computes"]
+    assert lines[5:] == ["  --wait-quiet 10m waits for other processes to become idle"]
     assert validity_lines(checks[1:2], 1.0) == ["valid: every check is within its limit"]
     assert len(validity_lines(checks[2:], 1.0)) == 3
 
@@ -63,8 +63,8 @@ def test_the_report_says_it_too(tmp_path: Path) -> None:
     write_json(run_dir / "manifest.json", manifest(valid=False, validity=[broken, kept]))
     text = write_report(run_dir).read_text()
     # Where the page begins, and beside the check.
-    assert text.count("Other programs took the CPU: wait until the machine is idle") == 2
-    assert "other guests took the CPU: run" not in text
+    assert text.count("Other programs used the CPU: wait until the machine is idle") == 2
+    assert "other guests used the CPU: run" not in text
 
 
 def test_pages_of_sessions_and_campaigns_say_it_too(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_pages_of_sessions_and_campaigns_say_it_too(tmp_path: Path) -> None:
     about = json.loads((session / "manifest.json").read_text())
     write_json(session / "manifest.json", about | {"valid": False, "validity": [broken]})
     text = write_session_report(session).read_text()
-    assert "Other programs took the CPU: wait until the machine is idle" in text
+    assert "Other programs used the CPU: wait until the machine is idle" in text
     page = (finished_campaign(tmp_path).path / "report.html").read_text()
-    assert "The host&#39;s other guests took the CPU: run at another time" in page
+    assert "The host&#39;s other guests used the CPU: run at another time" in page
     assert "CPU time taken by other guests" in page
 
 

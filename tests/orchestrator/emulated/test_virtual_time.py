@@ -34,7 +34,7 @@ from testbed.system.folders import cache_folder
 from testbed.virtual import kernel
 
 VIRTUAL = ["--set", "emulation.clock=virtual"]
-pytestmark = pytest.mark.timeout(1200)  # Beside others, it is they that a guest waits for.
+pytestmark = pytest.mark.timeout(1200)  # PointOptions others, it is they that a guest waits for.
 
 
 @pytest.fixture

@@ -343,7 +343,7 @@ def test_what_does_not_go_together_is_refused_by_its_field() -> None:
     with pytest.raises(InputError, match=says):
         small("asfl-pp", 2)
     assert small("asfl-pp", 2, participation={"clients": 2}).updates == 2
-    with pytest.raises(InputError, match="paradigm: an agent decides for synchronous rounds"):
+    with pytest.raises(InputError, match="paradigm: an agent needs synchronous rounds"):
         tb.UavSflEnv(small("asfl-pp"))
 
 

@@ -195,11 +195,11 @@ def test_what_is_wrong_is_refused_by_its_field() -> None:
     with pytest.raises(InputError, match=r"deadline_s: needs faults\.on_loss 'drop', not 'wait'"):
         five(participation={"deadline_s": 1})
     late = five(**LATE)
-    with pytest.raises(InputError, match=r"participation\.deadline_s: ns-3 plays"):
+    with pytest.raises(InputError, match=r"participation\.deadline_s: ns-3 needs"):
         play(late, Replay(ChannelTrace(GAIN, 0.1)), profile_of(late))
     with pytest.raises(InputError, match="participation: must be left out where"):
         five(participation={"clients": 2}, allocation={"policy": "agent", "agent": "x"})
-    with pytest.raises(InputError, match="participation: an agent decides"):
+    with pytest.raises(InputError, match="participation: an agent needs"):
         tb.UavSflEnv(five(participation={"clients": 2}))
 
 

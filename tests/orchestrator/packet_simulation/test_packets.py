@@ -376,9 +376,9 @@ def test_outages_are_played() -> None:
 @pytest.mark.parametrize(
     ("change", "source", "message"),
     [
-        ({"congestion_control": "vegas"}, fading, "congestion_control: ns-3 plays cubic"),
-        ({"transport": "tls"}, fading, "emulation.transport: ns-3 plays 'tcp' alone"),
-        ({"connection": "per-transfer"}, fading, "emulation.connection: ns-3 plays 'kept' alone"),
+        ({"congestion_control": "vegas"}, fading, "congestion_control: ns-3 supports cubic"),
+        ({"transport": "tls"}, fading, "emulation.transport: ns-3 supports only 'tcp'"),
+        ({"connection": "per-transfer"}, fading, "emulation.connection: ns-3 supports only 'kept'"),
         ({}, lambda: fading(slots=3), "trace: its 3 slots end"),
     ],
     ids=["congestion control", "transport", "connection", "short trace"],
@@ -400,7 +400,7 @@ def test_what_cannot_be_played_is_refused(
 )
 def test_faults_are_refused_and_not_left_out(faults: dict[str, object]) -> None:
     scenario = small().model_copy(update={"faults": Faults.model_validate(faults)})
-    with pytest.raises(InputError, match=f"faults.{next(iter(faults))}: ns-3 plays rounds"):
+    with pytest.raises(InputError, match=f"faults.{next(iter(faults))}: ns-3 needs rounds"):
         play(scenario, fading(), profile_of(scenario))
 
 

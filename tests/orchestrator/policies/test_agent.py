@@ -23,7 +23,7 @@ from orchestrator.policies.agent import (
     action_of,
     agent_policy,
     positions,
-    seen,
+    to_tensors,
     train,
 )
 from orchestrator.policies.environment import UavSflEnv
@@ -100,10 +100,10 @@ def test_positional_encodings_are_sinusoidal():
 def test_all_slots_matter_to_policy_and_value():
     one = observations(2)[1]
     agent = Agent(SCENARIO, Variant(), Settings())
-    before = seen(Settings(), 4, [one])
+    before = to_tensors(Settings(), 4, [one])
     moved = one | {"trajectory": one["trajectory"].copy()}
     moved["trajectory"][0, 3] += 300  # one UAV, first slot
-    after = seen(Settings(), 4, [moved])
+    after = to_tensors(Settings(), 4, [moved])
     assert agent.value(before) != agent.value(after)
     assert not torch.equal(agent.policy(before)["beta"].mean, agent.policy(after)["beta"].mean)
 
@@ -143,7 +143,7 @@ def test_variants_decide_what_they_should(paradigm, variant, branches):
 
 def test_policy_starts_near_equal_shares_with_all_splits():
     agent = Agent(SCENARIO, Variant(), Settings())
-    choices = agent.policy(seen(Settings(), 4, observations(3)))
+    choices = agent.policy(to_tensors(Settings(), 4, observations(3)))
     assert isinstance(choices["split"], Categorical)
     assert isinstance(choices["beta"], Dirichlet)
     np.testing.assert_allclose(choices["beta"].mean.detach(), 0.1, atol=0.02)
@@ -168,10 +168,10 @@ def test_update_makes_rewarded_choices_likelier():
     actions = [agent.act(one, explore=True) for one in views[:12]]
     liked = [float(action["beta"][0, 0]) for action in actions]
     rewards = torch.tensor([0.0 if x > np.median(liked) else -1.0 for x in liked])
-    before = agent.policy(seen(settings, 4, views))["beta"].mean[:, 0].mean().item()
+    before = agent.policy(to_tensors(settings, 4, views))["beta"].mean[:, 0].mean().item()
     for _ in range(5):
         agent.update(views, actions, rewards)
-    assert agent.policy(seen(settings, 4, views))["beta"].mean[:, 0].mean().item() > before
+    assert agent.policy(to_tensors(settings, 4, views))["beta"].mean[:, 0].mean().item() > before
 
 
 def test_value_learns_the_discounted_sum():
@@ -182,7 +182,7 @@ def test_value_learns_the_discounted_sum():
     actions = [agent.act(one, explore=True) for one in views[:12]]
     for _ in range(40):
         agent.update(views, actions, torch.full((12,), -1.0))
-    values = agent.value(seen(Settings(), 4, views)).detach()
+    values = agent.value(to_tensors(Settings(), 4, views)).detach()
     np.testing.assert_allclose(values, -2.0, atol=0.2)
 
 

@@ -77,12 +77,15 @@ EQUAL = np.full(10, 0.1)
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (Allocation(np.array([2, 3]), EQUAL, EQUAL, EQUAL), "split must have one entry a UAV: 10"),
-        (Allocation(np.full(500, 2), EQUAL, EQUAL, EQUAL), "split must have one entry a UAV: 10"),
-        (Allocation([2, 3], EQUAL, EQUAL, EQUAL), "split must have one entry a UAV: 10"),
+        (
+            Allocation(np.array([2, 3]), EQUAL, EQUAL, EQUAL),
+            "split must have one entry per UAV: 10",
+        ),
+        (Allocation(np.full(500, 2), EQUAL, EQUAL, EQUAL), "split must have one entry per UAV: 10"),
+        (Allocation([2, 3], EQUAL, EQUAL, EQUAL), "split must have one entry per UAV: 10"),
         (
             Allocation(np.array([]), EQUAL, EQUAL, EQUAL),
-            "split must have one entry a UAV: 10, not 0",
+            "split must have one entry per UAV: 10, not 0",
         ),
         (Allocation(np.full(10, 2.5), EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not 2.5"),
         (Allocation(np.arange(10), EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not (0, 1, 2, 3"),
@@ -95,10 +98,10 @@ EQUAL = np.full(10, 0.1)
         (Allocation(2, EQUAL, [[1], [1, 2]], EQUAL), "beta must be 10 positive shares"),
         (Allocation(2, EQUAL, EQUAL, EQUAL[:9]), "rho must be 10 positive shares"),
         (Allocation(2, EQUAL, EQUAL, EQUAL * np.nan), "rho must be 10 positive shares"),
-        (np.zeros((99, 99)), "must answer with an Allocation, not array"),
+        (np.zeros((99, 99)), "must return an Allocation, not array"),
         (Allocation(True, EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not True"),
-        (Allocation(2, EQUAL, EQUAL, EQUAL, (99,)), "clients must be left out"),
-        (Allocation(2, EQUAL, EQUAL, EQUAL, "ab"), "clients must be left out"),
+        (Allocation(2, EQUAL, EQUAL, EQUAL, (99,)), "clients must not be set"),
+        (Allocation(2, EQUAL, EQUAL, EQUAL, "ab"), "clients must not be set"),
     ],
 )
 def test_what_a_plugin_decides_is_refused_in_one_line(answer, says):

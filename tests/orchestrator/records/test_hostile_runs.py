@@ -68,20 +68,20 @@ VALUES = {
     ("measured", "step", "ZZ"): "step: 'ZZ' is not one of SM, CF, CA, S, SG, CB, CM",
     ("measured", "client", 4): "client: must be 1 to 3, not 4",
     ("measured", "client", 0): "client: must be 1 to 3, not 0",
-    ("measured", "client", 1.5): "client: holds double, not integers",
+    ("measured", "client", 1.5): "client: contains double, not integers",
     ("measured", "round", 2): "round: must be 0 to 1, not 2",
     ("measured", "iteration", 4): "iteration: must be 1 to 3, not 4",
-    ("measured", "start_s", "soon"): "start_s: holds .*string.*, not numbers",
+    ("measured", "start_s", "soon"): "start_s: contains .*string.*, not numbers",
     ("measured", "bytes", -1): "bytes: must be 0 to",
     ("rounds", "latency_s", float("nan")): "latency_s: must be",
-    ("rounds", "round", 1): "has two rows of kind predicted, round 1",
+    ("rounds", "round", 1): "has two rows with kind predicted, round 1",
     ("rates", "uplink_bps", float("inf")): "uplink_bps: must be",
     ("injector", "lateness_s", float("nan")): "lateness_s: must be",
     ("budget", "seconds", float("nan")): "seconds: must be",
     ("learning", "time_s", float("nan")): "time_s: must be",
     ("calibration", "error", float("inf")): "error: must be",
     ("accounts", "header_bytes", float("nan")): "header_bytes: must be",
-    ("waterfall", "part", "w" * 2000): "part: holds more text than a name has",
+    ("waterfall", "part", "w" * 2000): "part: contains too many or too long texts",
 }
 
 
@@ -154,14 +154,14 @@ def test_more_than_the_memory_that_is_free_is_refused(
 ) -> None:
     free = type("Memory", (), {"available": 10_000})
     monkeypatch.setattr("orchestrator.records.tables.psutil.virtual_memory", lambda: free)
-    assert "bytes of memory, and 10,000 are free" in refused(run_dir, "predicted.parquet")
+    assert "bytes of memory, but only 10,000 are free" in refused(run_dir, "predicted.parquet")
 
 
 @pytest.mark.parametrize("cut", [0, 4, 11, -1, -8, 200])
 def test_half_a_table_is_refused(run_dir: Path, cut: int) -> None:
     path = run_dir / "measured.parquet"
     path.write_bytes(path.read_bytes()[:cut])
-    assert refused(run_dir, "measured.parquet") == "is not a Parquet file, or not all of one"
+    assert refused(run_dir, "measured.parquet") == "is not a complete Parquet file"
 
 
 def npz(**members: bytes) -> bytes:
@@ -268,7 +268,7 @@ def test_a_check_without_a_verdict_was_not_judged(run_dir: Path) -> None:
 def test_a_number_is_no_text(run_dir: Path) -> None:
     table = pd.read_parquet(run_dir / "measured.parquet")
     table.assign(paradigm=7).to_parquet(run_dir / "measured.parquet")
-    assert refused(run_dir, "measured.parquet") == "paradigm: holds int64, not texts"
+    assert refused(run_dir, "measured.parquet") == "paradigm: contains int64, not texts"
 
 
 PROGRAM = {"node": "uav1", "argv": ["true"], "start_s": 0, "end_s": 1, "status": 0}
@@ -301,7 +301,7 @@ def test_a_session_has_no_row_twice(tmp_path: Path) -> None:
     path = make_session(tmp_path / "s") / "session.parquet"
     table = pd.read_parquet(path)
     pd.concat([table, table[:1]]).to_parquet(path)
-    with pytest.raises(InputError, match=r"session\.parquet: has two rows of slot 0, client 1"):
+    with pytest.raises(InputError, match=r"session\.parquet: has two rows with slot 0, client 1"):
         read_session(tmp_path / "s")
 
 

@@ -144,14 +144,14 @@ def test_a_run_that_measured_nothing_stands_with_its_prediction(tmp_path: Path) 
     assert (row["error"], row["budget_s"], row["train_loss"]) == (None, None, None)
     assert comparison.lacks == [
         "run: measured.parquet is not in the run directory",
-        "run: stands with what was predicted, frames",
+        "run: is compared as predicted, frames",
     ]
     text = page.read_text()
     assert all(line in text for line in comparison.lacks)
     assert 'id="budget"' not in text
     assert 'id="curves"' not in text
     (folder / "rounds.parquet").unlink()
-    with pytest.raises(InputError, match="run: holds no round"):
+    with pytest.raises(InputError, match="run: has no measured or predicted round"):
         write_comparison([folder], page)
 
 
@@ -180,7 +180,7 @@ def test_json_of_predict_and_run_is_as_good(tmp_path: Path) -> None:
     for text, says in (
         ("[]", "must be a JSON object"),
         ("{}", "lacks `scenario`"),
-        (json.dumps({"scenario": scenario}), "holds no round"),
+        (json.dumps({"scenario": scenario}), "has no round"),
         (json.dumps({"scenario": scenario, "rounds": [{"round": -1}]}), r"rounds\.0\.round"),
     ):
         predicted.write_text(text)
@@ -355,7 +355,7 @@ def test_a_run_exports_to_what_peft_loads(tmp_path: Path) -> None:
     export = partial(warm.run, "export", run, "--out", tmp_path / "p", learns=True)
     nothing = export()
     assert nothing.returncode == 2
-    assert "nothing was trained" in nothing.stderr
+    assert "has no trained model" in nothing.stderr
 
     ours = load_model(model, backbone_file(model, cache_folder()))
     vector = initial_trainables(ours.layout, 5)

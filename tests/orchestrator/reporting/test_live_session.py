@@ -15,7 +15,7 @@ import pytest
 from chromium import PROGRAM, chromium
 from small_scenario import TREE
 
-from orchestrator.reporting.live_session import LOOKS, LiveSession, watched
+from orchestrator.reporting.live_session import MOST_SAMPLES, LiveSession, watched
 from orchestrator.scenario.loading import validate
 
 SCENARIO = validate(TREE, "small")
@@ -69,7 +69,7 @@ def test_the_page_is_told_what_links_did_and_each_look_once(
         assert one["queued_bytes"] == [[7, 0], [14, 0], [21, 0]]
         state = json.loads(get("state?steps=1"))
         assert (state["phase"], state["from"], state["looks"]) == ("running", 1, [two])
-        view.asked_s = float("-inf")  # Nobody watches any more.
+        view.requested_s = float("-inf")  # Nobody watches any more.
     assert session.recorder.watcher is None
 
 
@@ -99,8 +99,8 @@ def test_links_are_drawn_as_they_go(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 def test_it_keeps_two_minutes_however_long_the_session_is() -> None:
     view = LiveSession(SCENARIO)
-    for look in range(LOOKS + 30):
+    for look in range(MOST_SAMPLES + 30):
         view.take(*counted(10 * look))
     state = view.state(-1, 5)
-    assert (state["from"], len(state["looks"])) == (30, LOOKS)
-    assert view.state(-1, LOOKS + 30)["looks"] == []
+    assert (state["from"], len(state["looks"])) == (30, MOST_SAMPLES)
+    assert view.state(-1, MOST_SAMPLES + 30)["looks"] == []

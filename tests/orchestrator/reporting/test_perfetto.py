@@ -141,7 +141,7 @@ def test_a_run_directory_becomes_a_trace(run_dir: Path, tmp_path: Path) -> None:
     made = of_run(run.tables)
     check(made)
     processes = list(named(made, "process_name").values())
-    assert processes == ["predicted, payload alone", "predicted, with frames", "measured", "links"]
+    assert processes == ["predicted, payload only", "predicted, with frames", "measured", "links"]
     steps = [e for e in made["traceEvents"] if e["ph"] == "X" and e["cat"] != "round"]
     kinds = ("predicted", "predicted_wire", "measured")
     assert len(steps) == sum(len(run.tables[kind]) for kind in kinds)

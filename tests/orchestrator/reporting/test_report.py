@@ -22,10 +22,10 @@ from orchestrator.analysis.error_budget import KEYS
 from orchestrator.records.reader import read_run
 from orchestrator.records.summary import budget_by_step, headline, step_comparison
 from orchestrator.reporting import charts, formatting
-from orchestrator.reporting.legend import OF_THE_AIR
+from orchestrator.reporting.legend import IMPAIRMENT_PARTS
 from orchestrator.reporting.pages import breakable
 from orchestrator.reporting.report import holdings, reading, render, write_report
-from orchestrator.reporting.run_figures import figures
+from orchestrator.reporting.run_plots import draw_run
 from testbed.core.errors import InputError
 from testbed.core.timeline import STEPS
 
@@ -215,7 +215,7 @@ def test_tables_print_every_round(made: Path) -> None:
     for row in pd.read_parquet(made / "rounds.parquet").itertuples():
         assert f"{row.latency_s:.4f}" in page.words("overview")
     for row in pd.read_parquet(made / "budget.parquet").itertuples():
-        shown = row.part not in OF_THE_AIR or row.seconds
+        shown = row.part not in IMPAIRMENT_PARTS or row.seconds
         assert (formatting.in_ms(row.seconds) in page.words("budget")) or not shown
     assert "of its difference out" not in page.words("budget")
 
@@ -553,7 +553,7 @@ def test_rounds_that_share_a_slot_do_not_count_it_twice(run_dir: Path, tmp_path:
     drawn = embedded(render(read_run(run_dir)))["rates"]
     assert len(drawn["time_s"]) == rates["slot"].nunique()
     assert [row[55] for row in drawn["uplink_kbps"]] == [5000] * 3
-    assert figures(run_dir, tmp_path)
+    assert draw_run(run_dir, tmp_path)
 
 
 def test_budget_of_a_step_is_the_mean_over_its_occurrences(made: Path) -> None:
@@ -615,7 +615,7 @@ def test_manifest_helper_is_a_whole_manifest() -> None:
 def test_figures_are_a_column_wide_with_embedded_fonts(made: Path, tmp_path: Path) -> None:
     from PIL import Image
 
-    paths = figures(made, tmp_path / "new" / "folder")
+    paths = draw_run(made, tmp_path / "new" / "folder")
     assert [path.name for path in paths] == [
         f"{name}.{kind}" for name in ("gantt", "rates", "budget") for kind in ("png", "pdf")
     ]
@@ -631,16 +631,16 @@ def test_figures_are_a_column_wide_with_embedded_fonts(made: Path, tmp_path: Pat
 
 
 def test_figures_repeat_to_the_byte(made: Path, tmp_path: Path) -> None:
-    first, second = (figures(made, tmp_path / name, 1) for name in "ab")
+    first, second = (draw_run(made, tmp_path / name, 1) for name in "ab")
     assert [a.read_bytes() for a in first] == [b.read_bytes() for b in second]
 
 
 def test_figures_of_what_there_is(run_dir: Path, tmp_path: Path) -> None:
     (run_dir / "budget.parquet").unlink()
     (run_dir / "measured.parquet").unlink()
-    assert {path.stem for path in figures(run_dir, tmp_path)} == {"gantt", "rates"}
+    assert {path.stem for path in draw_run(run_dir, tmp_path)} == {"gantt", "rates"}
     with pytest.raises(InputError, match="no round 7"):
-        figures(run_dir, tmp_path, 7)
+        draw_run(run_dir, tmp_path, 7)
 
 
 def test_who_has_what_is_drawn_where_the_run_says_so(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_every_entry_says_what_its_number_is():
     """122.3 is of the scheme whose agent chooses u; what we chose stands beside the agents'."""
     assert set(CAMPAIGN.studies["fig8"].axes["policy"].points) == set(fig8.ENTRIES)
     assert [name for name, entry in fig8.ENTRIES.items() if entry.paper == 122.3] == ["fixed-ra"]
-    assert "122.3 is of fixed RA" in fig8.ENTRIES["equal"].note
+    assert "122.3 is for fixed RA" in fig8.ENTRIES["equal"].note
     settings = Settings()
     for name in ("drl", "drl-", "fixed-u", "pipesfl"):
         note = fig8._with_settings(fig8.ENTRIES[name].note)
@@ -92,7 +92,7 @@ def test_every_entry_says_what_its_number_is():
 
 def test_a_folder_of_an_earlier_figure_8_is_refused_in_one_line(tmp_path):
     (tmp_path / "campaign.json").write_text("{}")
-    with pytest.raises(InputError, match="exists already and holds no campaign"):
+    with pytest.raises(InputError, match="exists already and contains no campaign"):
         fig8.run(tmp_path, CAMPAIGN, entries=("equal",), seeds=(1,), rounds=1, cluster=ALONE)
 
 

@@ -223,12 +223,12 @@ def test_findings_fit_a_log_file():
         assert part.strip() in words
 
 
-def test_curves_that_lie_on_each_other_are_named():
+def test_curves_that_lie_equal_curves_are_named():
     def latency_s(paradigm, x):
         apart = {"sfl-pp": 1.0, "pipesfl": 1.005, "pipesfl-no-ps": 1.005 if x > 6 else 1.02}
         return apart.get(paradigm, 2.0 + sum(map(ord, paradigm)) % 97) * x
 
-    said = reproduce._on_each_other(outcomes("fig7", latency_s).table())
+    said = reproduce._equal_curves(outcomes("fig7", latency_s).table())
     assert said == "Within 1 % of each other everywhere: PipeSFL, SFL-PP."
 
 

@@ -18,7 +18,7 @@ from packet_cases import small
 from small_scenario import TREE
 
 import orchestrator as tb
-from orchestrator.campaign.cluster import worked
+from orchestrator.campaign.cluster import run_jobs
 from orchestrator.cli.main import app
 from orchestrator.cli.tables import validation_lines
 from orchestrator.scenario.loading import load
@@ -183,7 +183,7 @@ def test_that_cpsfl_may_be_slower_than_tau2_is_found_and_made_simple(tmp_path: P
     said = model("tau2", written)(case.plan, case.radio, case.gain, case.slot_s)
     assert said is not None
     assert tb.predict(written).rounds[0].latency_s > said.high_s
-    assert load_space(tmp_path / "v" / "space.yaml", small()) == found.asked.space
+    assert load_space(tmp_path / "v" / "space.yaml", small()) == found.request.space
     html = page(found)
     assert "No counterexample" not in html
     assert "uavs.compute_flops" in html
@@ -205,10 +205,10 @@ def test_a_seed_repeats_it_and_what_is_finished_is_kept(
         jobs.append(len(given))
         return (answer for answer in ())
 
-    monkeypatch.setattr(study, "worked", counted)
+    monkeypatch.setattr(study, "run_jobs", counted)
     assert study.validate(asked("unshared"), tmp_path / "a", cluster=HERE).to_json() == first
     assert jobs == [0, 0]
-    with pytest.raises(InputError, match="holds another validation"):
+    with pytest.raises(InputError, match="contains another validation"):
         study.validate(asked("unshared", seed=2), tmp_path / "a", cluster=HERE)
 
 
@@ -238,7 +238,7 @@ def test_dask_s_workers_come_to_the_same(tmp_path: Path) -> None:
 
 
 def test_what_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "TOGETHER", 64)
+    monkeypatch.setattr(study, "MOST_JOB_POINTS", 64)
     whole = study.validate(asked("unshared"), tmp_path / "whole", cluster=HERE).to_json()
 
     def cut(what: str, done: float, total: float) -> None:
@@ -254,9 +254,9 @@ def test_what_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def counted(function: Any, task: Any, given: Any, cluster: Any) -> Any:
         computed.append(len(given))
-        return worked(function, task, given, cluster)
+        return run_jobs(function, task, given, cluster)
 
-    monkeypatch.setattr(study, "worked", counted)
+    monkeypatch.setattr(study, "run_jobs", counted)
     again = study.validate(asked("unshared"), tmp_path / "cut", cluster=HERE).to_json()
     assert again == whole
     assert computed[0] == total - kept
@@ -266,22 +266,22 @@ def test_an_iteration_s_time_is_what_t_iter_says_where_all_wait() -> None:
     with channels() as kept:
         player = Player("t-iter", None, kept)
         played = player.play(small(paradigm="cpsfl-no-at"))
-        assert played.said is not None
-        assert played.engine == pytest.approx(played.said.low_s, rel=0.05)
+        assert played.result is not None
+        assert played.engine == pytest.approx(played.result.low_s, rel=0.05)
         assert player.play(small(paradigm="sfl-ps")).engine >= 0.95 * played.engine
         once = small(paradigm="cpsfl-no-at", workload={**TREE["workload"], "local_iterations": 1})
-        assert player.play(once).said is None
+        assert player.play(once).result is None
 
 
 def test_a_model_that_says_nothing_is_no_subject(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="model 'silent' says nothing of any point"):
+    with pytest.raises(RunError, match="model 'silent' does not apply to any point"):
         study.validate(asked("silent"), tmp_path / "v", cluster=HERE)
 
 
 def test_a_package_s_metric_is_held_against_it(tmp_path: Path) -> None:
     found = study.validate(asked("engine", metric="slowest"), tmp_path / "v", cluster=HERE)
     assert found.to_json()["errors"]["engine"] == [0.0] * 64
-    with pytest.raises(RunError, match="metric 'gradients': must answer with one number"):
+    with pytest.raises(RunError, match="metric 'gradients': must return one number"):
         study.validate(asked("engine", metric="gradients"), tmp_path / "w", cluster=HERE)
     with pytest.raises(InputError, match="metric: 'speed' is not one of latency_s"):
         study.validate(asked("engine", metric="speed"), tmp_path / "x", cluster=HERE)
@@ -292,7 +292,7 @@ def test_a_package_s_metric_is_held_against_it(tmp_path: Path) -> None:
     [
         ("keys: {workload.splitt: [1, 2]}", "keys: workload.splitt: no such key"),
         ("keys: {workload.split: [1, 7]}", "workload.split"),
-        ("keys: {workload.split: {integers: [3, 1]}}", "integers: 3 to 1 is no range"),
+        ("keys: {workload.split: {integers: [3, 1]}}", "integers: 3 to 1 is not a valid range"),
         ("keys: {workload.split: {uniform: [1, 2], integers: [1, 2]}}", "needs exactly one of"),
         ("keys: {}", "keys: "),
         ("keys: {radio: [1], radio.carrier_hz: [1e9]}", "is within 'radio'"),
@@ -369,7 +369,7 @@ def test_the_command_writes_json_page_and_space(
         (["--model", "tau9"], "model: 'tau9' is not one of"),
         (["--model", "tau2", "--space", "nowhere.yaml"], "nowhere.yaml: no such space file"),
         (["--model", "tau2", "--kernel", "99", "--samples", "16"], "--kernel: must not be above"),
-        (["--model", "tau2", "--out", "."], "holds no validation"),
+        (["--model", "tau2", "--out", "."], "contains no validation"),
     ],
 )
 def test_what_cannot_be_validated_is_refused(

@@ -24,7 +24,7 @@ from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import varied
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies.cross_check import closed_forms
-from orchestrator.theory.models import EQUATIONS, Interval, Said, model
+from orchestrator.theory.models import EQUATIONS, Interval, ModelResult, model
 from testbed.core.errors import InputError, RunError
 from testbed.core.registry import ANALYTICAL_MODELS
 
@@ -86,7 +86,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 GAIN = np.outer([1e-9, 1e-10, 3e-11], np.ones(3000))
 
 
-def said_and_played(name: str, **keys: Any) -> tuple[Said | None, RoundTimes]:
+def said_and_played(name: str, **keys: Any) -> tuple[ModelResult | None, RoundTimes]:
     """What a model says of the small scenario's round on a still channel, and what the engine."""
     scenario = small(**keys)
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
@@ -159,14 +159,14 @@ def test_t_iter_is_what_an_iteration_takes() -> None:
 
 def test_a_package_s_model_says_seconds_an_interval_or_seconds_by_step() -> None:
     said, played = said_and_played("engine")
-    assert said == Said(played.latency_s, played.latency_s, {})
+    assert said == ModelResult(played.latency_s, played.latency_s, {})
     said, played = said_and_played("around")
-    assert said == Said(played.latency_s - 0.5, played.latency_s + 0.5, {})
+    assert said == ModelResult(played.latency_s - 0.5, played.latency_s + 0.5, {})
     assert said.error(played.latency_s + 0.6) == pytest.approx(
         (played.latency_s + 0.5) / (played.latency_s + 0.6) - 1
     )
     assert said.error(played.latency_s - 0.6) > 0
-    assert said_and_played("by-step")[0] == Said(3.0, 3.0, {"CF": 1.0, "CA": 2.0})
+    assert said_and_played("by-step")[0] == ModelResult(3.0, 3.0, {"CF": 1.0, "CA": 2.0})
     assert said_and_played("given")[0] is None
 
 

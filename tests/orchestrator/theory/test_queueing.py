@@ -13,7 +13,7 @@ from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from orchestrator.theory.models import Said, model
+from orchestrator.theory.models import ModelResult, model
 from orchestrator.theory.queueing import waiting_s
 
 
@@ -21,7 +21,7 @@ def scenario_of(**keys: object) -> Scenario:
     return validate({**TREE, **keys}, "test")
 
 
-def said_and_played(scenario: Scenario) -> tuple[Said | None, float]:
+def said_and_played(scenario: Scenario) -> tuple[ModelResult | None, float]:
     gain = np.repeat(10 ** -np.linspace(9.0, 10.0, scenario.uavs.count)[:, None], 2, axis=1)
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
     played = simulate(plan, ShannonFdma.of(scenario), gain, 1e9).latency_s

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from split_world import HOME, SplitWorld
 
-from orchestrator.analysis.air_frames import by_slot
+from orchestrator.analysis.frame_loss import by_slot
 from testbed.cluster import relaying
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment, Losses

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small_world import SmallWorld
 
-from orchestrator.analysis.air_frames import by_slot
+from orchestrator.analysis.frame_loss import by_slot
 from testbed.core.impairment import Impairment, Losses
 from testbed.network.shaping import Shape
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A campaign's plots for a paper."""
+"""Draws a campaign's plots for publication."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -21,37 +21,37 @@ from orchestrator.campaign.summary import (
     of_study,
     titles,
 )
-from orchestrator.reporting import figures
+from orchestrator.reporting import plots
 
 MOST_FIGURES = 24
-"""Of one plot, which draws one for each value of the axes that it does not show."""
+"""Most charts of one plot, which has one per combination of the axes that it does not show."""
 
 
 def draw(out: Path, campaign: Campaign, points: pd.DataFrame) -> dict[str, list[str]]:
-    """Draw every plot of every study, as PNG and PDF; answers the stems by study."""
+    """Draw all plots of all studies as PNG and PDF; returns the file stems by study."""
     out.mkdir(exist_ok=True)
     drawn: dict[str, list[str]] = {}
     for name, study in campaign.studies.items():
         own = of_study(name, points)
         for plot in study.plot:
-            for stem, draw_part in _figures(name, study, plot, own):
-                figures.write_figure(out / stem, draw_part)
+            for stem, draw_part in _charts(name, study, plot, own):
+                plots.write_plot(out / stem, draw_part)
                 drawn.setdefault(name, []).append(stem)
     if measured := against_predictions(points):
         table = pd.DataFrame(measured)
-        figures.write_figure(out / "measured", lambda: figures.errors(table))
+        plots.write_plot(out / "measured", lambda: plots.errors(table))
     return drawn
 
 
-def _figures(
+def _charts(
     name: str, study: Study, plot: Plot, own: pd.DataFrame
 ) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """What draws a figure for each combination of the axes that the plot does not show."""
+    """Draw functions: one chart per combination of the axes that the plot does not show."""
     shown = [column for column in (plot.x, plot.lines) if column is not None]
     others = [column for column in axis_columns(study) if column not in shown]
-    # Emulated cells are fewer and have fewer rounds: they are drawn where nothing is predicted.
+    # Emulated cells are fewer and have fewer rounds: they are drawn only without predictions.
     mode = next((m for m in ("predict", "run", "up") if (own["mode"] == m).any()), "predict")
-    table = means(own[own["mode"] == mode], axis_columns(study), study.asked_metrics)
+    table = means(own[own["mode"] == mode], axis_columns(study), study.requested_metrics)
     values: list[list[Label]] = [table[column].drop_duplicates().tolist() for column in others]
     for combination in itertools.islice(itertools.product(*values), MOST_FIGURES):
         part = table
@@ -63,7 +63,7 @@ def _figures(
         yield (
             stem,
             partial(
-                figures.lines,
+                plots.lines,
                 part.rename(columns={plot.y: "y", f"{plot.y}_ci95": "y_ci95"}),
                 x=plot.x,
                 lines=plot.lines,

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The paper's figures, drawn: a comparison of paradigms over one quantity, and timelines."""
+"""Draws plots as in the paper: comparisons of paradigms over a quantity, and timelines."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from testbed.core.timeline import STEPS, Round, Timeline
 from testbed.system.files import write_whole
 
 WIDTH_IN = 3.5
-"""A column of a two-column paper."""
+"""Width of a column in a two-column paper, inches."""
 WIDE_IN = 7.16
-"""Both columns."""
+"""Width of both columns, inches."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "STIXGeneral",
@@ -41,37 +41,37 @@ STYLE: dict[Any, Any] = {
     "ytick.major.width": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "pdf.fonttype": 42,  # TrueType, embedded: what publishers' checks ask for
+    "pdf.fonttype": 42,  # embedded TrueType, which publishers require
     "savefig.dpi": 300,
 }
-"""A paper's fonts and lines."""
+"""Matplotlib parameters with a paper's fonts and lines."""
 
 
-def write_figure(stem: Path, draw: Callable[[], Figure | None]) -> list[Path]:
-    """Draw in the one style of all figures, as PNG and as PDF; answer the files.
+def write_plot(stem: Path, draw: Callable[[], Figure | None]) -> list[Path]:
+    """Draw in the common style and write PNG and PDF; returns the files' paths.
 
-    Neither says when or by what it was made, so that equal figures are equal files.
+    The files contain no time and program version, so that equal plots are equal files.
 
     Args:
-        stem: The files' path without its suffix.
-        draw: Draws; None: there is nothing to draw, and nothing is written.
+        stem: The files' path without the suffix.
+        draw: Makes the plot; if it returns None, nothing is written.
     """
     with mpl.rc_context(STYLE):
         figure = draw()
         if figure is None:
             return []
         written = []
-        for kind, unsaid in (("png", "Software"), ("pdf", "CreationDate")):
+        for kind, omitted in (("png", "Software"), ("pdf", "CreationDate")):
             path = stem.with_name(f"{stem.name}.{kind}")
-            save = partial(figure.savefig, format=kind, metadata={unsaid: None})
+            save = partial(figure.savefig, format=kind, metadata={omitted: None})
             write_whole(path, save)
             written.append(path)
         return written
 
 
 @dataclass(frozen=True)
-class Stated:
-    """A latency that somebody else states."""
+class ReferenceValue:
+    """A latency from another source, e.g. the paper."""
 
     x: float
     latency_s: float
@@ -79,16 +79,16 @@ class Stated:
 
 
 def comparison(
-    table: pd.DataFrame, x_label: str, reference: str, stated: Stated | None = None
+    table: pd.DataFrame, x_label: str, reference: str, stated: ReferenceValue | None = None
 ) -> Figure:
-    """Average per-round latency over x, a line a paradigm; below, against the reference's.
+    """Average per-round latency over x, one line per paradigm; below it relative to a reference.
 
     Args:
         table: Columns x, paradigm, latency_s, latency_ci95_s (half the interval's width),
             over_reference (a fraction), over_reference_ci95.
         x_label: The quantity on the x axis.
-        reference: The paradigm that others are held against.
-        stated: Drawn beside ours.
+        reference: The paradigm that the others are compared with.
+        stated: A value to draw in addition.
     """
     figure = Figure(figsize=(WIDTH_IN, 4.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -104,24 +104,24 @@ def comparison(
     )
     ratio = known.assign(y=100 * known["over_reference"], y_ci95=100 * known["over_reference_ci95"])
     _draw_lines(below, ratio, x="x", lines="paradigm", apart=0.06)
-    below.set(xlabel=x_label, ylabel=f"Against {title_of(reference)} (%)")
+    below.set(xlabel=x_label, ylabel=f"Relative to {title_of(reference)} (%)")
     return figure
 
 
 def ordered(values: Iterable[str]) -> list[str]:
-    """Paradigms as legends list them, then any others."""
+    """Paradigms in the legends' order, then other values."""
     there = list(values)
     first = [name for name in STYLES if name in there]
     return first + [name for name in there if name not in first]
 
 
 def lines(table: pd.DataFrame, *, x: str, lines: str | None, x_label: str, y_label: str) -> Figure:
-    """A quantity over an axis with its intervals, a line for each value of another axis.
+    """A quantity over an axis with its intervals, one line per value of another axis.
 
     Args:
         table: The columns `x` and `lines`, y, y_ci95 (half the interval's width).
-        x: Column of the axis that runs along the figure: numbers, or names of equal distance.
-        lines: Column that tells the lines apart; None: one line.
+        x: Column of the horizontal axis: numbers, or names at equal distances.
+        lines: Column with one line per value; None: a single line.
         x_label: The quantity on the x axis.
         y_label: The quantity on the y axis.
     """
@@ -138,7 +138,7 @@ def lines(table: pd.DataFrame, *, x: str, lines: str | None, x_label: str, y_lab
 def _draw_lines(
     axes: Axes, table: pd.DataFrame, *, x: str, lines: str | None, apart: float = 0.0
 ) -> None:
-    """Draw what `lines` says, the points of a place set `apart` by that part of a place's width."""
+    """Draw lines; points with the same x are moved `apart` by that part of the distance in x."""
     places = table[x].drop_duplicates().tolist()
     numeric = all(isinstance(place, (int, float)) for place in places)
     values = table[lines].drop_duplicates().tolist() if lines else [""]
@@ -168,7 +168,7 @@ def _draw_lines(
 
 
 def errors(table: pd.DataFrame) -> Figure:
-    """How far measured rounds are from their predictions, a row a point.
+    """Errors of predictions of measured rounds, one row per point.
 
     Args:
         table: Columns predicted_error and predicted_wire_error, fractions.
@@ -191,7 +191,7 @@ def errors(table: pd.DataFrame) -> Figure:
 
 
 def timelines(timeline: Timeline) -> Figure:
-    """Rounds above each other under their paradigms' names: see `gantts`."""
+    """Gantt charts of rounds with their paradigms and latencies as titles, see `gantts`."""
     return gantts(
         [
             (f"{paradigm(round_.paradigm).title}: {round_.latency_s:.2f} s", round_)
@@ -201,7 +201,7 @@ def timelines(timeline: Timeline) -> Figure:
 
 
 def gantts(rounds: Sequence[tuple[str, Round]]) -> Figure:
-    """Rounds above each other under those titles, a row a client, a colour a step."""
+    """Gantt charts of rounds, one above the other: one row per client, one colour per step."""
     figure = Figure(figsize=(WIDE_IN, 2.2 * len(rounds)), layout="constrained")
     longest_s = max(round_.latency_s for _, round_ in rounds)
     panels = figure.subplots(len(rounds), 1, sharex=True, squeeze=False)[:, 0]
@@ -233,7 +233,7 @@ def gantts(rounds: Sequence[tuple[str, Round]]) -> Figure:
 
 
 def over_delay(lines: Mapping[str, pd.DataFrame]) -> Figure:
-    """Latency over the one-way delay of the links, a line each; columns delay_ms and mean_s."""
+    """Latency over the links' one-way delay, one line per table with columns delay_ms, mean_s."""
     figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
     axes = figure.add_subplot()
     for name, table in lines.items():

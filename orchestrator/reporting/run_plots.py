@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Figures of a run for a paper: one column wide, as PNG and as PDF with embedded fonts."""
+"""Plots of a run for publication: one column wide, as PNG and as PDF with embedded fonts."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,27 +15,27 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from orchestrator.records.reader import Run, read_run
-from orchestrator.reporting.figures import WIDTH_IN, write_figure
 from orchestrator.reporting.formatting import milliseconds
 from orchestrator.reporting.legend import STEP_COLOURS
+from orchestrator.reporting.plots import WIDTH_IN, write_plot
 from testbed.core.errors import InputError
 
 MOST_UAVS = 12
-"""Rows of the Gantt chart; the first ones of more."""
+"""Most UAVs in the Gantt chart; the first ones are shown."""
 
 RING_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
 
-def figures(run_dir: Path, out_dir: Path, round_: int | None = None) -> list[Path]:
-    """Draw what the run directory holds; answer the files: gantt, rates, budget.
+def draw_run(run_dir: Path, out_dir: Path, round_: int | None = None) -> list[Path]:
+    """Draw the plots gantt, rates and budget of a run; returns the files' paths.
 
     Args:
-        run_dir: Directory of a run.
-        out_dir: Existing or new directory.
-        round_: The round to show, by default the first; rates and Gantt chart share its time axis.
+        run_dir: Run directory.
+        out_dir: Output directory, created if missing.
+        round_: The round to show (default: the first).
 
     Raises:
-        InputError: It is not the directory of a run, or the run has no such round.
+        InputError: It is not a run directory, or the run has no such round.
     """
     run = read_run(run_dir)
     known = run.rounds["round"].tolist()
@@ -45,8 +45,8 @@ def figures(run_dir: Path, out_dir: Path, round_: int | None = None) -> list[Pat
         raise InputError(f"round: {run_dir} has no round {round_}")
     out_dir.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, draw in FIGURES.items():
-        written += write_figure(out_dir / name, partial(draw, run, round_))
+    for name, draw in PLOTS.items():
+        written += write_plot(out_dir / name, partial(draw, run, round_))
     return written
 
 
@@ -112,7 +112,7 @@ def _bars(ax: Axes, table: pd.DataFrame, measured: bool, alone: bool) -> None:
 
 
 def _rates(run: Run, round_: int) -> Figure | None:
-    """Rates set on the links during the round, one line a UAV, coloured by its ring."""
+    """Rates of the links during the round, one line per UAV in its ring's colour."""
     if "rates" not in run.tables or round_ not in set(run.rounds["round"]):
         return None
     start_s, end_s = _extent(run, round_)
@@ -150,7 +150,7 @@ def _rates(run: Run, round_: int) -> Figure | None:
 
 
 def _budget(run: Run, round_: int) -> Figure | None:
-    """From the latency predicted for the payload to the measured one, part by part."""
+    """From the latency predicted for the payload to the measured one, by part of the budget."""
     if "budget" not in run.tables:
         return None
     table, rounds = run.tables["budget"], run.rounds.set_index("round")
@@ -188,7 +188,7 @@ def _budget(run: Run, round_: int) -> Figure | None:
     return figure
 
 
-FIGURES: dict[str, Callable[[Run, int], Figure | None]] = {
+PLOTS: dict[str, Callable[[Run, int], Figure | None]] = {
     "gantt": _gantt,
     "rates": _rates,
     "budget": _budget,

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Frames that the air lost and let arrive: in each slot, and in each round."""
+"""Frames that the channel lost and delivered, per slot and per round."""
 
 import numpy as np
 import numpy.typing as npt
@@ -14,21 +14,21 @@ _COUNTS = ["lost_frames", "arrived_frames"]
 
 
 def by_slot(round_: int, first: int, slot_s: float, before: Report, after: Report) -> pd.DataFrame:
-    """One row a slot, client and direction of a round.
+    """Frame counts of a round, one row per slot, client and direction.
 
-    What goes after the round, such as its last acknowledgements, stands in the last slot; where the
-    injector had no time to count, what a slot lost stands in the one before.
+    Frames after the round, such as its last acknowledgements, count for the last slot. If the
+    injector had no time to read counters, losses of a slot count for the slot before.
 
     Args:
-        round_: Its number.
-        first: Its first slot.
+        round_: Index of the round.
+        first: First slot of the round.
         slot_s: Length of a slot in emulated seconds.
-        before: The links' counters when it began.
-        after: The same when it was over, and what was counted meanwhile.
+        before: The links' counters at the round's start.
+        after: The counters at the round's end, with the counts during the round.
 
     Returns:
-        Columns round, slot, time_s, client, direction, lost_frames, arrived_frames, asked_loss: the
-        probability of a frame to be lost, as the slot began.
+        Columns round, slot, time_s, client, direction, lost_frames, arrived_frames, asked_loss (the
+        configured probability of loss at the slot's start).
     """
     edges, clients = [_frames(before)], len(after.uplink)
     slots, asked = np.array([first]), np.zeros((1, clients, 2))
@@ -51,11 +51,11 @@ def by_slot(round_: int, first: int, slot_s: float, before: Report, after: Repor
 
 
 def by_round(table: pd.DataFrame) -> pd.DataFrame:
-    """The same by round, client and direction: lost_frames and arrived_frames."""
+    """The sums by round, client and direction: lost_frames and arrived_frames."""
     return table.groupby(_KEYS, sort=False)[_COUNTS].sum().reset_index()
 
 
 def _frames(report: Report) -> npt.NDArray[np.int64]:
-    """Lost and arrived ones until then, shape [K, 2, 2]."""
+    """Lost and delivered frames so far, shape [K, 2, 2]."""
     links = zip(report.uplink, report.downlink, strict=True)
     return np.array([[(way.lost_frames, way.arrived_frames) for way in link] for link in links])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.air_frames import by_round, by_slot
+from orchestrator.analysis.frame_loss import by_round, by_slot
 from testbed.control.messages import Direction
 from testbed.network.injector import ImpairmentCounts, Report
 
