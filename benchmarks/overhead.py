@@ -22,6 +22,7 @@ from rich.console import Console
 
 from orchestrator.analysis.byte_accounts import BYTES
 from orchestrator.cli.tables import plain_table
+from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.rounds import emulate
 from orchestrator.records.emulation import Emulation
 from orchestrator.scenario.channel import open_source
@@ -45,7 +46,9 @@ Capture = Literal["frames", "headers"] | None
 
 def emulated(scenario: Scenario, folder: Path, capture: Capture = None) -> Emulation:
     with open_source(scenario, None) as source:
-        rounds = emulate(scenario, source, profile_of(scenario), folder, capture=capture)
+        rounds = emulate(
+            scenario, source, profile_of(scenario), folder, RunOptions(capture=capture)
+        )
         with closing(rounds):
             *_, done = rounds
     return done

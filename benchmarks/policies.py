@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestrator.cli.console import shown
+from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.policies.registry import policy
 from orchestrator.scenario.channel import ns3_source
@@ -40,9 +41,8 @@ def played(name: str, rounds: int) -> dict[str, Any]:
         ns3_source(scenario) as source,
         shown("emulated s") as show,
     ):
-        done = run(
-            scenario, source, Path(folder), decide=policy(scenario, name), progress=show
-        ).to_json()
+        options = RunOptions(decide=policy(scenario, name), progress=show)
+        done = run(scenario, source, Path(folder), options).to_json()
     means = {
         kind: {
             "objective": fmean(round_["objective"] for round_ in done[kind]),

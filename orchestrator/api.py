@@ -14,7 +14,7 @@ and coroutines may call it. A call blocks until its result is there.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from orchestrator.emulated.network import Hosts
-    from orchestrator.emulated.observer import Observer
-    from orchestrator.emulated.session import Session
+    from orchestrator.emulated.options import Placing, RunOptions, SessionOptions
     from orchestrator.emulated.up import Outcome
     from orchestrator.engine.rounds import Decide
     from orchestrator.records.comparison import Comparison
@@ -159,25 +158,24 @@ def run(
         RunError: The run failed; what was measured until then is in `out`.
     """
     from orchestrator.emulated.guests import from_outside
+    from orchestrator.emulated.options import RunOptions
     from testbed.system.leftovers import temporary_folder
 
     resolved = _resolved(scenario, policy, rounds)
+    options = RunOptions(
+        overwrite=overwrite,
+        resume=resume,
+        capture=capture,
+        keep=out is not None,
+        scheduler=scheduler,
+        key=None if key is None else Path(key),
+        progress=progress,
+    )
     with temporary_folder("run") as temporary:
         folder = temporary / "run" if out is None else Path(out)
-        play: Callable[..., object] = partial(emulate, scheduler=scheduler, key=key)
-        if scheduler is None and from_outside(resolved):
-            play = _emulate_in_guest
-        play(
-            resolved,
-            trace,
-            policy,
-            folder,
-            overwrite=overwrite,
-            resume=resume,
-            capture=capture,
-            keep=out is not None,
-            progress=progress,
-        )
+        in_guest = scheduler is None and from_outside(resolved)
+        play: Callable[..., object] = _emulate_in_guest if in_guest else emulate
+        play(resolved, trace, policy, folder, options)
         return read_run(folder)
 
 
@@ -186,158 +184,119 @@ def _emulate_in_guest(
     trace: Trace | None,
     policy: "Policy | None",
     out: Path,
-    *,
-    overwrite: bool,
-    resume: bool,
-    capture: Capture | None,
-    keep: bool,
-    progress: Progress,
+    options: "RunOptions",
 ) -> None:
     """The work of `run` where the scenario asks for virtual time."""
     from orchestrator.emulated.virtual import run_in_guest
-    from orchestrator.records.directory import run_folder
-    from orchestrator.reporting.report import write_report
-    from testbed.system.leftovers import noted, temporary_folder
+    from testbed.system.leftovers import temporary_folder
 
     if callable(policy):
         raise InputError("`policy`: must be a name where emulation.clock is 'virtual'")
-    finish = write_report if keep else _nothing
     with (
         temporary_folder("trace", "/tmp") as temporary,
-        run_folder(out, scenario, overwrite=overwrite, resume=resume, finish=finish) as folder,
-        noted(folder, unless="checkpoint/round-*"),
+        _run_folder(out, scenario, options) as folder,
     ):
         if trace is not None and not isinstance(trace, str | Path):
             saved = temporary / "trace.npz"
             _trace(trace).save(saved)
             trace = saved
-        path = None if trace is None else Path(trace)
-        run_in_guest(scenario, path, folder, capture=capture, keep=keep, progress=progress)
+        run_in_guest(scenario, None if trace is None else Path(trace), folder, options)
 
 
 def emulate(
-    scenario: Scenario | str | Path,
-    trace: Trace | None = None,
-    policy: "Policy | None" = None,
-    out: Path | None = None,
-    *,
-    rounds: int | None = None,
-    overwrite: bool = False,
-    resume: bool = False,
-    capture: Capture | None = None,
-    keep: bool = True,
-    scheduler: str | None = None,
-    key: str | Path | None = None,
-    progress: Progress = silent,
-    view: Callable[[Scenario], "AbstractContextManager[Observer]"] | None = None,
+    scenario: Scenario,
+    trace: Trace | None,
+    policy: "Policy | None",
+    out: Path | None,
+    options: "RunOptions",
 ) -> "Emulation":
-    """The work of `run`, which see, with what it leaves in memory as the result.
+    """The work of `run`; returns what was measured as it is in memory.
 
     Args:
-        keep: Whether `out` is to last: then it gets a checkpoint after each round, and a report.
-        view: Shows the run as it goes, for as long as the context lasts that it answers with.
+        scenario: What to emulate.
+        trace: The channel to replay; None: ns-3 makes the scenario's own.
+        policy: Who decides on split and shares; None: the scenario's `allocation`.
+        out: The run directory to write; None: nothing is kept.
+        options: How the run is played.
     """
     from orchestrator.emulated.network import check_machine
     from orchestrator.emulated.run import run as run_scenario
+
+    if options.capture is not None and out is None:
+        raise InputError("`capture`: needs a run directory, where captures are kept")
+    if options.scheduler is None:
+        check_machine(scenario, None)
+    view = nullcontext() if options.view is None else options.view(scenario)
+    with (
+        _hosts(scenario, options) as hosts,
+        _run_folder(out, scenario, options) as folder,
+        _channel(scenario, trace) as source,
+        view as observer,
+    ):
+        began = replace(
+            options,
+            decide=_decider(scenario, policy),
+            keep=options.keep and out is not None,
+            hosts=hosts,
+            observer=observer,
+        )
+        return run_scenario(scenario, source, folder, began)
+
+
+@contextmanager
+def _run_folder(out: Path | None, scenario: Scenario, options: "RunOptions") -> Iterator[Path]:
+    """The folder that a run fills; it gets a report, and is marked for `testbed clean`."""
     from orchestrator.records.directory import run_folder
     from orchestrator.reporting.report import write_report
     from testbed.system.leftovers import noted
 
-    if capture is not None and out is None:
-        raise InputError("`capture`: needs a run directory, where captures are kept")
-    resolved = _resolved(scenario, policy, rounds)
-    if scheduler is None:
-        check_machine(resolved, None)
-    decide = _decider(resolved, policy)
-    keep = keep and out is not None
-    finish = write_report if keep else _nothing
-    with (
-        _hosts(resolved, scheduler, key) as hosts,
-        run_folder(out, resolved, overwrite=overwrite, resume=resume, finish=finish) as folder,
-        noted(folder, unless="checkpoint/round-*"),
-        _channel(resolved, trace) as source,
-        nullcontext() if view is None else view(resolved) as observer,
-    ):
-        return run_scenario(
-            resolved,
-            source,
-            folder,
-            decide=decide,
-            capture=capture,
-            keep=keep,
-            progress=progress,
-            observer=observer,
-            hosts=hosts,
-        )
+    finish = write_report if options.keep and out is not None else _nothing
+    claim = run_folder(
+        out, scenario, overwrite=options.overwrite, resume=options.resume, finish=finish
+    )
+    with claim as folder, noted(folder, unless="checkpoint/round-*"):
+        yield folder
 
 
 def play_session(
     scenario: Scenario | str | Path,
     trace: Trace | None,
     out: Path,
-    *,
     commands: Mapping[str, str | Sequence[str]],
-    seconds: float | None = None,
+    options: "SessionOptions",
     until: Sequence[str] = (),
-    downlink: Literal["dedicated", "shared"] = "dedicated",
-    capture: bool = False,
-    overwrite: bool = False,
-    scheduler: str | None = None,
-    key: Path | None = None,
-    progress: Progress = silent,
-    began: "Callable[[Session], AbstractContextManager[Any]]",
 ) -> "Outcome":
     """Play a session with these commands in its nodes: the work of `testbed up`.
 
     Args:
         scenario: A scenario, or what `load` takes.
-        trace: The channel to replay; left out: ns-3 makes the scenario's own.
+        trace: The channel to replay; None: ns-3 makes the scenario's own.
         out: The folder to make.
         commands: By node, or `uav*`, in place of the scenario's: a text for a shell, or a program
             and its arguments.
-        seconds: Emulated seconds that it lasts at most.
-        until: Nodes whose commands end it; none: all that have one.
-        downlink: Whether downlinks have shares of their own, or share the cell's airtime.
-        capture: Whether to capture every link.
-        overwrite: Whether `out` may hold an earlier session.
-        scheduler: Dask scheduler, `tls://…`, on whose hosts the nodes live; left out: here.
-        key: The scheduler's.
-        progress: Told how far it is.
-        began: Given the session once commands run; its context is left when the session ends.
+        options: How the session is played.
+        until: Names of the nodes whose commands end the session; none: all that have one.
 
     Raises:
         InputError: Something does not fit; the line names it.
         RunError: The session failed.
     """
     from orchestrator.emulated.programs import commands_of
-    from orchestrator.emulated.session import Settings
     from orchestrator.emulated.session_request import nodes_named
     from orchestrator.emulated.up import check_playable, play
 
     resolved = _resolved(scenario, None, None)
-    if scheduler is None:
+    if options.scheduler is None:
         check_playable(resolved)
     named = commands_of(resolved, commands)
     awaited = [node for name in until for node in nodes_named(name, resolved, "`until`")]
     if idle := [node for node in awaited if node not in named]:
         raise InputError(f"`until`: {idle[0]} has no command that could end")
     with (
-        _hosts(resolved, scheduler, key, learns=False) as hosts,
+        _hosts(resolved, options, learns=False) as hosts,
         _channel(resolved, trace) as source,
     ):
-        done = play(
-            resolved,
-            source,
-            out,
-            named,
-            Settings(downlink, capture=capture),
-            seconds=seconds,
-            until=awaited,
-            overwrite=overwrite,
-            progress=progress,
-            began=began,
-            hosts=hosts,
-        )
+        done = play(resolved, source, out, named, replace(options, until=awaited, hosts=hosts))
     report_session(out)
     return done
 
@@ -437,14 +396,14 @@ def _results_of(given: "Comparable") -> "Sequence[Result | PlayedSession]":
 
 
 def _hosts(
-    scenario: Scenario, scheduler: str | None, key: str | Path | None, *, learns: bool = True
+    scenario: Scenario, options: "Placing", *, learns: bool = True
 ) -> "AbstractContextManager[Hosts | None]":
-    """Where nodes live, for as long as the context lasts; None: here."""
-    if scheduler is None:
+    """The hosts on which nodes live, while the context lasts; None: here."""
+    if options.scheduler is None:
         return nullcontext()
     from orchestrator.emulated.hosts import hosts_of
 
-    return hosts_of(scenario, scheduler, None if key is None else Path(key), learns=learns)
+    return hosts_of(scenario, options.scheduler, options.key, learns=learns)
 
 
 def _nothing(folder: Path) -> None:

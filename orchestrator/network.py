@@ -15,8 +15,9 @@ from typing import IO, Any, Literal
 import pandas as pd
 
 from orchestrator import api
+from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.programs import Program, argv_of, commands_of, image_of
-from orchestrator.emulated.session import Session, Settings
+from orchestrator.emulated.session import Session
 from orchestrator.emulated.session_request import nodes_named
 from orchestrator.emulated.session_table import SCHEMA
 from orchestrator.emulated.up import held
@@ -74,8 +75,9 @@ class Network:
         self._out = None if out is None else Path(out)
         if capture and out is None:
             raise InputError("`capture`: needs `out`, where captures are kept")
-        self._settings = Settings(downlink, capture=capture, keep_rows=True)
-        self._overwrite = overwrite
+        self._options = SessionOptions(
+            downlink=downlink, capture=capture, keep_rows=True, overwrite=overwrite
+        )
         self._session: Session | None = None
         self._about: dict[str, Any] = {}
         """Its manifest, which is filled in at the end."""
@@ -89,7 +91,7 @@ class Network:
                 folder = cleanup.enter_context(temporary_folder("session")) / "out"
             source = cleanup.enter_context(api._channel(self.scenario, self._trace))
             self._session, self._about = cleanup.enter_context(
-                held(self.scenario, source, folder, self._settings, overwrite=self._overwrite)
+                held(self.scenario, source, folder, self._options)
             )
             for node, argv in commands.items():
                 self.programs[str(node)] = self._session.start(node, argv, given=True)

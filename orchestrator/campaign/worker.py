@@ -267,6 +267,7 @@ def _emulated(
 ) -> Files:
     # Imported here because predictions do not need them.
     from orchestrator.emulated.guests import from_outside
+    from orchestrator.emulated.options import RunOptions
     from orchestrator.emulated.run import run
     from orchestrator.emulated.virtual import run_in_guest
     from orchestrator.records.reader import read_run
@@ -276,7 +277,7 @@ def _emulated(
             run_in_guest(scenario, trace, folder, share=_share())
             measured = read_run(folder).measured
         else:
-            done = run(scenario, source, folder, decide=decider(scenario))
+            done = run(scenario, source, folder, RunOptions(decide=decider(scenario)))
             measured = Timeline(done.measured)
         computed = {"metrics": _metrics(requested, measured)} if requested else {}
         return _files_in(folder) | _files(computed)

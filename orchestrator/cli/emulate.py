@@ -77,6 +77,7 @@ def run(
         validity_lines,
     )
     from orchestrator.cli.virtual import enter
+    from orchestrator.emulated.options import RunOptions
     from orchestrator.records.directory import claimed
     from orchestrator.reporting.live import forwarded, serve
     from testbed.host.quiet import wait_until_quiet
@@ -109,14 +110,18 @@ def run(
         done = api.emulate(
             parsed,
             trace_file,
-            out=output,
-            overwrite=overwrite,
-            resume=resume,
-            capture=capture,
-            progress=_with_note(others, show),
-            view=view if live else None,
-            scheduler=scheduler,
-            key=key,
+            None,
+            output,
+            RunOptions(
+                overwrite=overwrite,
+                resume=resume,
+                capture=capture,
+                keep=output is not None,
+                progress=_with_note(others, show),
+                view=view if live else None,
+                scheduler=scheduler,
+                key=key,
+            ),
         )
     if json_file is not None:
         write_json(json_file, done.to_json())

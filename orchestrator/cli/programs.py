@@ -89,6 +89,7 @@ def up(
     from orchestrator import api
     from orchestrator.cli.tables import validity_lines
     from orchestrator.cli.virtual import enter
+    from orchestrator.emulated.options import SessionOptions
     from orchestrator.emulated.visits import closed_to_visitors
 
     parsed = api.load(scenario, overrides or [])
@@ -114,16 +115,18 @@ def up(
             parsed,
             trace_file,
             output,
-            commands=_commands(node or []),
-            seconds=seconds,
-            until=until or [],
-            downlink=downlink.value,
-            capture=capture,
-            overwrite=overwrite,
-            scheduler=scheduler,
-            key=key,
-            progress=show,
-            began=stop.watched if live else stop.stops,
+            _commands(node or []),
+            SessionOptions(
+                downlink=downlink.value,
+                seconds=seconds,
+                capture=capture,
+                overwrite=overwrite,
+                scheduler=scheduler,
+                key=key,
+                progress=show,
+                began=stop.watched if live else stop.stops,
+            ),
+            until or [],
         )
     for program in done.programs:
         log = output / "logs" / f"{program.node}.log"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.emulated.dilation import settle
-from orchestrator.emulated.rounds import open_session
+from orchestrator.emulated.rounds import open_rounds
 from orchestrator.engine.rounds import Backend
 from orchestrator.policies.environment import MakeBackend
 from orchestrator.records.emulation import Emulation
@@ -28,7 +28,7 @@ def emulated_backend(folder: Path) -> MakeBackend:
     def backend(scenario: Scenario, channel: Channel) -> Iterator[Backend]:
         profile = profile_of(scenario)
         resolved, _, _ = settle(scenario, channel, profile)
-        with open_session(Emulation(resolved, channel), profile, folder) as session:
-            yield session
+        with open_rounds(Emulation(resolved, channel), profile, folder) as rounds:
+            yield rounds
 
     return backend

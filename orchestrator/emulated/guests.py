@@ -19,6 +19,9 @@ from testbed.virtual import guest
 from testbed.virtual.kernel import Kernel, find
 from workloads.offload.host import answered, is_waited_for, rests_while_waiting
 
+JOBS = "orchestrator.emulated.guest_jobs"
+"""The program that does a job in a guest."""
+
 
 def kernel() -> Kernel:
     """The kernel that virtual time needs.
@@ -65,7 +68,6 @@ def play(
 
 
 def in_guest(
-    module: str,
     name: str,
     job: dict[str, Any],
     *,
@@ -82,7 +84,7 @@ def in_guest(
     said, printed = io.BytesIO(), io.BytesIO()
     done = play(
         kernel(),
-        [sys.executable, "-P", "-m", module],
+        [sys.executable, "-P", "-m", JOBS],
         told={name: job},
         learns=learns,
         share=share,

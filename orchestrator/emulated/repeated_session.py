@@ -1,17 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Sessions that a campaign repeats: how they are asked for, and the numbers that come of them.
-
-    python -m orchestrator.emulated.repeated_session
-
-is the program that plays one in virtual time; which one stands in what the host has told its guest.
-"""
+"""Sessions that a campaign repeats: how they are asked for, and the numbers that come of them."""
 
 import math
-import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +12,14 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.emulated.guests import from_outside, in_guest
+from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.programs import commands_of
-from orchestrator.emulated.session import Settings
 from orchestrator.emulated.session_request import Asked, Read, nodes_named
 from orchestrator.emulated.up import Outcome, check_playable, play
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError, RunError
-from testbed.system import inside
+from testbed.core.errors import RunError
 
 
 def play_asked(
@@ -64,7 +56,7 @@ def play_asked(
                 mode="json", include=set(Asked.model_fields), exclude_unset=True
             ),
         }
-        in_guest(__name__, "session", job, share=share)
+        in_guest("session", job, share=share)
     else:
         _play(scenario, source, out, asked)
     return figures_of(out, scenario, asked.reads)
@@ -98,16 +90,8 @@ def _play(scenario: Scenario, source: ChannelSource, out: Path, asked: Asked) ->
     check_playable(scenario)
     commands = commands_of(scenario, {})
     until = [node for name in asked.until for node in nodes_named(name, scenario, "until")]
-    done = play(
-        scenario,
-        source,
-        out,
-        commands,
-        Settings(asked.downlink),
-        seconds=asked.seconds,
-        until=until,
-        began=lambda _: nullcontext(),
-    )
+    options = SessionOptions(downlink=asked.downlink, seconds=asked.seconds, until=until)
+    done = play(scenario, source, out, commands, options)
     if not done.succeeded:
         raise RunError(_why_not(done, out))
 
@@ -122,20 +106,8 @@ def _why_not(done: Outcome, out: Path) -> str:
     return "; ".join(said)
 
 
-def _main() -> int:
-    told: dict[str, Any] | None = inside.guest_settings()
-    if told is None:
-        sys.exit("testbed: this is not virtual time")
-    job = told["session"]
+def play_job(job: dict[str, Any]) -> None:
+    """Play the session of a job of `play_asked`, in the guest."""
     scenario = validate(job["scenario"], "session")
-    try:
-        with open_source(scenario, job["trace"] and Path(job["trace"])) as source:
-            _play(scenario, source, Path(job["out"]), Asked.model_validate(job["asked"]))
-    except (InputError, RunError) as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main())
+    with open_source(scenario, job["trace"] and Path(job["trace"])) as source:
+        _play(scenario, source, Path(job["out"]), Asked.model_validate(job["asked"]))

@@ -3,7 +3,7 @@
 
 """A scenario emulated: real links, real processes, measured times, beside their predictions.
 
-`open_session` makes a `Backend` of the emulated network; `emulate` lets the loop of
+`open_rounds` makes a `Backend` of the emulated network; `emulate` lets the loop of
 `orchestrator.engine.rounds` play a run's rounds on it.
 """
 
@@ -13,7 +13,6 @@ import os
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 
@@ -25,9 +24,9 @@ from orchestrator.emulated.learning import (
     learning_settings,
     startup_limit_s,
 )
-from orchestrator.emulated.network import Hosts, check_machine
+from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.nodes import Nodes
-from orchestrator.emulated.observer import Observer
+from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.stage import Stage, StagedRound, in_turns, start_network
 from orchestrator.engine.faults import Fault, FaultSchedule
 from orchestrator.engine.plan import (
@@ -41,7 +40,6 @@ from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import (
     Companion,
-    Decide,
     Decision,
     EngineBackend,
     play_rounds,
@@ -52,14 +50,11 @@ from orchestrator.records.emulation import Emulation, SetUp
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import InputError, RunEnds
-from testbed.core.progress import Progress, silent
+from testbed.core.progress import Progress
 from testbed.core.timeline import Round
 from testbed.system import inside
 from testbed.system.programs import Programs
 from workloads.costs.profile import SplitProfile
-
-Capture = Literal["frames", "headers"] | None
-"""Whether to write what goes over each link, whole or the headers alone."""
 
 
 def emulate(
@@ -67,13 +62,8 @@ def emulate(
     source: ChannelSource,
     profile: SplitProfile,
     folder: Path,
-    *,
-    decide: Decide | None = None,
-    capture: Capture = None,
+    options: RunOptions = DEFAULTS,
     checkpoint: Checkpoint | None = None,
-    progress: Progress = silent,
-    observer: Observer | None = None,
-    hosts: Hosts | None = None,
 ) -> Generator[Emulation, None, None]:
     """Emulate the scenario's rounds; yields what there is after each round.
 
@@ -86,12 +76,8 @@ def emulate(
         source: Channels.
         profile: Costs of each split.
         folder: Existing folder that takes the nodes' logs.
-        decide: Who allocates; left out: the scenario's own split and shares.
-        capture: Write what goes over each link to `folder`/pcap.
+        options: How the run is played.
         checkpoint: What the run is resumed from.
-        progress: Told how far the run is.
-        observer: Told what happens within rounds.
-        hosts: Where nodes live; left out: here.
 
     Raises:
         InputError: The trace is too short, or does not fit; or the scenario asks for virtual time,
@@ -104,12 +90,9 @@ def emulate(
         checkpoint.restore(record)
         if record.rounds:
             yield record
-    opened = open_session(
-        record, profile, folder, capture=capture, progress=progress, observer=observer, hosts=hosts
-    )
-    with opened as session:
+    with open_rounds(record, profile, folder, options) as rounds:
         done = [(r.measured, r.decision.allocation) for r in record.rounds]
-        for _ in play_rounds(scenario, channel, session, decide=decide, done=done):
+        for _ in play_rounds(scenario, channel, rounds, decide=options.decide, done=done):
             yield record
 
 
@@ -128,26 +111,16 @@ def check_clock(scenario: ResolvedScenario) -> None:
 
 
 @contextlib.contextmanager
-def open_session(
-    record: Emulation,
-    profile: SplitProfile,
-    folder: Path,
-    *,
-    capture: Capture = None,
-    progress: Progress = silent,
-    observer: Observer | None = None,
-    hosts: Hosts | None = None,
-) -> Iterator["Session"]:
+def open_rounds(
+    record: Emulation, profile: SplitProfile, folder: Path, options: RunOptions = DEFAULTS
+) -> Iterator["EmulatedRounds"]:
     """A world of nodes, started, connected and calibrated, that plays what `record` still lacks.
 
     Args:
         record: What the run has done so far; gets what is done from now on.
         profile: Costs of each split.
         folder: Existing folder that takes the nodes' logs.
-        capture: Write what goes over each link to `folder`/pcap.
-        progress: Told how far the run is.
-        observer: Told what happens within rounds.
-        hosts: Where nodes live; left out: here.
+        options: How the run is played.
 
     Raises:
         InputError: The trace is too short, or does not fit.
@@ -155,24 +128,24 @@ def open_session(
     """
     scenario, channel = record.scenario, record.channel
     check_clock(scenario)
-    check_machine(scenario, hosts)
+    check_machine(scenario, options.hosts)
     # Refuses a trace that is too short before anything starts, and says how long rounds may take.
     expected = predict(scenario, channel, profile, sizing=link_bytes)
     learning = learning_settings(scenario)
-    progress("starting nodes", 0, 1)
+    options.progress("starting nodes", 0, 1)
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
     slots = math.ceil(expected.end_s / channel.slot_s)
     radio = radio_access(scenario, channel.now)
     rates = link_rates(plan, radio, channel.trace(slots).values[:, :slots])
-    started = start_network(scenario, folder, learning, hosts, rates)
+    started = start_network(scenario, folder, learning, options.hosts, rates)
     with started as network, contextlib.ExitStack() as stack:
         nodes = Nodes(network.world, stack, startup_limit_s(scenario))
-        stage = Stage(network, nodes, expected, observer)
-        if capture is not None:
-            stage.capture(headers_only=capture == "headers")
+        stage = Stage(network, nodes, expected, options.observer)
+        if options.capture is not None:
+            stage.capture(headers_only=options.capture == "headers")
         stage.set_up(learning)
         if scenario.emulation.calibrate:
-            progress("calibrating links", 0, 1)
+            options.progress("calibrating links", 0, 1)
             network.calibrate(rates, channel.slot_s, stage.ends, in_turns=in_turns(scenario))
         accounts = stage.account(SET_UP)
         if (anew := stage.impair()) is not None:
@@ -187,13 +160,13 @@ def open_session(
         where = scenario.emulation
         told_apart = where.clock == "real" and where.runtime == "namespace"
         before = Programs.outside(os.getpid()) if told_apart else None
-        yield Session(record, profile, stage, progress)
+        yield EmulatedRounds(record, profile, stage, options.progress)
         if before is not None:
             record.others = Programs.outside(os.getpid()).since(before)
         stage.stop()
 
 
-class Session:
+class EmulatedRounds:
     """The emulated network as a `Backend`: plays rounds on real links, and records them."""
 
     def __init__(

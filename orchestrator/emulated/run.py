@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -19,12 +19,11 @@ from orchestrator.analysis import frame_loss
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_summary
 from orchestrator.emulated.dilation import settle
 from orchestrator.emulated.learning import whole_table
-from orchestrator.emulated.network import Hosts, check_machine
-from orchestrator.emulated.observer import Observer
+from orchestrator.emulated.network import check_machine
+from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.rounds import emulate
 from orchestrator.emulated.validity import to_json, validity
 from orchestrator.engine.links import are_impaired
-from orchestrator.engine.rounds import Decide
 from orchestrator.records.checkpoint import Checkpoint
 from orchestrator.records.directory import MANIFEST
 from orchestrator.records.emulation import Emulation
@@ -33,7 +32,6 @@ from orchestrator.records.timelines import decision_table, energy_table
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Loss, Timeline
 from testbed.system.files import write_json, write_whole
 
@@ -44,13 +42,7 @@ def run(
     scenario: Scenario,
     source: ChannelSource,
     folder: Path,
-    *,
-    decide: Decide | None = None,
-    capture: Literal["frames", "headers"] | None = None,
-    keep: bool = False,
-    progress: Progress = silent,
-    observer: Observer | None = None,
-    hosts: Hosts | None = None,
+    options: RunOptions = DEFAULTS,
 ) -> Emulation:
     """Emulate the scenario and write its run directory into `folder`.
 
@@ -60,19 +52,16 @@ def run(
         scenario: What to emulate.
         source: Channels.
         folder: See `orchestrator.records.directory`.
-        decide: Who allocates; left out: the scenario's own split and shares.
-        keep: Whether to go on from a checkpoint in `folder`, and to leave one after each round.
-        progress: Told how far the run is.
-        hosts: Where nodes live; left out: here.
+        options: How the run is played; `keep` resumes from a checkpoint in `folder`, too.
 
     Raises:
         InputError: This machine cannot run the scenario as it is.
         RunError: The run failed; nothing of it is left running.
     """
-    check_machine(scenario, hosts)
+    check_machine(scenario, options.hosts)
     profile = profile_of(scenario)
     if scenario.emulation.dilation == "auto" and scenario.emulation.clock == "real":
-        progress("choosing the dilation", 0, 1)
+        options.progress("choosing the dilation", 0, 1)
     elif scenario.emulation.clock == "virtual" and scenario.emulation.dilation != 1:
         log.info("in virtual time, dilation is 1")
     channel = Channel.of(source)
@@ -85,7 +74,7 @@ def run(
             "speeds": speeds and asdict(speeds),
             "tried": [asdict(forecast) for forecast in tried],
         }
-    checkpoint = Checkpoint(folder) if keep else None
+    checkpoint = Checkpoint(folder) if options.keep else None
     if checkpoint is not None:
         about["sessions"] = checkpoint.sessions(about)
         about["started"] = about["sessions"][0]["started"]
@@ -96,12 +85,8 @@ def run(
             channel,
             profile,
             folder,
-            decide=decide,
-            capture=capture,
-            checkpoint=checkpoint,
-            progress=progress,
-            observer=observer,
-            hosts=hosts,
+            options,
+            checkpoint,
         )
         with contextlib.closing(rounds):
             for state in rounds:
@@ -114,8 +99,8 @@ def run(
         raise
     finally:
         about["finished"] = now()
-        if hosts is not None:
-            about["hosts"] = hosts.to_json(None if done is None else done.calibration)
+        if options.hosts is not None:
+            about["hosts"] = options.hosts.to_json(None if done is None else done.calibration)
         if done is not None and done.measured:
             about["faults"] += [fault.to_json() for fault in done.struck]
             done.checks = validity(done)

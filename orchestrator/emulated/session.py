@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -27,7 +27,8 @@ from typing import Literal
 import pandas as pd
 
 from ns3_scenarios.errors import ChannelError
-from orchestrator.emulated.network import EmulatedNetwork, Hosts
+from orchestrator.emulated.network import EmulatedNetwork
+from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.programs import (
     Program,
     environment_of,
@@ -38,7 +39,6 @@ from orchestrator.emulated.programs import (
 )
 from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_calibration import choices, ends, gap_s
-from orchestrator.emulated.session_request import Downlink
 from orchestrator.emulated.session_table import Recorder
 from orchestrator.emulated.visits import Visits
 from orchestrator.engine.links import shape_of
@@ -73,31 +73,20 @@ End = Literal["commands", "time", "trace", "interrupted"]
 """Why a session ended: its commands have, its time is over, the trace is, or somebody said so."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a session is played."""
-
-    downlink: Downlink = "dedicated"
-    """Whether downlinks have shares of W_D and P_S of their own, or share the cell's airtime."""
-    capture: bool = False
-    keep_rows: bool = False
-    """Whether to keep in memory what goes into `session.parquet`."""
-
-
 class Session:
     """A session that runs; `opened` makes one."""
 
     def __init__(
         self,
         network: EmulatedNetwork,
-        settings: Settings,
+        options: SessionOptions,
         feed: SessionRates,
         recorder: Recorder,
     ):
         self.network = network
         self.scenario = network.scenario
         self.folder = network.folder
-        self.settings = settings
+        self.options = options
         self.recorder = recorder
         self.programs: list[Program] = []
         """All that were started, in that order."""
@@ -361,8 +350,7 @@ def opened(
     scenario: ResolvedScenario,
     channel: Channel,
     folder: Path,
-    settings: Settings,
-    hosts: Hosts | None = None,
+    options: SessionOptions,
 ) -> Iterator[Session]:
     """A session, for as long as the context lasts.
 
@@ -370,8 +358,7 @@ def opened(
         scenario: What the network is like.
         channel: Its channel.
         folder: Where to keep what it leaves; it is there, and has no `nodes` yet.
-        settings: How it is played.
-        hosts: Where nodes live; None: here.
+        options: How the session is played.
 
     Raises:
         InputError: The network between hosts does not carry what links ask for.
@@ -380,7 +367,7 @@ def opened(
     folder = folder.resolve()
     shape = replace(
         shape_of(scenario, scenario.dilation, network=True),
-        shared_downlink=settings.downlink == "shared",
+        shared_downlink=options.downlink == "shared",
     )
     feed = SessionRates(scenario, channel, shape)
     expected, shared = feed.ahead(), shape.shared_downlink
@@ -393,7 +380,7 @@ def opened(
                 folder,
                 expected,
                 in_turns=shared,
-                hosts=hosts,
+                hosts=options.hosts,
             )
         )
         if scenario.emulation.calibrate:
@@ -406,17 +393,17 @@ def opened(
                 choices=choices(scenario),
             )
         network.impair()
-        if settings.capture:
+        if options.capture:
             network.capture(headers_only=False)
         recorder = Recorder(
             feed,
             scenario.uavs.count,
             shape.frame_bytes,
             folder / "session.parquet",
-            keep=settings.keep_rows,
+            keep=options.keep_rows,
         )
         cleanup.callback(recorder.close)
-        session = Session(network, settings, feed, recorder)
+        session = Session(network, options, feed, recorder)
         cleanup.pop_all()
     try:
         yield session

@@ -14,13 +14,13 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from orchestrator.emulated.options import Downlink
 from orchestrator.scenario.schema import ALL_UAVS, Scenario, Section
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS, NodeId, uavs
 from testbed.core.words import not_one_of
 from testbed.system.files import mode_of
 
-Downlink = Literal["dedicated", "shared"]
 FIGURES = ("session_s", "uplink_bps", "uplink_use", "downlink_bps", "downlink_use")
 """Numbers of every session: how long it was, what all links of a direction carried together, and
 what that is of what they could have carried."""

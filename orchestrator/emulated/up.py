@@ -3,10 +3,9 @@
 
 """A session from its folder's beginning to its manifest: what `testbed up` does."""
 
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,21 @@ from typing import Any
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import calibration_summary
 from orchestrator.emulated.network import Hosts, check_machine
+from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.programs import Program, check_nodes
-from orchestrator.emulated.session import End, Session, Settings, opened
+from orchestrator.emulated.session import End, Session, opened
 from orchestrator.emulated.session_request import check_scenario
 from orchestrator.emulated.validity import session_validity, to_json
 from orchestrator.emulated.visits import SOCKET, runs_in
-from orchestrator.records.directory import MANIFEST, SCENARIO, object_in
+from orchestrator.records.directory import MANIFEST, SCENARIO, session_folder
 from orchestrator.records.emulation import Check
 from orchestrator.records.manifest import manifest, now
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.node import NodeId
-from testbed.core.progress import Progress, silent
 from testbed.system import inside
-from testbed.system.files import check_no_link, write_json
+from testbed.system.files import write_json
 
 
 @dataclass
@@ -74,10 +73,7 @@ def held(
     scenario: Scenario,
     source: ChannelSource,
     out: Path,
-    settings: Settings,
-    *,
-    overwrite: bool = False,
-    hosts: Hosts | None = None,
+    options: SessionOptions,
 ) -> Iterator[tuple[Session, dict[str, Any]]]:
     """A session in a folder of its own, and its manifest, written when the context ends.
 
@@ -85,8 +81,8 @@ def held(
         InputError: The scenario cannot be played, or the folder is taken.
         RunError: The session failed; what it left is in the folder.
     """
-    check_playable(scenario, hosts)
-    if hosts is not None and settings.capture:
+    check_playable(scenario, options.hosts)
+    if options.hosts is not None and options.capture:
         raise InputError("`capture`: links between machines are not captured")
     dilation = scenario.emulation.dilation
     channel = Channel.of(source)
@@ -94,39 +90,33 @@ def held(
     # What is replayed has its own: whoever reads the session counts in these.
     resolved = resolved.model_copy(update={"slot_s": channel.slot_s})
     about = manifest(resolved, "whatever the nodes' programs bring")
-    about |= {"kind": "session", "downlink": settings.downlink}
-    earlier = _claim(out, overwrite)
+    about |= {"kind": "session", "downlink": options.downlink}
+    if runs_in(out):
+        raise InputError(f"`out`: a session is running in {out}")
     session = None
-    try:
-        with opened(resolved, channel, out, settings, hosts) as session:
-            write_json(out / SCENARIO, resolved.model_dump(mode="json"))
-            if session.calibration is not None:
-                session.calibration.to_parquet(out / "calibration.parquet", index=False)
-                short = calibration_summary(session.calibration)
-                about["calibration"] = short.to_dict("records")
-            write_json(out / MANIFEST, about | {"status": "running"})
-            if earlier is not None:
-                shutil.rmtree(earlier, ignore_errors=True)
-            yield session, about
-        about["status"] = "complete"
-        checks = session_validity(session)
-        about["valid"] = all(check.ok for check in checks)
-        about["validity"] = to_json(checks)
-    except BaseException as error:
-        about["failure"] = str(error) or type(error).__name__
-        raise
-    finally:
-        if session is None:
-            _clear(out)
-            if earlier is not None:
-                _move(earlier, out)
-                earlier.rmdir()
-            with suppress(OSError):  # It holds that, or a host's socket.
-                out.rmdir()
-        else:
-            if hosts is not None:
-                about["hosts"] = hosts.to_json(session.calibration)
-            _finish(out, session, channel, about)
+    with session_folder(out, SOCKET, overwrite=options.overwrite) as begun:
+        try:
+            with opened(resolved, channel, out, options) as session:
+                write_json(out / SCENARIO, resolved.model_dump(mode="json"))
+                if session.calibration is not None:
+                    session.calibration.to_parquet(out / "calibration.parquet", index=False)
+                    short = calibration_summary(session.calibration)
+                    about["calibration"] = short.to_dict("records")
+                write_json(out / MANIFEST, about | {"status": "running"})
+                begun()
+                yield session, about
+            about["status"] = "complete"
+            checks = session_validity(session)
+            about["valid"] = all(check.ok for check in checks)
+            about["validity"] = to_json(checks)
+        except BaseException as error:
+            about["failure"] = str(error) or type(error).__name__
+            raise
+        finally:
+            if session is not None:
+                if options.hosts is not None:
+                    about["hosts"] = options.hosts.to_json(session.calibration)
+                _finish(out, session, channel, about)
 
 
 def play(
@@ -134,14 +124,7 @@ def play(
     source: ChannelSource,
     out: Path,
     commands: Mapping[NodeId, Sequence[str]],
-    settings: Settings,
-    *,
-    seconds: float | None = None,
-    until: Sequence[NodeId] = (),
-    overwrite: bool = False,
-    progress: Progress = silent,
-    began: Callable[[Session], Any] = nullcontext,
-    hosts: Hosts | None = None,
+    options: SessionOptions,
 ) -> Outcome:
     """Play a session with these commands in its nodes.
 
@@ -150,85 +133,21 @@ def play(
         source: Its channel.
         out: The folder to make.
         commands: Programs and their arguments, by node.
-        settings: How it is played.
-        seconds: Emulated seconds that it lasts at most.
-        until: Nodes whose commands end it, and decide on its success; none: all that have one.
-        overwrite: Whether `out` may hold an earlier session.
-        progress: Told how far it is.
-        began: Given the session once commands run; what it answers is a context for as long as the
-            session plays.
-        hosts: Where nodes live; left out: here.
+        options: How the session is played.
 
     Raises:
         InputError: Something does not fit; names it.
         RunError: The session failed.
     """
-    place = held(scenario, source, out, settings, overwrite=overwrite, hosts=hosts)
-    with place as (session, about):
+    with held(scenario, source, out, options) as (session, about):
         programs = [session.start(node, argv, given=True) for node, argv in commands.items()]
-        counting = [p for p in programs if not until or p.node in until]
-        with began(session):
-            ended = session.play(seconds, counting, progress)
+        counting = [p for p in programs if not options.until or p.node in options.until]
+        with options.began(session):
+            ended = session.play(options.seconds, counting, options.progress)
         about["ended"] = ended
-        session.close(seconds if ended == "time" else None)
+        session.close(options.seconds if ended == "time" else None)
     checks = [Check(**check) for check in about["validity"]]
     return Outcome(ended, programs, counting, checks)
-
-
-def _claim(out: Path, overwrite: bool) -> Path | None:
-    """Make the folder, in place of an earlier session's where that may go.
-
-    Returns:
-        Where what was there is until the new session has begun; None if nothing was.
-
-    Raises:
-        InputError: It is taken, or cannot be made.
-    """
-    if runs_in(out):
-        raise InputError(f"`out`: a session is running in {out}")
-    check_no_link(out)
-    # In virtual time, its host has put a socket there.
-    if out.exists() and not (out.is_dir() and {p.name for p in out.iterdir()} <= {SOCKET}):
-        is_session = object_in(out / MANIFEST).get("kind") == "session"
-        if not (is_session and overwrite):
-            remedy = "or pass `overwrite`" if is_session else "it holds no session"
-            raise InputError(f"`out`: {out} exists already; choose another name, {remedy}")
-        return _put_aside(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"`out`: {out} cannot be made ({error.strerror})") from None
-    return None
-
-
-def _put_aside(out: Path) -> Path:
-    aside = out.with_name(f".{out.name}.earlier")
-    try:
-        aside.mkdir()
-    except FileExistsError:
-        raise InputError(
-            f"`out`: {aside} is in the way, of an earlier session whose replacement was killed; "
-            "move or remove it"
-        ) from None
-    except OSError as error:
-        raise InputError(f"`out`: {aside} cannot be made ({error.strerror})") from None
-    _move(out, aside)
-    return aside
-
-
-def _move(source: Path, target: Path) -> None:
-    """Move what is in a folder, but for its host's socket."""
-    for path in [path for path in source.iterdir() if path.name != SOCKET]:
-        path.rename(target / path.name)
-
-
-def _clear(out: Path) -> None:
-    """Remove what is in the folder, but for its host's socket."""
-    for path in out.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != SOCKET:
-            path.unlink()
 
 
 def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]) -> None:

@@ -1,20 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A run in virtual time for the Python API and for a campaign's worker; commands `enter` it whole.
+"""A run in virtual time, for the Python API and for a campaign's workers."""
 
-    python -m orchestrator.emulated.virtual
-
-is the program inside; what it is to run stands in what the host has told its guest.
-"""
-
-import signal
-import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.emulated.guests import in_guest, kernel
 from orchestrator.emulated.learning import learning_settings
+from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.engine.plan import link_bytes
 from orchestrator.engine.rounds import predict
@@ -23,8 +17,7 @@ from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError, RunError
-from testbed.core.progress import Progress, silent
+from testbed.core.errors import InputError
 from testbed.system import inside
 from testbed.virtual import guest
 
@@ -46,11 +39,9 @@ def run_in_guest(
     scenario: Scenario,
     trace: Path | None,
     folder: Path,
+    options: RunOptions = DEFAULTS,
     *,
-    capture: Literal["frames", "headers"] | None = None,
-    keep: bool = False,
     share: float = 1.0,
-    progress: Progress = silent,
 ) -> None:
     """Emulate the scenario in a guest, which writes its run directory into `folder`.
 
@@ -58,10 +49,8 @@ def run_in_guest(
         scenario: What to emulate, by virtual time; its own policy allocates.
         trace: The channel to replay; None: ns-3 makes the scenario's own.
         folder: See `orchestrator.records.directory`.
-        capture: As `run` has it.
-        keep: As `run` has it.
-        share: Of this machine's memory, where several guests run beside each other.
-        progress: Told how far the run is.
+        options: How the run is played.
+        share: Of this machine's memory, where several guests run next to each other.
 
     Raises:
         InputError: There is no kernel, or the scenario cannot run there.
@@ -71,42 +60,26 @@ def run_in_guest(
         "scenario": scenario.model_dump(mode="json"),
         "trace": None if trace is None else str(trace.absolute()),
         "folder": str(folder.absolute()),
-        "capture": capture,
-        "keep": keep,
+        "capture": options.capture,
+        "keep": options.keep,
     }
     if guest.hidden([job["folder"], job["trace"] or ""], Path("/")):
         raise InputError("`out`: cannot lie in /dev, of which virtual time has its own")
     kernel()
     prepare(scenario, trace)
     learns = scenario.workload.compute == "real"
-    in_guest(__name__, "run", job, learns=learns, share=share, progress=progress)
+    in_guest("run", job, learns=learns, share=share, progress=options.progress)
 
 
-def _main() -> int:
-    told = inside.guest_settings()
-    if told is None:
-        sys.exit("testbed: this is not virtual time")
-    job = told["run"]
+def run_job(job: dict[str, Any]) -> None:
+    """Emulate the scenario of a job of `run_in_guest`, in the guest."""
     scenario = validate(job["scenario"], "run")
     trace = None if job["trace"] is None else Path(job["trace"])
-    try:
-        with open_source(scenario, trace) as source:
-            run(
-                scenario,
-                source,
-                Path(job["folder"]),
-                decide=decider(scenario),
-                capture=job["capture"],
-                keep=job["keep"],
-                progress=inside.report_progress,
-            )
-    except (InputError, RunError) as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main())
+    options = RunOptions(
+        decide=decider(scenario),
+        capture=job["capture"],
+        keep=job["keep"],
+        progress=inside.report_progress,
+    )
+    with open_source(scenario, trace) as source:
+        run(scenario, source, Path(job["folder"]), options)

@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The folder of a run: filled aside, seen when it is whole, found again when the run was killed.
+"""The folders of runs and sessions: how they are claimed, filled, and found again after a crash.
+
+A run's folder is filled aside, seen when it is whole, and found again when the run was killed.
 
 A run with `--out DIR` fills `.DIR.part` beside it and renames it in the end. While it lives it
 holds a lock on the file `lock` in there; the kernel lets go of it whatever ends the process. So a
@@ -17,7 +19,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +258,77 @@ def _settle(out: Path, part: Path) -> bool:
     shutil.rmtree(out / replaced.name, ignore_errors=True)
     (out / LOCK).unlink()
     return True
+
+
+@contextlib.contextmanager
+def session_folder(
+    out: Path, may_be_there: str, *, overwrite: bool = False
+) -> Iterator[Callable[[], None]]:
+    """The folder of a session: filled in place, so that others can look into it while it lasts.
+
+    What was there stays aside until the session has begun; if it never begins, it is put back. Like
+    a run's, the folder is locked meanwhile, and a killed session leaves one that is not.
+
+    Args:
+        out: The folder to make.
+        may_be_there: A file that may be in it already: the socket of virtual time's host.
+        overwrite: Whether `out` may hold an earlier session.
+
+    Yields:
+        What to call once the session has begun.
+
+    Raises:
+        InputError: `out` is taken, or cannot be made.
+    """
+    check_no_link(out)
+    left = {may_be_there, LOCK}
+    if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= left):
+        is_session = object_in(out / MANIFEST).get("kind") == "session"
+        if not (is_session and overwrite):
+            remedy = "or pass `overwrite`" if is_session else "it holds no session"
+            raise InputError(f"`out`: {out} exists already; choose another name, {remedy}")
+    earlier, has_begun = out.with_name(f".{out.name}.earlier"), False
+
+    def begun() -> None:
+        nonlocal has_begun
+        has_begun = True
+        shutil.rmtree(earlier, ignore_errors=True)
+
+    with _locked(out, out):
+        _put_aside(out, earlier, left)
+        try:
+            yield begun
+        finally:
+            if not has_begun:
+                for path in out.iterdir():
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path)
+                    elif path.name not in left:
+                        path.unlink()
+                _move(earlier, out, left)
+                earlier.rmdir()
+            (out / LOCK).unlink()
+            with contextlib.suppress(OSError):  # It holds a session, or a host's socket.
+                out.rmdir()
+
+
+def _put_aside(out: Path, earlier: Path, left: Collection[str]) -> None:
+    try:
+        earlier.mkdir()
+    except FileExistsError:
+        raise InputError(
+            f"`out`: {earlier} is in the way, of an earlier session whose replacement was killed; "
+            "move or remove it"
+        ) from None
+    except OSError as error:
+        raise InputError(f"`out`: {earlier} cannot be made ({error.strerror})") from None
+    _move(out, earlier, left)
+
+
+def _move(source: Path, target: Path, left: Collection[str]) -> None:
+    """Move everything in a folder, but for what is left there."""
+    for path in [path for path in source.iterdir() if path.name not in left]:
+        path.rename(target / path.name)
 
 
 def object_in(path: Path) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def watched(session: Session) -> Iterator[LiveSession]:
         "uavs": scenario.uavs.count,
         "ask_s": 2 * POLL_S,
         "looks": MOST_SAMPLES,
-        "shared": session.settings.downlink == "shared",
+        "shared": session.options.downlink == "shared",
     }
     page = render_page("live_session.html", SCRIPTS, known, name=scenario.name)
     with served(view, page):

@@ -20,6 +20,7 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import KEYS, join
+from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.engine.links import impairments_of
 from orchestrator.engine.plan import fixed_allocation, link_bytes, payload_bytes, plan_round
@@ -135,7 +136,9 @@ def cross_check(
     timelines[PACKETS] = played[0][1]
     complaints: list[str] = []
     if folder is not None:
-        done = run(scenario, source, folder, decide=decider(scenario), progress=progress)
+        done = run(
+            scenario, source, folder, RunOptions(decide=decider(scenario), progress=progress)
+        )
         timelines[KERNEL] = Timeline(done.measured)
         complaints = [str(check) for check in done.checks if not check.ok]
     return CrossCheck(

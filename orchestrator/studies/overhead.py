@@ -20,6 +20,7 @@ from orchestrator.analysis.byte_accounts import BYTES, SET_UP
 from orchestrator.analysis.waterfall import PART_OF, PARTS
 from orchestrator.emulated.dilation import settle
 from orchestrator.emulated.network import check_machine
+from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.rounds import emulate
 from orchestrator.emulated.validity import validity
 from orchestrator.policies.registry import decider
@@ -134,8 +135,7 @@ def _emulated(scenario: Scenario, source: ChannelSource, progress: Progress) -> 
             source,
             profile,
             folder,
-            decide=decider(scenario),
-            progress=progress,
+            RunOptions(decide=decider(scenario), progress=progress),
         )
         with closing(rounds):
             *_, done = rounds

@@ -9,7 +9,6 @@ import re
 import struct
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import pytest
 from PIL import Image
 
 from orchestrator import api
+from orchestrator.emulated.options import SessionOptions
 from testbed.network.pcap import RECORD
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,11 +169,9 @@ def played(release: str, role: str, out: Path, rounds: int) -> None:
         api.load(FLOWER / "scenario.yaml", nodes),
         trace,
         out,
-        commands=commands,
-        until=["bs"],
-        seconds=580.0,
-        capture=True,
-        began=lambda _: nullcontext(),
+        commands,
+        SessionOptions(seconds=580.0, capture=True),
+        ["bs"],
     )
     assert done.succeeded, (out / "logs/bs.log").read_text()[-4000:]
 

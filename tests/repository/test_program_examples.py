@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ import yaml
 from required import lacks
 
 from orchestrator import api
+from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.up import Outcome
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -37,9 +37,7 @@ def command(name: str, node: str) -> str:
 
 def play(name: str, out: Path, commands=None, **changes) -> Outcome:
     scenario = api.load(EXAMPLES / name / "scenario.yaml", changes)
-    return api.play_session(
-        scenario, TRACE, out, commands=commands or {}, seconds=38.0, began=lambda _: nullcontext()
-    )
+    return api.play_session(scenario, TRACE, out, commands or {}, SessionOptions(seconds=38.0))
 
 
 def logs(out: Path) -> dict[str, str]:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tarfile
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from small_scenario import TREE
 
 import orchestrator as tb
 from orchestrator import api
+from orchestrator.emulated.options import SessionOptions
 from testbed.core.errors import InputError
 from testbed.core.node import uav
 from testbed.runtimes import docker as runtime
@@ -95,9 +95,8 @@ def test_programs_of_an_own_image_run_on_the_links(tmp_path, image) -> None:
         ),
         TRACE,
         tmp_path / "out",
-        commands={},
-        seconds=60.0,
-        began=lambda _: nullcontext(),
+        {},
+        SessionOptions(seconds=60.0),
     )
     said = (tmp_path / "out/logs/uav1.log").read_text()
     assert [program.returncode for program in done.programs] == [3, 0], said
@@ -123,9 +122,8 @@ def test_commands_start_before_slot_0(tmp_path) -> None:
         scenario(bs=command, **{"uav*": command}),
         TRACE,
         tmp_path / "out",
-        commands={},
-        seconds=20.0,
-        began=lambda _: nullcontext(),
+        {},
+        SessionOptions(seconds=20.0),
     )
     assert done.succeeded
     said = [int((tmp_path / f"out/logs/{p.node}.log").read_text()) / 1e9 for p in done.programs]
@@ -264,8 +262,8 @@ def test_what_an_image_lacks_is_one_line_and_writes_nothing(tmp_path, image, nod
             scenario(uav1={"image": image} | node),
             TRACE,
             tmp_path / "out",
-            commands={},
-            began=lambda _: nullcontext(),
+            {},
+            SessionOptions(),
         )
     assert not (tmp_path / "out").exists()
     assert ours(image) == []

@@ -26,7 +26,7 @@ from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator import api
 from orchestrator.emulated import rate_feed
 from orchestrator.emulated import up as up_module
-from orchestrator.emulated.session import Settings
+from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.up import held
 from orchestrator.emulated.visits import _address
 from testbed.core.errors import InputError, RunError
@@ -67,11 +67,11 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def play(out, commands, links=None, calibrate=False, **options):
-    options = {"began": lambda _: nullcontext(), "seconds": 20.0} | options
+def play(out, commands, links=None, calibrate=False, until=(), **options):
+    options = SessionOptions(**{"seconds": 20.0} | options)
     emulation = {"calibrate": calibrate}
     scenario = api.validate(TREE | {"links": links or {}, "emulation": emulation}, "small")
-    return api.play_session(scenario, TRACE, out, commands=commands, **options)
+    return api.play_session(scenario, TRACE, out, commands, options, until)
 
 
 @pytest.mark.alone
@@ -317,7 +317,7 @@ def test_nothing_is_left_whoever_is_killed(tmp_path, victim) -> None:
         assert about["status"] == "running"
     else:
         assert about["status"] == "failed"
-        assert re.search("gone|fabric was ended by SIGKILL", about["failure"])
+        assert re.search("have ended|fabric was ended by SIGKILL", about["failure"])
     late = up.exec("bs", "true", stderr=subprocess.PIPE)
     assert "no session runs there" in late.communicate(timeout=20)[1]
     again = Up(tmp_path, "--overwrite", "--node", "bs=true")
@@ -381,7 +381,7 @@ def test_a_channel_that_fails_ends_the_session_by_name(tmp_path, monkeypatch) ->
             return super().trace(slots)
 
     def play_on() -> None:
-        with held(scenario, source, tmp_path / "out", Settings()) as (session, _):
+        with held(scenario, source, tmp_path / "out", SessionOptions()) as (session, _):
             sleeper = session.start(BS, ["sleep", "99"])
             with pytest.raises(RunError, match="the session failed while bs ran sleep"):
                 sleeper.wait(30)

@@ -8,7 +8,6 @@ import json
 import socket
 import subprocess
 import sys
-from contextlib import nullcontext
 from dataclasses import asdict
 
 import numpy as np
@@ -18,6 +17,7 @@ from small_scenario import TREE
 from orchestrator import api
 from orchestrator.emulated import session_calibration as calibration
 from orchestrator.emulated.calibration import trial_of
+from orchestrator.emulated.options import SessionOptions
 from testbed.control.messages import Probe
 from testbed.core.clock import next_tick
 from testbed.core.errors import RunError
@@ -91,7 +91,7 @@ def test_an_end_that_fails_is_named_with_its_last_words_and_nothing_is_left(
             api.validate(TREE, "small"),
             {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1},
             tmp_path / "out",
-            commands={"uav1": "true"},
-            began=lambda _: nullcontext(),
+            {"uav1": "true"},
+            SessionOptions(),
         )
     assert not (tmp_path / "out").exists()

@@ -13,6 +13,7 @@ import pytest
 from console import TESTBED
 from small_scenario import TEXT
 
+from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import load
@@ -86,7 +87,7 @@ def test_the_token_is_in_no_file_argument_or_environment(small, tmp_path, monkey
     scenario, folder = load(small, []), tmp_path / "run"
     folder.mkdir()
     with open_source(scenario, None) as source:
-        done = run(scenario, source, folder, progress=look)
+        done = run(scenario, source, folder, RunOptions(progress=look))
     assert seen
     assert not any(seen)
     assert token not in json.dumps(done.to_json())

@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A run or a session in virtual time, for the Python API and for a campaign's workers.
+
+    python -m orchestrator.emulated.guest_jobs
+
+is the program inside; the job is in the settings that the host has given its guest. Commands of
+`testbed` are run again as a whole instead: `orchestrator.cli.virtual`.
+"""
+
+import signal
+import sys
+
+from orchestrator.emulated.repeated_session import play_job
+from orchestrator.emulated.virtual import run_job
+from testbed.core.errors import InputError, RunError
+from testbed.system import inside
+
+JOBS = {"run": run_job, "session": play_job}
+
+
+def _main() -> int:
+    settings = inside.guest_settings()
+    if settings is None:
+        sys.exit("testbed: this is not virtual time")
+    ((name, job),) = ((name, settings[name]) for name in JOBS if name in settings)
+    try:
+        JOBS[name](job)
+    except (InputError, RunError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 2 if isinstance(error, InputError) else 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
