@@ -25,7 +25,7 @@ from orchestrator.reporting import charts, formatting
 from orchestrator.reporting.legend import OF_THE_AIR
 from orchestrator.reporting.pages import breakable
 from orchestrator.reporting.report import holdings, reading, render, write_report
-from orchestrator.reporting.run_figures import figures
+from orchestrator.reporting.run_figures import FIGURES, figures
 from testbed.core.errors import InputError
 from testbed.core.timeline import STEPS
 
@@ -617,7 +617,7 @@ def test_figures_are_a_column_wide_with_embedded_fonts(made: Path, tmp_path: Pat
 
     paths = figures(made, tmp_path / "new" / "folder")
     assert [path.name for path in paths] == [
-        f"{name}.{kind}" for name in ("gantt", "rates", "budget") for kind in ("png", "pdf")
+        f"{name}.{kind}" for name in FIGURES for kind in ("png", "pdf")
     ]
     for path in paths:
         if path.suffix == ".png":
