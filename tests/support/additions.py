@@ -131,8 +131,9 @@ def check_schedule(_):
 SCHEDULE = Addition(
     {
         "testbed/core/paradigm.py": [
-            after(
-                "BUILT_IN = (\n", '    Paradigm("sfl-ss", "SFL-SS", "sequential", "sequential"),\n'
+            before(
+                ")\n\nASYNCHRONOUS = (",
+                '    Paradigm("sfl-ss", "SFL-SS", "sequential", "sequential"),\n',
             )
         ],
         "orchestrator/reporting/glossary.py": [
@@ -163,7 +164,7 @@ def check_order(_):
 ORDER = Addition(
     {
         "testbed/core/orders.py": [
-            (
+            before(
                 "BUILT_IN: dict[str, Rank] = {\n",
                 '''\
 def last_first(asked: ServiceRequest) -> float:
@@ -171,10 +172,9 @@ def last_first(asked: ServiceRequest) -> float:
     return -float(asked.client)
 
 
-BUILT_IN: dict[str, Rank] = {
-    "last-first": last_first,
 ''',
-            )
+            ),
+            after('    "round-robin": round_robin,\n', '    "last-first": last_first,\n'),
         ],
         "docs/orders.md": [before("| `larger-lag` | whose", "| `last-first` | the last UAV |\n")],
         "tests/support/reference_engine.py": [
@@ -359,7 +359,7 @@ def _constant_bps(link: ConstantBands, value: float) -> float:
 def check_transport(_):
     from orchestrator.engine.plan import transfer_bytes
 
-    sections = [{"transport": name, "rate_counts": "payload"} for name in ("tcp", "prefixed")]
+    sections = [{"transport": name, "rate_counts": "payload"} for name in ("tcp", "measured")]
     plain, prefixed = (
         transfer_bytes(scenario(emulation=section).emulation, 16, 50_000) for section in sections
     )
@@ -373,14 +373,16 @@ TRANSPORT = Addition(
     {
         "testbed/transport/prefixed.py": LICENCE
         + '''
-"""Frames on a TCP stream, each after its length: the transport of docs/plugins.md."""
+"""The transport of docs/plugins.md, under another name."""
 
 from testbed.transport.streams import StreamTransport
 from testbed.transport.tcp import TcpStream
 
 
 '''
-        + re.findall(r"^class PrefixedStream.*?^prefixed = .*?\n", OF_A_PACKAGE, re.M | re.S)[0],
+        + re.findall(r"^class PrefixedStream.*?^prefixed = .*?\n", OF_A_PACKAGE, re.M | re.S)[
+            0
+        ].replace('"prefixed"', '"measured"'),
         "testbed/transport/__init__.py": [
             before(
                 "from testbed.transport.quic import",
@@ -388,7 +390,7 @@ from testbed.transport.tcp import TcpStream
             ),
             after("for kind in (TCP, TLS, GRPC, QUIC", ", prefixed"),
         ],
-        "docs/overheads.md": [after("| `transport` | ", "`prefixed`: frames after their length; ")],
+        "docs/overheads.md": [after("| `transport` | ", "`measured`: frames after their length; ")],
     },
     check_transport,
 )
@@ -502,21 +504,22 @@ def check_figure(run):
 FIGURE = Addition(
     {
         "orchestrator/reporting/run_figures.py": [
-            (
-                "FIGURES: dict[str, Callable[[Run, int], Figure | None]] = {\n",
+            before(
+                "FIGURES: dict[str, Callable",
                 '''\
 def _latency(run: Run, round_: int) -> Figure | None:
     """The measured latency of the rounds up to this one."""
+    if "measured" not in run.tables:
+        return None
     figure, ax = _canvas(2.0)
     rounds = run.rounds[run.rounds["round"] <= round_]
     ax.plot(rounds["round"], rounds["measured_latency_s"])
     return figure
 
 
-FIGURES: dict[str, Callable[[Run, int], Figure | None]] = {
-    "latency": _latency,
 ''',
-            )
+            ),
+            after('    "budget": _budget,\n', '    "latency": _latency,\n'),
         ],
         "docs/report.md": [after("writes `gantt`", ", `latency`")],
     },
@@ -578,8 +581,8 @@ def first_best(scenario: Scenario) -> Decide:
             )
         ],
         "orchestrator/scenario/schema.py": [
-            before(
-                '        "equal": "orchestrator.policies.registry:equal",\n',
+            after(
+                '        "agent": "orchestrator.policies.registry:trained",\n',
                 '        "first-best": "orchestrator.policies.registry:first_best",\n',
             ),
             before("`equal`: 1/K each", "`first-best`: twice as much to UAV 1; "),
