@@ -6,6 +6,8 @@
 Times of steps are rounded to 10 ns, rates to a kbit/s, positions to a decimetre.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,24 @@ MAX_SPANS = 60_000
 MAX_RATE_POINTS = 240_000
 """Most points of rates, over all UAVs and both directions."""
 MAX_PATH_POINTS_EACH = 600
+
+
+Curves = list[dict[str, Any]]
+"""Each has `label`, `time_s`, one list for each column of its chart, and `clients`: the curves of
+single UAVs, with `client`, `time_s` and the columns."""
+
+
+@dataclass(frozen=True)
+class TimeChart:
+    """A section of the report that draws curves over emulated time, one chart for each column."""
+
+    title: str
+    note: str
+    """A paragraph above the charts that says what the curves are."""
+    columns: dict[str, str]
+    """The title of each column's chart, by the name of the column."""
+    curves: Callable[[Run], Curves | None]
+    """The curves of a run; None where it has none, and the section is left out."""
 
 
 def chart_data(run: Run) -> dict[str, Any]:
@@ -51,7 +71,16 @@ def chart_data(run: Run) -> dict[str, Any]:
         "paths": _paths(run),
         "budget": budget_rows(run),
         "injector": _histogram(run),
-        "learning": _learning(run),
+        "over_time": {
+            name: {
+                "title": chart.title,
+                "note": chart.note,
+                "columns": chart.columns,
+                "curves": curves,
+            }
+            for name, chart in TIME_CHARTS.items()
+            if (curves := chart.curves(run)) is not None
+        },
     }
 
 
@@ -223,15 +252,15 @@ def _histogram(run: Run) -> dict[str, Any] | None:
     return {"edges_s": edges.tolist(), "counts": counts.tolist(), "marks": lateness(run)}
 
 
-def _learning(run: Run) -> list[dict[str, Any]] | None:
-    """Training curves (mean over clients at each iteration, and each client's own) and the global
-    model's curve on held-out data, if it was evaluated."""
+def _learning(run: Run) -> Curves | None:
+    """Curves of training (the mean over clients at each iteration, and each client's own) and of
+    the global model on held-out data, where it was evaluated."""
     if "learning" not in run.tables:
         return None
     table = run.tables["learning"]
     if "paradigm" not in table:
         table = table.assign(paradigm=run.scenario.paradigm)
-    curves: list[dict[str, Any]] = []
+    curves: Curves = []
     held_out = table.iloc[:0]
     if "data" in table:
         held_out = table[table["data"] == "held-out"].sort_values("time_s")
@@ -283,3 +312,15 @@ def training_curve(batches: pd.DataFrame, paradigm: str) -> pd.DataFrame:
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """A table's rows as dicts."""
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
+TIME_CHARTS = {
+    "learning": TimeChart(
+        "Learning",
+        "Against emulated time; the thick line is the mean over UAVs (in asynchronous rounds, over "
+        "as many batches in a row as there are UAVs), thin ones are each UAV's own.",
+        {"loss": "Loss", "accuracy": "Accuracy"},
+        _learning,
+    ),
+}
+"""The sections of curves over emulated time, by their anchors, in the order of the page."""

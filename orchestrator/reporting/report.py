@@ -76,10 +76,12 @@ def render(run: Run) -> str:
     """The report of a run, as HTML."""
     manifest, rounds = dict.fromkeys(MANIFEST) | run.manifest, run.rounds
     by_step, short, budget = budget_by_step(run), headline(run), _budget_rows(run)
+    drawn = chart_data(run)
     return render_page(
         "report.html",
         SCRIPTS,
-        chart_data(run),
+        drawn,
+        over_time=drawn["over_time"],
         run=run,
         manifest=manifest,
         short=short,

@@ -283,8 +283,8 @@ class Radio(Section):
     shadow_fading: bool = False
     """Log-normal shadow fading of TR 36.777."""
     channel: str = Field(default=RMA, exclude_if=lambda name: name == RMA)
-    """`rma-av`, `uma-av`, `umi-av` of TR 36.777, `free-space`, `two-ray`, or one that a package
-    registers as `testbed.channels`: docs/channels.md."""
+    """`rma-av`, another one of docs/channels.md, or one that a package registers as
+    `testbed.channels`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Of a channel from a package."""
 
@@ -870,9 +870,8 @@ class Emulation(Section):
     left out), `pack` onto as few as have a core for each node, or the nodes of each host by its
     name."""
     transport: str = "tcp"
-    """What carries frames: `tcp`; `tls`, TLS 1.3 with a certificate authority of the run's own;
-    `grpc`; `quic`, with the same certificates and a stream for each frame; or one that a package
-    registers as `testbed.transports`: docs/plugins.md."""
+    """What carries frames: `tcp`, another one of docs/overheads.md, or one that a package registers
+    as `testbed.transports`: docs/plugins.md."""
     connection: Literal["kept", "per-transfer"] = "kept"
     """One connection a link for the whole run, or one for each transfer, opened by its sender."""
     nagle: bool = False

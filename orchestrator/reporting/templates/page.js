@@ -29,11 +29,9 @@ if (data.paths) {
 if (byId("gantt")) ganttControls();
 if (data.budget) redraws.push(waterfall());
 if (data.injector) redraws.push(latenessChart());
-if (data.learning)
-  redraws.push(
-    learningChart("loss", "loss", "Loss"),
-    learningChart("accuracy", "accuracy", "Accuracy"),
-  );
+for (const [section, { columns, curves }] of Object.entries(data.over_time))
+  for (const [column, title] of Object.entries(columns))
+    redraws.push(timeChart(byId(`${section}-${column}`), curves, column, title));
 themes();
 copyButtons();
 markSection();

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: UAV-SFL testbed authors
    SPDX-License-Identifier: MIT */
 
-/* Figures that stand by themselves: error budget, injector's lateness, learning. */
+/* Figures that stand by themselves: error budget, injector's lateness, curves over time. */
 
 /* --- error budget ----------------------------------------------------------------------------- */
 
@@ -238,13 +238,12 @@ function latenessChart() {
   );
 }
 
-/* --- learning --------------------------------------------------------------------------------- */
+/* --- curves over emulated time ---------------------------------------------------------------- */
 
-function learningChart(id, column, title) {
+function timeChart(holder, curves, column, title) {
   const points = (curve) =>
     curve.time_s.map((time, i) => [time, curve[column][i]]).filter(([, value]) => value !== null);
-  const all = data.learning.flatMap((curve) => [curve, ...curve.clients]).flatMap(points);
-  const holder = byId(id);
+  const all = curves.flatMap((curve) => [curve, ...curve.clients]).flatMap(points);
   if (!all.length) {
     holder.append(element("p", { class: "absent" }, `${title} was not recorded.`));
     return () => {};
@@ -279,7 +278,7 @@ function learningChart(id, column, title) {
           "stroke-linejoin": "round",
           ...attributes,
         });
-      data.learning.forEach((curve, index) => {
+      curves.forEach((curve, index) => {
         const stroke = colour(`ring-${(index % 4) + 1}`);
         for (const client of curve.clients)
           shape(
@@ -303,7 +302,7 @@ function learningChart(id, column, title) {
           "text",
           {
             class: "value",
-            x: width - 12 - 110 * (data.learning.length - 1 - index),
+            x: width - 12 - 110 * (curves.length - 1 - index),
             y: 14,
             "text-anchor": "end",
             style: `fill:${stroke}`,

@@ -117,16 +117,17 @@ def round_record(
     )
 
 
-def observed(
+def emulation(
     records: list[Any],
     overruns_s: tuple[float, ...] = (),
     lost: Any = (),
     calibration: Any = None,
     others: tuple[str, ...] | list[str] = (),
     **keys: Any,
-) -> dict[str, tuple[float, str]]:
+) -> Any:
+    """A run of two UAVs that came to these records."""
     two = validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two")
-    done: Any = SimpleNamespace(
+    return SimpleNamespace(
         calibration=calibration,
         rounds=records,
         scenario=two.resolved(float(two.emulation.dilation)),
@@ -134,6 +135,10 @@ def observed(
         overruns_s=overruns_s,
         others=others,
     )
+
+
+def observed(records: list[Any], *args: Any, **keys: Any) -> dict[str, tuple[float, str]]:
+    done = emulation(records, *args, **keys)
     return {check.check: (check.value, check.detail) for check in validity(done)}
 
 
@@ -286,16 +291,7 @@ def test_a_check_may_just_reach_its_limit() -> None:
     only = round_record([way(sent=1), way(sent=1)], [way(), way()], budget={"rest": 0.1})
     for limit, fine in ((0.05, True), (0.049, False)):
         keys = {"emulation": {"limits": {"rest_share": limit}}}
-        done: Any = SimpleNamespace(
-            calibration=None,
-            rounds=[only],
-            scenario=validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two").resolved(
-                1.0
-            ),
-            measured=[SimpleNamespace(lost=[])],
-            overruns_s=[],
-            others=[],
-        )
+        done = emulation([only], **keys)
         (check,) = (c for c in validity(done) if c.check == "rest_share")
         assert (check.ok, check.value, check.limit) == (fine, 0.05, limit)
         (row,) = (row for row in to_json([check]))

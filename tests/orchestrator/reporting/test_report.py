@@ -25,7 +25,7 @@ from orchestrator.reporting import charts, formatting
 from orchestrator.reporting.legend import IMPAIRMENT_PARTS
 from orchestrator.reporting.pages import breakable
 from orchestrator.reporting.report import holdings, reading, render, write_report
-from orchestrator.reporting.run_plots import draw_run
+from orchestrator.reporting.run_plots import PLOTS, draw_run
 from testbed.core.errors import InputError
 from testbed.core.timeline import STEPS
 
@@ -137,7 +137,7 @@ def test_what_users_name_is_text_and_nothing_else(run_dir: Path) -> None:
     html = render(read_run(run_dir))
     page = Page(html)
     assert page.title == f"{HOSTILE} · run report"
-    assert embedded(html)["learning"][0]["label"] == HOSTILE
+    assert embedded(html)["over_time"]["learning"]["curves"][0]["label"] == HOSTILE
     count = {tag: sum(t == tag for t, _ in page.elements) for tag in ("script", "img")}
     assert count == {"script": 2, "img": 0}
     handlers = [name for _, attributes in page.elements for name in attributes if name[:2] == "on"]
@@ -597,7 +597,7 @@ def test_learning_has_one_curve_a_schedule(run_dir: Path) -> None:
     table.loc[0, "accuracy"] = np.nan
     both = pd.concat([table.assign(paradigm="cpsfl"), table.assign(paradigm="sfl-pp")])
     both.to_parquet(run_dir / "learning.parquet")
-    curves = embedded(render(read_run(run_dir)))["learning"]
+    curves = embedded(render(read_run(run_dir)))["over_time"]["learning"]["curves"]
     assert [curve["label"] for curve in curves] == ["CPSFL", "SFL-PP"]
     first = table[(table["round"] == 0) & (table["iteration"] == 1)]
     assert curves[0]["loss"][0] == pytest.approx(first["loss"].mean(), abs=1e-6)
@@ -617,7 +617,7 @@ def test_figures_are_a_column_wide_with_embedded_fonts(made: Path, tmp_path: Pat
 
     paths = draw_run(made, tmp_path / "new" / "folder")
     assert [path.name for path in paths] == [
-        f"{name}.{kind}" for name in ("gantt", "rates", "budget") for kind in ("png", "pdf")
+        f"{name}.{kind}" for name in PLOTS for kind in ("png", "pdf")
     ]
     for path in paths:
         if path.suffix == ".png":

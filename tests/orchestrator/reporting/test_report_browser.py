@@ -140,7 +140,7 @@ def test_opens_without_a_complaint_and_draws(page: Page, three: Path, dark: bool
     assert (sum(json.loads(f"[{back[4:-1]}]")) < 3 * 128) == dark
     drawn = colours(page, "gantt")
     assert all(drawn[step] > 50 for step in STEP_COLOURS), drawn
-    for chart in ("plan", "waterfall", "lateness", "loss", "accuracy"):
+    for chart in ("plan", "waterfall", "lateness", "learning-loss", "learning-accuracy"):
         assert page.js(f"byId('{chart}').querySelectorAll('svg *').length") > 8, chart
     assert page.js("byId('waterfall').querySelectorAll('rect').length") == 8
     assert page.js("byId('now').tBodies[0].rows.length") == 3
@@ -198,7 +198,7 @@ def test_hostile_names_do_nothing(page: Page, three: Path, tmp_path: Path) -> No
     opened(page, run_dir)
     assert page.js("window.hacked") is None
     assert name in page.js("document.querySelector('h1').innerText")
-    assert name in page.js("byId('loss').textContent")
+    assert name in page.js("byId('learning-loss').textContent")
 
 
 def test_policy_stops_a_script_that_is_not_the_reports(report: Page) -> None:

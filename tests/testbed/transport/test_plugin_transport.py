@@ -70,7 +70,8 @@ def load(**emulation: Any) -> tb.Scenario:
 @pytest.mark.parametrize(
     ("emulation", "says"),
     [
-        ({"transport": "prefix"}, "'prefix' is not one of tcp, tls, grpc, quic, prefixed, picky"),
+        ({"transport": "prefix"}, "'prefix' is not one of tcp, tls, grpc, quic, "),
+        ({"transport": "prefix"}, "did you mean 'prefixed'?"),
         ({"transport": "gone"}, "plugin 'gone' (skyward:gone) cannot be loaded: AttributeError"),
         ({"transport": "mislabelled"}, "(skyward:prefixed) is not a TransportKind of that name"),
         ({"transport": "no-transport"}, "(skyward:Prefixed) is not a TransportKind of that name"),
