@@ -31,7 +31,8 @@ _JITTERS = 5
 IDLE = "wait until the machine is idle"
 SLOWER = "raise emulation.dilation"
 IN_VIRTUAL_TIME = (
-    "no other program is there: the network did this; see the worst round in the report"
+    "no other program runs in virtual time, so the network is the cause; see the worst round in "
+    "the report"
 )
 """The remedy for any check that fails in virtual time."""
 
@@ -379,8 +380,8 @@ def _session_drift(session: Session) -> Observed:
 CHECKS = {
     "calibration_error": ValidityCheck(
         "Error of the worst link before the run",
-        f"links were off before the first round: {IDLE}; where it is, {SLOWER}: the rates are more "
-        "than this machine carries",
+        f"links had wrong rates before the first round: {IDLE}; if it is idle, {SLOWER}: the "
+        "rates exceed this machine's capacity",
         of_run=_calibration,
         of_session=_calibration,
         virtual_limit=0.01,
@@ -394,7 +395,7 @@ CHECKS = {
     ),
     "exhausted_slots": ValidityCheck(
         "Slots without rates",
-        f"the injector got its rates too late: {IDLE}, or {SLOWER}",
+        f"rates were sent to the injector too late: {IDLE}, or {SLOWER}",
         of_run=_exhausted,
         of_session=_session_exhausted,
     ),
@@ -404,76 +405,76 @@ CHECKS = {
         of_run=_dropped,
     ),
     "backlog_bytes": ValidityCheck(
-        "Left in a link's queue after a round",
-        "a round ended with frames under way: look at the link in the report",
+        "Backlog of a link's queue after a round",
+        "a round ended with frames in a queue: look at the link in the report",
         of_run=_backlog,
     ),
     "loss_deviation": ValidityCheck(
-        "Frames lost, beside those asked for (standard deviations)",
-        "links lost other shares of frames than asked for: please report it",
+        "Deviation of frame loss from the channel's (standard deviations)",
+        "the frame loss deviates from the configured one: please report it",
         of_run=_loss_deviation,
     ),
     "late_frames": ValidityCheck(
-        "Frames a millisecond later than their delay",
+        "Frames that exceed their delay by a millisecond",
         f"delayed frames came late: {IDLE}, or {SLOWER}, or use emulation.clock virtual",
         of_run=_late_frames,
     ),
     "compute_share": ValidityCheck(
-        "Overruns of computing, of a round",
-        f"computing took longer than it is modelled to: {SLOWER}",
+        "Overruns of computing, relative to a round",
+        f"computing took longer than its model: {SLOWER}",
         of_run=_compute_share,
         virtual_limit=1e-4,
         falls_with_dilation=True,
     ),
     "injection_share": ValidityCheck(
-        "Late rate changes, of a round",
+        "Late rate changes, relative to a round",
         f"late rate changes cost time: {IDLE}, or {SLOWER}",
         of_run=_share("injection"),
         virtual_limit=1e-5,
     ),
     "rest_share": ValidityCheck(
-        "Unexplained, of a round",
-        f"time is lost that nothing explains: {IDLE}; see the worst round in the report",
+        "Unexplained time, relative to a round",
+        f"time was lost for unknown reasons: {IDLE}; see the worst round in the report",
         of_run=_rest_share,
         virtual_limit=0.01,
     ),
     "transfer_error": ValidityCheck(
         "Error of transfers, 95th percentile",
-        f"transfers were off their links' rates: {IDLE}, or {SLOWER}",
+        f"transfers deviated from their links' rates: {IDLE}, or {SLOWER}",
         of_run=_transfer_error,
         of_session=_session_transfer_error,
         virtual_limit=0.02,
     ),
     "broadcast_error": ValidityCheck(
         "Error of the broadcast, 95th percentile",
-        f"the broadcast was off its links' rates: {IDLE}, or {SLOWER}",
+        f"the broadcast deviated from its links' rates: {IDLE}, or {SLOWER}",
         of_run=_broadcast_error,
         virtual_limit=0.05,
     ),
     "clock_error_s": ValidityCheck(
-        "By how much hosts' clocks may have differed from what was assumed",
-        "the hosts' clocks could not be compared: see that their network is not full, and that "
-        "nobody sets a clock",
+        "Error of the clock offset between hosts",
+        "the hosts' clocks could not be compared: check that their network is not congested, and "
+        "that no clock is being set",
         of_run=_clock_error,
         of_session=_session_clock_error,
         real_clock_alone=True,
     ),
     "cpu_steal": ValidityCheck(
         "CPU time taken by other guests",
-        "the host's other guests took the CPU: run at another time, or on another host",
+        "the host's other guests used the CPU: run at another time, or on another host",
         of_run=_of_machines(_steal),
         of_session=_session_steal,
         real_clock_alone=True,
     ),
     "cpu_others": ValidityCheck(
         "CPU time taken by other programs",
-        f"other programs took the CPU: {IDLE}, or end them",
+        f"other programs used the CPU: {IDLE}, or end them",
         of_run=_others,
         real_clock_alone=True,
     ),
     "clock_drift_ppm": ValidityCheck(
         "Drift of the clock",
-        "the clock was being set: wait until its daemon has settled",
+        "the clock was being adjusted: wait until its daemon has settled",
         of_run=_of_machines(_drift_ppm),
         of_session=_session_drift,
         real_clock_alone=True,

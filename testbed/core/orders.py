@@ -241,7 +241,7 @@ def check(name: str, parameters: Mapping[str, float]) -> None:
         return ORDERS.check(name, parameters)
     answer = ORDERS.make(name, parameters, _SAMPLE)
     if not isinstance(answer, Real):
-        raise ORDERS.unfit(name, f"must answer with a number, not {answer!r}")
+        raise ORDERS.unfit(name, f"must return a number, not {answer!r}")
 
 
 def rank_of(name: str, parameters: Mapping[str, float]) -> Rank | None:

@@ -148,7 +148,7 @@ class Registry:
         known = {each.name: each for each in taken if each.kind is not each.VAR_KEYWORD}
         where = self._parameters.format(name)
         if parameters and not taken:
-            raise InputError(f"{where}: {name!r} has none")
+            raise InputError(f"{where}: {name!r} has no parameters")
         for given in parameters:
             if given not in known and len(known) == len(taken):
                 has = f"it has {', '.join(known)}"

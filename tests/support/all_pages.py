@@ -36,7 +36,7 @@ from orchestrator.reporting.session_report import write_session_report
 from orchestrator.scenario.loading import load, validate
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from orchestrator.studies.validation import study
-from orchestrator.studies.validation.outcome import Asked
+from orchestrator.studies.validation.outcome import Request
 from orchestrator.studies.validation.page import write
 from orchestrator.studies.validation.space import Space
 from testbed.core.clock import EmulatedClock
@@ -117,7 +117,7 @@ def _validation(folder: Path) -> Path:
         "radio.downlink_bandwidth_hz": {"log_uniform": [1e6, 1.6e7]},
         "uavs.compute_flops": [1e12, {"log_uniform": [1e11, 1e13]}],
     }
-    asked = Asked(small(), "tau2", Space.model_validate({"keys": keys}), samples=32, packets=0)
+    asked = Request(small(), "tau2", Space.model_validate({"keys": keys}), samples=32, packets=0)
     write(study.validate(asked, folder, cluster=Cluster(workers=0)), folder)
     return folder / "validation.html"
 
@@ -173,7 +173,7 @@ def _session(page: Page, heard: _Heard, width: int, dark: bool) -> Iterator[None
     session: Any = SimpleNamespace(
         scenario=validate(TREE, "small"),
         recorder=recorder,
-        settings=SimpleNamespace(downlink="shared"),
+        options=SimpleNamespace(downlink="shared"),
     )
     with watched(session):
         for look in range(20):

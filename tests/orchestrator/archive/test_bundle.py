@@ -412,7 +412,7 @@ def test_what_is_no_bundle(tmp_path: Path) -> None:
     assert "not a regular file" in refused(Path("/dev/zero"))
     with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:
         archive.writestr("x", "y")
-    assert "is no bundle" in refused(tmp_path / "empty.zip")
+    assert "is not a bundle" in refused(tmp_path / "empty.zip")
 
 
 def test_fuzzed_bundles_never_end_in_a_traceback(packed: Path, tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def test_what_nodes_learn_is_computed_beside_the_guest(
     nobody beside it."""
     seen: list[str | None] = []
 
-    def run(told: dict[str, Any], **options: Any) -> int:
-        place = told.get("computing")
+    def run(settings: dict[str, Any], **options: Any) -> int:
+        place = settings.get("computing")
         assert ("started" in options) == (place is not None)
         if place is not None:
             Caller(Path(place), "uav1", {}, 1)

@@ -114,5 +114,5 @@ def test_before_rounds_nothing_goes_on_without_them(world: World, nodes: Nodes) 
 def test_a_node_that_fails_alone_is_no_lost_host(world: World, nodes: Nodes) -> None:
     nodes.on_lost = pytest.fail
     world.ends[uav(1)].close()
-    with pytest.raises(RunError, match=r"^uav1: .*gone"):
+    with pytest.raises(RunError, match=r"^uav1: .*disconnected"):
         nodes.collect(FramesSent, [uav(1)], 10)

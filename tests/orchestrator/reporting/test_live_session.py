@@ -35,7 +35,7 @@ def a_session() -> Any:
     return SimpleNamespace(
         scenario=SCENARIO,
         recorder=SimpleNamespace(watcher=None),
-        settings=SimpleNamespace(downlink="shared"),
+        options=SimpleNamespace(downlink="shared"),
     )
 
 

@@ -78,7 +78,7 @@ def test_a_trace_takes_no_more_memory_than_it_has(tmp_path: Path) -> None:
     np.lib.format.write_array_header_1_0(header, says)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("gain.npy", header.getvalue() + bytes(64))
-    with pytest.raises(TraceError, match="gain says to be larger than it is"):
+    with pytest.raises(TraceError, match="gain claims to be larger than it is"):
         load_trace(path)
 
 

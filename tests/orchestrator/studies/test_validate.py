@@ -23,7 +23,7 @@ from orchestrator.cli.main import app
 from orchestrator.cli.tables import validation_lines
 from orchestrator.scenario.loading import load
 from orchestrator.studies.validation import study
-from orchestrator.studies.validation.outcome import Asked
+from orchestrator.studies.validation.outcome import Request
 from orchestrator.studies.validation.page import page, write
 from orchestrator.studies.validation.shrink import _simpler, limit_of, margin_of
 from orchestrator.studies.validation.space import Space, default_space, load_space
@@ -101,10 +101,10 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         yield
 
 
-def asked(name: str, keys: dict[str, Any] = KEYS, **more: Any) -> Asked:
+def asked(name: str, keys: dict[str, Any] = KEYS, **more: Any) -> Request:
     space = Space.model_validate({"keys": keys})
     settings = {"samples": 64, "packets": 0} | more
-    return Asked(small(**settings.pop("scenario", {})), name, space, **settings)
+    return Request(small(**settings.pop("scenario", {})), name, space, **settings)
 
 
 def test_the_engine_itself_has_no_error_anywhere(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_intervals_of_few_samples_hold_the_index_of_many() -> None:
     held = []
     for seed in range(20):
         space = Space.model_validate({"keys": keys})
-        few = Asked(small(), "tau2", space, samples=16, seed=seed)
+        few = Request(small(), "tau2", space, samples=16, seed=seed)
         x = np.concatenate(study._saltelli(few)) * 2 * np.pi - np.pi
         y = np.sin(x[:, 0]) + 7 * np.sin(x[:, 1]) ** 2 + 0.1 * x[:, 2] ** 4 * np.sin(x[:, 0])
         rows = study._sensitivity(few, y, study.FEWEST_SOBOL)
