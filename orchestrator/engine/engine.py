@@ -41,6 +41,7 @@ from orchestrator.engine.kernel import (
     play_round,
     play_rounds,
 )
+from orchestrator.engine.medium import medium_of
 from orchestrator.engine.orders import machine_code, refused
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, Sizing, payload_bytes, plan_round
 from orchestrator.engine.radio import RadioAccess
@@ -189,11 +190,24 @@ def simulate(
     rules, links = _rules(plan.paradigm), _links(plan, radio)
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
+    medium = medium_of(plan.clients) if radio.shares_uplink else None
+    assert medium is None or (faults is None and transport is None)
     wrong = None if faults is None else _for_kernel(faults)
     paths = None if transport is None else transport.fresh()
     order = machine_code(plan.paradigm)
     latency = play_round(
-        rules, work, links, slots, wrong, paths, float(start_s), order, service_order, begin, end
+        rules,
+        work,
+        links,
+        slots,
+        wrong,
+        paths,
+        medium,
+        float(start_s),
+        order,
+        service_order,
+        begin,
+        end,
     )
     if latency == EXHAUSTED:
         raise TraceExhausted(slots.values.shape[2])
@@ -457,6 +471,7 @@ def _many(
         read_only(alpha),
         read_only(beta),
         read_only(rho),
+        medium_of(clients) if radio.shares_uplink else None,
         starts,
         latency,
         energy,

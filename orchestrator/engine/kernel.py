@@ -21,6 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.engine.compiling import Array, Ints, compiled, inlined
+from orchestrator.engine.medium import (
+    COUNT,
+    NEXT_END_S,
+    Medium,
+    begin_transfer,
+    clear,
+    end_transfer,
+)
 from orchestrator.engine.orders import place_of
 from orchestrator.engine.radio_kernel import link_bps, link_of, links_of
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
@@ -30,8 +38,9 @@ from testbed.core.faults import slowed_end
 from testbed.core.orders import NO_RANK
 from testbed.core.timeline import CA, CB, CF, SG, SM, S
 
-COMPUTING, DOWNLINK, CLIENT = 0, 1, 2
-"""Where a client's next event puts it: into one of the stations, or back on its own."""
+COMPUTING, DOWNLINK, CLIENT, UPLINK = 0, 1, 2, 3
+"""Where a client's next event puts it: into one of the stations, back on its own, or onto a shared
+uplink."""
 EVENTS = 2
 """The heap of events, beside the queues of the two stations."""
 NEVER_NS = 1 << 62
@@ -299,6 +308,7 @@ def play_round(
     slots: Slots,
     faults: Faults | None,
     paths: Paths | None,
+    medium: Medium | None,
     start_s: float,
     order: int | None,
     service_order: Ints,
@@ -311,7 +321,8 @@ def play_round(
     A service order, shape [2, K, I], has places in the order in which the stations serve, from 0;
     a sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
     `order` is the address of its `machine_code`; None: it is one of the paper's.
-    Without paths, links neither delay nor lose.
+    Without paths, links neither delay nor lose. Without a medium, each uplink has a share of its
+    own; with one, there are neither paths nor faults.
     With faults, a step of a lost client may end when it is long gone: the caller cuts it.
     """
     cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
@@ -323,6 +334,8 @@ def play_round(
     slot = np.full(clients, max(0, first))  # where each client was last; it only moves on
     here = clients  # clients that are neither absent nor lost
     gone = np.zeros(clients, np.bool_)  # absent, lost, or past being lost
+    if medium is not None:
+        clear(medium, start_s)
 
     # --- the broadcast
     together_s = start_s  # all clients begin when the slowest has the broadcast
@@ -374,6 +387,18 @@ def play_round(
     while True:
         # --- the next moment
         moment = heaps[EVENTS, 1, 0] if heaps[EVENTS, 0, 0] > 0 else NEVER_NS
+        if medium is not None and medium.numbers[COUNT] > 0:
+            if medium.times_s[NEXT_END_S] == EXHAUSTED and moment == NEVER_NS:
+                return EXHAUSTED
+            if _ns(medium.times_s[NEXT_END_S]) <= moment:
+                k, now_s = end_transfer(medium, links, slots)
+                end[k, 5 * iteration[k] + (CA if iteration[k] < iterations else 1)] = now_s
+                if iteration[k] == iterations:
+                    last_s = max(last_s, now_s)
+                else:
+                    place[k] = COMPUTING
+                    _push(heaps, EVENTS, _ns(now_s), 0, k)
+                continue
         if faults is not None:
             for k in range(clients):
                 if not gone[k]:
@@ -388,6 +413,11 @@ def play_round(
                 continue
             station, i = place[k], iteration[k]
             column = 5 * i
+            if medium is not None and station == UPLINK:
+                upload = column + (CA if i < iterations else 1)
+                size = ca_bytes[k, i] if i < iterations else cm_bytes[k]
+                begin_transfer(medium, links, slots, k, 8.0 * size, begin[k, upload])
+                continue
             # --- a client goes on by itself, up to the end of its next upload
             if station == CLIENT:
                 now_s = together_s
@@ -408,6 +438,10 @@ def play_round(
                     end[k, column + CF] = now_s
                     upload, size = column + CA, ca_bytes[k, i]
                 begin[k, upload] = now_s
+                if medium is not None:
+                    place[k] = UPLINK
+                    _push(heaps, EVENTS, _ns(now_s), 0, k)
+                    continue
                 end[k, upload], slot[k] = _transfer(
                     paths, UP, slots, k, size, now_s, slot[k], links
                 )
@@ -585,6 +619,7 @@ def play_rounds(
     alpha: Array,
     beta: Array,
     rho: Array,
+    medium: Medium | None,
     starts_s: Array,
     latency_s: Array,
     energy_j: Array,
@@ -618,7 +653,7 @@ def play_rounds(
         links = links_of(bands, not rules.parallel[DOWNLINK], beta[n], rho[n])
         starts_s[n] = start_s
         latency_s[n] = play_round(
-            rules, work, links, slots, None, None, start_s, order, BY_RULES, begin, end
+            rules, work, links, slots, None, None, medium, start_s, order, BY_RULES, begin, end
         )
         if not latency_s[n] < EXHAUSTED:
             return False

@@ -49,6 +49,14 @@ class RadioAccess(Protocol):
     def decides(self) -> frozenset[str]:
         """The shares of an allocation that change a link's rate: `beta`, `rho`."""
 
+    @property
+    def shares_uplink(self) -> bool:
+        """Whether the uplink is divided among the UAVs that have something to send.
+
+        Then compiled code asks `radio_kernel.shared_bps`, and the engine predicts synchronous
+        rounds without faults over links that neither delay nor lose.
+        """
+
     def check(self, allocation: Allocation) -> None:
         """Refuse an allocation that this radio cannot give.
 
@@ -93,6 +101,7 @@ class ShannonFdma:
     """p_k, shape [K]."""
 
     decides = frozenset({"beta", "rho"})
+    shares_uplink = False
 
     @classmethod
     def of(cls, scenario: Scenario) -> "ShannonFdma":
@@ -167,6 +176,7 @@ class Rates:
     """p_k, shape [K]."""
 
     decides = frozenset[str]()
+    shares_uplink = False
 
     @classmethod
     def of(cls, scenario: Scenario) -> "Rates":

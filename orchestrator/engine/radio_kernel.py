@@ -4,10 +4,11 @@
 """Radio access for compiled code: named tuples of numbers, and functions chosen by their types.
 
 A radio has up to three named tuples: of a scenario (`…Bands`), of a round's links under an
-allocation (`…Links`), and of one link (`…Link`). `links_of`, `link_of` and `link_bps` choose what
-to do by the class of their first argument, while they are compiled, so that a radio costs nothing
-when the engine runs. `orchestrator.engine.radio` states the same in Python, and
-`tests/orchestrator/engine/test_radio.py` compares the two.
+allocation (`…Links`), and of one link (`…Link`). `links_of`, `link_of`, `link_bps` and, where
+active links share the uplink, `shared_bps` choose what to do by the class of their first argument.
+They do so while they are compiled, so that a choice costs nothing when the engine runs.
+`orchestrator.engine.radio` states the same in Python, and `tests/orchestrator/engine/test_radio.py`
+compares the two.
 """
 
 import math
@@ -107,6 +108,8 @@ def _given_bps(link: GivenRates, value: float) -> float:
 LINKS_OF: dict[type, Callable[..., Any]] = {FdmaBands: _fdma_links, GivenRates: _given_links}
 LINK_OF: dict[type, Callable[..., Any]] = {FdmaLinks: _fdma_link, GivenRates: _given_link}
 LINK_BPS: dict[type, Callable[..., float]] = {FdmaLink: _fdma_bps, GivenRates: _given_bps}
+SHARED_BPS: dict[type, Callable[..., float]] = {}
+"""Of radios whose uplink is shared by those that have something to send."""
 
 
 def links_of(bands: Any, in_turns: bool, beta: Array, rho: Array) -> Any:
@@ -124,6 +127,11 @@ def link_bps(link: Any, value: float) -> float:
     return LINK_BPS[type(link)](link, value)
 
 
+def shared_bps(link: Any, value: float, active: int) -> float:
+    """The rate of an uplink in bit/s while that many clients have something to send."""
+    return SHARED_BPS[type(link)](link, value, active)
+
+
 @overload(links_of, jit_options=INLINED, strict=False)  # type: ignore[untyped-decorator]
 def _compiled_links_of(bands: Any, in_turns: Any, beta: Any, rho: Any) -> Callable[..., Any]:
     return LINKS_OF[bands.instance_class]
@@ -137,3 +145,8 @@ def _compiled_link_of(links: Any, way: Any, k: Any) -> Callable[..., Any]:
 @overload(link_bps, jit_options=INLINED, strict=False)  # type: ignore[untyped-decorator]
 def _compiled_link_bps(link: Any, value: Any) -> Callable[..., Any]:
     return LINK_BPS[link.instance_class]
+
+
+@overload(shared_bps, jit_options=INLINED, strict=False)  # type: ignore[untyped-decorator]
+def _compiled_shared_bps(link: Any, value: Any, active: Any) -> Callable[..., Any]:
+    return SHARED_BPS[link.instance_class]
