@@ -8,7 +8,8 @@ allocation (`…Links`), and of one link (`…Link`). `links_of`, `link_of`, `li
 active links share the uplink, `shared_bps` choose what to do by the class of their first argument.
 They do so while they are compiled, so that a choice costs nothing when the engine runs.
 `orchestrator.engine.radio` states the same in Python, and `tests/orchestrator/engine/test_radio.py`
-compares the two.
+compares the two. Machine code on disk names the classes: they must be importable wherever the
+engine is.
 """
 
 import math

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from engine_cases import random_case
+from numba.core.caching import NullCache
 
 from ns3_scenarios.trace import TraceExhausted
-from orchestrator.engine import radio_kernel
+from orchestrator.engine import engine, radio_kernel
 from orchestrator.engine.engine import simulate, simulate_batch, split_costs
+from orchestrator.engine.kernel import play_round, play_rounds
 from orchestrator.engine.radio import Rates
 from orchestrator.engine.slot_impairments import UP
 from orchestrator.scenario.loading import validate
@@ -41,6 +43,10 @@ SHARES = {
 
 @pytest.fixture(autouse=True, scope="module")
 def cells():
+    """The two cells, for this process alone: machine code on disk must not name their classes."""
+    keeping = [(each, each._cache) for each in (engine._links_of, play_round, play_rounds)]
+    for function, _ in keeping:
+        function._cache = NullCache()
     tables = (radio_kernel.LINKS_OF, radio_kernel.LINK_OF, radio_kernel.LINK_BPS)
     for kind, share in SHARES.items():
         for table, choice in zip(
@@ -55,6 +61,8 @@ def cells():
             table[kind] = choice
         radio_kernel.SHARED_BPS[kind] = share
     yield
+    for function, cache in keeping:
+        function._cache = cache
     for table in (*tables, radio_kernel.SHARED_BPS):
         for kind in SHARES:
             del table[kind]
