@@ -241,3 +241,9 @@ def test_losses_come_back_from_the_tables() -> None:
     assert len(timeline_of(tables, "predicted", 3)) == 0
     without = timeline_of({k: v for k, v in tables.items() if k != "energy"}, "measured", 3)
     assert np.isnan(without[0].energy_j).all()
+
+
+def test_a_name_of_an_earlier_version_is_still_found() -> None:
+    assert tb.Radio is tb.ShannonFdma
+    with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
+        _ = tb.Nonsense
