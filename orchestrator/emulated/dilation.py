@@ -354,7 +354,7 @@ MEASURE_S = 600.0
 
 def _program() -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "workloads.costs.speed"],
+        [sys.executable, "-P", "-m", "workloads.costs.speed"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

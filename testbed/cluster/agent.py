@@ -215,7 +215,7 @@ def start(told: BeHost) -> Listening:
         RunError: The agent could not start.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-P", "-m", __name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -39,7 +39,7 @@ def packets_s(address: str, mtu: int) -> float:
     Raises:
         RunError: This machine does not allow relays.
     """
-    command = [sys.executable, "-m", __name__, address, str(mtu)]
+    command = [sys.executable, "-P", "-m", __name__, address, str(mtu)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:

@@ -22,7 +22,7 @@ def output_of(module: str, limit_s: float, field: str, what: str) -> str:
     Raises:
         RunError: It takes too long or fails; the message names field and purpose.
     """
-    command = [sys.executable, "-m", module]
+    command = [sys.executable, "-P", "-m", module]
     limit_s *= slowness()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=True)

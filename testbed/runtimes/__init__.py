@@ -53,7 +53,7 @@ class Module:
 
     def argv(self, python: str = sys.executable) -> list[str]:
         """The command that runs the module in a separate process."""
-        return [python, "-m", self.name]
+        return [python, "-P", "-m", self.name]
 
 
 @dataclass(frozen=True)

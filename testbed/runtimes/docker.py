@@ -380,7 +380,7 @@ def _fabric(namespaces: Sequence[int], shape: Shape, cleanup: ExitStack) -> Inje
         passed = [theirs.fileno(), *namespaces]
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "testbed.network.injector"),
+                *(sys.executable, "-P", "-m", "testbed.network.injector"),
                 *(json.dumps(vars(shape)), *map(str, passed)),
             ],
             pass_fds=passed,
@@ -442,7 +442,7 @@ def _news(
 def _reaper(run: str) -> Iterator[None]:
     """A process that removes the run's containers when the context or this process ends."""
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, run],
+        [sys.executable, "-P", "-m", __name__, run],
         stdin=subprocess.PIPE,
         stdout=2,
         start_new_session=True,

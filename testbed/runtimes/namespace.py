@@ -164,6 +164,7 @@ def start(
         supervisor = subprocess.Popen(
             [
                 sys.executable,
+                "-P",  # A folder here may be called as a package that is installed.
                 "-m",
                 __name__,
                 *map(str, ends[:3]),
