@@ -38,7 +38,7 @@ class NodeFaults:
         self._start_s = start_s
         self._faults = faults
         self._clock: EmulatedClock | None = None
-        self.struck: list[Fault] = []
+        self.unplanned: list[Fault] = []
         """Hosts that were lost."""
         self._told: dict[NodeId, StepsSoFar] = {}
         nodes.hears[StepsSoFar] = self._told.__setitem__
@@ -49,11 +49,13 @@ class NodeFaults:
             if stop_s <= start_s and uav(client) in nodes.alive:
                 nodes.kill(uav(client))
 
-    def bear_losses(self, strike: Callable[[Fault], RoundFaults], timeout_s: float) -> None:
+    def handle_host_losses(
+        self, add_fault: Callable[[Fault], RoundFaults], timeout_s: float
+    ) -> None:
         """From here on, take the loss of a host for a fault of the round.
 
         Args:
-            strike: Lets such a fault happen, and answers with all of the round.
+            add_fault: Lets such a fault happen, and answers with all of the round.
             timeout_s: Emulated seconds of silence after which its nodes count as lost.
         """
 
@@ -65,8 +67,8 @@ class NodeFaults:
             lost_s = max(at_s + timeout_s, noticed_s)
             fault = Fault.of_host(lost.host, lost.nodes, at_s, lost_s)
             log.warning("%s; its nodes count as lost at %.3f s", lost, lost_s)
-            self.struck.append(fault)
-            self._faults = strike(fault)
+            self.unplanned.append(fault)
+            self._faults = add_fault(fault)
             if clock is not None:
                 self._tell_bs(fault)
 
@@ -90,7 +92,7 @@ class NodeFaults:
     def follow(self, clock: EmulatedClock) -> None:
         """The round begins: end processes when it is time."""
         self._clock = clock
-        for fault in self.struck:  # The base station could not hear of it before.
+        for fault in self.unplanned:  # The base station could not hear of it before.
             self._tell_bs(fault)
         if self._faults is None:
             return

@@ -21,8 +21,8 @@ from orchestrator.engine.links import vary_by_slot
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, fixed_allocation
 from orchestrator.engine.radio import LinkRates, RadioAccess, radio_access
 from orchestrator.engine.rates import impaired_slots, link_rates, on_channel
-from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotAir
-from orchestrator.engine.tcp_model import Transport
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments
+from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.timeline import Round
@@ -61,7 +61,7 @@ class RateFeed:
             injector: Who sets the rates.
             first: The slot of the first column.
             tables_bps: Emulated bit/s, [K, n] each: uplinks, then downlinks by phase of a round.
-            impairments: What slots do to frames, as `SlotAir.given` has it; None: nothing.
+            impairments: What slots do to frames, as `SlotImpairments.given` has it; None: nothing.
             warn_slots: See `Injector.rates`.
         """
         if impairments is not None:
@@ -80,7 +80,7 @@ class RoundRates(RateFeed):
         channel: Channel,
         first: int,
         faults: RoundFaults | None,
-        transport: Transport | None = None,
+        tcp: TcpModel | None = None,
         dilation: float = 1.0,
     ):
         super().__init__(channel, radio, dilation)
@@ -88,7 +88,7 @@ class RoundRates(RateFeed):
         self.first = first
         self.end = first
         self.faults = faults
-        self.transport = transport
+        self.tcp = tcp
         """As far as the rates go."""
 
     def grow(self, end: int) -> None:
@@ -99,9 +99,9 @@ class RoundRates(RateFeed):
         if self.faults is not None:
             self.gain = self.faults.silenced(self.gain)
         self.rates = link_rates(self.plan, self.radio, self.gain[:, self.first : self.end])
-        self.transport = on_channel(self.transport, self.plan, self.radio, trace)
+        self.tcp = on_channel(self.tcp, self.plan, self.radio, trace)
 
-    def strike(self, faults: RoundFaults) -> None:
+    def add_fault(self, faults: RoundFaults) -> None:
         """From now on, these faults silence links."""
         self.faults = faults
         self.grow(self.end)
@@ -122,7 +122,7 @@ class RoundRates(RateFeed):
 
     def give(self, injector: Injector) -> None:
         """Hand the table to the injector: uplinks, broadcast, then gradients."""
-        rates, slots = self.rates, None if self.transport is None else self.transport.slots
+        rates, slots = self.rates, None if self.tcp is None else self.tcp.slots
         given = None
         if slots is not None:
             rates = rates.slowed(slots, self.first)
@@ -219,6 +219,6 @@ class SessionRates(RateFeed):
             up, down = up / sent[UP], down / sent[BROADCAST if self.shared else DOWN]
         return np.where(up < self._floor_bps, 0, up), np.where(down < self._floor_bps, 0, down)
 
-    def _impairments(self, scenario: ResolvedScenario, trace: SlotTrace) -> SlotAir:
+    def _impairments(self, scenario: ResolvedScenario, trace: SlotTrace) -> SlotImpairments:
         """What frames meet in each slot of a trace."""
         return impaired_slots(scenario, self._shares, self.radio, trace, in_turns=self.shared)

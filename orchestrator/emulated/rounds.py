@@ -39,9 +39,9 @@ from orchestrator.engine.plan import (
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import (
-    Companion,
     Decision,
     EngineBackend,
+    ShadowPrediction,
     play_rounds,
     predict,
 )
@@ -182,7 +182,9 @@ class EmulatedRounds:
         self._faults = FaultSchedule(record.scenario)
         self._faults.resume(record.measured)
         self._payload, self._wire = (
-            Companion(EngineBackend(record.scenario, record.channel, profile, sizing), rounds)
+            ShadowPrediction(
+                EngineBackend(record.scenario, record.channel, profile, sizing), rounds
+            )
             for sizing, rounds in (
                 (payload_bytes, record.predicted),
                 (link_bytes, record.predicted_wire),
@@ -213,14 +215,14 @@ class EmulatedRounds:
             predicted_wire=self._wire.of(decision, faults),
             payload_plan=self._payload.engine.plan(decision.allocation),
             link_plan=self._wire.engine.plan(decision.allocation),
-            transport=self._wire.engine.transport(index),
+            tcp=self._wire.engine.tcp(index),
             sizes=[
                 round_sizes(scenario, self._profile, split)
                 for split in decision.allocation.splits.tolist()
             ],
             radio=self._radio,
             faults=faults,
-            struck=self._struck,
+            with_fault=self._with_fault,
         )
         played = stage.play(staged, self._record.channel, self._progress)
         self._faults.played(played.measured)
@@ -233,16 +235,16 @@ class EmulatedRounds:
         self._record.rounds.append(played)
         return played.measured
 
-    def _struck(self, staged: StagedRound, fault: Fault) -> StagedRound:
+    def _with_fault(self, staged: StagedRound, fault: Fault) -> StagedRound:
         """The round that is being played, and its predictions, with one fault more."""
         for schedule in (self._faults, self._payload.engine, self._wire.engine):
-            schedule.strike(fault)
-        self._record.struck.append(fault)
+            schedule.add_fault(fault)
+        self._record.unplanned_faults.append(fault)
         decision = staged.decision
         clients = decision.allocation.clients
         faults = self._faults.round(decision.index, decision.start_s, clients)
         predicted, predicted_wire = (
-            companion.again(decision, faults) for companion in (self._payload, self._wire)
+            shadow.again(decision, faults) for shadow in (self._payload, self._wire)
         )
         return replace(staged, predicted=predicted, predicted_wire=predicted_wire, faults=faults)
 
@@ -250,8 +252,8 @@ class EmulatedRounds:
         """Hosts were lost since the last round: their nodes are absent from the next one on."""
         for lost in self._stage.lost_hosts:
             fault = Fault.of_host(lost.host, lost.nodes, start_s, start_s)
-            self._faults.strike(fault)
-            self._record.struck.append(fault)
-            for companion in (self._payload, self._wire):
-                companion.strike(lost.host, lost.nodes)
+            self._faults.add_fault(fault)
+            self._record.unplanned_faults.append(fault)
+            for shadow in (self._payload, self._wire):
+                shadow.add_fault(lost.host, lost.nodes)
         self._stage.lost_hosts.clear()

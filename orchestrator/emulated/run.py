@@ -102,7 +102,7 @@ def run(
         if options.hosts is not None:
             about["hosts"] = options.hosts.to_json(None if done is None else done.calibration)
         if done is not None and done.measured:
-            about["faults"] += [fault.to_json() for fault in done.struck]
+            about["faults"] += [fault.to_json() for fault in done.unplanned_faults]
             done.checks = validity(done)
             about["valid"] = done.valid
             about["validity"] = to_json(done.checks)

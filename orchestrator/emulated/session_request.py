@@ -21,7 +21,7 @@ from testbed.core.node import BS, NodeId, uavs
 from testbed.core.words import not_one_of
 from testbed.system.files import mode_of
 
-FIGURES = ("session_s", "uplink_bps", "uplink_use", "downlink_bps", "downlink_use")
+SESSION_METRICS = ("session_s", "uplink_bps", "uplink_use", "downlink_bps", "downlink_use")
 """Numbers of every session: how long it was, what all links of a direction carried together, and
 what that is of what they could have carried."""
 Several = Literal["mean", "sum", "min", "max"]
@@ -162,7 +162,7 @@ def _finite(value: float, place: str) -> float:
     return value
 
 
-class Asked(Section):
+class SessionRequest(Section):
     """How a session is played, and what is read from it."""
 
     seconds: float | None = Field(default=None, gt=0)
@@ -190,7 +190,7 @@ def check_scenario(scenario: Scenario) -> None:
         raise InputError("faults: belong to rounds, and a session has none")
 
 
-def check(scenario: Scenario, asked: Asked) -> None:
+def check(scenario: Scenario, asked: SessionRequest) -> None:
     """Refuse what cannot be played, as far as that can be told on any machine.
 
     Raises:

@@ -39,7 +39,7 @@ from orchestrator.engine.plan import RoundPlan
 from orchestrator.engine.radio import LinkRates, RadioAccess, ShannonFdma
 from orchestrator.engine.rates import ahead_of, first_gradient_s
 from orchestrator.engine.rounds import Decision, simulate_on
-from orchestrator.engine.tcp_model import Transport
+from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.records.emulation import RoundRecord
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
@@ -121,13 +121,13 @@ class StagedRound:
     """With the bytes of frames, on the timeline of such rounds."""
     payload_plan: RoundPlan
     link_plan: RoundPlan
-    transport: Transport | None
+    tcp: TcpModel | None
     """What delays and losses mean for its transfers; None: there are neither."""
     sizes: Sequence[RoundSizes]
     """Of each client."""
     radio: RadioAccess
     faults: RoundFaults | None
-    struck: Callable[["StagedRound", Fault], "StagedRound"]
+    with_fault: Callable[["StagedRound", Fault], "StagedRound"]
     """The same round after something that no scenario plans."""
 
     @property
@@ -354,24 +354,22 @@ class Stage:
         scenario, plan, injector = self.scenario, round_.link_plan, self.injector
         faults = round_.faults
         node_faults = NodeFaults(self.nodes, round_.index, round_.start_s, faults)
-        times = simulate_on(
-            plan, round_.radio, channel, round_.start_s, faults, transport=round_.transport
-        )
+        times = simulate_on(plan, round_.radio, channel, round_.start_s, faults, tcp=round_.tcp)
         expected = round_of(round_.index, plan, times)
         slot_s, dilation = channel.slot_s, scenario.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)
-        table = RoundRates(plan, round_.radio, channel, first, faults, round_.transport, dilation)
+        table = RoundRates(plan, round_.radio, channel, first, faults, round_.tcp, dilation)
         table.grow(math.ceil(times.end_s / slot_s) + SPARE_SLOTS)
 
-        def strike(fault: Fault) -> RoundFaults:
+        def add_fault(fault: Fault) -> RoundFaults:
             nonlocal round_
-            round_ = round_.struck(round_, fault)
+            round_ = round_.with_fault(round_, fault)
             assert round_.faults is not None
-            table.strike(round_.faults)
+            table.add_fault(round_.faults)
             table.give(injector)
             return round_.faults
 
-        node_faults.bear_losses(strike, scenario.faults.loss_timeout_s)
+        node_faults.handle_host_losses(add_fault, scenario.faults.loss_timeout_s)
         rejoined = self._rejoin(round_.clients)
         nodes = self._alive([BS, *map(uav, round_.clients)])
         self._order(round_, table, node_faults)
@@ -430,9 +428,7 @@ class Stage:
             predicted=round_.predicted,
             predicted_wire=round_.predicted_wire,
             measured=measured,
-            transfers=transfer_errors(
-                measured, plan, round_.radio, table.gain, slot_s, table.transport
-            ),
+            transfers=transfer_errors(measured, plan, round_.radio, table.gain, slot_s, table.tcp),
             rates=table.frame(measured),
             injector=self._changes(table),
             links=self.counters,
@@ -537,7 +533,7 @@ class Stage:
             table.slot_s,
             edges_s,
             round_.faults,
-            table.transport,
+            table.tcp,
             self._clocks_ahead_s(),
         )
         made_of = waterfall(
@@ -550,7 +546,7 @@ class Stage:
             edges_s,
             charges_headers=self.scenario.emulation.rate_counts == "frame",
             faults=round_.faults,
-            transport=table.transport,
+            tcp=table.tcp,
         )
         return {"budget": budget, "waterfall": made_of}
 

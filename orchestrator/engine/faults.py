@@ -283,12 +283,12 @@ class FaultSchedule:
         found.check(index, start_s, absent)
         return found
 
-    def strike(self, fault: Fault) -> None:
+    def add_fault(self, fault: Fault) -> None:
         """Something happens that no scenario has planned; its moment is that of the next slot."""
         start_s = math.ceil(fault.start_s / self._slot_s - 1e-9) * self._slot_s
-        struck = replace(fault, start_s=start_s)
-        self._faults.append(struck)
-        self._before.append(struck)
+        added = replace(fault, start_s=start_s)
+        self._faults.append(added)
+        self._before.append(added)
 
     def resume(self, rounds: Sequence[Round]) -> None:
         """Go on after rounds that have been played."""

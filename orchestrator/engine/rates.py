@@ -11,8 +11,8 @@ from ns3_scenarios.trace import SlotTrace, SlotValues
 from orchestrator.engine.links import needs_snr
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, prospects_of
 from orchestrator.engine.radio import LinkRates, RadioAccess, ShannonFdma
-from orchestrator.engine.slot_impairments import SlotAir, slot_air
-from orchestrator.engine.tcp_model import Transport
+from orchestrator.engine.slot_impairments import SlotImpairments, impairments_by_slot
+from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import RoundAhead
 from testbed.core import orders
@@ -43,25 +43,23 @@ def first_gradient_s(plan: RoundPlan, gradient_bps: Array) -> Array:
 
 def impaired_slots(
     scenario: Scenario, shares: Allocation, radio: RadioAccess, trace: SlotTrace, *, in_turns: bool
-) -> SlotAir:
+) -> SlotImpairments:
     """What links that differ from slot to slot do to frames, for each slot of a trace."""
     snr = None
     if needs_snr(scenario):
         assert isinstance(radio, ShannonFdma)  # `Rates.of` refuses it
         snr = radio.snr(shares, trace.values, in_turns=in_turns)
-    return slot_air(scenario, trace, snr)
+    return impairments_by_slot(scenario, trace, snr)
 
 
 def on_channel(
-    transport: Transport | None, plan: RoundPlan, radio: RadioAccess, trace: SlotTrace
-) -> Transport | None:
-    """The transport of a round whose links differ from slot to slot, as far as a trace goes."""
-    if transport is None or transport.scenario is None:
-        return transport
-    slots = impaired_slots(
-        transport.scenario, plan.allocation, radio, trace, in_turns=plan.in_turns
-    )
-    return replace(transport, slots=slots, slot_s=trace.slot_s)
+    tcp: TcpModel | None, plan: RoundPlan, radio: RadioAccess, trace: SlotTrace
+) -> TcpModel | None:
+    """The TCP model of a round whose links differ from slot to slot, as far as a trace goes."""
+    if tcp is None or tcp.scenario is None:
+        return tcp
+    slots = impaired_slots(tcp.scenario, plan.allocation, radio, trace, in_turns=plan.in_turns)
+    return replace(tcp, slots=slots, slot_s=trace.slot_s)
 
 
 def ahead_of(

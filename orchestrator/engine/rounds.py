@@ -29,7 +29,7 @@ from orchestrator.engine.plan import (
 from orchestrator.engine.radio import RadioAccess, radio_access
 from orchestrator.engine.rates import on_channel
 from orchestrator.engine.selection import RoundStart, selection
-from orchestrator.engine.tcp_model import Transport, transport_of
+from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
 from orchestrator.scenario.channel import Channel, observed
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds
@@ -196,7 +196,7 @@ class EngineBackend:
         self._channel = Channel.of(source)
         self._profile = profile
         self._sizing = sizing
-        self._transport = transport_of(scenario) if sizing is link_bytes else None
+        self._tcp = tcp_model_of(scenario) if sizing is link_bytes else None
         self._radio = radio_access(scenario, self._channel.now)
         self._faults = FaultSchedule(scenario)
         self._planned: tuple[Allocation, RoundPlan] | None = None
@@ -229,13 +229,13 @@ class EngineBackend:
             self._planned = allocation, plan
         return self._planned[1]
 
-    def transport(self, index: int) -> Transport | None:
+    def tcp(self, index: int) -> TcpModel | None:
         """What delays and losses mean for a round's transfers; None: there are neither."""
-        return self._transport and self._transport.of_round(index)
+        return self._tcp and self._tcp.of_round(index)
 
-    def strike(self, fault: Fault) -> None:
-        """See `FaultSchedule.strike`."""
-        self._faults.strike(fault)
+    def add_fault(self, fault: Fault) -> None:
+        """See `FaultSchedule.add_fault`."""
+        self._faults.add_fault(fault)
 
     def resume(self, rounds: Sequence[Round]) -> None:
         """Go on after rounds of this timeline that were played before."""
@@ -243,14 +243,12 @@ class EngineBackend:
 
     def _simulate(self, decision: Decision, faults: RoundFaults | None) -> Round:
         plan = self.plan(decision.allocation)
-        transport = self.transport(decision.index)
-        times = simulate_on(
-            plan, self._radio, self._channel, decision.start_s, faults, transport=transport
-        )
+        tcp = self.tcp(decision.index)
+        times = simulate_on(plan, self._radio, self._channel, decision.start_s, faults, tcp=tcp)
         return round_of(decision.index, plan, times)
 
 
-class Companion:
+class ShadowPrediction:
     """A timeline of predicted rounds that goes along with a measured one."""
 
     def __init__(self, engine: EngineBackend, rounds: Sequence[Round] = ()):
@@ -279,9 +277,9 @@ class Companion:
         self._end_s = self._start_s
         return self.of(decision, faults)
 
-    def strike(self, host: str, nodes: Sequence[NodeId]) -> None:
+    def add_fault(self, host: str, nodes: Sequence[NodeId]) -> None:
         """A host was lost between two rounds: its nodes have no part in what follows."""
-        self.engine.strike(Fault.of_host(host, nodes, self._end_s, self._end_s))
+        self.engine.add_fault(Fault.of_host(host, nodes, self._end_s, self._end_s))
 
 
 def simulate_on(
@@ -290,7 +288,7 @@ def simulate_on(
     channel: Channel,
     start_s: float,
     faults: RoundFaults | None = None,
-    transport: Transport | None = None,
+    tcp: TcpModel | None = None,
 ) -> RoundTimes:
     """The times of a round on a channel that grows as far as the round needs it.
 
@@ -307,7 +305,7 @@ def simulate_on(
                 trace.slot_s,
                 start_s,
                 faults=faults,
-                transport=on_channel(transport, plan, radio, trace),
+                tcp=on_channel(tcp, plan, radio, trace),
             )
         except TraceExhausted:
             channel.grow()

@@ -32,7 +32,7 @@ CERTAIN = 1 - 1e-12
 
 
 @dataclass(frozen=True)
-class SlotAir:
+class SlotImpairments:
     """What becomes of frames in each slot; arrays of shape [3, K, S], by way."""
 
     delay_s: Array
@@ -51,7 +51,7 @@ class SlotAir:
         return [table[way] for way in (UP, BROADCAST, DOWN)]
 
 
-def slot_air(scenario: Scenario, trace: SlotTrace, snr: Array | None) -> SlotAir:
+def impairments_by_slot(scenario: Scenario, trace: SlotTrace, snr: Array | None) -> SlotImpairments:
     """What the scenario's links do to frames in each slot of a trace.
 
     Args:
@@ -88,10 +88,10 @@ def slot_air(scenario: Scenario, trace: SlotTrace, snr: Array | None) -> SlotAir
             loss[way], airtime[way] = lost, sent
             delay_s[way] += later_s
             jitter_s[way] = np.hypot(jitter_s[way], spread_s)
-    return SlotAir(delay_s, jitter_s, loss, airtime)
+    return SlotImpairments(delay_s, jitter_s, loss, airtime)
 
 
-def lossless(air: SlotAir) -> SlotAir:
+def lossless(air: SlotImpairments) -> SlotImpairments:
     """The same where no frame is lost."""
     return replace(air, loss=np.zeros_like(air.loss))
 

@@ -50,7 +50,7 @@ import numpy.typing as npt
 
 from orchestrator.engine.compiling import Array, compiled, inlined
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
-from orchestrator.engine.slot_impairments import DOWN, UP, SlotAir, lossless
+from orchestrator.engine.slot_impairments import DOWN, UP, SlotImpairments, lossless
 from orchestrator.engine.slots import EXHAUSTED, Slots, carried
 from orchestrator.scenario.schema import Scenario
 from testbed.transport.framing import ETHERNET_BYTES
@@ -120,7 +120,7 @@ class Paths(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Transport:
+class TcpModel:
     """A scenario's links and transport; arrays as in `Paths`."""
 
     delay_s: Array
@@ -136,15 +136,15 @@ class Transport:
     round: int = 0
     scenario: Scenario | None = None
     """Whose slots differ; None: they do not."""
-    slots: SlotAir | None = None
+    slots: SlotImpairments | None = None
     """How, once a channel and the round's shares are known."""
     slot_s: float = 1.0
 
-    def of_round(self, index: int) -> "Transport":
+    def of_round(self, index: int) -> "TcpModel":
         """The same for a round, which has draws of its own."""
         return replace(self, round=index)
 
-    def without_loss(self) -> "Transport":
+    def without_loss(self) -> "TcpModel":
         """The same where no frame is lost."""
         slots = self.slots and lossless(self.slots)
         return replace(self, losses=np.zeros_like(self.losses), slots=slots)
@@ -171,7 +171,7 @@ class Transport:
                 np.ascontiguousarray(each[[UP, DOWN, DOWN]][..., None])
                 for each in (self.delay_s, self.jitter_s, self.losses[..., 2])
             )
-            slots = SlotAir(delay_s, jitter_s, loss, np.ones_like(loss))
+            slots = SlotImpairments(delay_s, jitter_s, loss, np.ones_like(loss))
         return Paths(
             slots.delay_s,
             slots.jitter_s,
@@ -190,7 +190,7 @@ class Transport:
         )
 
 
-def transport_of(scenario: Scenario) -> Transport | None:
+def tcp_model_of(scenario: Scenario) -> TcpModel | None:
     """The scenario's transport; None where its links neither delay nor lose."""
     if not are_impaired(scenario):
         return None
@@ -209,7 +209,7 @@ def transport_of(scenario: Scenario) -> Transport | None:
         ]
         for way in ways
     ]
-    return Transport(
+    return TcpModel(
         delay_s=each("delay_s"),
         jitter_s=each("jitter_s"),
         losses=np.array(processes),

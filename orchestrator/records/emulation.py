@@ -98,7 +98,7 @@ class Emulation:
     set_ups: list[SetUp] = field(default_factory=list)
     """One, and one more each time the run was resumed."""
     rounds: list[RoundRecord] = field(default_factory=list)
-    struck: list[Fault] = field(default_factory=list)
+    unplanned_faults: list[Fault] = field(default_factory=list)
     """What went wrong that no scenario planned, on the timeline of measured rounds."""
     captured: Captured | None = None
     """What the capture held, if there was one."""

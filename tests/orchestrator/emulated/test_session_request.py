@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from small_scenario import TREE
 
-from orchestrator.emulated.session_request import Asked, Read, check, named_programs
+from orchestrator.emulated.session_request import Read, SessionRequest, check, named_programs
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError, RunError
 
@@ -63,8 +63,8 @@ def test_one_that_is_not_there_fails_the_session_by_name(
 
 def test_a_session_that_nothing_ends_is_refused() -> None:
     with pytest.raises(InputError, match=r"^seconds: must be given where no node has a command"):
-        check(SCENARIO, Asked())
-    check(SCENARIO, Asked(seconds=1))
+        check(SCENARIO, SessionRequest())
+    check(SCENARIO, SessionRequest(seconds=1))
 
 
 def test_files_that_commands_name_are_found(tmp_path: Path, monkeypatch) -> None:
