@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Sessions that a campaign repeats: how they are request for, and the numbers that come of them."""
+"""Sessions that a campaign repeats, and the metrics of their output."""
 
 import math
 from collections.abc import Mapping
@@ -30,22 +30,22 @@ def play_request(
     request: SessionRequest,
     share: float = 1.0,
 ) -> dict[str, float]:
-    """Play a session, in virtual time where the scenario asks for it.
+    """Play a session, in virtual time if the scenario has that clock.
 
     Args:
-        scenario: With the nodes' commands.
-        source: Its channel.
-        trace: The same as a file; None: ns-3 makes it.
-        out: The folder to make.
-        request: How it is played.
-        share: Of this machine's memory, where several are played beside each other.
+        scenario: Scenario with the commands of the nodes.
+        source: Channel of the scenario.
+        trace: The channel as a file; None: ns-3 makes it.
+        out: Folder to create.
+        request: How the session is played.
+        share: Share of this machine's memory, where several sessions run in parallel.
 
     Returns:
-        What its programs wrote that was request for, and `SESSION_METRICS`, by name.
+        The numbers that were requested, and `SESSION_METRICS`, by name.
 
     Raises:
-        InputError: Something does not fit; names it.
-        RunError: The session failed, one of its commands did, or a number is missing.
+        InputError: Something does not fit; the message names it.
+        RunError: The session or one of its commands failed, or a number is missing.
     """
     if from_outside(scenario):
         job = {
@@ -63,18 +63,18 @@ def play_request(
 
 
 def metrics_of(folder: Path, scenario: Scenario, reads: Mapping[str, Read]) -> dict[str, float]:
-    """What was request for, of what a session has left.
+    """`SESSION_METRICS` and the requested numbers of a session.
 
     Raises:
-        RunError: A number is missing; names it.
+        RunError: A number is missing; the message names it.
     """
     table = pd.read_parquet(folder / "session.parquet")
-    return _figures_of_table(table, scenario.slot_s) | {
+    return _metrics_of_table(table, scenario.slot_s) | {
         name: read.value(folder, scenario, f"reads.{name}") for name, read in reads.items()
     }
 
 
-def _figures_of_table(table: pd.DataFrame, slot_s: float) -> dict[str, float]:
+def _metrics_of_table(table: pd.DataFrame, slot_s: float) -> dict[str, float]:
     """`SESSION_METRICS` of a session's table."""
     slots = table["slot"].nunique()
     found = {"session_s": float(slots * slot_s)}
@@ -107,7 +107,7 @@ def _why_not(done: Outcome, out: Path) -> str:
 
 
 def play_job(job: dict[str, Any]) -> None:
-    """Play the session of a job of `play_request`, in the guest."""
+    """Play the session of a job of `play_request`, inside the guest."""
     scenario = validate(job["scenario"], "session")
     with open_source(scenario, job["trace"] and Path(job["trace"])) as source:
         _play(scenario, source, Path(job["out"]), SessionRequest.model_validate(job["request"]))

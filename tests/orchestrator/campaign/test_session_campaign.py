@@ -123,7 +123,7 @@ def test_a_script_that_changed_makes_another_point(tmp_path: Path) -> None:
     ("read", "says"),
     [
         ({"pattern": "x"}, "studies.s.reads.n.pattern: must have one group, the number; has 0"),
-        ({"pattern": "("}, "studies.s.reads.n.pattern: is no regular expression"),
+        ({"pattern": "("}, "studies.s.reads.n.pattern: is not a regular expression"),
         ({"file": "../a", "key": "a"}, "studies.s.reads.n.file: must be a path within"),
         ({}, "studies.s.reads.n: needs exactly one of key, pattern"),
         ({"key": "a", "match": "sum"}, "studies.s.reads.n: match goes with pattern"),

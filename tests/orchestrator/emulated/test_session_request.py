@@ -47,10 +47,10 @@ def test_a_number_is_found(left: Path, read: dict[str, Any], value: float) -> No
         ({"key": "a", "file": "s.json"}, "reads.x: uav1 has not written s.json"),
         ({"key": "a.1.b", "file": "r.json"}, "nodes/uav1/r.json: has no key 'a.1.b': '1' is"),
         ({"key": "t", "file": "r.json"}, "r.json: t must be a number, not 'True'"),
-        ({"key": "n", "file": "r.json"}, "r.json: n: nan is no finite number"),
-        ({"key": "a"}, "reads.x: logs/uav1.log: is no JSON"),
+        ({"key": "n", "file": "r.json"}, "r.json: n: nan is not finite"),
+        ({"key": "a"}, "reads.x: logs/uav1.log: is not JSON"),
         ({"pattern": "(never)"}, "logs/uav1.log: nothing in it matches '(never)'"),
-        ({"pattern": "(at)"}, "logs/uav1.log: 'at' is no number"),
+        ({"pattern": "(at)"}, "logs/uav1.log: 'at' is not a number"),
     ],
 )
 def test_one_that_is_not_there_fails_the_session_by_name(
