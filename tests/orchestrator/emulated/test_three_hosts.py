@@ -237,9 +237,7 @@ def test_a_host_that_may_not_be_dropped_ends_the_run_with_its_name(
     done: list[dict[str, Any]],
 ) -> None:
     assert done[3]["status"] == 1
-    said = (
-        r"round \d+: the base station waited for uav2, which is lost since .* \(loss of host beta\)"
-    )
+    said = r"round \d+: the base station waited for uav2, lost at .* \(loss of host beta\)"
     assert re.search(said, done[3]["stderr"])
 
 

@@ -134,7 +134,7 @@ def test_a_trace_of_dead_links_is_called_that():
     for dead, whose in (([1], "UAV 2"), ([0, 2], "UAV 1, 3"), ([0, 1, 2], "all UAVs")):
         gain = alive.copy()
         gain[dead] = 0
-        says = rf"^trace: its 40 slots .* 0\.0 s; links of {whose} carry nothing from there on$"
+        says = rf"^trace: its 40 slots .* 0\.0 s; links of {whose} carry nothing from then on$"
         with pytest.raises(InputError, match=says):
             predict(SCENARIO, Replay(ChannelTrace(gain, 0.1)), PAPER)
 

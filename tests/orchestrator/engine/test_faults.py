@@ -390,7 +390,7 @@ def test_no_round_goes_on_without_a_host_that_may_not_be_dropped(on_loss: str) -
     schedule = FaultSchedule(small(on_loss=on_loss))
     assert schedule.round(0, 0.0) is None
     schedule.add_fault(Fault.of_host("beta", [uav(2)], 1.0, 1.0))
-    with pytest.raises(RunEnds, match=r"uav2, which is lost since 1 s \(loss of host beta\)"):
+    with pytest.raises(RunEnds, match=r"uav2, lost at 1 s \(loss of host beta\)"):
         schedule.round(1, 1.0)
 
 
