@@ -43,28 +43,28 @@ def from_outside(scenario: Scenario) -> bool:
 
 
 def play(
-    found: Kernel, argv: Sequence[str], *, told: dict[str, Any], learns: bool, **options: Any
+    found: Kernel, argv: Sequence[str], *, settings: dict[str, Any], learns: bool, **options: Any
 ) -> guest.Outcome:
     """Run a command in a guest, next to a process outside that computes for its nodes.
 
     Args:
         found: See `kernel`.
         argv: Command for `guest.run`.
-        told: Settings for `guest.run`, in addition to the kernel.
+        settings: Settings for `guest.run`, in addition to the kernel.
         learns: Whether its nodes train a model.
         options: Further options of `guest.run`.
 
     Raises:
         RunError: The guest failed.
     """
-    told = {**told, "kernel": found.to_json()}
+    settings = {**settings, "kernel": found.to_json()}
     with ExitStack() as beside:
         if learns:
             place = beside.enter_context(answered(guest.environment()))
-            told["computing"] = str(place)
+            settings["computing"] = str(place)
             options["started"] = partial(rests_while_waiting, place)
             options["waits"] = partial(is_waited_for, place)
-        return guest.run(found, argv, settings=told, **options)
+        return guest.run(found, argv, settings=settings, **options)
 
 
 def in_guest(
@@ -85,7 +85,7 @@ def in_guest(
     done = play(
         kernel(),
         [sys.executable, "-P", "-m", JOBS],
-        told={name: job},
+        settings={name: job},
         learns=learns,
         share=share,
         progress=progress,

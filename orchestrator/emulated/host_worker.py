@@ -61,11 +61,11 @@ def _mtu(address: str) -> int:
     return 0
 
 
-def start_agent(told: Mapping[str, Any]) -> dict[str, Any]:
+def start_agent(order: Mapping[str, Any]) -> dict[str, Any]:
     """Start this host's agent; returns its address and keys as the agent reports them."""
-    order = STARTING.decode(told, b"")
-    assert isinstance(order, BeHost)
+    be_host = STARTING.decode(order, b"")
+    assert isinstance(be_host, BeHost)
     try:
-        return dict(encode(agent.start(order))[0])
+        return dict(encode(agent.start(be_host))[0])
     except (OSError, RunError) as error:
         return {"failure": str(error)}

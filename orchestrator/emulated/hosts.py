@@ -116,7 +116,7 @@ class Hosts:
             check_demand(demand, found, scenario.dilation)
 
         ours, *theirs = identities(len(self.used))
-        told = {
+        orders = {
             name: BeHost(
                 self.facts[name]["address"],
                 secrets.token_hex(TOKEN_BYTES),
@@ -125,20 +125,20 @@ class Hosts:
             )
             for name, identity in zip(self.used, theirs, strict=True)
         }
-        with ThreadPoolExecutor(len(told)) as pool:
-            answers = pool.map(self._start_agent, told, told.values())
-            listening = dict(zip(told, answers, strict=True))
+        with ThreadPoolExecutor(len(orders)) as pool:
+            answers = pool.map(self._start_agent, orders, orders.values())
+            listening = dict(zip(orders, answers, strict=True))
         agents = {
             name: Agent(
-                told[name].address,
+                orders[name].address,
                 listening[name].port,
                 listening[name].clock_port,
                 listening[name].flow_port,
-                told[name].token,
+                orders[name].token,
                 NodeId(place_).host_name,
                 listening[name].relay_ports,
             )
-            for place_, name in enumerate(told, 1)
+            for place_, name in enumerate(orders, 1)
         }
         limit_s = startup_limit_s(scenario)
         self.started = world.start(nodes, shape, agents, self.places, ours, limit_s, judge)
@@ -156,9 +156,9 @@ class Hosts:
             asked_s = demand.packets_s[host]
             self.network[host]["relay"] = {"asked_packets_s": asked_s, "packets_s": carried}
 
-    def _start_agent(self, name: str, told: BeHost) -> Listening:
+    def _start_agent(self, name: str, order: BeHost) -> Listening:
         where = self.workers[name]
-        answer = self.client.run(start_agent, encode(told)[0], workers=[where], on_error="return")
+        answer = self.client.run(start_agent, encode(order)[0], workers=[where], on_error="return")
         said = answer.get(where)
         if not isinstance(said, dict) or "failure" in said:
             why = said["failure"] if isinstance(said, dict) else said

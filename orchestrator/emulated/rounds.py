@@ -204,7 +204,7 @@ class EmulatedRounds:
         scenario, stage, index = self._record.scenario, self._stage, decision.index
         if index != len(self._record.rounds):
             raise InputError(
-                f"backend: emulated rounds begin with the first, they cannot be resumed at {index}"
+                f"backend: emulated rounds begin with the first, and cannot be resumed at round {index}"
             )
         if index >= scenario.rounds:
             raise RunEnds(f"the scenario has {scenario.rounds} rounds", decision.start_s)

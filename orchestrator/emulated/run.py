@@ -113,7 +113,12 @@ def run(
                 [r.passes for r in done.rounds if r.passes is not None]
             )
             about["partition"] = next(
-                (told for r in done.rounds if (told := (r.passes or {}).get("partition"))), None
+                (
+                    partition
+                    for r in done.rounds
+                    if (partition := (r.passes or {}).get("partition"))
+                ),
+                None,
             )
             write_run(done, folder)
             write_json(folder / MANIFEST, about)

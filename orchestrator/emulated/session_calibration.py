@@ -65,15 +65,15 @@ def ends(network: EmulatedNetwork, trial: Trial) -> Iterator[Transfer]:
 
         list(pool.map(start, programs.values()))
 
-        def told(node: NodeId) -> None:
+        def send_task(node: NodeId) -> None:
             own = _of(node, trial.probes)
             task = Task(node.client, clients, BS_ADDRESS, limit_s, network.shape.credit_s, own)
             programs[node].tell(asdict(task))
 
-        told(BS)
+        send_task(BS)
         programs[BS].hear(limit_s)
         for node in network.nodes[1:]:
-            told(node)
+            send_task(node)
         for program in programs.values():
             program.hear(limit_s)
         network.injector.pause()
@@ -158,7 +158,7 @@ class _End:
         while more := os.read(self._answers, CHUNK):
             self._said += more
         words = self._said.decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(words) if line.strip()), "it says nothing")
+        last = next((line.strip() for line in reversed(words) if line.strip()), "no output")
         return RunError(f"calibration: {self.node}: {last}")
 
     def close(self) -> None:

@@ -105,16 +105,16 @@ def check_relays(demand: Demand, packets_s: Mapping[str, float], dilation: float
         InputError: The capacity is too small; the message names the key and the bottleneck.
     """
     for host, carried in sorted(
-        packets_s.items(), key=lambda told: told[1] / demand.packets_s[told[0]]
+        packets_s.items(), key=lambda entry: entry[1] / demand.packets_s[entry[0]]
     ):
-        asked = demand.packets_s[host]
-        share = asked / max(RELAY_USABLE * carried, 1.0)
+        needed = demand.packets_s[host]
+        share = needed / max(RELAY_USABLE * carried, 1.0)
         if share > 1:
             raise InputError(
                 f"emulation.dilation: must be at least {dilation * share * 1.005:.3g} on these "
-                f"hosts: links ask the relay of host {host} for {asked:.0f} packets a second with "
-                f"their acknowledgements, and it handles {carried:.0f}, of which "
-                f"{RELAY_USABLE:.0%} can be used; where hosts are root's, tunnels take its place"
+                f"hosts: links need {needed:.0f} packets per second through the relay of host {host}, "
+                f"with acknowledgements, and it processes {carried:.0f}, of which "
+                f"{RELAY_USABLE:.0%} can be used; hosts with root use tunnels instead"
             )
 
 
@@ -124,22 +124,22 @@ def check_demand(demand: Demand, found: FlowsMeasured, dilation: float) -> None:
     Raises:
         InputError: The capacity is too small; the message names the key and the bottleneck.
     """
-    flows = [(host, asked, found.alone[host]) for host, asked in demand.by_host.items()]
+    flows = [(host, needed, found.alone[host]) for host, needed in demand.by_host.items()]
     if len(flows) > 1:
         flows.append((", ".join(demand.by_host), demand.together, found.together))
     ways = [
         way
-        for far, asked, carried in flows
+        for far, needed, carried in flows
         for way in (
-            (f"from {demand.centre} to {far}", asked.down_bps, carried.down_bps),
-            (f"from {far} to {demand.centre}", asked.up_bps, carried.up_bps),
+            (f"from {demand.centre} to {far}", needed.down_bps, carried.down_bps),
+            (f"from {far} to {demand.centre}", needed.up_bps, carried.up_bps),
         )
     ]
-    where, asked_bps, carried_bps = max(ways, key=lambda way: way[1] / max(way[2], 1.0))
-    share = asked_bps / max(USABLE * carried_bps, 1.0)
+    where, needed_bps, carried_bps = max(ways, key=lambda way: way[1] / max(way[2], 1.0))
+    share = needed_bps / max(USABLE * carried_bps, 1.0)
     if share > 1:
         raise InputError(
             f"emulation.dilation: must be at least {dilation * share * 1.005:.3g} on these hosts: "
-            f"links {where} ask for {asked_bps / 1e6:.4g} Mb/s with their headers, and the network "
+            f"links {where} need {needed_bps / 1e6:.4g} Mb/s with their headers, and the network "
             f"carries {carried_bps / 1e6:.4g} Mb/s, of which {USABLE:.0%} can be used"
         )

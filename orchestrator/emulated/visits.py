@@ -268,12 +268,12 @@ def visit(
         answer = session.recv(MOST_BYTES)
     if not answer:
         raise RunError("the session ended")
-    told = json.loads(answer)
-    if "error" in told:
-        raise InputError(told["error"])
-    if told["status"] is None:
+    result = json.loads(answer)
+    if "error" in result:
+        raise InputError(result["error"])
+    if result["status"] is None:
         raise RunError("the session failed")
-    return int(told["status"])
+    return int(result["status"])
 
 
 def runs_in(folder: Path) -> bool:

@@ -70,9 +70,9 @@ class Fault:
         """The fault as an entry of the manifest."""
         names = list(map(str, self.nodes))
         end_s = self.end_s if math.isfinite(self.end_s) else None
-        told = asdict(self) | {"nodes": names, "end_s": end_s}
-        del told["lost_s"]
-        return told
+        tree = asdict(self) | {"nodes": names, "end_s": end_s}
+        del tree["lost_s"]
+        return tree
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.start_s:g} s, {self.origin}"

@@ -38,7 +38,7 @@ class Check:
 
 @dataclass(frozen=True)
 class SetUp:
-    """The phase before the first round of a session: links are created, calibrated and connected."""
+    """The phase before the first round of a session, in which links are created and calibrated."""
 
     accounts: pd.DataFrame
     """Bytes on the links; see `orchestrator.analysis.byte_accounts`."""

@@ -76,7 +76,7 @@ def source_sha256() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Everything besides the scenario that may affect results: program, versions, machine, kernel."""
+    """What may affect results besides the scenario: program, versions, machine and kernel."""
     commit, dirty = revision()
     versions = {}
     for package in PACKAGES:
@@ -133,7 +133,7 @@ def command() -> str:
 
 
 def _air() -> dict[str, Any]:
-    """What delays and loses frames, and whether it is repeatable; netem has a seed since Linux 6.7."""
+    """What delays and loses frames, and whether it is repeatable (netem since Linux 6.7)."""
     if not has_netem():
         return {"delayed_and_lost_by": "process", "repeatable": True}
     major, minor = (int(part) for part in platform.release().split(".")[:2])
@@ -155,8 +155,8 @@ def _plugins(scenario: Scenario) -> dict[str, str]:
 
 def now() -> str:
     """Current time in UTC, ISO 8601; in virtual time, that of the guest."""
-    told = inside.guest_settings()
-    seconds = time.time() if told is None else told["started_s"] + time.monotonic()
+    settings = inside.guest_settings()
+    seconds = time.time() if settings is None else settings["started_s"] + time.monotonic()
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 

@@ -158,7 +158,7 @@ class Run:
 
     @property
     def prediction(self) -> str | None:
-        """The prediction with which the measurement is compared: the one with frames, if it exists."""
+        """The prediction that the measurement is compared with: with frames, if it exists."""
         return next((kind for kind in ("predicted_wire", "predicted") if kind in self.tables), None)
 
     @property

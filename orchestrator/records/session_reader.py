@@ -47,7 +47,7 @@ class _Level(Strict):
 
 
 class SessionManifest(Manifest):
-    """The entries of a session's manifest that are read; all are optional, and others are ignored."""
+    """The entries of a session's manifest that are read; all are optional, others are ignored."""
 
     kind: Literal["session"] | None = None
     downlink: Literal["dedicated", "shared"] | None = None

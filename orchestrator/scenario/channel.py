@@ -223,8 +223,8 @@ def _check_known(
         k, s = np.argwhere(outside)[0]
         raise ChannelError(
             f"UAV {k + 1} is {height_m[k, s]:g} m high and {far_m[k, s]:.0f} m from the base "
-            f"station at {s * slot_s:g} s; the channel is known above {known.lowest_m:g} m, up to "
-            f"{known.highest_m:g} m, and as far as {known.farthest_m:g} m"
+            f"station at {s * slot_s:g} s; the channel holds above {known.lowest_m:g} m, up to "
+            f"{known.highest_m:g} m, and to a distance of {known.farthest_m:g} m"
         )
 
 

@@ -372,7 +372,7 @@ class SnrLoss(Section):
         if self.table is not None:
             ratios = [ratio for ratio, _ in self.table]
             if not ratios or any(a >= b for a, b in pairwise(ratios)):
-                raise ValueError("table: its ratios must increase, and there must be one at least")
+                raise ValueError("table: its ratios must increase, and it needs at least one")
         return self
 
 
@@ -480,7 +480,7 @@ class Links(Section):
         if self.jitter_s != 0 and self.one_way_delay_s == 0:
             raise ValueError("jitter_s: needs links.one_way_delay_s, around which it varies")
         if self.reordering and self.jitter_s == 0:
-            raise ValueError("reordering: needs links.jitter_s, by which frames overtake others")
+            raise ValueError("reordering: needs links.jitter_s, with which frames overtake others")
         return self
 
 
