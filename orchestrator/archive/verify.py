@@ -247,7 +247,7 @@ def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline
         decision = Decision(measured.index, measured.start_s, allocation)
         wrong = faults.round(measured.index, measured.start_s, allocation.clients)
         for kind, engine in engines.items():
-            rounds[kind].append(engine.of(decision, wrong))
+            rounds[kind].append(engine.next_round(decision, wrong))
         faults.played(measured)
     return {kind: Timeline(list_) for kind, list_ in rounds.items()}
 

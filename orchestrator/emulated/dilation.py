@@ -207,7 +207,7 @@ def with_overruns(
     actual = plan
     for _ in range(MOST_TURNS):
         times = simulate(actual, radio, gain, slot_s)
-        before, actual = actual, _really(plan, times.spans, speeds, threads, dilation)
+        before, actual = actual, _with_real_durations(plan, times.spans, speeds, threads, dilation)
         if np.abs(_durations(actual) - _durations(before)).max() < 1e-6:
             break
     overruns = int((_durations(actual) > _durations(plan) + 1e-9).sum())
@@ -218,7 +218,7 @@ def _durations(plan: RoundPlan) -> Array:
     return np.stack([plan.cf_s, plan.s_s, plan.cb_s])
 
 
-def _really(
+def _with_real_durations(
     plan: RoundPlan,
     spans: npt.NDArray[np.void],
     speeds: Speeds,

@@ -32,20 +32,20 @@ _DELAYED_ACKNOWLEDGEMENTS = 0.5
 class Frames:
     """The packet rate that a scenario needs, and the one that the process can handle here."""
 
-    asked_s: float
+    needed_s: float
     """Largest number of packets per emulated second."""
-    carried_s: float
+    capacity_s: float
     """Capacity of the process in packets per real second."""
 
     @property
     def least_dilation(self) -> float:
         """The smallest dilation with which no packet is late."""
-        return self.asked_s / (BUSY * self.carried_s)
+        return self.needed_s / (BUSY * self.capacity_s)
 
     def __str__(self) -> str:
         return (
-            f"without netem, a process delays and loses frames, here at most {self.carried_s:,.0f} "
-            f"per second, and rounds have up to {self.asked_s:,.0f}"
+            f"without netem, a process delays and loses frames, at most {self.capacity_s:,.0f} per "
+            f"second, and rounds have up to {self.needed_s:,.0f}"
         )
 
 
@@ -58,14 +58,14 @@ def of_rounds(scenario: Scenario, source: ChannelSource, profile: SplitProfile) 
     """
     if not are_impaired(scenario):
         return None
-    carried_s = line_speed.measure()
-    if carried_s is None:
+    capacity_s = line_speed.measure()
+    if capacity_s is None:
         return None
     rounds = predict(scenario, source, profile, sizing=link_bytes)
     shape = shape_of(scenario)
     acts = tuple(tuple(each.acts for each in way) for way in impairments_of(scenario))
-    asked_s = max((frames_s(round_, shape, *acts) for round_ in rounds), default=0.0)
-    return Frames(asked_s, carried_s)
+    needed_s = max((frames_s(round_, shape, *acts) for round_ in rounds), default=0.0)
+    return Frames(needed_s, capacity_s)
 
 
 def frames_s(round_: Round, shape: Shape, up: tuple[bool, ...], down: tuple[bool, ...]) -> float:

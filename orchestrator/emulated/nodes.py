@@ -87,7 +87,7 @@ class Nodes:
         try:
             self._nodes[node].send(self.world.ordered(node, order))
         except ControlLost as lost:
-            self._gone(node, lost)
+            self._on_disconnect(node, lost)
 
     def send_all(self, order: NodeOrder) -> None:
         """Send the same order to every node; see `send`."""
@@ -132,7 +132,7 @@ class Nodes:
                     poll.unregister(descriptor)
                     del waiting[descriptor]
                 elif ended := self._exits():
-                    raise self._last_words(ended[0])
+                    raise self._end_reason(ended[0])
             while self._alarms and self._alarms[0][0] <= time.monotonic_ns():
                 heapq.heappop(self._alarms)[2]()
             for descriptor in [d for d, node in waiting.items() if node in self.killed]:
@@ -169,20 +169,20 @@ class Nodes:
         except ControlLost as lost:
             if isinstance(lost, NodeFailed) and lost.wrong_input:
                 raise InputError(str(lost)) from None
-            self._gone(node, lost)
+            self._on_disconnect(node, lost)
             return None
 
-    def _gone(self, node: NodeId, lost: ControlLost) -> None:
+    def _on_disconnect(self, node: NodeId, lost: ControlLost) -> None:
         """Handle a node whose control connection has ended.
 
         Raises:
             RunError: The node ended while its host is alive; the message gives the reason.
         """
-        why = self._why(node, lost)
+        why = self._reason(node, lost)
         if node not in self.killed:
             raise RunError(why) from None
 
-    def _why(self, node: NodeId, lost: ControlLost) -> str:
+    def _reason(self, node: NodeId, lost: ControlLost) -> str:
         """The reason why a node, or another one before it, ended; otherwise its own message."""
         # The world reports the reason, possibly a moment later.
         deadline = time.monotonic() + 1
@@ -198,12 +198,12 @@ class Nodes:
         found = []
         for news in self.world.news():
             if isinstance(news, HostLost):
-                self._lose(news)
+                self._handle_host_loss(news)
             elif isinstance(news, Exit) and news.node not in self.killed:
                 found.append(news)
         return found
 
-    def _lose(self, lost: HostLost) -> None:
+    def _handle_host_loss(self, lost: HostLost) -> None:
         """Continue without a host, after processing the earlier messages of its nodes.
 
         Raises:
@@ -220,7 +220,7 @@ class Nodes:
                         hear(node, message)
         self.on_lost(lost)
 
-    def _last_words(self, ended: Exit) -> InputError | RunError:
+    def _end_reason(self, ended: Exit) -> InputError | RunError:
         """How a node ended, with the reason that it reported, if any."""
         if ended.node in self._nodes:
             try:

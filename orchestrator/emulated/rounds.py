@@ -204,7 +204,7 @@ class EmulatedRounds:
         scenario, stage, index = self._record.scenario, self._stage, decision.index
         if index != len(self._record.rounds):
             raise InputError(
-                f"backend: emulated rounds begin with the first, and cannot be resumed at round {index}"
+                f"backend: emulated rounds begin with the first, and cannot start at round {index}"
             )
         if index >= scenario.rounds:
             raise RunEnds(f"the scenario has {scenario.rounds} rounds", decision.start_s)
@@ -212,8 +212,8 @@ class EmulatedRounds:
         faults = self._faults.round(index, decision.start_s, decision.allocation.clients)
         staged = StagedRound(
             decision=decision,
-            predicted=self._payload.of(decision, faults),
-            predicted_wire=self._wire.of(decision, faults),
+            predicted=self._payload.next_round(decision, faults),
+            predicted_wire=self._wire.next_round(decision, faults),
             payload_plan=self._payload.engine.plan(decision.allocation),
             link_plan=self._wire.engine.plan(decision.allocation),
             tcp=self._wire.engine.tcp(index),
@@ -245,7 +245,7 @@ class EmulatedRounds:
         clients = decision.allocation.clients
         faults = self._faults.round(decision.index, decision.start_s, clients)
         predicted, predicted_wire = (
-            shadow.again(decision, faults) for shadow in (self._payload, self._wire)
+            shadow.repeat_round(decision, faults) for shadow in (self._payload, self._wire)
         )
         return replace(staged, predicted=predicted, predicted_wire=predicted_wire, faults=faults)
 

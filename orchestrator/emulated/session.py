@@ -310,7 +310,7 @@ class Session:
                 heard: list[HasFileno] = [self._world, *self._visits.files]
                 ready = _readable(heard, ROUND_S)
                 if self._world in ready:
-                    self._hear()
+                    self._handle_events()
                 self._visits.serve(ready)
                 self._feed.follow(self._world.injector, self.clock.now())
                 if time.monotonic() - counted_s >= COUNT_EVERY_S:
@@ -328,7 +328,7 @@ class Session:
         finally:
             self._visits.dismiss()
 
-    def _hear(self) -> None:
+    def _handle_events(self) -> None:
         for news in self._world.news():
             if not isinstance(news, Ended):
                 raise RunError(str(news))

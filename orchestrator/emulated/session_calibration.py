@@ -68,21 +68,21 @@ def ends(network: EmulatedNetwork, trial: Trial) -> Iterator[Transfer]:
         def send_task(node: NodeId) -> None:
             own = _of(node, trial.probes)
             task = Task(node.client, clients, BS_ADDRESS, limit_s, network.shape.credit_s, own)
-            programs[node].tell(asdict(task))
+            programs[node].send(asdict(task))
 
         send_task(BS)
-        programs[BS].hear(limit_s)
+        programs[BS].receive(limit_s)
         for node in network.nodes[1:]:
             send_task(node)
         for program in programs.values():
-            program.hear(limit_s)
+            program.receive(limit_s)
         network.injector.pause()
 
         def transfer(clock: EmulatedClock) -> list[Received]:
             for program in programs.values():
                 start_ns = world.moment_at(program.node, clock.start_ns)
-                program.tell((start_ns, clock.start_s, clock.dilation))
-            return [row for program in programs.values() for row in program.hear(limit_s)]
+                program.send((start_ns, clock.start_s, clock.dilation))
+            return [row for program in programs.values() for row in program.receive(limit_s)]
 
         yield transfer
     _await_ends(world, {program.number for program in programs.values()})
@@ -123,7 +123,7 @@ class _End:
         while self._theirs:
             os.close(self._theirs.pop())
 
-    def tell(self, order: Any) -> None:
+    def send(self, order: Any) -> None:
         """Send it an order."""
         data = (json.dumps(order) + "\n").encode()
         try:
@@ -132,7 +132,7 @@ class _End:
         except OSError:
             raise self._failed() from None
 
-    def hear(self, timeout_s: float) -> Any:
+    def receive(self, timeout_s: float) -> Any:
         """The next answer of the program.
 
         Raises:

@@ -112,8 +112,8 @@ def check_relays(demand: Demand, packets_s: Mapping[str, float], dilation: float
         if share > 1:
             raise InputError(
                 f"emulation.dilation: must be at least {dilation * share * 1.005:.3g} on these "
-                f"hosts: links need {needed:.0f} packets per second through the relay of host {host}, "
-                f"with acknowledgements, and it processes {carried:.0f}, of which "
+                f"hosts: links need {needed:.0f} packets per second through the relay of host "
+                f"{host}, with acknowledgements, and it processes {carried:.0f}, of which "
                 f"{RELAY_USABLE:.0%} can be used; hosts with root use tunnels instead"
             )
 

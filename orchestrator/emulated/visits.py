@@ -107,9 +107,9 @@ class Visits:
             visitor, _ = self._listener.accept()
             self._visitors[visitor] = None
         for visitor in [v for v in self._visitors if v in ready]:
-            self._hear(visitor)
+            self._handle_request(visitor)
 
-    def _hear(self, visitor: socket.socket) -> None:
+    def _handle_request(self, visitor: socket.socket) -> None:
         program, files = self._visitors[visitor], list[int]()
         try:
             data, files, _, _ = socket.recv_fds(visitor, MOST_BYTES, 3)

@@ -188,10 +188,10 @@ class RoundFaults:
 
 def planned(scenario: Scenario) -> list[Fault]:
     """All faults of a scenario: the given ones, then those that are drawn by seed."""
-    return [*_given(scenario), *_drawn(scenario)]
+    return [*_given_faults(scenario), *_drawn_faults(scenario)]
 
 
-def _given(scenario: Scenario) -> Iterator[Fault]:
+def _given_faults(scenario: Scenario) -> Iterator[Fault]:
     for index, event in enumerate(scenario.faults.events):
         lasts_s = math.inf if event.duration_s is None else event.duration_s
         yield Fault(
@@ -205,7 +205,7 @@ def _given(scenario: Scenario) -> Iterator[Fault]:
         )
 
 
-def _drawn(scenario: Scenario) -> Iterator[Fault]:
+def _drawn_faults(scenario: Scenario) -> Iterator[Fault]:
     settings = scenario.faults.random
     if settings is None:
         return

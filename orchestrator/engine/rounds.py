@@ -262,7 +262,7 @@ class ShadowPrediction:
         self._start_s = self._end_s = rounds[-1].end_s if rounds else 0.0
         engine.resume(rounds)
 
-    def of(self, decision: Decision, faults: RoundFaults | None) -> Round:
+    def next_round(self, decision: Decision, faults: RoundFaults | None) -> Round:
         """The next round, which starts at the end of the last prediction.
 
         Args:
@@ -277,10 +277,10 @@ class ShadowPrediction:
         self._end_s = round_.end_s
         return round_
 
-    def again(self, decision: Decision, faults: RoundFaults | None) -> Round:
-        """The last round again, after a fault has been added; see `of`."""
+    def repeat_round(self, decision: Decision, faults: RoundFaults | None) -> Round:
+        """The last round again, after a fault has been added; see `next_round`."""
         self._end_s = self._start_s
-        return self.of(decision, faults)
+        return self.next_round(decision, faults)
 
     def add_fault(self, host: str, nodes: Sequence[NodeId]) -> None:
         """Add the loss of a host between two rounds: its nodes are absent from now on."""

@@ -310,7 +310,7 @@ def _after_idle(paths: Paths, way: int, k: int, time_s: float, timeout_s: float)
 
 
 @inlined
-def _put_off_look(paths: Paths, way: int, k: int, time_s: float) -> None:
+def _postpone_probe(paths: Paths, way: int, k: int, time_s: float) -> None:
     """Postpone bbr's search for the shortest round trip when a transfer begins."""
     sender = paths.sender[way, k]
     if paths.round_trips > 0:
@@ -322,7 +322,7 @@ def _put_off_look(paths: Paths, way: int, k: int, time_s: float) -> None:
 
 
 @inlined
-def _looks(paths: Paths, way: int, k: int, start_s: float, trip_s: float) -> bool:
+def _probes_round_trip(paths: Paths, way: int, k: int, start_s: float, trip_s: float) -> bool:
     """Whether bbr keeps its window small in a flight, to measure the shortest round trip."""
     sender = paths.sender[way, k]
     if start_s >= sender[LOOK_S]:
@@ -451,7 +451,7 @@ def delivered(
         sender[CEILING], sender[SINCE_S] = 0.0, 0.0
         time_s += paths.round_trips * back_s
     if paths.control == BBR:
-        _put_off_look(paths, side, k, time_s)
+        _postpone_probe(paths, side, k, time_s)
     bits = 8.0 * size
     left = max(1, math.ceil(bits / paths.frame_bits - 1e-9))
     each = bits / left
@@ -469,7 +469,7 @@ def delivered(
         trip_s = back_s + frame_s
         pipe = trip_s / frame_s + max(QUEUE_FRAMES, QUEUE_S / frame_s)
         allowed = min(min(sender[WINDOW] + early, sender[OFFERED]), pipe)
-        if paths.control == BBR and _looks(paths, side, k, start_s, trip_s):
+        if paths.control == BBR and _probes_round_trip(paths, side, k, start_s, trip_s):
             allowed = min(allowed, PROBE_RTT_FRAMES)
         frames = min(left, max(1, int(allowed)))
         left_s, slot = carried(slots, paths.airtime, way, k, frames * each, start_s, slot, link)

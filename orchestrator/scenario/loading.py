@@ -87,14 +87,14 @@ def _parsed(text: str, source: str) -> Any:
     except yaml.MarkedYAMLError as error:
         where = error.problem_mark or error.context_mark
         line = f", line {where.line + 1}" if where and "\n" in text else ""
-        what = "" if isinstance(error, _Twice) else "not YAML: "
+        what = "" if isinstance(error, _DuplicateKey) else "not YAML: "
         raise InputError(f"{source}{line}: {what}{_one_line(error.problem)}") from None
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         raise InputError(f"{source}: not YAML: {_one_line(error)}") from None
     return tree
 
 
-class _Twice(yaml.MarkedYAMLError):
+class _DuplicateKey(yaml.MarkedYAMLError):
     """A mapping contains a key twice."""
 
 
@@ -105,7 +105,7 @@ class _Loader(yaml.SafeLoader):
         """A mapping as it is written, before merge keys are resolved.
 
         Raises:
-            _Twice: A key occurs twice.
+            _DuplicateKey: A key occurs twice.
         """
         node = super().compose_mapping_node(anchor)
         lines: dict[tuple[str, str], int] = {}
@@ -115,7 +115,7 @@ class _Loader(yaml.SafeLoader):
                 first = lines.setdefault((key.tag, key.value), line)
                 if first != line:
                     problem = f"the key {key.value!r} occurs twice, first in line {first}"
-                    raise _Twice(None, None, problem, key.start_mark)
+                    raise _DuplicateKey(None, None, problem, key.start_mark)
         return node
 
 

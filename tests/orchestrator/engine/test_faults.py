@@ -351,11 +351,11 @@ def test_a_host_that_is_lost_in_a_round_is_a_crash_of_its_uavs() -> None:
     scenario = small(on_loss="drop", loss_timeout_s=0.5)
     decision = Decision(0, 0.0, fixed_allocation(scenario))
     along = shadow(scenario)
-    whole = along.of(decision, None)
+    whole = along.next_round(decision, None)
     at_s = 0.4 * whole.latency_s
     slot = math.ceil(at_s / scenario.slot_s)
     along.engine.add_fault(Fault.of_host("beta", [uav(2), uav(3)], at_s, slot * 0.1 + 0.5))
-    struck = along.again(decision, None)
+    struck = along.repeat_round(decision, None)
     events = [{"kind": "uav-crash", "nodes": ["uav2", "uav3"], "at_s": slot * scenario.slot_s}]
     planned_too = shadow(small(on_loss="drop", loss_timeout_s=0.5, events=events))
     crashed = planned_too.of(decision, None)
@@ -365,7 +365,7 @@ def test_a_host_that_is_lost_in_a_round_is_a_crash_of_its_uavs() -> None:
         (2, "loss of host beta"),
         (3, "loss of host beta"),
     ]
-    after = along.of(replace(decision, index=1, start_s=struck.end_s), None)
+    after = along.next_round(replace(decision, index=1, start_s=struck.end_s), None)
     assert set(after.spans["client"]) == {1}
     assert after.start_s == struck.end_s
 
@@ -374,14 +374,15 @@ def test_a_host_that_is_lost_between_rounds_is_absent_from_the_next() -> None:
     scenario = small(on_loss="drop")
     decision = Decision(0, 0.0, fixed_allocation(scenario))
     along, alone = shadow(scenario), shadow(scenario)
-    first = along.of(decision, None)
+    first = along.next_round(decision, None)
     along.add_fault("gamma", [uav(3)])
-    second = along.of(replace(decision, index=1, start_s=first.end_s), None)
+    second = along.next_round(replace(decision, index=1, start_s=first.end_s), None)
     assert second.lost == [Loss(3, first.end_s, first.end_s, "loss of host gamma")]
     assert set(second.spans["client"]) == {1, 2}
-    both = alone.of(decision, None)
+    both = alone.next_round(decision, None)
     assert (
-        second.latency_s < alone.of(replace(decision, index=1, start_s=both.end_s), None).latency_s
+        second.latency_s
+        < alone.next_round(replace(decision, index=1, start_s=both.end_s), None).latency_s
     )
 
 
