@@ -322,7 +322,7 @@ def _too_short(
     dead = _dead_links(trace, start_s)
     advice = [dead or "give a longer trace"]
     if index:
-        advice.append(f"use at most {index} `rounds`")
+        advice.append(f"use `rounds` {index} or fewer")
     return (
         f"trace: its {end.available} slots of {trace.slot_s:g} s end in round {index} of "
         f"0–{count - 1}, which starts at {start_s:.1f} s; "

@@ -201,7 +201,7 @@ def test_slots_that_are_alike_are_as_one_number() -> None:
         (
             {"one_way_delay_s": {"model": "distance"}},
             {},
-            "links.one_way_delay_s: 'distance' needs positions",
+            "links.one_way_delay_s: 'distance' needs a trace with positions",
         ),
     ],
 )
